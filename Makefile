@@ -1,0 +1,61 @@
+.POSIX:
+.DELETE_ON_ERROR:
+.PHONY: help demo test check fix lock clean
+
+# The first Python that is new enough; PYTHON=... on the command line overrides it.
+PYTHON ?= $(shell for python in python3.11 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+BIN = .venv/bin
+# -qq: errors only.
+PIP = $(BIN)/python -m pip -qq --disable-pip-version-check
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command "make lock"
+
+help:
+	@echo "make demo    import, redact, compact, erase: the whole tour on your machine"
+	@echo "make test    all tests, on SQLite and on a PostgreSQL that they start;"
+	@echo "             ARGS='-k word' or ARGS=tests/a_file.py for some of them"
+	@echo "make check   format, lint, types, layers, documentation"
+	@echo "make fix     format and repair what a machine can repair"
+	@echo "make lock    resolve the dependencies anew"
+	@echo "make clean   remove what these targets made"
+
+# Two stamps: new dependencies reinstall them, a changed pyproject.toml only refold.
+.venv/.dependencies: requirements/dev.txt
+	@test -n "$(PYTHON)" || { echo "Refold needs Python 3.11 or newer: install it, or name one with PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing the dependencies into .venv"
+	@$(PIP) install --no-compile --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.venv/.refold: .venv/.dependencies pyproject.toml
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: .venv/.refold
+	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh
+
+test: .venv/.refold
+	@$(BIN)/python -m pytest -n 2 $(if $(ARGS),$(ARGS),--cov --cov-report=term:skip-covered)
+
+check: .venv/.refold
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --diff --quiet .; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tools.check_docs
+
+fix: .venv/.refold
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
+
+lock: .venv/.refold
+	@$(COMPILE) --upgrade pyproject.toml --group dev -o requirements/dev.txt
+	@$(COMPILE) --upgrade pyproject.toml -c requirements/dev.txt -o requirements/run.txt
+
+clean:
+	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache \
+		.mypy_cache .pytest_cache .ruff_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,95 @@
+"""What every test may ask for: a clean environment, and a database of its own."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.postgres import VARIABLE, Postgres, PostgresUnavailable
+
+_shared = pytest.StashKey[Postgres]()
+_handed = pytest.StashKey[dict[str, str]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand one server to all workers of a parallel run, or the reason for none."""
+    node.workerinput.update(_hand_out(node.config))
+
+
+def _hand_out(config: pytest.Config) -> dict[str, str]:
+    if _handed not in config.stash:
+        try:
+            config.stash[_shared] = Postgres.given() or Postgres.start()
+            config.stash[_handed] = {"postgres": config.stash[_shared].url}
+        except PostgresUnavailable as error:
+            config.stash[_handed] = {"no_postgres": str(error)}
+    return config.stash[_handed]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _shared in config.stash:
+        config.stash[_shared].stop()
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in os.environ:
+        if name.startswith("REFOLD_") and name != VARIABLE:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(scope="session")
+def postgres(request: pytest.FixtureRequest) -> Iterator[Postgres]:
+    """The server shared by all tests of a run: make databases, but do not break it."""
+    handed: dict[str, str] = getattr(request.config, "workerinput", {})
+    if "postgres" in handed:
+        server = Postgres(handed["postgres"])
+    elif "no_postgres" in handed:
+        pytest.fail(handed["no_postgres"], pytrace=False)
+    else:
+        server = Postgres.given() or _started()
+    with server:
+        yield server
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    """A server of this test's own, to crash and restart.  It takes about a second."""
+    with _started() as server:
+        yield server
+
+
+def _started() -> Postgres:
+    """Start a server or fail: a test is never skipped for want of PostgreSQL."""
+    try:
+        return Postgres.start()
+    except PostgresUnavailable as error:
+        reason = str(error)
+    pytest.fail(reason, pytrace=False)
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    """An empty database on the shared server, dropped after the test."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    yield postgres.create_database(name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A database file that does not exist yet."""
+    return f"sqlite:///{tmp_path / 'refold.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """An empty database on each engine in turn: one promise, two runs."""
+    kind = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param]
+    url: str = request.getfixturevalue(kind)
+    return url

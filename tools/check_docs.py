@@ -1,0 +1,134 @@
+"""Check the documentation: links resolve, nothing private is named, no command missing.
+
+``python -m tools.check_docs [DIRECTORY]`` prints one problem a line and exits 1 if
+there are any.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from urllib.parse import unquote
+
+COMMAND_PAGES = ("README.md", "docs/reference/cli.md")
+
+_FENCE = re.compile(r"^ *(```+|~~~+).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
+_ANCHOR = re.compile(r"<a +(?:id|name)=[\"']([^\"']+)[\"']")
+_LINK = re.compile(
+    r"\]\(<?(?P<inline>[^)\s>]*)>?(?: +[\"'][^)]*)?\)"
+    r"|^ {0,3}\[[^\]]+\]: +<?(?P<reference>[^\s>]+)",
+    re.MULTILINE,
+)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_PRIVATE = {
+    "a path of one machine": re.compile(r"(?<![\w.~-])/(?:home|root|work|Users)/"),
+    "the host of a package registry": re.compile(
+        r"\b(?:[\w-]+\.)*(?:pypi|pythonhosted|npmjs)\.(?:org|com)\b"
+    ),
+}
+
+
+def check(root: Path) -> Iterator[str]:
+    """Yield the problems of all Markdown files under ``root``, hidden ones left out."""
+    for page in pages(root):
+        text = page.read_text(encoding="utf-8")
+        for line, problem in (*broken_links(page, text, root), *named(text)):
+            yield f"{page.relative_to(root)}:{line}: {problem}"
+
+
+def pages(root: Path) -> list[Path]:
+    found = sorted(root.rglob("*.md"))
+    return [page for page in found if not _hidden(page.relative_to(root))]
+
+
+def broken_links(page: Path, text: str, root: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the problem of each link that leads nowhere in ``root``."""
+    prose = _CODE.sub(_blank, _FENCE.sub(_blank, text))
+    for match in _LINK.finditer(prose):
+        target = match["inline"] or match["reference"] or ""
+        if not _SCHEME.match(target):
+            problem = _problem(page, unquote(target), root)
+            if problem:
+                yield _line(text, match.start()), f"{problem}: ({target})"
+
+
+def _problem(page: Path, target: str, root: Path) -> str | None:
+    name, _, anchor = target.partition("#")
+    file = (page.parent / name).resolve() if name else page
+    if not target or name.startswith("/") or not file.is_relative_to(root.resolve()):
+        return "not a relative link inside the repository"
+    if not file.exists():
+        return "no such file"
+    if anchor and file.suffix == ".md" and anchor not in anchors(file.read_text()):
+        return "no such heading"
+    return None
+
+
+def anchors(text: str) -> set[str]:
+    """Return what may stand after ``#``, as GitHub derives it from the headings."""
+    prose = _FENCE.sub(_blank, text)
+    found = set(_ANCHOR.findall(prose))
+    for heading in _HEADING.findall(prose):
+        words = re.sub(r"\]\([^)]*\)", "", heading).strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        copies = (f"{slug}-{n}" for n in range(1, 1000))
+        found.add(
+            slug if slug not in found else next(c for c in copies if c not in found)
+        )
+    return found
+
+
+def named(text: str) -> Iterator[tuple[int, str]]:
+    """Yield where a text names what only one machine or one network knows."""
+    for what, pattern in _PRIVATE.items():
+        for match in pattern.finditer(text):
+            yield _line(text, match.start()), f"names {what}: {match[0]}"
+
+
+def undocumented(commands: Iterable[str], root: Path) -> Iterator[str]:
+    """Yield the commands that none of ``COMMAND_PAGES`` shows."""
+    shown = "\n".join(
+        (root / page).read_text(encoding="utf-8")
+        for page in COMMAND_PAGES
+        if (root / page).exists()
+    )
+    for command in commands:
+        if not re.search(rf"(?:refold .*?|`){re.escape(command)}\b", shown):
+            yield f"`refold {command}` is in none of {', '.join(COMMAND_PAGES)}"
+
+
+def commands(root: Path) -> list[str]:
+    """Return the subcommands of ``refold``; none while there is no command line."""
+    if not any((root / "refold" / "adapters").glob("cli*")):
+        return []
+    import typer
+
+    app = import_module("refold.adapters.cli").app
+    group = typer.main.get_command(app)
+    found = getattr(group, "commands", {})
+    return sorted(name for name, command in found.items() if not command.hidden)
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def _line(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
+
+
+def main(root: Path) -> int:
+    problems = [*check(root), *undocumented(commands(root), root)]
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(*sys.argv[1:2])))
