@@ -1,0 +1,145 @@
+"""Refold keeps everything an agent session did: append once, refold any time.
+
+``refold.open`` gives a store, ``store.session`` a session, ``session.append``
+records events and ``session.context`` shows what the next model call is sent.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refold.bootstrap import open_store as open  # noqa: A004  # refold.open reads well
+    from refold.domain.envelope import Envelope, Meta
+    from refold.domain.errors import (
+        CorruptEvent,
+        Erased,
+        EventTooLarge,
+        IdempotencyConflict,
+        ImportFailed,
+        IncompatibleStore,
+        InvalidConfiguration,
+        InvalidEvent,
+        KeyUnavailable,
+        RedactionFailed,
+        RefoldError,
+        SessionClosed,
+        SessionNotFound,
+        StaleSession,
+        StoreUnavailable,
+        SummaryRefused,
+        UnknownStrategy,
+    )
+    from refold.domain.events import (
+        AgentError,
+        AgentResponse,
+        Aggregate,
+        Attachment,
+        CompactionNote,
+        Consent,
+        Final,
+        Forget,
+        Fork,
+        HumanReview,
+        Pin,
+        Planner,
+        ProviderEdit,
+        RedactionApplied,
+        Reflection,
+        Request,
+        StateUpdate,
+        Summary,
+        SystemPrompt,
+        Thinking,
+        ToolCall,
+        ToolResult,
+        UserInput,
+        Verdict,
+    )
+    from refold.domain.record import Draft
+    from refold.redaction.engine import Redactor
+    from refold.redaction.guard import Limits
+    from refold.store import Receipt, Session, SessionStore
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AgentError",
+    "AgentResponse",
+    "Aggregate",
+    "Attachment",
+    "CompactionNote",
+    "Consent",
+    "CorruptEvent",
+    "Draft",
+    "Envelope",
+    "Erased",
+    "EventTooLarge",
+    "Final",
+    "Forget",
+    "Fork",
+    "HumanReview",
+    "IdempotencyConflict",
+    "ImportFailed",
+    "IncompatibleStore",
+    "InvalidConfiguration",
+    "InvalidEvent",
+    "KeyUnavailable",
+    "Limits",
+    "Meta",
+    "Pin",
+    "Planner",
+    "ProviderEdit",
+    "Receipt",
+    "RedactionApplied",
+    "RedactionFailed",
+    "Redactor",
+    "Reflection",
+    "RefoldError",
+    "Request",
+    "Session",
+    "SessionClosed",
+    "SessionNotFound",
+    "SessionStore",
+    "StaleSession",
+    "StateUpdate",
+    "StoreUnavailable",
+    "Summary",
+    "SummaryRefused",
+    "SystemPrompt",
+    "Thinking",
+    "ToolCall",
+    "ToolResult",
+    "UnknownStrategy",
+    "UserInput",
+    "Verdict",
+    "__version__",
+    "open",
+]
+_MODULES = (
+    "refold.domain.events",
+    "refold.domain.errors",
+    "refold.domain.envelope",
+    "refold.domain.record",
+    "refold.redaction.engine",
+    "refold.redaction.guard",
+    "refold.store",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used: importing refold stays fast."""
+    if name not in __all__:
+        raise AttributeError(f"module 'refold' has no attribute {name!r}")
+    if name == "open":
+        value = import_module("refold.bootstrap").open_store
+    else:
+        modules = (import_module(module) for module in _MODULES)
+        value = next(getattr(m, name) for m in modules if hasattr(m, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""The outside: databases, keys, formats, the command line."""

@@ -1,0 +1,249 @@
+"""Keys: a master key wraps each user's key, a user's key wraps each session's.
+
+Destroying one wrapped key makes all that is under it unreadable, wherever copies
+of the ciphertext survive.  The key store holds no name of a user or session, only
+keyed hashes of them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from refold.domain.chain import length_prefixed
+from refold.domain.errors import KeyUnavailable
+
+_NONCE = 12
+_CACHED = 10_000
+T = TypeVar("T")
+
+
+class MasterKey(Protocol):
+    """What wraps user keys: 32 bytes at hand, or a key service (KMS).
+
+    ``context`` is bound to the wrapped key: it opens with the same context only.
+    """
+
+    def wrap(self, key: bytes, context: bytes) -> bytes:
+        """Encrypt ``key`` for storage."""
+        ...
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        """Give back what ``wrap`` encrypted.
+
+        Raises KeyUnavailable if this is not the key that wrapped it.
+        """
+        ...
+
+
+class KeyStore(Protocol):
+    """Where wrapped keys are kept, apart from the events they open.
+
+    ``add_*`` are durable before they return; of two that add the same key at once
+    one wins, and both are given the winner's.
+    """
+
+    def get_setting(self, name: str) -> bytes | None: ...
+    def add_setting(self, name: str, value: bytes) -> bytes: ...
+    def get_user(self, user_ref: str) -> bytes | None: ...
+    def add_user(self, user_ref: str, wrapped: bytes, now: int) -> bytes: ...
+    def get_session(self, user_ref: str, session_ref: str) -> bytes | None: ...
+    def add_session(
+        self, user_ref: str, session_ref: str, wrapped: bytes, now: int
+    ) -> bytes: ...
+    def is_empty(self) -> bool: ...
+    def close(self) -> None: ...
+
+
+class LocalMasterKey:
+    """A master key of 32 bytes that this process holds."""
+
+    def __init__(self, key: bytes, *, origin: str) -> None:
+        if len(key) != 32:
+            raise KeyUnavailable(
+                f"the master key from {origin} has {len(key)} bytes",
+                remedy="give 32 bytes, in base64 or hex",
+            )
+        self._cipher, self._origin = AESGCM(key), origin
+
+    def wrap(self, key: bytes, context: bytes) -> bytes:
+        return seal(self._cipher, key, context)
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        try:
+            return unseal(self._cipher, wrapped, context)
+        except InvalidTag:
+            raise KeyUnavailable(
+                f"the master key from {self._origin} does not open this key store",
+                remedy="set REFOLD_MASTER_KEY or REFOLD_HOME to those it was made with",
+            ) from None
+
+
+class UserKey(NamedTuple):
+    """A user's key, ready for use."""
+
+    ref: str
+    key: bytes
+    cipher: AESGCM
+
+    def mac(self, purpose: str, *parts: bytes) -> bytes:
+        """A keyed hash of ``parts`` for one ``purpose``; 32 bytes."""
+        message = length_prefixed((purpose.encode(), *parts))
+        return hmac.digest(self.key, message, "sha256")
+
+
+class SessionKey(NamedTuple):
+    """A session's key, ready for use; ``check`` tells it from another key."""
+
+    cipher: AESGCM
+    check: bytes
+    user: UserKey
+
+
+class KeyRing:
+    """The keys of one store, unwrapped as they are needed and kept in memory."""
+
+    def __init__(self, store: KeyStore, master: MasterKey) -> None:
+        self._store, self._master = store, master
+        self._pepper = self._open_pepper()
+        self._users: _Recent[str, UserKey] = _Recent()
+        self._sessions: _Recent[tuple[str, str], SessionKey] = _Recent()
+
+    def _open_pepper(self) -> bytes:
+        context = b"refold pepper"
+        wrapped = self._store.get_setting("pepper")
+        if wrapped is None:
+            fresh = self._master.wrap(os.urandom(32), context)
+            wrapped = self._store.add_setting("pepper", fresh)
+        return self._master.unwrap(wrapped, context)
+
+    def session(self, user_id: str, session_id: str, *, now: int | None) -> SessionKey:
+        """The session's key.  ``now`` lets a missing one be made, None does not.
+
+        ``now`` is in microseconds since 1970.
+
+        Raises KeyUnavailable if the key is missing or cannot be opened.
+        """
+        return self._sessions.get(
+            (user_id, session_id), lambda: self._open_session(user_id, session_id, now)
+        )
+
+    def user(self, user_id: str, *, now: int | None) -> UserKey:
+        """The user's key, with the same rules as ``session``."""
+        return self._users.get(user_id, lambda: self._open_user(user_id, now))
+
+    def _open_user(self, user_id: str, now: int | None) -> UserKey:
+        ref = self._ref(b"user", user_id)
+        context = b"refold user key" + ref.encode()
+        wrapped = self._store.get_user(ref)
+        if wrapped is None:
+            if now is None:
+                raise _missing("the user's key")
+            fresh = self._master.wrap(os.urandom(32), context)
+            wrapped = self._store.add_user(ref, fresh, now)
+        key = self._master.unwrap(wrapped, context)
+        return UserKey(ref, key, AESGCM(_derive(key, "blobs")))
+
+    def _open_session(
+        self, user_id: str, session_id: str, now: int | None
+    ) -> SessionKey:
+        user = self.user(user_id, now=now)
+        ref = self._ref(b"session", user_id, session_id)
+        wrapper = AESGCM(_derive(user.key, "sessions"))
+        context = f"refold session key {user.ref} {ref}".encode()
+        wrapped = self._store.get_session(user.ref, ref)
+        if wrapped is None:
+            if now is None:
+                raise _missing("the session's key")
+            fresh = seal(wrapper, os.urandom(32), context)
+            wrapped = self._store.add_session(user.ref, ref, fresh, now)
+        try:
+            key = unseal(wrapper, wrapped, context)
+        except InvalidTag:
+            raise KeyUnavailable(
+                "the session's key does not open with its user's key",
+                remedy="restore the key store from its newest backup",
+            ) from None
+        check = hmac.digest(key, b"refold key check", "sha256")[:8]
+        return SessionKey(AESGCM(key), check, user)
+
+    def _ref(self, kind: bytes, *names: str) -> str:
+        message = length_prefixed((kind, *(name.encode() for name in names)))
+        return hmac.digest(self._pepper, message, "sha256").hex()
+
+    def is_empty(self) -> bool:
+        """Whether no user has a key yet."""
+        return self._store.is_empty()
+
+    def close(self) -> None:
+        """Let go of the key store and forget the keys."""
+        self._users, self._sessions = _Recent(), _Recent()
+        self._store.close()
+
+
+def idempotent_id(user: UserKey, session_id: str, key: str, index: int) -> UUID:
+    """The event id that the same idempotency key gives each time it is used."""
+    parts = (session_id.encode(), key.encode(), str(index).encode())
+    value = int.from_bytes(user.mac("event id", *parts)[:16], "big")
+    return uuid_of(value, version=8)
+
+
+def uuid_of(value: int, *, version: int) -> UUID:
+    """``value`` as a UUID, its version and variant bits set (RFC 9562)."""
+    value = value & ~(0xF << 76) | version << 76
+    return UUID(int=value & ~(0x3 << 62) | 0x2 << 62)
+
+
+def seal(cipher: AESGCM, data: bytes, context: bytes) -> bytes:
+    """Encrypt ``data`` under a fresh nonce, bound to ``context``."""
+    nonce = os.urandom(_NONCE)
+    return nonce + cipher.encrypt(nonce, data, context)
+
+
+def unseal(cipher: AESGCM, sealed: bytes, context: bytes) -> bytes:
+    """Give back what ``seal`` encrypted; raises InvalidTag if it is not that."""
+    if len(sealed) < _NONCE + 16:
+        raise InvalidTag
+    return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], context)
+
+
+def _derive(key: bytes, purpose: str) -> bytes:
+    return hmac.digest(key, b"refold " + purpose.encode(), "sha256")
+
+
+def _missing(what: str) -> KeyUnavailable:
+    return KeyUnavailable(
+        f"{what} is not in the key store",
+        remedy="point REFOLD_KEYS or REFOLD_HOME at the key store of this database",
+    )
+
+
+K = TypeVar("K")
+
+
+class _Recent(OrderedDict[K, T]):
+    """The values used last, at most as many as fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = Lock()
+
+    def get(self, key: K, make: Callable[[], T]) -> T:  # type: ignore[override]
+        with self._lock:
+            if key in self:
+                self.move_to_end(key)
+                return self[key]
+        value = make()
+        with self._lock:
+            self[key] = value
+            while len(self) > _CACHED:
+                self.popitem(last=False)
+        return value

@@ -1,0 +1,206 @@
+"""A recorder in memory: for tests and trials, with the same promises but durability."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Any
+
+from refold.adapters.recorder import (
+    Batch,
+    HeadRow,
+    Moved,
+    Recorder,
+    ViewRow,
+    WriteOutcome,
+    Wrote,
+)
+from refold.adapters.sealing import SealedEvent
+from refold.domain.ids import MAIN, StreamId
+from refold.domain.ports import Duplicate, SessionInfo
+
+
+class MemoryRecorder(Recorder):
+    """Rows in dictionaries under one lock."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._heads: dict[StreamId, HeadRow] = {}
+        self._events: dict[StreamId, list[SealedEvent]] = {}
+        self._order: list[SealedEvent] = []
+        self._blobs: dict[tuple[str, bytes], tuple[bytes, int]] = {}
+        self._receipts: dict[tuple[StreamId, bytes], Duplicate] = {}
+        self._views: dict[tuple[StreamId, str], ViewRow] = {}
+
+    def write(self, batch: Batch) -> WriteOutcome:
+        with self._lock:
+            stream = batch.stream
+            if batch.receipt and (known := self.receipt(stream, batch.receipt)):
+                return known
+            head = self._heads.get(stream)
+            if (head.seq if head else 0) != batch.expected_seq or (
+                head and head.status != "open"
+            ):
+                return Moved(head)
+            if (
+                head is None
+                and stream != stream.main
+                and stream.main not in self._heads
+            ):
+                return Moved(None)
+            self._commit(batch)
+            return Wrote(batch.head)
+
+    def _commit(self, batch: Batch) -> None:
+        stream = batch.stream
+        self._heads[stream] = batch.head
+        self._events.setdefault(stream, []).extend(batch.events)
+        self._order.extend(batch.events)
+        for blob in batch.blobs:
+            self._blobs[stream.user_id, blob.address] = (blob.body, blob.size)
+        if batch.receipt:
+            seqs = (batch.events[0].header.seq, batch.events[-1].header.seq)
+            self._receipts[stream, batch.receipt] = Duplicate(*seqs)
+
+    def write_exclusive(
+        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    ) -> WriteOutcome:
+        with self._lock:
+            return self.write(build(self._heads.get(stream)))
+
+    def head_row(self, stream: StreamId) -> HeadRow | None:
+        return self._heads.get(stream)
+
+    def knows(self, user_id: str) -> bool:
+        return any(stream.user_id == user_id for stream in list(self._heads))
+
+    def has_sessions(self) -> bool:
+        return bool(self._heads)
+
+    def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None:
+        return self._receipts.get((stream, key))
+
+    def rows(
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int | None = None,
+        types: Sequence[str] = (),
+    ) -> list[SealedEvent]:
+        with self._lock:
+            found = self._events.get(stream, [])[after:upto]
+        wanted = [row for row in found if not types or row.header.type in types]
+        return wanted[:limit]
+
+    def sessions(
+        self, user_id: str | None, session_id: str | None
+    ) -> list[SessionInfo]:
+        with self._lock:
+            heads = sorted(self._heads.items())
+        return [
+            SessionInfo(
+                stream.user_id,
+                stream.session_id,
+                head.seq,
+                head.status,
+                head.tokens,
+                head.created_at,
+                head.updated_at,
+            )
+            for stream, head in heads
+            if stream.stream == MAIN
+            and user_id in (None, stream.user_id)
+            and session_id in (None, stream.session_id)
+        ]
+
+    def streams(self, user_id: str, session_id: str) -> list[str]:
+        with self._lock:
+            names = [s.stream for s in self._heads if s[:2] == (user_id, session_id)]
+        return sorted(names, key=lambda name: (name != MAIN, name))
+
+    def blob_row(self, user_id: str, address: bytes) -> bytes | None:
+        found = self._blobs.get((user_id, address))
+        return found[0] if found else None
+
+    def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
+        return self._views.get((stream, name))
+
+    def save_view_row(
+        self, stream: StreamId, name: str, row: ViewRow, *, replaces: int
+    ) -> bool:
+        with self._lock:
+            known = self._views.get((stream, name))
+            if (known.through_seq if known else 0) != replaces:
+                return False
+            self._views[stream, name] = row
+            return True
+
+    def view_names(self, user_id: str, session_id: str) -> list[str]:
+        with self._lock:
+            return sorted(
+                name for s, name in self._views if s[:2] == (user_id, session_id)
+            )
+
+    def stats(self) -> dict[str, Any]:
+        with self._lock:
+            return {
+                "engine": "memory",
+                "sessions": len(self.sessions(None, None)),
+                "events": len(self._order),
+                "event_bytes": sum(len(row.state) for row in self._order),
+                "blobs": len(self._blobs),
+                "blob_bytes": sum(len(body) for body, _ in self._blobs.values()),
+                "views": len(self._views),
+            }
+
+    def notifications(
+        self, *, after: int, upto: int | None, limit: int
+    ) -> list[tuple[int, SealedEvent]]:
+        with self._lock:
+            numbered = list(enumerate(self._order, start=1))
+        return numbered[after:upto][:limit]
+
+    def max_notification_id(self) -> int | None:
+        return len(self._order) or None
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryKeyStore:
+    """Wrapped keys in dictionaries."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, ...], bytes] = {}
+
+    def get_setting(self, name: str) -> bytes | None:
+        return self._kept.get(("setting", name))
+
+    def add_setting(self, name: str, value: bytes) -> bytes:
+        return self._kept.setdefault(("setting", name), value)
+
+    def get_user(self, user_ref: str) -> bytes | None:
+        return self._kept.get(("user", user_ref))
+
+    def add_user(self, user_ref: str, wrapped: bytes, now: int) -> bytes:  # noqa: ARG002  # the port's
+        return self._kept.setdefault(("user", user_ref), wrapped)
+
+    def get_session(self, user_ref: str, session_ref: str) -> bytes | None:
+        return self._kept.get(("session", user_ref, session_ref))
+
+    def add_session(
+        self,
+        user_ref: str,
+        session_ref: str,
+        wrapped: bytes,
+        now: int,  # noqa: ARG002  # the port's
+    ) -> bytes:
+        return self._kept.setdefault(("session", user_ref, session_ref), wrapped)
+
+    def is_empty(self) -> bool:
+        return not any(key[0] == "user" for key in self._kept)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,228 @@
+"""Rows in and out of a database: the recorder interface of the eventsourcing library.
+
+A recorder knows no keys.  It writes a batch with one compare-and-set on the
+stream's head row, and takes only what the sealing mapper made.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+from eventsourcing.persistence import (
+    ApplicationRecorder,
+    IntegrityError,
+    Notification,
+    StoredEvent,
+    Subscription,
+)
+
+from refold.adapters.sealing import SealedEvent
+from refold.adapters.subscription import PollingSubscription
+from refold.domain.ids import StreamId
+from refold.domain.ports import Duplicate, SessionInfo, Status
+
+
+class HeadRow(NamedTuple):
+    """The row of a stream's head; ``state`` is sealed, times are microseconds."""
+
+    seq: int
+    hash: bytes
+    status: Status
+    state: bytes
+    key_check: bytes
+    tokens: int
+    created_at: int
+    updated_at: int
+
+
+class BlobRow(NamedTuple):
+    """A sealed blob; ``address`` is a keyed hash, ``size`` the bytes of its text."""
+
+    address: bytes
+    body: bytes
+    size: int
+
+
+class ViewRow(NamedTuple):
+    """A sealed view, and how far it has folded."""
+
+    through_seq: int
+    derived_seq: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows to write if the stream's head is at ``expected_seq`` (0: there is none)."""
+
+    stream: StreamId
+    expected_seq: int
+    head: HeadRow
+    events: tuple[SealedEvent, ...]
+    blobs: tuple[BlobRow, ...] = ()
+    receipt: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if not self.events:
+            raise ValueError("a batch holds at least one event")
+        for event in self.events:
+            if type(event) is not SealedEvent or event.header.stream != self.stream:
+                raise TypeError("a recorder takes only what the sealing mapper made")
+
+
+class Wrote(NamedTuple):
+    """The batch is durable."""
+
+    head: HeadRow
+
+
+class Moved(NamedTuple):
+    """The head is elsewhere; nothing was written."""
+
+    head: HeadRow | None
+
+
+WriteOutcome: TypeAlias = Wrote | Moved | Duplicate
+
+
+class Recorder(ApplicationRecorder):
+    """What every database of Refold can do, and no more."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> WriteOutcome:
+        """Write the batch or nothing; durable when it returns."""
+
+    @abstractmethod
+    def write_exclusive(
+        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    ) -> WriteOutcome:
+        """Write what ``build`` makes of the head while the head cannot move."""
+
+    @abstractmethod
+    def head_row(self, stream: StreamId) -> HeadRow | None: ...
+
+    @abstractmethod
+    def knows(self, user_id: str) -> bool:
+        """Whether the user has any session."""
+
+    @abstractmethod
+    def has_sessions(self) -> bool:
+        """Whether there is any session at all."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None: ...
+
+    @abstractmethod
+    def rows(
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int | None = None,
+        types: Sequence[str] = (),
+    ) -> list[SealedEvent]:
+        """The rows with ``after < seq <= upto``, in order, each with ``prev_hash``."""
+
+    @abstractmethod
+    def sessions(
+        self, user_id: str | None, session_id: str | None
+    ) -> list[SessionInfo]: ...
+
+    @abstractmethod
+    def streams(self, user_id: str, session_id: str) -> list[str]: ...
+
+    @abstractmethod
+    def blob_row(self, user_id: str, address: bytes) -> bytes | None: ...
+
+    @abstractmethod
+    def view_row(self, stream: StreamId, name: str) -> ViewRow | None: ...
+
+    @abstractmethod
+    def save_view_row(
+        self, stream: StreamId, name: str, row: ViewRow, *, replaces: int
+    ) -> bool: ...
+
+    @abstractmethod
+    def view_names(self, user_id: str, session_id: str) -> list[str]: ...
+
+    @abstractmethod
+    def stats(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def notifications(
+        self, *, after: int, upto: int | None, limit: int
+    ) -> list[tuple[int, SealedEvent]]:
+        """Rows by position, none of which a transaction in flight can still precede."""
+
+    def insert_events(
+        self, stored_events: Sequence[StoredEvent], **kwargs: Any
+    ) -> Sequence[int] | None:
+        """Write sealed events; ``batch`` carries the head that goes with them.
+
+        Raises IntegrityError where the head is elsewhere, TypeError for events that
+        the sealing mapper did not make.
+        """
+        batch = kwargs.get("batch")
+        if not isinstance(batch, Batch) or tuple(stored_events) != batch.events:
+            raise TypeError("events are written with the head that goes with them")
+        outcome = self.write(batch)
+        if not isinstance(outcome, Wrote):
+            raise IntegrityError("the stream's head has moved")
+        return None
+
+    def select_events(
+        self,
+        originator_id: UUID | str,
+        *,
+        gt: int | None = None,
+        lte: int | None = None,
+        desc: bool = False,
+        limit: int | None = None,
+    ) -> Sequence[StoredEvent]:
+        stream = StreamId.parse(str(originator_id))
+        if not desc:
+            return self.rows(stream, after=gt or 0, upto=lte, limit=limit)
+        rows = self.rows(stream, after=gt or 0, upto=lte)
+        return rows[::-1][:limit]
+
+    def select_notifications(
+        self,
+        start: int | None,
+        limit: int,
+        stop: int | None = None,
+        topics: Sequence[str] = (),
+        *,
+        inclusive_of_start: bool = True,
+    ) -> Sequence[Notification]:
+        after = (start or 0) - (1 if inclusive_of_start and start else 0)
+        found: list[Notification] = []
+        while len(found) < limit:
+            page = self.notifications(after=after, upto=stop, limit=limit)
+            found += [
+                Notification(
+                    originator_id=row.originator_id,
+                    originator_version=row.originator_version,
+                    topic=row.topic,
+                    state=row.state,
+                    id=position,
+                )
+                for position, row in page
+                if not topics or row.topic in topics
+            ]
+            if len(page) < limit:
+                break
+            after = page[-1][0]
+        return found[:limit]
+
+    def subscribe(
+        self, gt: int | None = None, topics: Sequence[str] = ()
+    ) -> Subscription[ApplicationRecorder]:
+        return PollingSubscription(self, gt, topics)

@@ -1,0 +1,1 @@
+"""SQLite and PostgreSQL behind one recorder: one schema, one file per dialect."""

@@ -1,0 +1,80 @@
+"""What differs between engines: each answers these in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from refold.adapters.recorder import Batch, HeadRow, WriteOutcome
+from refold.adapters.sql.tables import Tables
+from refold.domain.errors import RefoldError
+from refold.domain.ids import StreamId
+
+T = TypeVar("T")
+
+
+class Dialect(Protocol):
+    """One database engine."""
+
+    name: str
+    tables: Tables
+
+    def engine(self) -> Engine:
+        """The pool of connections, made on first use."""
+        ...
+
+    def translate(self, error: Exception) -> RefoldError | None:
+        """The error to raise for what the driver raised, or None to let it pass."""
+        ...
+
+    def prepare(self, connection: Connection) -> None:
+        """Check, inside the migration's transaction, that the database is ours."""
+        ...
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Let one migration run at a time."""
+        ...
+
+    def guard_events(self, connection: Connection) -> None:
+        """Make the database itself refuse UPDATE and DELETE on events."""
+        ...
+
+    def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
+        """Write each batch or nothing of it, in one commit; an outcome for each."""
+        ...
+
+    def write_exclusive(
+        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    ) -> WriteOutcome:
+        """Write what ``build`` makes of the head while the head cannot move."""
+        ...
+
+    def retrying(self, attempt: Callable[[], T]) -> T:
+        """Do ``attempt``, and again if a connection broke that may come back."""
+        ...
+
+    def settled(self) -> Any:
+        """An SQL condition on ``position``: no transaction can still write below."""
+        ...
+
+    def size(self, connection: Connection) -> int:
+        """Bytes of the whole database on disk."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ErrorsTranslated(AbstractContextManager[None]):
+    """Turns what the driver raises inside into errors of ours."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, RefoldError):
+            ours = self._dialect.translate(error)
+            if ours is not None:
+                raise ours from None

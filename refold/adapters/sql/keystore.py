@@ -1,0 +1,196 @@
+"""Wrapped keys in a database of their own: a file of mode 0600, or any URL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Engine,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    event,
+    insert,
+    make_url,
+    select,
+)
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.schema import CreateSchema
+
+from refold.domain.errors import InvalidConfiguration, KeyUnavailable
+
+_SCHEMA = "refold_keys"
+
+
+class SqlKeyStore:
+    """A KeyStore in a database.
+
+    Users and sessions stand there as keyed hashes, keys only wrapped.  An erased
+    user's row keeps its hash and epoch, and nothing else.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = _engine(url)
+        metadata = MetaData(
+            schema=None if self._engine.dialect.name == "sqlite" else _SCHEMA
+        )
+        self._settings = Table(
+            "settings",
+            metadata,
+            Column("name", Text, primary_key=True),
+            Column("value", LargeBinary, nullable=False),
+        )
+        self._users = Table(
+            "user_keys",
+            metadata,
+            Column("user_ref", Text, primary_key=True),
+            Column("epoch", Integer, nullable=False),
+            Column("wrapped", LargeBinary),
+            Column("created_at", BigInteger, nullable=False),
+        )
+        self._sessions = Table(
+            "session_keys",
+            metadata,
+            Column("user_ref", Text, primary_key=True),
+            Column("session_ref", Text, primary_key=True),
+            Column("wrapped", LargeBinary, nullable=False),
+            Column("created_at", BigInteger, nullable=False),
+        )
+        self._guarded(lambda: self._create(metadata))
+
+    def _create(self, metadata: MetaData) -> None:
+        engine = self._engine.execution_options(refold_begin="IMMEDIATE")
+        with engine.begin() as connection:
+            if metadata.schema:
+                lock = "SELECT pg_advisory_xact_lock(7881629)"
+                connection.exec_driver_sql(lock)
+                connection.execute(CreateSchema(metadata.schema, if_not_exists=True))
+            metadata.create_all(connection)
+
+    def get_setting(self, name: str) -> bytes | None:
+        return self._value(self._settings, "value", name=name)
+
+    def add_setting(self, name: str, value: bytes) -> bytes:
+        self._add(self._settings, {"name": name, "value": value})
+        return self.get_setting(name) or value
+
+    def get_user(self, user_ref: str) -> bytes | None:
+        return self._value(self._users, "wrapped", user_ref=user_ref)
+
+    def add_user(self, user_ref: str, wrapped: bytes, now: int) -> bytes:
+        row = {"user_ref": user_ref, "epoch": 1, "wrapped": wrapped, "created_at": now}
+        self._add(self._users, row)
+        return self.get_user(user_ref) or wrapped
+
+    def get_session(self, user_ref: str, session_ref: str) -> bytes | None:
+        keys = {"user_ref": user_ref, "session_ref": session_ref}
+        return self._value(self._sessions, "wrapped", **keys)
+
+    def add_session(
+        self, user_ref: str, session_ref: str, wrapped: bytes, now: int
+    ) -> bytes:
+        keys = {"user_ref": user_ref, "session_ref": session_ref}
+        self._add(self._sessions, {**keys, "wrapped": wrapped, "created_at": now})
+        return self.get_session(user_ref, session_ref) or wrapped
+
+    def is_empty(self) -> bool:
+        """Whether no user has a key here."""
+        return self._guarded(lambda: self._first(select(self._users.c.epoch))) is None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def _value(self, table: Table, column: str, **keys: str) -> bytes | None:
+        query = select(table.c[column])
+        for name, value in keys.items():
+            query = query.where(table.c[name] == value)
+        row = self._guarded(lambda: self._first(query))
+        return bytes(row[0]) if row and row[0] is not None else None
+
+    def _first(self, query: Any) -> Any:
+        with self._engine.connect() as connection:
+            return connection.execute(query.limit(1)).first()
+
+    def _add(self, table: Table, row: Mapping[str, object]) -> None:
+        def add() -> None:
+            try:
+                with self._engine.begin() as connection:
+                    connection.execute(insert(table).values(row))
+            except IntegrityError:
+                return
+
+        self._guarded(add)
+
+    def _guarded(self, action: Any) -> Any:
+        try:
+            return action()
+        except SQLAlchemyError as error:
+            raise KeyUnavailable(
+                f"the key store cannot be used ({type(error).__name__})",
+                remedy="check REFOLD_KEYS, or the rights on the key file",
+            ) from None
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise InvalidConfiguration(
+            "REFOLD_KEYS is no database URL: sqlite:///keys.db or postgresql://…"
+        ) from None
+    if parsed.get_backend_name() == "sqlite":
+        if not parsed.database:
+            raise InvalidConfiguration("a SQLite key store needs a file")
+        create_private(Path(parsed.database))
+        engine = create_engine(parsed, connect_args={"timeout": 10})
+        event.listen(engine, "connect", _on_connect)
+        event.listen(engine, "begin", _begin)
+        return engine
+    if parsed.get_backend_name() == "postgresql":
+        url_ = parsed.set(drivername="postgresql+psycopg")
+        return create_engine(url_, pool_size=2, max_overflow=8, pool_pre_ping=True)
+    raise InvalidConfiguration("a key store is SQLite or PostgreSQL")
+
+
+def _on_connect(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA secure_delete=ON")
+
+
+def _begin(connection: Any) -> None:
+    mode = connection.get_execution_options().get("refold_begin", "DEFERRED")
+    connection.exec_driver_sql(f"BEGIN {mode}")
+
+
+def create_private(path: Path, content: bytes = b"") -> bool:
+    """Make the file with mode 0600 if there is none; True if it was made here.
+
+    It appears whole or not at all, so that another process never reads half of it.
+    """
+    if path.exists():
+        return False
+    for folder in reversed(path.parents):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True

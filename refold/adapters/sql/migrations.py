@@ -1,0 +1,94 @@
+"""Numbered steps that bring a database to the schema this Refold knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from uuid import uuid4
+
+from sqlalchemy import Connection, insert, inspect, select, update
+
+from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
+from refold.domain.errors import IncompatibleStore
+
+Step = Callable[[Connection, Dialect], None]
+
+
+def m001_log(connection: Connection, dialect: Dialect) -> None:
+    """Heads, events, blobs, receipts and views; events refuse UPDATE and DELETE."""
+    dialect.tables.metadata.create_all(connection)
+    dialect.guard_events(connection)
+
+
+STEPS: Final[tuple[Step, ...]] = (m001_log,)
+
+
+def migrate(dialect: Dialect, *, steps: tuple[Step, ...] = STEPS) -> str:
+    """Take every step that the database has not taken, in one transaction.
+
+    Returns the store's id, which never changes.
+
+    Raises IncompatibleStore if the database is of a newer Refold or another
+    program, StoreUnavailable if it cannot be reached.
+    """
+    with ErrorsTranslated(dialect):
+        known = _known(dialect)
+        if known and known[0] == len(steps):
+            return known[1]
+        engine = dialect.engine().execution_options(refold_begin="IMMEDIATE")
+        with engine.begin() as connection:
+            dialect.lock_schema(connection)
+            dialect.prepare(connection)
+            version, store_id = _version(connection, dialect)
+            _check(version, len(steps))
+            for step in steps[version:]:
+                step(connection, dialect)
+            return _record(connection, dialect, len(steps), store_id)
+
+
+def _known(dialect: Dialect) -> tuple[int, str] | None:
+    with dialect.engine().connect() as connection:
+        version, store_id = _version(connection, dialect)
+        return (version, store_id) if store_id else None
+
+
+def _version(connection: Connection, dialect: Dialect) -> tuple[int, str]:
+    settings = dialect.tables.settings
+    if not inspect(connection).has_table(settings.name, schema=settings.schema):
+        return 0, ""
+    if {
+        column["name"]
+        for column in inspect(connection).get_columns(
+            settings.name, schema=settings.schema
+        )
+    } != {"name", "value"}:
+        return 0, ""
+    rows = connection.execute(select(settings.c.name, settings.c.value)).all()
+    values = {row.name: row.value for row in rows}
+    return int(values.get("schema_version", 0)), values.get("store_id", "")
+
+
+def _check(version: int, newest: int) -> None:
+    if version > newest:
+        raise IncompatibleStore(
+            f"the database has schema {version}, this Refold knows up to {newest}: "
+            "upgrade Refold"
+        )
+
+
+def _record(
+    connection: Connection, dialect: Dialect, version: int, store_id: str
+) -> str:
+    settings = dialect.tables.settings
+    if store_id:
+        connection.execute(
+            update(settings)
+            .where(settings.c.name == "schema_version")
+            .values(value=str(version))
+        )
+        return store_id
+    fresh = str(uuid4())
+    values = {"schema_version": str(version), "store_id": fresh}
+    rows = [{"name": name, "value": value} for name, value in values.items()]
+    connection.execute(insert(settings), rows)
+    return fresh

@@ -1,0 +1,372 @@
+"""PostgreSQL 15 and later: one round trip an append, heads as compare-and-set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar, cast
+
+import psycopg
+from sqlalchemy import URL, Connection, Engine, create_engine, literal_column, text
+from sqlalchemy.exc import DBAPIError
+
+from refold.adapters.recorder import (
+    Batch,
+    HeadRow,
+    Moved,
+    WriteOutcome,
+    Wrote,
+)
+from refold.adapters.sql import tables
+from refold.domain.errors import (
+    IncompatibleStore,
+    InvalidConfiguration,
+    RefoldError,
+    StoreUnavailable,
+)
+from refold.domain.ids import StreamId
+from refold.domain.ports import Duplicate
+
+T = TypeVar("T")
+SCHEMA: Final = "refold"
+_SCHEMA_LOCK: Final = 0x5265666F6C64
+_RETRIES: Final = 5
+_FIRST_PAUSE: Final = 0.1
+
+_HEAD = f"""
+SELECT {", ".join(HeadRow._fields)} FROM {SCHEMA}.heads
+WHERE user_id=%s AND session_id=%s AND stream=%s
+"""
+_MOVE_HEAD = f"""
+UPDATE {SCHEMA}.heads SET seq=%(seq)s, hash=%(hash)b, status=%(status)s,
+  state=%(state)b, key_check=%(key_check)b, tokens=%(tokens)s,
+  created_at=%(created_at)s, updated_at=%(updated_at)s
+WHERE user_id=%(user)s AND session_id=%(session)s AND stream=%(stream)s
+  AND seq=%(expected)s AND status='open'
+RETURNING 1
+"""
+_NEW_HEAD = f"""
+INSERT INTO {SCHEMA}.heads (user_id, session_id, stream, seq, hash, status, state,
+  key_check, tokens, created_at, updated_at)
+SELECT %(user)s, %(session)s, %(stream)s, %(seq)s, %(hash)b, %(status)s, %(state)b,
+  %(key_check)b, %(tokens)s, %(created_at)s, %(updated_at)s
+{{where}}
+ON CONFLICT DO NOTHING
+RETURNING 1
+"""
+_WHERE_MAIN = f"""
+FROM (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=%(user)s AND session_id=%(session)s
+  AND stream='main' AND status<>'erased' FOR SHARE) main
+"""
+_EVENTS = f"""
+INSERT INTO {SCHEMA}.events (position, user_id, session_id, stream, seq, type, ts,
+  event_id, token_estimate, schema_version, hash, body)
+SELECT (pg_current_xact_id()::text::bigint << 20) + %(base)s + e.n,
+  %(user)s, %(session)s, %(stream)s, e.seq, e.type, e.ts, e.event_id,
+  e.token_estimate, e.schema_version, e.hash, e.body
+FROM head, unnest(%(seqs)b::int8[], %(types)b::text[], %(times)b::int8[],
+  %(ids)b::bytea[], %(estimates)b::int4[], %(versions)b::int2[], %(hashes)b::bytea[],
+  %(bodies)b::bytea[]) WITH ORDINALITY AS e(seq, type, ts, event_id, token_estimate,
+  schema_version, hash, body, n)
+"""
+_BLOBS = f"""
+blobs AS (INSERT INTO {SCHEMA}.blobs (user_id, address, size, created_at, body)
+  SELECT %(user)s, b.address, b.size, %(updated_at)s, b.body
+  FROM head, unnest(%(addresses)b::bytea[], %(sizes)b::int8[], %(blobs)b::bytea[])
+    AS b(address, size, body)
+  ON CONFLICT DO NOTHING)
+"""
+_RECEIPT = f"""
+receipt AS (INSERT INTO {SCHEMA}.receipts (user_id, session_id, stream, address,
+  first_seq, last_seq)
+  SELECT %(user)s, %(session)s, %(stream)s, %(receipt)b, %(first)s, %(seq)s FROM head)
+"""
+_FIND_RECEIPT = f"""
+SELECT first_seq, last_seq FROM {SCHEMA}.receipts
+WHERE user_id=%s AND session_id=%s AND stream=%s AND address=%b
+"""
+_LAST_HASH = f"""
+SELECT hash FROM {SCHEMA}.events
+WHERE user_id=%s AND session_id=%s AND stream=%s AND seq=%s
+"""
+_REFUSE = f"""
+CREATE OR REPLACE FUNCTION {SCHEMA}.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'refold: events are immutable, % is refused', TG_OP; END $$
+"""
+
+
+class PostgresDialect:
+    """A PostgreSQL database; everything of ours is in the schema ``refold``."""
+
+    name = "postgresql"
+
+    def __init__(self, url: URL) -> None:
+        self._url = url.set(drivername="postgresql+psycopg")
+        self._shown = url.render_as_string(hide_password=True)
+        self.tables = tables.build(SCHEMA, rowid=False)
+        self._engine: Engine | None = None
+
+    def engine(self) -> Engine:
+        """The pool of connections, made on first use."""
+        if self._engine is None:
+            try:
+                self._engine = create_engine(
+                    self._url, pool_size=8, max_overflow=24, pool_recycle=1800
+                )
+            except Exception as error:
+                raise InvalidConfiguration(
+                    f"{self._shown} is no PostgreSQL URL ({type(error).__name__}): "
+                    "postgresql://user:password@host/database"
+                ) from None
+        return self._engine
+
+    def translate(self, error: Exception) -> RefoldError | None:
+        """The error to raise for what the driver raised."""
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if not isinstance(cause, psycopg.Error):
+            return None
+        state = cause.sqlstate or ""
+        known = {
+            "53": ("is out of room or connections", "free some and try again"),
+            "25": ("is read-only", "connect to the primary"),
+            "42501": (
+                "refuses: insufficient privilege",
+                "grant the role what it needs",
+            ),
+            "28": ("refuses the login", "check user and password"),
+            "3D": ("does not exist", "create the database first"),
+        }
+        for prefix, (what, remedy) in known.items():
+            if state.startswith(prefix):
+                return StoreUnavailable(f"{self._shown} {what}", remedy=remedy)
+        if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
+            what = "cannot be reached, or broke the connection"
+            return StoreUnavailable(
+                f"{self._shown} {what}", remedy="check that it runs, and try again"
+            )
+        name = type(cause).__name__
+        return StoreUnavailable(
+            f"{self._shown} refused a statement ({name} {state})",
+            remedy="see the server's log",
+        )
+
+    def prepare(self, connection: Connection) -> None:
+        """Make our schema, unless it is there and another's."""
+        if connection.execute(text("SHOW server_encoding")).scalar_one() != "UTF8":
+            raise IncompatibleStore(f"{self._shown} must have the encoding UTF8")
+        found = connection.execute(
+            text("SELECT count(*) FROM pg_tables WHERE schemaname = :schema"),
+            {"schema": SCHEMA},
+        )
+        ours = text("SELECT to_regclass(:name) IS NOT NULL")
+        known = connection.execute(ours, {"name": f"{SCHEMA}.heads"}).scalar_one()
+        if found.scalar_one() and not known:
+            raise IncompatibleStore(
+                f"the schema {SCHEMA} of {self._shown} belongs to another program: "
+                "use another database"
+            )
+        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+
+    def lock_schema(self, connection: Connection) -> None:
+        """A transaction lock, held by one migration at a time."""
+        query = text("SELECT pg_advisory_xact_lock(:lock)")
+        connection.execute(query, {"lock": _SCHEMA_LOCK})
+
+    def guard_events(self, connection: Connection) -> None:
+        """Triggers that refuse UPDATE, DELETE and TRUNCATE."""
+        connection.exec_driver_sql(_REFUSE.replace("%", "%%"))
+        for name, verbs, each in (
+            ("events_refuse_change", "UPDATE OR DELETE", "ROW"),
+            ("events_refuse_truncate", "TRUNCATE", "STATEMENT"),
+        ):
+            connection.execute(
+                text(
+                    f"CREATE OR REPLACE TRIGGER {name} BEFORE {verbs} ON "
+                    f"{SCHEMA}.events FOR EACH {each} "
+                    f"EXECUTE FUNCTION {SCHEMA}.refuse_change()"
+                )
+            )
+        for column in ("events.body", "blobs.body"):
+            table, name = column.split(".")
+            connection.execute(
+                text(
+                    f"ALTER TABLE {SCHEMA}.{table} ALTER COLUMN {name} "
+                    "SET STORAGE EXTERNAL"
+                )
+            )
+
+    def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
+        """Alone: one statement, one round trip.  Together: one transaction."""
+        if len(batches) == 1:
+            try:
+                return [self._write_alone(batches[0])]
+            except Exception as error:
+                return [self.translate(error) or error]
+        try:
+            return list(self._write_together(batches))
+        except psycopg.Error:
+            return [self.write_group([batch])[0] for batch in batches]
+
+    def _write_alone(self, batch: Batch) -> WriteOutcome:
+        """Write; if the connection breaks, find out whether it took effect."""
+
+        def write() -> WriteOutcome:
+            with self._connected() as driver:
+                driver.autocommit = True
+                try:
+                    return _write(driver, batch, base=0)
+                finally:
+                    if not driver.closed:
+                        driver.autocommit = False
+
+        return self.retrying(write)
+
+    def _write_together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
+        """One commit for all; heads are locked in sorted order, so none deadlock."""
+        order = sorted(range(len(batches)), key=lambda index: batches[index].stream)
+        outcomes: dict[int, WriteOutcome] = {}
+        with self._connected() as driver, driver.transaction():
+            base = 0
+            for index in order:
+                outcomes[index] = _write(driver, batches[index], base=base)
+                base += len(batches[index].events)
+        return [outcomes[index] for index in range(len(batches))]
+
+    def write_exclusive(
+        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    ) -> WriteOutcome:
+        """Lock the head row while ``build`` decides."""
+        tried: list[Batch] = []
+
+        def write() -> WriteOutcome:
+            with self._connected() as driver, driver.transaction():
+                row = driver.execute(_HEAD + "FOR UPDATE", stream).fetchone()
+                if tried and _is_ours(driver, tried[-1]):
+                    return Wrote(tried[-1].head)
+                tried.append(build(HeadRow(*row) if row else None))
+                return _write(driver, tried[-1], base=0)
+
+        return self.retrying(write)
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[Any]]:
+        with self.engine().connect() as connection:
+            driver = cast(
+                "psycopg.Connection[Any]", connection.connection.driver_connection
+            )
+            try:
+                yield driver
+            finally:
+                if driver.closed:
+                    connection.invalidate()
+
+    def retrying(self, attempt: Callable[[], T]) -> T:
+        """Do ``attempt`` again while the server breaks the connection, a few times."""
+        for tries in range(_RETRIES):
+            try:
+                return attempt()
+            except (psycopg.OperationalError, DBAPIError) as error:
+                if not _broken(error):
+                    raise
+                self.engine().dispose()
+                time.sleep(_FIRST_PAUSE * 2**tries)
+        return attempt()
+
+    def settled(self) -> Any:
+        """Below the oldest transaction that still runs."""
+        return literal_column(
+            "position < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 20)"
+        )
+
+    def size(self, connection: Connection) -> int:
+        """Bytes of our tables with their indexes."""
+        query = "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
+        where = "WHERE relkind = 'r' AND relnamespace = to_regnamespace(:schema)"
+        found = connection.execute(text(f"{query} {where}"), {"schema": SCHEMA})
+        return int(found.scalar_one())
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+
+def _broken(error: Exception) -> bool:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, psycopg.OperationalError) and (
+        cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))
+    )
+
+
+def _write(driver: psycopg.Connection[Any], batch: Batch, *, base: int) -> WriteOutcome:
+    try:
+        written = driver.execute(_statement(batch), _values(batch, base), prepare=True)
+    except psycopg.errors.UniqueViolation:
+        if not driver.autocommit:
+            raise
+        return _what_is_there(driver, batch)
+    if written.rowcount == len(batch.events):
+        return Wrote(batch.head)
+    return _what_is_there(driver, batch)
+
+
+def _what_is_there(driver: psycopg.Connection[Any], batch: Batch) -> WriteOutcome:
+    """Why nothing was written: it was before, the key was used, or the head moved."""
+    stream = batch.stream
+    if batch.receipt is not None:
+        values = (*stream, batch.receipt)
+        found = driver.execute(_FIND_RECEIPT, values).fetchone()
+        if found and not _is_ours(driver, batch):
+            return Duplicate(*found)
+    if _is_ours(driver, batch):
+        return Wrote(batch.head)
+    row = driver.execute(_HEAD, stream).fetchone()
+    return Moved(HeadRow(*row) if row else None)
+
+
+def _is_ours(driver: psycopg.Connection[Any], batch: Batch) -> bool:
+    """Whether the very rows of ``batch`` are there: an acknowledgement was lost."""
+    last = batch.events[-1]
+    found = driver.execute(_LAST_HASH, (*batch.stream, last.header.seq)).fetchone()
+    return found is not None and bytes(found[0]) == last.hash
+
+
+def _statement(batch: Batch) -> str:
+    if batch.expected_seq:
+        head = _MOVE_HEAD
+    else:
+        where = "" if batch.stream.stream == "main" else _WHERE_MAIN
+        head = _NEW_HEAD.format(where=where)
+    parts = [f"head AS ({head})"]
+    if batch.blobs:
+        parts.append(_BLOBS)
+    if batch.receipt is not None:
+        parts.append(_RECEIPT)
+    return f"WITH {', '.join(parts)} {_EVENTS}"
+
+
+def _values(batch: Batch, base: int) -> dict[str, Any]:
+    headers = [row.header for row in batch.events]
+    return {
+        **batch.head._asdict(),
+        "user": batch.stream.user_id,
+        "session": batch.stream.session_id,
+        "stream": batch.stream.stream,
+        "expected": batch.expected_seq,
+        "base": base,
+        "seqs": [header.seq for header in headers],
+        "types": [header.type for header in headers],
+        "times": [header.ts for header in headers],
+        "ids": [header.event_id.bytes for header in headers],
+        "estimates": [header.token_estimate for header in headers],
+        "versions": [header.schema_version for header in headers],
+        "hashes": [row.hash for row in batch.events],
+        "bodies": [row.state for row in batch.events],
+        "addresses": [blob.address for blob in batch.blobs],
+        "sizes": [blob.size for blob in batch.blobs],
+        "blobs": [blob.body for blob in batch.blobs],
+        "receipt": batch.receipt,
+        "first": headers[0].seq,
+    }

@@ -1,0 +1,274 @@
+"""The recorder over SQL: reads in SQLAlchemy Core, writes through the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Select, and_, case, func, insert, select, update
+from sqlalchemy.exc import IntegrityError as SqlIntegrityError
+
+from refold.adapters.recorder import (
+    Batch,
+    HeadRow,
+    Recorder,
+    ViewRow,
+    WriteOutcome,
+)
+from refold.adapters.sealing import SealedEvent, stored
+from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
+from refold.adapters.sql.grouping import GroupCommit
+from refold.domain.chain import GENESIS, Header
+from refold.domain.ids import MAIN, StreamId
+from refold.domain.ports import Duplicate, SessionInfo
+
+
+class SqlRecorder(Recorder):
+    """Rows in a database; the dialect knows which."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect, self._t = dialect, dialect.tables
+        self._group = GroupCommit(dialect.write_group)
+        self._errors = ErrorsTranslated(dialect)
+
+    def write(self, batch: Batch) -> WriteOutcome:
+        with self._errors:
+            return self._group.write(batch)
+
+    def write_exclusive(
+        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    ) -> WriteOutcome:
+        with self._errors:
+            return self._dialect.write_exclusive(stream, build)
+
+    def head_row(self, stream: StreamId) -> HeadRow | None:
+        heads = self._t.heads.c
+        columns = [heads[name] for name in HeadRow._fields]
+        row = self._one(select(*columns).where(*_at(self._t.heads, stream)))
+        return HeadRow(*row) if row else None
+
+    def knows(self, user_id: str) -> bool:
+        heads = self._t.heads.c
+        query = select(heads.seq).where(heads.user_id == user_id).limit(1)
+        return self._one(query) is not None
+
+    def has_sessions(self) -> bool:
+        return self._one(select(self._t.heads.c.seq).limit(1)) is not None
+
+    def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None:
+        receipts = self._t.receipts.c
+        query = select(receipts.first_seq, receipts.last_seq)
+        row = self._one(
+            query.where(*_at(self._t.receipts, stream), receipts.address == key)
+        )
+        return Duplicate(*row) if row else None
+
+    def rows(
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int | None = None,
+        types: Sequence[str] = (),
+    ) -> list[SealedEvent]:
+        events = self._t.events
+        query = select(*self._columns(), self._prev_hash(after, types))
+        query = query.where(*_at(events, stream), events.c.seq > after)
+        if upto is not None:
+            query = query.where(events.c.seq <= upto)
+        if types:
+            query = query.where(events.c.type.in_(types))
+        query = query.order_by(events.c.seq).limit(limit)
+        rows: list[SealedEvent] = []
+        for row in self._all(query):
+            if row.prev_hash is not None:
+                prev = bytes(row.prev_hash)
+            else:
+                prev = rows[-1].hash if rows and not types else GENESIS
+            rows.append(_sealed(row, prev))
+        return rows
+
+    def _columns(self) -> list[Any]:
+        names = [c.name for c in self._t.events.c if c.name != "position"]
+        return [self._t.events.c[name] for name in names]
+
+    def _prev_hash(self, after: int, types: Sequence[str]) -> Any:
+        """The hash of the row before; asked for only where it is not in the page."""
+        events, before = self._t.events, self._t.events.alias()
+        previous = (
+            select(before.c.hash)
+            .where(*_at(before, _like(events)), before.c.seq == events.c.seq - 1)
+            .scalar_subquery()
+        )
+        if types:
+            return previous.label("prev_hash")
+        return case((events.c.seq == after + 1, previous)).label("prev_hash")
+
+    def sessions(
+        self, user_id: str | None, session_id: str | None
+    ) -> list[SessionInfo]:
+        heads = self._t.heads.c
+        query = select(
+            heads.user_id,
+            heads.session_id,
+            heads.seq,
+            heads.status,
+            heads.tokens,
+            heads.created_at,
+            heads.updated_at,
+        ).where(heads.stream == MAIN)
+        if user_id is not None:
+            query = query.where(heads.user_id == user_id)
+        if session_id is not None:
+            query = query.where(heads.session_id == session_id)
+        query = query.order_by(heads.user_id, heads.session_id)
+        return [SessionInfo(*row) for row in self._all(query)]
+
+    def streams(self, user_id: str, session_id: str) -> list[str]:
+        heads = self._t.heads.c
+        query = select(heads.stream).where(
+            heads.user_id == user_id, heads.session_id == session_id
+        )
+        names = [row.stream for row in self._all(query)]
+        return sorted(names, key=lambda name: (name != MAIN, name))
+
+    def blob_row(self, user_id: str, address: bytes) -> bytes | None:
+        blobs = self._t.blobs.c
+        row = self._one(
+            select(blobs.body).where(blobs.user_id == user_id, blobs.address == address)
+        )
+        return bytes(row.body) if row else None
+
+    def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
+        views = self._t.views.c
+        query = select(views.through_seq, views.derived_seq, views.body)
+        row = self._one(query.where(*self._view(stream, name)))
+        return ViewRow(row[0], row[1], bytes(row[2])) if row else None
+
+    def save_view_row(
+        self, stream: StreamId, name: str, row: ViewRow, *, replaces: int
+    ) -> bool:
+        views = self._t.views
+        values = row._asdict()
+        with self._errors, self._dialect.engine().begin() as connection:
+            found = connection.execute(
+                update(views)
+                .where(*self._view(stream, name), views.c.through_seq == replaces)
+                .values(values)
+            )
+            if found.rowcount or replaces:
+                return bool(found.rowcount)
+            keys = {"user_id": stream.user_id, "session_id": stream.session_id}
+            try:
+                connection.execute(insert(views).values(**keys, name=name, **values))
+            except SqlIntegrityError:
+                connection.rollback()
+                return False
+            return True
+
+    def _view(self, stream: StreamId, name: str) -> tuple[Any, ...]:
+        views = self._t.views.c
+        return (
+            views.user_id == stream.user_id,
+            views.session_id == stream.session_id,
+            views.name == name,
+        )
+
+    def view_names(self, user_id: str, session_id: str) -> list[str]:
+        views = self._t.views.c
+        query = select(views.name).where(
+            views.user_id == user_id, views.session_id == session_id
+        )
+        return [row.name for row in self._all(query.order_by(views.name))]
+
+    def stats(self) -> dict[str, Any]:
+        t = self._t
+        with self._errors, self._dialect.engine().connect() as connection:
+
+            def count(table: Any, size: Any, *where: Any) -> Any:
+                total = func.coalesce(func.sum(size), 0)
+                query = select(func.count(), total).select_from(table).where(*where)
+                return connection.execute(query).one()
+
+            events = count(t.events, func.length(t.events.c.body))
+            blobs = count(t.blobs, t.blobs.c.size)
+            sessions = count(t.heads, t.heads.c.tokens, t.heads.c.stream == MAIN)
+            return {
+                "engine": self._dialect.name,
+                "sessions": sessions[0],
+                "tokens": int(sessions[1]),
+                "events": events[0],
+                "event_bytes": int(events[1]),
+                "blobs": blobs[0],
+                "blob_bytes": int(blobs[1]),
+                "views": count(t.views, t.views.c.through_seq)[0],
+                "database_bytes": self._dialect.size(connection),
+            }
+
+    def notifications(
+        self, *, after: int, upto: int | None, limit: int
+    ) -> list[tuple[int, SealedEvent]]:
+        events = self._t.events
+        query = select(
+            events.c.position, *self._columns(), self._prev_hash(0, ("all",))
+        )
+        query = query.where(events.c.position > after, self._dialect.settled())
+        if upto is not None:
+            query = query.where(events.c.position <= upto)
+        query = query.order_by(events.c.position).limit(limit)
+        return [
+            (row.position, _sealed(row, bytes(row.prev_hash or GENESIS)))
+            for row in self._all(query)
+        ]
+
+    def max_notification_id(self) -> int | None:
+        events = self._t.events.c
+        row = self._one(
+            select(func.max(events.position)).where(self._dialect.settled())
+        )
+        return row[0] if row else None
+
+    def close(self) -> None:
+        self._dialect.close()
+
+    def _one(self, query: Select[Any]) -> Any:
+        return next(iter(self._all(query)), None)
+
+    def _all(self, query: Select[Any]) -> Sequence[Any]:
+        def fetch() -> Sequence[Any]:
+            with self._dialect.engine().connect() as connection:
+                return connection.execute(query).all()
+
+        with self._errors:
+            return self._dialect.retrying(fetch)
+
+
+def _like(table: Any) -> Any:
+    """The three columns that name the stream of a row of ``table``."""
+    return table.c.user_id, table.c.session_id, table.c.stream
+
+
+def _at(table: Any, stream: Any) -> tuple[Any, ...]:
+    user_id, session_id, name = stream
+    return (
+        and_(
+            table.c.user_id == user_id,
+            table.c.session_id == session_id,
+            table.c.stream == name,
+        ),
+    )
+
+
+def _sealed(row: Any, prev_hash: bytes) -> SealedEvent:
+    header = Header(
+        StreamId(row.user_id, row.session_id, row.stream),
+        row.seq,
+        row.type,
+        row.ts,
+        UUID(bytes=bytes(row.event_id)),
+        row.token_estimate,
+        row.schema_version,
+    )
+    return stored(header, bytes(row.body), bytes(row.hash), prev_hash)

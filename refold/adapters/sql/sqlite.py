@@ -1,0 +1,296 @@
+"""SQLite: one file, WAL, one writer at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text, true
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import QueuePool
+
+from refold.adapters.recorder import (
+    Batch,
+    HeadRow,
+    Moved,
+    WriteOutcome,
+    Wrote,
+)
+from refold.adapters.sql import tables
+from refold.domain.errors import (
+    IncompatibleStore,
+    InvalidConfiguration,
+    RefoldError,
+    StoreUnavailable,
+)
+from refold.domain.ids import StreamId
+from refold.domain.ports import Duplicate
+
+T = TypeVar("T")
+APPLICATION_ID: Final = int.from_bytes(b"RFLD", "big")
+_BUSY_MS: Final = 10_000
+
+_HEAD = "SELECT {} FROM heads WHERE user_id=? AND session_id=? AND stream=?".format(
+    ", ".join(HeadRow._fields)
+)
+_MOVE_HEAD = """
+UPDATE heads SET seq=?, hash=?, status=?, state=?, key_check=?, tokens=?,
+  created_at=?, updated_at=?
+WHERE user_id=? AND session_id=? AND stream=? AND seq=? AND status='open'
+"""
+_NEW_HEAD = """
+INSERT INTO heads (seq, hash, status, state, key_check, tokens, created_at,
+  updated_at, user_id, session_id, stream)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+WHERE ?='main' OR EXISTS (SELECT 1 FROM heads
+  WHERE user_id=? AND session_id=? AND stream='main' AND status<>'erased')
+ON CONFLICT DO NOTHING
+"""
+_EVENT = """
+INSERT INTO events (user_id, session_id, stream, seq, type, ts, event_id,
+  token_estimate, schema_version, hash, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_BLOB = """
+INSERT INTO blobs (user_id, address, size, created_at, body) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+"""
+_FIND_RECEIPT = """
+SELECT first_seq, last_seq FROM receipts
+WHERE user_id=? AND session_id=? AND stream=? AND address=?
+"""
+_RECEIPT = """
+INSERT INTO receipts (user_id, session_id, stream, address, first_seq, last_seq)
+VALUES (?, ?, ?, ?, ?, ?)
+"""
+
+
+class SqliteDialect:
+    """One SQLite file.
+
+    ``synchronous`` is FULL (what is acknowledged survives a power cut) or NORMAL
+    (it survives a crash of the process; a power cut may take the last commits).
+    """
+
+    name = "sqlite"
+
+    def __init__(self, url: URL) -> None:
+        if not url.database or url.database == ":memory:":
+            raise InvalidConfiguration(
+                "a SQLite store needs a file: sqlite:///agent.db (memory:// keeps "
+                "nothing, for tests)"
+            )
+        level = str(url.query.get("synchronous", "full")).upper()
+        if level not in ("FULL", "NORMAL") or set(url.query) - {"synchronous"}:
+            raise InvalidConfiguration(
+                "a SQLite URL takes only ?synchronous=full or ?synchronous=normal"
+            )
+        self.path = Path(url.database)
+        self.tables = tables.build(None, rowid=True)
+        self._synchronous = level
+        self._engine: Engine | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._lock = Lock()
+
+    def engine(self) -> Engine:
+        """The pool of connections, made on first use."""
+        if self._engine is None:
+            self._engine = create_engine(
+                f"sqlite:///{self.path}",
+                poolclass=QueuePool,
+                connect_args={"timeout": _BUSY_MS / 1000, "check_same_thread": False},
+            )
+            event.listen(self._engine, "connect", self._on_connect)
+            event.listen(self._engine, "begin", _begin)
+        return self._engine
+
+    def _on_connect(self, connection: Any, _record: object) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        connection.execute("PRAGMA temp_store=MEMORY")
+
+    def translate(self, error: Exception) -> RefoldError | None:
+        """The error to raise for what SQLite raised."""
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        if not isinstance(cause, sqlite3.Error):
+            return None
+        return _translated(str(self.path), str(cause))
+
+    def prepare(self, connection: Connection) -> None:
+        """Refuse a file that another program made."""
+        made_by = connection.execute(text("PRAGMA application_id")).scalar_one()
+        names = connection.execute(text("SELECT count(*) FROM sqlite_master"))
+        if made_by != APPLICATION_ID and names.scalar_one():
+            raise IncompatibleStore(
+                f"{self.path} is the database of another program: give a new file"
+            )
+        if made_by != APPLICATION_ID:
+            connection.execute(text(f"PRAGMA application_id={APPLICATION_ID}"))
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Nothing to do: every transaction of ours begins with the write lock."""
+
+    def guard_events(self, connection: Connection) -> None:
+        """Triggers that refuse UPDATE and DELETE."""
+        for verb in ("UPDATE", "DELETE"):
+            connection.execute(
+                text(
+                    f"CREATE TRIGGER IF NOT EXISTS events_refuse_{verb.lower()} BEFORE "
+                    f"{verb} ON events BEGIN SELECT RAISE(ABORT, "
+                    f"'refold: events are immutable, {verb} is refused'); END"
+                )
+            )
+
+    def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
+        """One transaction for all; if one fails unexpectedly, one for each."""
+        try:
+            with self._writing() as connection:
+                return [_write(connection, batch) for batch in batches]
+        except Exception as error:
+            if len(batches) == 1:
+                return [self.translate(error) or error]
+            return [self.write_group([batch])[0] for batch in batches]
+
+    def write_exclusive(
+        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    ) -> WriteOutcome:
+        """Hold the write lock while ``build`` decides."""
+        with self._writing() as connection:
+            return _write(connection, build(_head(connection, stream)))
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            connection = self._writer_connection()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _writer_connection(self) -> sqlite3.Connection:
+        if self._writer is None:
+            writer = sqlite3.connect(
+                self.path,
+                timeout=_BUSY_MS / 1000,
+                check_same_thread=False,
+                cached_statements=256,
+            )
+            self._on_connect(writer, None)
+            self._writer = writer
+        return self._writer
+
+    def retrying(self, attempt: Callable[[], T]) -> T:
+        """There is no connection to break."""
+        return attempt()
+
+    def settled(self) -> Any:
+        """Every committed row: there is one writer, so positions commit in order."""
+        return true()
+
+    def size(self, connection: Connection) -> int:  # noqa: ARG002  # the protocol's
+        """Bytes of the file and its write-ahead log."""
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def close(self) -> None:
+        """Close all connections; the last one out folds the log into the file."""
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            if self._engine is not None:
+                self._engine.dispose()
+                self._engine = None
+
+
+def _begin(connection: Connection) -> None:
+    mode = connection.get_execution_options().get("refold_begin", "DEFERRED")
+    connection.exec_driver_sql(f"BEGIN {mode}")
+
+
+def _head(connection: sqlite3.Connection, stream: StreamId) -> HeadRow | None:
+    row = connection.execute(_HEAD, stream).fetchone()
+    return HeadRow(*row) if row else None
+
+
+def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
+    stream = batch.stream
+    if batch.receipt is not None:
+        found = connection.execute(_FIND_RECEIPT, (*stream, batch.receipt)).fetchone()
+        if found:
+            return Duplicate(*found)
+    if batch.expected_seq:
+        moved = connection.execute(
+            _MOVE_HEAD, (*batch.head, *stream, batch.expected_seq)
+        )
+    else:
+        values = (
+            *batch.head,
+            *stream,
+            stream.stream,
+            stream.user_id,
+            stream.session_id,
+        )
+        moved = connection.execute(_NEW_HEAD, values)
+    if not moved.rowcount:
+        return Moved(_head(connection, stream))
+    connection.executemany(_EVENT, [_event_values(row) for row in batch.events])
+    _write_beside(connection, batch)
+    return Wrote(batch.head)
+
+
+def _write_beside(connection: sqlite3.Connection, batch: Batch) -> None:
+    stream, now = batch.stream, batch.head.updated_at
+    if batch.blobs:
+        rows = [(stream.user_id, b.address, b.size, now, b.body) for b in batch.blobs]
+        connection.executemany(_BLOB, rows)
+    if batch.receipt is not None:
+        seqs = (batch.events[0].header.seq, batch.events[-1].header.seq)
+        connection.execute(_RECEIPT, (*stream, batch.receipt, *seqs))
+
+
+def _event_values(row: Any) -> tuple[Any, ...]:
+    header = row.header
+    return (
+        *header.stream,
+        header.seq,
+        header.type,
+        header.ts,
+        header.event_id.bytes,
+        header.token_estimate,
+        header.schema_version,
+        row.hash,
+        row.state,
+    )
+
+
+def _translated(path: str, said: str) -> RefoldError:
+    known = {
+        "locked": ("is busy with another writer", "try again when it is done"),
+        "readonly": (
+            "cannot be written",
+            "check the rights on the file and its folder",
+        ),
+        "full": ("cannot grow: the disk is full", "free space and try again"),
+        "unable to open": ("cannot be opened", "check that its folder exists"),
+        "disk i/o": ("cannot be written: disk I/O error", "check the disk"),
+    }
+    lowered = said.lower()
+    for sign, (what, remedy) in known.items():
+        if sign in lowered:
+            return StoreUnavailable(f"{path} {what}", remedy=remedy)
+    if "not a database" in lowered or "malformed" in lowered:
+        return IncompatibleStore(
+            f"{path} is not a SQLite database, or is damaged: give another file, or "
+            "restore it"
+        )
+    return StoreUnavailable(f"{path}: {said}", remedy="see the message of SQLite")

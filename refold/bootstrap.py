@@ -1,0 +1,164 @@
+"""Opening a store: the one place that chooses the adapters for a URL."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from refold import config
+from refold.domain.errors import InvalidConfiguration, KeyUnavailable
+
+if TYPE_CHECKING:
+    from refold.adapters.keys import KeyStore, MasterKey
+    from refold.adapters.recorder import Recorder
+    from refold.redaction.engine import Redactor
+    from refold.redaction.guard import Limits
+    from refold.store import SessionStore
+
+log = logging.getLogger("refold")
+
+
+def open_store(
+    url: str | None = None,
+    *,
+    redactor: Redactor | None = None,
+    limits: Limits | None = None,
+    keys: str | KeyStore | None = None,
+    master: MasterKey | None = None,
+) -> SessionStore:
+    """Open the store at ``url``, and make it if it is new.
+
+    url:    ``sqlite:///file.db``, ``postgresql://…``, or ``memory://`` for tests;
+            None is ``REFOLD_DB``, else ``sqlite:///refold.db``.
+    limits: of the size guard, in bytes.
+    keys:   where wrapped keys are kept; None is ``REFOLD_KEYS``, else a file under
+            ``REFOLD_HOME``.  PostgreSQL needs one that all its clients reach.
+    master: what wraps the keys; None is ``REFOLD_MASTER_KEY``, else a file there.
+
+    Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
+    """
+    from refold.adapters.keys import KeyRing
+    from refold.adapters.factory import LogFactory
+    from refold.redaction.engine import Redactor
+    from refold.redaction.guard import Limits
+    from refold.store import SessionStore
+
+    url = url or config.database()
+    with ExitStack() as opened:
+        recorder, store_id = _recorder(url)
+        opened.callback(recorder.close)
+        key_store = _key_store(url, store_id, keys)
+        opened.callback(key_store.close)
+        fresh = key_store.get_setting("pepper") is None
+        if fresh and recorder.has_sessions():
+            raise KeyUnavailable(
+                "the key store of this database is empty, the database is not",
+                remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
+            )
+        ring = KeyRing(key_store, master or _master_key(url, create=fresh))
+        opened.pop_all()
+    sealed = LogFactory(recorder, ring).log()
+    return SessionStore(sealed, redactor or Redactor(), limits or Limits())
+
+
+def _recorder(url: str) -> tuple[Recorder, str]:
+    if url == "memory://":
+        from refold.adapters.memory import MemoryRecorder
+
+        return MemoryRecorder(), "memory"
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    from refold.adapters.sql.dialect import Dialect
+    from refold.adapters.sql.migrations import migrate
+    from refold.adapters.sql.recorder import SqlRecorder
+
+    dialect: Dialect
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    except ArgumentError:
+        backend = ""
+    if backend == "sqlite":
+        from refold.adapters.sql.sqlite import SqliteDialect
+
+        dialect = SqliteDialect(parsed)
+    elif backend in ("postgresql", "postgres"):
+        from refold.adapters.sql.postgres import PostgresDialect
+
+        dialect = PostgresDialect(parsed)
+    else:
+        raise InvalidConfiguration(
+            "this is no database URL that Refold knows: sqlite:///agent.db or "
+            "postgresql://user:password@host/database"
+        )
+    try:
+        store_id = migrate(dialect)
+    except BaseException:
+        dialect.close()
+        raise
+    return SqlRecorder(dialect), store_id
+
+
+def _key_store(url: str, store_id: str, keys: str | KeyStore | None) -> KeyStore:
+    if keys is not None and not isinstance(keys, str):
+        return keys
+    from refold.adapters.sql.keystore import SqlKeyStore
+
+    chosen = keys or os.environ.get("REFOLD_KEYS")
+    if chosen:
+        if chosen == url:
+            log.warning(
+                "keys are kept in the database they protect: whoever restores a backup "
+                "of it can read what was erased"
+            )
+        return SqlKeyStore(chosen)
+    if url == "memory://":
+        from refold.adapters.memory import MemoryKeyStore
+
+        return MemoryKeyStore()
+    if not url.startswith("sqlite"):
+        raise InvalidConfiguration(
+            "PostgreSQL needs REFOLD_KEYS, a database for keys that all its clients "
+            "reach (a key file of one host would lock out the others)"
+        )
+    return SqlKeyStore(f"sqlite:///{config.home() / 'keys' / (store_id + '.db')}")
+
+
+def _master_key(url: str, *, create: bool) -> MasterKey:
+    from refold.adapters.keys import LocalMasterKey
+
+    if url == "memory://":
+        return LocalMasterKey(os.urandom(32), origin="memory")
+    if given := os.environ.get("REFOLD_MASTER_KEY"):
+        return LocalMasterKey(_decoded(given), origin="REFOLD_MASTER_KEY")
+    path = config.home() / "master.key"
+    if create:
+        from refold.adapters.sql.keystore import create_private
+
+        text = base64.b64encode(os.urandom(32)) + b"\n"
+        if create_private(path, text):
+            log.warning(
+                "made a new master key at %s (mode 0600): back it up apart from the "
+                "database, without it nothing can be read",
+                path,
+            )
+    try:
+        return LocalMasterKey(_decoded(path.read_text()), origin=str(path))
+    except OSError as error:
+        raise KeyUnavailable(
+            f"the master key {path} cannot be read ({error.strerror})",
+            remedy="restore it, or set REFOLD_MASTER_KEY or REFOLD_HOME",
+        ) from None
+
+
+def _decoded(text: str) -> bytes:
+    text = text.strip()
+    try:
+        return bytes.fromhex(text) if len(text) == 64 else base64.b64decode(text)
+    except (ValueError, binascii.Error):
+        return b""

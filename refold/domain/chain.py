@@ -1,0 +1,62 @@
+"""The hash chain of a stream: what is hashed, in which order, byte for byte.
+
+Every plain column is in the header, length-prefixed, so that no two different
+rows share a header.  The header is the additional data of the encryption as well:
+a ciphertext opens only in the row it was made for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+from uuid import UUID
+
+from refold.domain.ids import StreamId
+
+GENESIS = bytes(32)
+_DOMAIN = b"refold:event:1"
+
+
+class Header(NamedTuple):
+    """The plain columns of an event; ``ts`` in microseconds since 1970, UTC."""
+
+    stream: StreamId
+    seq: int
+    type: str
+    ts: int
+    event_id: UUID
+    token_estimate: int
+    schema_version: int
+
+    def encode(self) -> bytes:
+        """The canonical bytes of the header."""
+        user_id, session_id, stream = self.stream
+        return length_prefixed(
+            (
+                user_id.encode(),
+                session_id.encode(),
+                stream.encode(),
+                b"%d" % self.seq,
+                self.type.encode(),
+                b"%d" % self.ts,
+                self.event_id.bytes,
+                b"%d" % self.token_estimate,
+                b"%d" % self.schema_version,
+            )
+        )
+
+
+def length_prefixed(parts: Iterable[bytes]) -> bytes:
+    """Join ``parts`` so that different parts never give the same bytes."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def link(prev_hash: bytes, header: bytes, ciphertext: bytes) -> bytes:
+    """The hash of an event: of the one before it, its header and its ciphertext."""
+    return hashlib.sha256(
+        _DOMAIN
+        + prev_hash
+        + hashlib.sha256(header).digest()
+        + hashlib.sha256(ciphertext).digest()
+    ).digest()

@@ -1,0 +1,123 @@
+"""An event in its place: the envelope that the log stores, shows and exports."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Self
+from uuid import UUID
+
+from pydantic import (
+    AwareDatetime,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializeAsAny,
+    field_serializer,
+    model_validator,
+)
+
+from refold.domain.events import JsonObject, Model, SessionEvent
+from refold.domain.ids import StreamId
+
+
+class Warn(Model):
+    """A degradation, by code: what could not be kept or done as it was asked."""
+
+    code: str
+    detail: str | None = None
+
+
+class Meta(Model):
+    """What is known of an event beside its payload; further keys are allowed.
+
+    ``response_id`` is the provider's id of the response an event is part of.
+    ``source`` says where an imported event came from.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+
+    model: str | None = None
+    tool_name: str | None = None
+    duration_ms: float | None = Field(default=None, ge=0)
+    status: str | None = None
+    usage: JsonObject | None = None
+    warnings: tuple[Warn, ...] = ()
+    scenario: str | None = None
+    response_id: str | None = None
+    source: JsonObject | None = None
+
+    def dump(self) -> JsonObject:
+        """The keys that hold something, as JSON."""
+        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
+    def warned(self, *codes: str) -> Self:
+        """The same with these warnings added."""
+        added = tuple(Warn(code=code) for code in codes)
+        return self.model_copy(update={"warnings": (*self.warnings, *added)})
+
+
+class Envelope(Model):
+    """One recorded event: immutable, sequenced, redacted, hash-chained.
+
+    ``seq`` counts from 1 without gaps in its stream.  ``ts`` is the writer's clock
+    in UTC and orders nothing.  ``redacted`` is true of everything stored: it says
+    that the event passed redaction, with findings or without.
+    """
+
+    event_id: UUID
+    seq: int = Field(ge=1)
+    ts: AwareDatetime
+    type: str
+    user_id: str
+    session_id: str
+    stream: str
+    request_id: str | None = None
+    agent: str | None = None
+    payload: SerializeAsAny[SessionEvent]
+    redacted: Literal[True] = True
+    redaction: JsonObject
+    token_estimate: int = Field(ge=0)
+    prev_hash: str
+    hash: str
+    schema_version: int = Field(ge=1)
+    meta: Meta = Meta()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _type_the_payload(cls, data: Any) -> Any:
+        payload = data.get("payload") if isinstance(data, dict) else None
+        if isinstance(payload, dict):
+            return {**data, "payload": {**payload, "type": data.get("type")}}
+        return data
+
+    @field_serializer("payload")
+    def _dump_payload(self, payload: SessionEvent) -> JsonObject:
+        return payload.payload()
+
+    @field_serializer("meta")
+    def _dump_meta(self, meta: Meta) -> JsonObject:
+        return meta.dump()
+
+    @property
+    def stream_id(self) -> StreamId:
+        """The stream this event is in."""
+        return StreamId(self.user_id, self.session_id, self.stream)
+
+    def to_json(self) -> JsonObject:
+        """The envelope as JSON, every name of the contract present."""
+        return self.model_dump(mode="json")
+
+
+def microseconds(ts: datetime) -> int:
+    """``ts`` as microseconds since 1970 in UTC, exactly."""
+    delta = ts - _EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def from_microseconds(value: int) -> datetime:
+    """The time that ``microseconds`` made ``value`` of."""
+    return _EPOCH + timedelta(microseconds=value)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,0 +1,165 @@
+"""Everything Refold raises on purpose.
+
+RefoldError
+    InvalidEvent          the event breaks a rule of its type or of its session: mend it
+    EventTooLarge         over the hard limit even after the size guard
+    RedactionFailed       redaction could not be completed, so the event was refused
+    StaleSession          the stream moved on since it was read: read it and decide anew
+    IdempotencyConflict   the same idempotency key was used for other content
+    SessionNotFound       no such session for this user
+    SessionClosed         the session was closed: open or fork another
+    Erased                the user or session was erased: it takes and gives nothing
+    KeyUnavailable        the key that opens this data is missing, or is another one
+    CorruptEvent          what is stored is not what was written
+    UnknownStrategy       no strategy of that name, or a wrong parameter
+    SummaryRefused        a summary that would not help: empty, or over its source
+    ImportFailed          a transcript could not be imported: nothing of it was written
+    StoreUnavailable      the database cannot be reached, is busy, full or read-only
+    IncompatibleStore     the database is of a newer Refold, or of another program
+    InvalidConfiguration  a setting, policy or URL is wrong: nothing was opened
+
+Each carries its numbers as attributes.  No message holds text of an event: what
+was refused may be what had to be redacted.
+"""
+
+from __future__ import annotations
+
+
+class RefoldError(Exception):
+    """The base of every error that Refold raises on purpose."""
+
+
+class InvalidEvent(RefoldError, ValueError):
+    """The event breaks a rule of its type, or of the session it is for."""
+
+
+class EventTooLarge(RefoldError):
+    """The event is over the hard limit, even after the size guard."""
+
+    def __init__(self, event_type: str, *, size: int, limit: int) -> None:
+        super().__init__(
+            f"the {event_type} event is {size} bytes after the size guard, the limit "
+            f"is {limit}: split it, or raise Limits.event_bytes"
+        )
+        self.event_type, self.size, self.limit = event_type, size, limit
+
+
+class RedactionFailed(RefoldError):
+    """Redaction could not be completed, so nothing was written (fail closed)."""
+
+    def __init__(self, event_type: str, *, reason: str) -> None:
+        super().__init__(
+            f"the {event_type} event could not be redacted ({reason}) and was refused: "
+            "nothing was written"
+        )
+        self.event_type, self.reason = event_type, reason
+
+
+class StaleSession(RefoldError):
+    """The stream is not at the seq that the writer last saw."""
+
+    def __init__(self, session_id: str, *, expected: int, actual: int) -> None:
+        super().__init__(
+            f"session {session_id!r} is at seq {actual}, expected {expected}: "
+            "read it again and decide anew"
+        )
+        self.session_id, self.expected, self.actual = session_id, expected, actual
+
+
+class IdempotencyConflict(RefoldError):
+    """The same idempotency key was used before, for other content."""
+
+    def __init__(self, session_id: str, *, first_seq: int, last_seq: int) -> None:
+        super().__init__(
+            f"this idempotency key was used in session {session_id!r} for other "
+            f"content (seq {first_seq} to {last_seq}): use a new key for new content"
+        )
+        self.session_id, self.first_seq, self.last_seq = session_id, first_seq, last_seq
+
+
+class SessionNotFound(RefoldError, LookupError):
+    """No such session for this user."""
+
+    def __init__(self, user_id: str, session_id: str) -> None:
+        super().__init__(
+            f"user {user_id!r} has no session {session_id!r}: "
+            "`refold sessions --user …` lists those there are"
+        )
+        self.user_id, self.session_id = user_id, session_id
+
+
+class SessionClosed(RefoldError):
+    """The session was closed and takes no more events."""
+
+    def __init__(self, session_id: str, *, head_seq: int) -> None:
+        super().__init__(
+            f"session {session_id!r} was closed at seq {head_seq}: "
+            "start another, or fork it"
+        )
+        self.session_id, self.head_seq = session_id, head_seq
+
+
+class Erased(RefoldError):
+    """The user or the session was erased: nothing of it can be read or written."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} was erased: nothing of it can be read or written")
+        self.what = what
+
+
+class KeyUnavailable(RefoldError):
+    """The key that opens this data is missing, or the one at hand is another."""
+
+    def __init__(self, what: str, *, remedy: str) -> None:
+        super().__init__(f"{what}: {remedy}")
+        self.what, self.remedy = what, remedy
+
+
+class CorruptEvent(RefoldError):
+    """What is stored is not what was written."""
+
+    def __init__(self, where: str, *, seq: int, reason: str) -> None:
+        super().__init__(
+            f"{where} seq {seq}: {reason}; run `refold verify`, and restore the event "
+            "from a backup"
+        )
+        self.where, self.seq, self.reason = where, seq, reason
+
+
+class UnknownStrategy(RefoldError, ValueError):
+    """No strategy of that name, or a parameter that it does not take."""
+
+
+class SummaryRefused(RefoldError):
+    """A summary that would not help: the context stays as it was."""
+
+    def __init__(self, reason: str, *, words: int, source_words: int) -> None:
+        super().__init__(
+            f"the summary was refused ({reason}): {words} words for a source of "
+            f"{source_words}; the context stays as it was"
+        )
+        self.reason, self.words, self.source_words = reason, words, source_words
+
+
+class ImportFailed(RefoldError):
+    """A transcript could not be imported; nothing of it was written."""
+
+    def __init__(self, where: str, why: str, *, seq: int | None = None) -> None:
+        super().__init__(f"{where}: {why}")
+        self.where, self.why, self.seq = where, why, seq
+
+
+class StoreUnavailable(RefoldError):
+    """The database cannot be reached, is busy, full or read-only."""
+
+    def __init__(self, reason: str, *, remedy: str) -> None:
+        super().__init__(f"{reason}: {remedy}")
+        self.reason, self.remedy = reason, remedy
+
+
+class IncompatibleStore(RefoldError):
+    """The database is of a newer Refold, or belongs to another program."""
+
+
+class InvalidConfiguration(RefoldError, ValueError):
+    """A setting, a policy or a URL is wrong; nothing was opened."""

@@ -1,0 +1,403 @@
+"""Every kind of event a session can hold: a closed union of frozen models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+)
+
+from refold.domain.errors import InvalidEvent
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+
+class Model(BaseModel):
+    """A frozen value whose errors and repr never show what it holds."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        return [(name, Concealed(value)) for name, value in self if value is not None]
+
+
+class Concealed:
+    """Stands for a value in a repr: its kind and size, never its content."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        sized = f" of {len(self._value)}" if hasattr(self._value, "__len__") else ""
+        return f"<{type(self._value).__name__}{sized}>"
+
+
+class Event(Model):
+    """What happened, without its place: ``type`` and ``version`` name its shape."""
+
+    version: ClassVar[int] = 1
+    type: str
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise InvalidEvent(explain(type(self).__name__, error)) from None
+
+    def payload(self) -> JsonObject:
+        """The fields as JSON, without ``type``."""
+        return self.model_dump(mode="json", exclude={"type"}, exclude_none=True)
+
+
+def explain(what: str, error: ValidationError) -> str:
+    """Say which fields are wrong and why, without what stood in them."""
+    reasons = []
+    for detail in error.errors(include_input=False, include_url=False):
+        if detail["type"] == "extra_forbidden":
+            reasons.append("a field it does not have")
+            continue
+        place = ".".join(str(part) for part in detail["loc"][:2]) or "value"
+        reasons.append(f"{place}: {detail['msg']}")
+    return f"{what}: " + "; ".join(dict.fromkeys(reasons))
+
+
+class Attachment(Model):
+    """What came with a user's text: an image or file, in base64, as text or by URL."""
+
+    kind: Literal["image", "document", "file"] = "file"
+    media_type: str | None = None
+    name: str | None = None
+    data: str | None = None
+    text: str | None = None
+    url: str | None = None
+    sha256: str | None = None
+
+
+class Thinking(Model):
+    """One thinking block of a response, byte for byte as the provider gave it.
+
+    ``signature`` and ``data`` are the provider's and pass redaction untouched; a
+    signed block in which something must be redacted is dropped whole.
+    """
+
+    type: Literal["thinking", "redacted_thinking"] = "thinking"
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+
+
+class Verdict(Model):
+    """The judgement of one item in an aggregate."""
+
+    item_id: str
+    verdict: Literal["correct", "incorrect", "uncertain"]
+    error_type: str | None = None
+    subject: str | None = None
+    topic: str | None = None
+    score: float | None = None
+
+
+class StrategyRef(Model):
+    """Which strategy, with which parameters; ``fingerprint`` is their SHA-256."""
+
+    name: str
+    version: int
+    params: JsonObject = Field(default_factory=dict)
+    fingerprint: str
+
+
+class SummarizerRef(Model):
+    """Who wrote a summary."""
+
+    kind: str
+    model: str | None = None
+    params: JsonObject = Field(default_factory=dict)
+
+
+Span: TypeAlias = tuple[int, int]
+
+
+class UserInput(Event):
+    """What the user said; it opens a turn."""
+
+    type: Literal["user_input"] = "user_input"
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+
+
+class AgentResponse(Event):
+    """One response of the model; the tool calls in it follow as events of their own."""
+
+    type: Literal["agent_response"] = "agent_response"
+    text: str = ""
+    thinking: tuple[Thinking, ...] = ()
+    stop_reason: str | None = None
+    usage: JsonObject | None = None
+
+
+class Planner(Event):
+    """A plan, or the next version of one."""
+
+    type: Literal["planner"] = "planner"
+    plan: JsonValue
+    iteration: int | None = None
+
+
+class ToolCall(Event):
+    """A call the model asked for; one ``ToolResult`` with its ``call_id`` ends it.
+
+    ``arguments`` is a text where a model wrote something that is not JSON.
+    """
+
+    type: Literal["tool_call"] = "tool_call"
+    call_id: str = Field(min_length=1, max_length=256)
+    tool_name: str
+    arguments: JsonObject | str = Field(default_factory=dict)
+
+
+class ToolResult(Event):
+    """What a call returned.  ``unknown``: it was cut off and may have had effect.
+
+    ``untrusted`` marks content that others could have written.  ``duration_ms`` is
+    the call's own time in milliseconds.
+    """
+
+    type: Literal["tool_result"] = "tool_result"
+    call_id: str = Field(min_length=1, max_length=256)
+    tool_name: str | None = None
+    content: JsonValue = ""
+    status: Literal["ok", "error", "unknown"] = "ok"
+    duration_ms: float | None = Field(default=None, ge=0)
+    untrusted: bool = False
+
+
+class Reflection(Event):
+    """The agent's judgement of its own work; ``confidence`` is from 0 to 1."""
+
+    type: Literal["reflection"] = "reflection"
+    pass_: bool | None = None
+    confidence: float | None = Field(default=None, ge=0, le=1)
+    issues: tuple[JsonValue, ...] = ()
+    suggestion: str | None = None
+
+
+class Aggregate(Event):
+    """The judgements of several items, put together."""
+
+    type: Literal["aggregate"] = "aggregate"
+    results: tuple[Verdict, ...] = ()
+
+
+class Final(Event):
+    """How a run ended.  ``reward`` is the environment's score, if it gave one."""
+
+    type: Literal["final"] = "final"
+    text: str = ""
+    outcome: Literal["success", "failure", "partial", "unknown"] = "unknown"
+    reward: float | None = None
+    result: JsonValue = None
+
+
+class Summary(Event):
+    """A compaction that took effect: what it stands for, how it was made, its words.
+
+    ``first_seq`` to ``last_seq`` are places in the main stream (0 and below: in the
+    session that was forked, counted back from the fork); ``absorbs`` are the seqs, in
+    the derived stream, of the summaries that this one replaces.
+    ``source_digest`` is the SHA-256 of the exact text that was summarised.
+    """
+
+    type: Literal["summary"] = "summary"
+    kind: Literal["session", "scope", "notes"] = "session"
+    strategy: StrategyRef
+    first_seq: int
+    last_seq: int
+    decided_at_seq: int = Field(ge=1)
+    appended_at_seq: int = Field(ge=1)
+    source_event_count: int = Field(ge=0)
+    absorbs: tuple[int, ...] = ()
+    level: int = Field(default=1, ge=1)
+    omitted: tuple[Span, ...] = ()
+    source_digest: str
+    prompt_digest: str | None = None
+    summarizer: SummarizerRef
+    tokens_before: int = Field(ge=0)
+    tokens_after: int = Field(ge=0)
+    usage: JsonObject | None = None
+    duration_ms: float | None = Field(default=None, ge=0)
+    text: str = ""
+    abridged: str = ""
+
+
+class HumanReview(Event):
+    """A question to a human, or their decision on that of seq ``refers_to``."""
+
+    type: Literal["hitl"] = "hitl"
+    trigger: str
+    severity: Literal["low", "medium", "high", "critical"] = "medium"
+    question: str = ""
+    bundle: JsonObject | None = None
+    decision: str | None = None
+    decided_by: str | None = None
+    refers_to: int | None = Field(default=None, ge=1)
+
+
+class AgentError(Event):
+    """Something failed: where, why, and whether trying again may help."""
+
+    type: Literal["error"] = "error"
+    code: str
+    message: str = ""
+    where: str | None = None
+    retryable: bool = False
+    context: JsonObject | None = None
+
+
+class SystemPrompt(Event):
+    """The system prompt from here on.  ``closed`` ends the session instead."""
+
+    type: Literal["system"] = "system"
+    text: str | None = None
+    closed: bool = False
+
+
+class StateUpdate(Event):
+    """Keys of the session's working memory that are set, and that are unset."""
+
+    type: Literal["state"] = "state"
+    set: JsonObject = Field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+
+
+class Request(Event):
+    """What the model was sent: the view's digest and all that it depended on.
+
+    ``through_seq`` and ``derived_seq`` say how far the main and the derived stream
+    were read.  ``matches`` is whether the bytes sent were those of the view (a
+    caller may have sent text that the log holds redacted).
+    """
+
+    type: Literal["request"] = "request"
+    strategy: StrategyRef
+    through_seq: int = Field(ge=0)
+    derived_seq: int = Field(default=0, ge=0)
+    digest: str
+    tokens: int = Field(ge=0)
+    system_digest: str | None = None
+    tools_digest: str | None = None
+    model: str | None = None
+    matches: bool | None = None
+
+
+class Pin(Event):
+    """Events that every strategy sends raw from the next compaction on."""
+
+    type: Literal["pin"] = "pin"
+    seqs: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    reason: str = ""
+    unpin: bool = False
+
+
+class Fork(Event):
+    """The first event of a session that goes on from another at ``at_seq``."""
+
+    type: Literal["fork"] = "fork"
+    session_id: str
+    at_seq: int = Field(ge=1)
+
+
+class CompactionNote(Event):
+    """A compaction that started or failed, or a derived stream no longer wanted."""
+
+    type: Literal["compaction"] = "compaction"
+    phase: Literal["started", "failed", "retired"]
+    why: str = ""
+    first_seq: int | None = None
+    last_seq: int | None = None
+    decided_at_seq: int | None = Field(default=None, ge=0)
+    attempt: int = Field(default=1, ge=1)
+
+
+class ProviderEdit(Event):
+    """What a hosted API did to the context: its edits and blocks, byte for byte."""
+
+    type: Literal["provider_edit"] = "provider_edit"
+    edits: tuple[JsonObject, ...] = ()
+    blocks: tuple[JsonObject, ...] = ()
+
+
+class RedactionApplied(Event):
+    """Stored events were redacted again: their seqs and the hashes that now hold."""
+
+    type: Literal["redaction_applied"] = "redaction_applied"
+    stream: str
+    seqs: tuple[int, ...]
+    hashes: tuple[str, ...]
+    rules: str
+
+
+class Consent(Event):
+    """The user allowed or withdrew something, for all their sessions."""
+
+    type: Literal["consent"] = "consent"
+    scope: str
+    granted: bool
+    reason: str = ""
+
+
+class Forget(Event):
+    """The user wants an item of memory gone, also after a rebuild."""
+
+    type: Literal["forget"] = "forget"
+    item_id: str
+    reason: str = ""
+
+
+SessionEvent: TypeAlias = Annotated[
+    UserInput
+    | AgentResponse
+    | Planner
+    | ToolCall
+    | ToolResult
+    | Reflection
+    | Aggregate
+    | Final
+    | Summary
+    | HumanReview
+    | AgentError
+    | SystemPrompt
+    | StateUpdate
+    | Request
+    | Pin
+    | Fork
+    | CompactionNote
+    | ProviderEdit
+    | RedactionApplied
+    | Consent
+    | Forget,
+    Field(discriminator="type"),
+]
+
+EVENT_CLASSES: dict[str, type[Event]] = {
+    cls.model_fields["type"].default: cls for cls in get_args(get_args(SessionEvent)[0])
+}
+any_event: TypeAdapter[SessionEvent] = TypeAdapter(SessionEvent)
+DERIVED_TYPES = frozenset({"summary", "compaction"})
+
+
+def event_of(event_type: str, payload: JsonObject) -> SessionEvent:
+    """Make the event of ``event_type`` from its payload in the present shape.
+
+    Raises InvalidEvent for an unknown type and for a payload of another shape.
+    """
+    if event_type not in EVENT_CLASSES:
+        raise InvalidEvent(f"there is no event type {event_type!r}")
+    return EVENT_CLASSES[event_type](**payload)  # type: ignore[return-value]

@@ -1,0 +1,62 @@
+"""The names of users, sessions and streams, and what they may look like."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from refold.domain.errors import InvalidEvent
+
+MAIN: Final = "main"
+USER_SESSION: Final = "_user"
+MAX_ID: Final = 200
+
+
+class StreamId(NamedTuple):
+    """One stream of one session of one user: the unit of order and of the chain."""
+
+    user_id: str
+    session_id: str
+    stream: str = MAIN
+
+    def __str__(self) -> str:
+        return "/".join(quote(part, safe="") for part in self)
+
+    @classmethod
+    def parse(cls, text: str) -> StreamId:
+        """The stream that ``str`` wrote as ``text``."""
+        return cls(*(unquote(part) for part in text.split("/")))
+
+    @property
+    def main(self) -> StreamId:
+        """The main stream of the same session."""
+        return self._replace(stream=MAIN)
+
+
+def check_id(kind: str, value: str) -> str:
+    """Return ``value`` if it can name a user or a session.
+
+    Ids stand in plain on disk and are never redacted, so they must be text that
+    both engines store alike: 1 to 200 printable characters.
+
+    Raises InvalidEvent otherwise; the message does not repeat the value.
+    """
+    if not isinstance(value, str) or not value:
+        raise InvalidEvent(f"{kind} must be a text of 1 to {MAX_ID} characters")
+    if len(value) > MAX_ID:
+        raise InvalidEvent(f"{kind} has {len(value)} characters, at most {MAX_ID} fit")
+    if not value.isprintable():
+        raise InvalidEvent(f"{kind} holds a character that is not printable")
+    return value
+
+
+def check_session_id(value: str) -> str:
+    """Return ``value`` if a caller may use it as a session's name.
+
+    Names with a leading underscore are reserved (``_user`` holds what concerns a
+    user as a whole).  Raises InvalidEvent.
+    """
+    check_id("session_id", value)
+    if value.startswith("_") and value != USER_SESSION:
+        raise InvalidEvent("a session_id with a leading underscore is reserved")
+    return value

@@ -1,0 +1,231 @@
+"""The contracts between the store and what is outside: the log, and the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from refold.domain.chain import GENESIS
+from refold.domain.envelope import Envelope
+from refold.domain.events import JsonObject
+from refold.domain.ids import StreamId
+from refold.domain.session import SessionState
+
+Status: TypeAlias = Literal["open", "closed", "erased"]
+
+
+class Blob(NamedTuple):
+    """A whole redacted text that was too long for its event; ``sha256`` in hex."""
+
+    sha256: str
+    data: bytes
+
+
+class Recordable(Protocol):
+    """An event that passed redaction and the size guard, ready to be sealed.
+
+    ``ts`` is in microseconds since 1970 in UTC.  Only redaction makes these; a log
+    refuses anything else.
+    """
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def schema_version(self) -> int: ...
+    @property
+    def ts(self) -> int: ...
+    @property
+    def token_estimate(self) -> int: ...
+    @property
+    def content(self) -> JsonObject: ...
+    @property
+    def blobs(self) -> tuple[Blob, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a stream: what the next append builds on.
+
+    ``seq`` 0 with the hash of the beginning is a stream that does not exist yet.
+    ``tokens`` is the sum of the estimates; times are in microseconds since 1970.
+    """
+
+    state: SessionState
+    hash: bytes = GENESIS
+    status: Status = "open"
+    tokens: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+
+    @property
+    def seq(self) -> int:
+        return self.state.head_seq
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Events to add to the end of a stream, all of them or none.
+
+    ``base`` is the head they were decided on, ``state`` what follows from them.
+    ``idempotency_key`` makes a retry find the first attempt.
+    """
+
+    base: Head
+    state: SessionState
+    events: Sequence[Recordable]
+    now: int
+    idempotency_key: str | None = None
+
+
+class Appended(NamedTuple):
+    """The append took effect and is durable; this is the stream's new head."""
+
+    head: Head
+
+
+class Conflict(NamedTuple):
+    """The stream was not where the append expected it; nothing was written."""
+
+    head: Head
+
+
+class Duplicate(NamedTuple):
+    """The idempotency key was used before, for these seqs; nothing was written."""
+
+    first_seq: int
+    last_seq: int
+
+
+Outcome: TypeAlias = Appended | Conflict | Duplicate
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session in a list: its main stream's head, and its times."""
+
+    user_id: str
+    session_id: str
+    head_seq: int
+    status: Status
+    tokens: int
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that does not verify: which session, where, and what."""
+
+    user_id: str
+    session_id: str
+    stream: str
+    seq: int | None
+    code: str
+    detail: str
+
+    def to_json(self) -> JsonObject:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredView:
+    """A projection's state, and how far it has folded the main and derived stream."""
+
+    through_seq: int
+    derived_seq: int
+    body: JsonObject = field(default_factory=dict)
+
+
+class EventLog(Protocol):
+    """Where events are kept: append-only, in order within a stream, encrypted.
+
+    Every call is for one user; a stream of another user does not exist for it.
+    All of them raise Erased where a stream was erased, KeyUnavailable where its key
+    is missing or another, StoreUnavailable where the database does not answer.
+    """
+
+    def head(self, stream: StreamId) -> Head:
+        """The stream's end; seq 0 if there is no such stream."""
+        ...
+
+    def append(self, request: Append) -> Outcome:
+        """Write all of ``request.events`` after ``request.base``, or nothing.
+
+        Returns when the events are durable.  A derived stream begins only where
+        its session exists.
+        """
+        ...
+
+    def append_exclusive(
+        self, stream: StreamId, build: Callable[[Head], Append]
+    ) -> Outcome:
+        """Append what ``build`` makes of the head, while nobody else can move it.
+
+        What ``build`` raises leaves the stream as it was.
+        """
+        ...
+
+    def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
+        """The seqs that were written under this key, if it was used."""
+        ...
+
+    def read(
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int | None = None,
+        types: Sequence[str] = (),
+    ) -> list[Envelope]:
+        """The events with ``after < seq <= upto``, in order, at most ``limit``.
+
+        ``types`` keeps only those; nothing else is decrypted then.
+
+        Raises CorruptEvent where a row is not what was written.
+        """
+        ...
+
+    def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
+        """Every event of the stream with its chain proved, or what is wrong."""
+        ...
+
+    def sessions(
+        self, user_id: str | None = None, *, session_id: str | None = None
+    ) -> list[SessionInfo]:
+        """The sessions of a user, or of all, by user and name."""
+        ...
+
+    def streams(self, user_id: str, session_id: str) -> list[str]:
+        """The names of the session's streams, the main one first."""
+        ...
+
+    def blob(self, user_id: str, sha256: str) -> bytes | None:
+        """The whole text of that digest, if this user has it."""
+        ...
+
+    def load_view(self, stream: StreamId, name: str) -> StoredView | None:
+        """The stored state of a projection over this session."""
+        ...
+
+    def save_view(
+        self, stream: StreamId, name: str, view: StoredView, *, replaces: int
+    ) -> bool:
+        """Store it if the stored one stands at ``replaces`` (0: none is stored).
+
+        False if another projector was first; nothing is changed then.
+        """
+        ...
+
+    def view_names(self, user_id: str, session_id: str) -> list[str]:
+        """The names of the projections that are kept for this session."""
+        ...
+
+    def stats(self) -> dict[str, Any]:
+        """Sizes: sessions, events, blobs, views, and bytes of each."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the database."""
+        ...

@@ -1,0 +1,158 @@
+"""What a session accepts: ``decide`` says yes or no, ``evolve`` says what follows.
+
+Both are pure.  The state is small whatever the session's length, so that it can
+be stored with the stream's head and an append never reads the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from refold.domain.errors import InvalidEvent, SessionClosed
+from refold.domain.events import (
+    DERIVED_TYPES,
+    Event,
+    Fork,
+    HumanReview,
+    JsonObject,
+    Pin,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+)
+from refold.domain.ids import MAIN, USER_SESSION, StreamId
+
+_USER_WIDE = frozenset({"consent", "forget"})
+
+
+class OpenCall(NamedTuple):
+    """A call that waits for its result."""
+
+    seq: int
+    tool_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """A stream as far as what it accepts depends on it.
+
+    ``answered`` counts the calls that have their result: a call that is neither
+    open nor new was answered or never made, and takes no result.
+    """
+
+    stream: StreamId
+    head_seq: int = 0
+    open_calls: Mapping[str, OpenCall] = field(default_factory=dict)
+    answered: int = 0
+    closed: bool = False
+    forked_from: tuple[str, int] | None = None
+
+    def dump(self) -> JsonObject:
+        """What cannot be read off the head row, as JSON."""
+        return {
+            "open": {key: list(call) for key, call in self.open_calls.items()},
+            "answered": self.answered,
+            "fork": list(self.forked_from) if self.forked_from else None,
+        }
+
+    @classmethod
+    def load(
+        cls, stream: StreamId, head_seq: int, *, closed: bool, dumped: JsonObject
+    ) -> SessionState:
+        """The state that ``dump`` wrote, at this head."""
+        calls: dict[str, list[object]] = dumped["open"]  # type: ignore[assignment]
+        fork: list[object] | None = dumped["fork"]  # type: ignore[assignment]
+        return cls(
+            stream,
+            head_seq,
+            {key: OpenCall(*call) for key, call in calls.items()},  # type: ignore[arg-type]
+            dumped["answered"],  # type: ignore[arg-type]
+            closed,
+            tuple(fork) if fork else None,  # type: ignore[arg-type]
+        )
+
+
+def decide(state: SessionState, events: Sequence[Event]) -> tuple[Event, ...]:
+    """The events as the session will record them: all of them, or none.
+
+    A result that does not name its tool is given its call's name.
+
+    Raises InvalidEvent if one breaks a rule, SessionClosed if nothing may follow.
+    """
+    accepted = []
+    for event in events:
+        event = _accept(state, event)
+        state = evolve(state, event)
+        accepted.append(event)
+    return tuple(accepted)
+
+
+def _accept(state: SessionState, event: Event) -> Event:
+    if state.closed:
+        raise SessionClosed(state.stream.session_id, head_seq=state.head_seq)
+    _check_stream(state.stream, event)
+    match event:
+        case ToolCall(call_id=call_id) if call_id in state.open_calls:
+            raise InvalidEvent(
+                f"call {call_id!r} waits for its result since seq "
+                f"{state.open_calls[call_id].seq}: one call, one call_id"
+            )
+        case ToolResult(call_id=call_id):
+            return _answer(state, event, call_id)
+        case Fork() if state.head_seq:
+            raise InvalidEvent("a fork can only be the first event of a session")
+        case Pin(seqs=seqs) if max(seqs) > state.head_seq:
+            raise InvalidEvent(
+                f"seq {max(seqs)} cannot be pinned: the session ends at "
+                f"{state.head_seq}"
+            )
+        case HumanReview(refers_to=int(seq)) if seq > state.head_seq:
+            raise InvalidEvent(f"a review cannot refer to seq {seq}, which is to come")
+        case SystemPrompt(text=None, closed=False):
+            raise InvalidEvent("a system event needs a text")
+    return event
+
+
+def _answer(state: SessionState, event: ToolResult, call_id: str) -> ToolResult:
+    call = state.open_calls.get(call_id)
+    if call is None:
+        raise InvalidEvent(
+            f"no open call {call_id!r}: it was never made here, or has its result "
+            "already"
+        )
+    if event.tool_name is None:
+        return event.model_copy(update={"tool_name": call.tool_name})
+    return event
+
+
+def _check_stream(stream: StreamId, event: Event) -> None:
+    derived = event.type in DERIVED_TYPES
+    if derived != (stream.stream != MAIN):
+        place = "a derived stream" if derived else "the main stream"
+        raise InvalidEvent(f"a {event.type} event belongs into {place}")
+    if (event.type in _USER_WIDE) != (stream.session_id == USER_SESSION):
+        raise InvalidEvent(
+            f"consent and forget, and nothing else, belong into {USER_SESSION!r}"
+        )
+
+
+def evolve(state: SessionState, event: Event) -> SessionState:
+    """The state after ``event``, which is the next of its stream."""
+    seq = state.head_seq + 1
+    state = replace(state, head_seq=seq)
+    match event:
+        case ToolCall(call_id=call_id, tool_name=name):
+            return replace(
+                state, open_calls={**state.open_calls, call_id: OpenCall(seq, name)}
+            )
+        case ToolResult(call_id=call_id):
+            rest = {k: v for k, v in state.open_calls.items() if k != call_id}
+            return replace(state, open_calls=rest, answered=state.answered + 1)
+        case Fork(session_id=parent, at_seq=at):
+            return replace(state, forked_from=(parent, at))
+        case SystemPrompt(closed=True):
+            return replace(state, closed=True)
+        case _:
+            return state

@@ -1,0 +1,36 @@
+"""Reading yesterday's shapes: each step turns a payload into the next version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from refold.domain.errors import InvalidEvent
+from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
+
+Upcast = Callable[[JsonObject], JsonObject]
+UPCASTS: Mapping[tuple[str, int], Upcast] = {}
+
+
+def upcast(
+    event_type: str,
+    version: int,
+    payload: JsonObject,
+    *,
+    upcasts: Mapping[tuple[str, int], Upcast] = UPCASTS,
+) -> SessionEvent:
+    """Make an event of a stored payload, whatever version wrote it.
+
+    Raises InvalidEvent for a type or version this Refold does not know: an audit
+    log never forgets silently.
+    """
+    known = EVENT_CLASSES.get(event_type)
+    if known is None:
+        raise InvalidEvent(f"unknown event type {event_type!r}: upgrade Refold")
+    if not 1 <= version <= known.version:
+        raise InvalidEvent(
+            f"{event_type} of version {version}, this Refold reads up to "
+            f"{known.version}: upgrade Refold"
+        )
+    for step in range(version, known.version):
+        payload = upcasts[event_type, step](payload)
+    return event_of(event_type, payload)

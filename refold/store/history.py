@@ -1,0 +1,80 @@
+"""A session's events with those it was forked from before them, in one numbering.
+
+A session's own events keep their seq.  Those of the session it was forked from come
+before: the last one it shares is 0, the one before -1, and so on, through any number
+of forks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import Fork, Span
+from refold.domain.ids import StreamId
+from refold.domain.ports import EventLog
+from refold.domain.session import SessionState, evolve
+
+_PAGE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a session builds on, and where it left it (``at``, in the parent's seqs)."""
+
+    log: EventLog
+    stream: StreamId
+    parent: History | None = None
+    at: int = 0
+
+    @classmethod
+    def of(cls, log: EventLog, state: SessionState) -> History:
+        """The history of the session that is in this state."""
+        if state.forked_from is None:
+            return cls(log, state.stream)
+        session_id, at = state.forked_from
+        parent = log.head(state.stream._replace(session_id=session_id)).state
+        return cls(log, state.stream, cls.of(log, parent), at)
+
+    def events(
+        self, *, after: int | None = None, upto: int | None = None
+    ) -> Iterator[Envelope]:
+        """The events with ``after < seq <= upto``, oldest first, read in pages."""
+        if self.parent is not None and (after is None or after < 0):
+            last = self.at if upto is None else min(self.at, upto + self.at)
+            first = None if after is None else after + self.at
+            for envelope in self.parent.events(after=first, upto=last):
+                yield envelope.model_copy(update={"seq": envelope.seq - self.at})
+        place = max(after or 0, 0)
+        while upto is None or upto > place:
+            page = self.log.read(self.stream, after=place, upto=upto, limit=_PAGE)
+            yield from page
+            if len(page) < _PAGE:
+                return
+            place = page[-1].seq
+
+    def spans(self, spans: Sequence[Span]) -> list[Envelope]:
+        """The events of ``spans``, which are in order and do not overlap."""
+        found: list[Envelope] = []
+        for first, last in spans:
+            found.extend(self.events(after=first - 1, upto=last))
+        return found
+
+
+def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionState:
+    """What a stream accepts next, folded from its events alone."""
+    state = SessionState(stream)
+    for envelope in History(log, stream).events(upto=upto):
+        if isinstance(envelope.payload, Fork) and envelope.seq == 1:
+            state = born(log, stream, envelope.payload)
+        state = evolve(state, envelope.payload)
+    return state
+
+
+def born(log: EventLog, stream: StreamId, fork: Fork) -> SessionState:
+    """What a fork starts from: the calls that were open where it was made."""
+    parent = stream._replace(session_id=fork.session_id)
+    calls = folded(log, parent, upto=fork.at_seq).open_calls
+    return SessionState(stream, 0, calls)

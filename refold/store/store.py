@@ -1,0 +1,84 @@
+"""The store: sessions of users over one log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from refold.domain.ids import MAIN, StreamId, check_id, check_session_id
+from refold.domain.ports import EventLog, Problem, SessionInfo
+from refold.redaction.engine import Redactor
+from refold.redaction.guard import Limits
+from refold.store.sessions import Session
+from refold.store.writing import Heads, Writer
+
+
+def now() -> int:
+    """The writer's clock: microseconds since 1970 in UTC."""
+    return time.time_ns() // 1000
+
+
+class SessionStore:
+    """Keeps everything that agents' sessions did.
+
+    Safe to share between threads.  Use it as a context manager, or call ``close``.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        redactor: Redactor,
+        limits: Limits,
+        *,
+        clock: Callable[[], int] = now,
+    ) -> None:
+        self.log = log
+        self._writer = Writer(log, redactor, limits, clock, Heads())
+
+    def session(self, user_id: str, session_id: str) -> Session:
+        """The session of that name; it begins with its first append.
+
+        Raises InvalidEvent for ids that cannot be stored.
+        """
+        check_id("user_id", user_id)
+        check_session_id(session_id)
+        return Session(StreamId(user_id, session_id, MAIN), self._writer)
+
+    def sessions(self, user_id: str | None = None) -> list[SessionInfo]:
+        """The sessions of a user, or of all users, by user and name."""
+        return self.log.sessions(user_id)
+
+    def verify(
+        self, user_id: str | None = None, session_id: str | None = None
+    ) -> Iterator[tuple[SessionInfo, list[Problem]]]:
+        """Prove session after session; yields each with what is wrong in it."""
+        for info in self.log.sessions(user_id, session_id=session_id):
+            yield info, self.session(info.user_id, info.session_id).verify().problems
+
+    def catch_up(self, user_id: str | None = None) -> int:
+        """Bring every stored view up to its session's head; returns how many moved."""
+        return sum(
+            self.session(info.user_id, info.session_id).catch_up()
+            for info in self.log.sessions(user_id)
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Sizes: sessions, events, blobs, views, and bytes of each."""
+        return self.log.stats()
+
+    def close(self) -> None:
+        """Let go of the database and of the keys."""
+        self.log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

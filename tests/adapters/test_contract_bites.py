@@ -1,0 +1,100 @@
+"""The contract is worth something: each promise fails on a log that does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from refold.domain.envelope import Envelope
+from refold.domain.ids import StreamId
+from refold.domain.ports import (
+    Append,
+    Appended,
+    Duplicate,
+    EventLog,
+    Head,
+    Outcome,
+    Problem,
+    SessionInfo,
+    StoredView,
+)
+from refold.domain.session import SessionState
+from refold.testing import EventLogContract
+
+PROMISES = [name for name in dir(EventLogContract) if name.startswith("test_")]
+
+
+class NoopLog:
+    """Says yes to everything and keeps nothing."""
+
+    def head(self, stream: StreamId) -> Head:
+        return Head(SessionState(stream))
+
+    def append(self, request: Append) -> Outcome:
+        return Appended(request.base)
+
+    def append_exclusive(
+        self, stream: StreamId, build: Callable[[Head], Append]
+    ) -> Outcome:
+        return Appended(build(self.head(stream)).base)
+
+    def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
+        return None
+
+    def read(
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int | None = None,
+        types: Sequence[str] = (),
+    ) -> list[Envelope]:
+        return []
+
+    def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
+        return iter(())
+
+    def sessions(
+        self, user_id: str | None = None, *, session_id: str | None = None
+    ) -> list[SessionInfo]:
+        return []
+
+    def streams(self, user_id: str, session_id: str) -> list[str]:
+        return []
+
+    def blob(self, user_id: str, sha256: str) -> bytes | None:
+        return None
+
+    def load_view(self, stream: StreamId, name: str) -> StoredView | None:
+        return None
+
+    def save_view(
+        self, stream: StreamId, name: str, view: StoredView, *, replaces: int
+    ) -> bool:
+        return True
+
+    def view_names(self, user_id: str, session_id: str) -> list[str]:
+        return []
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_the_promise_fails_on_a_log_that_does_nothing(promise: str) -> None:
+    log: EventLog = NoopLog()
+
+    with pytest.raises(
+        (AssertionError, ValueError, LookupError, pytest.fail.Exception)
+    ):
+        getattr(EventLogContract(), promise)(log)
+
+
+def test_there_are_promises() -> None:
+    assert len(PROMISES) > 20

@@ -1,0 +1,176 @@
+"""Keys are made once, kept apart, and never replaced in silence."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold import config
+from refold.adapters.keys import KeyRing, LocalMasterKey
+from refold.adapters.sql.keystore import SqlKeyStore, create_private
+from tests.support.stores import open_at
+
+
+def fill(url: str, folder: Path) -> None:
+    with open_at(url, folder) as store:
+        store.session("ada", "session-one").append(refold.UserInput(text="hello"))
+
+
+def test_the_master_key_is_made_once_private_and_said(
+    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(sqlite_url, tmp_path)
+    path = config.home() / "master.key"
+    made = path.read_bytes()
+
+    fill(sqlite_url, tmp_path)
+
+    assert path.read_bytes() == made
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert str(path) in said[0]
+
+
+def test_the_key_file_is_private_and_names_nobody(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    fill(sqlite_url, tmp_path)
+    (file,) = (config.home() / "keys").glob("*.db")
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert b"ada" not in file.read_bytes()
+    assert b"session-one" not in file.read_bytes()
+
+
+def test_another_master_key_is_told_apart(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store_url, tmp_path)
+    monkeypatch.setenv("REFOLD_MASTER_KEY", base64.b64encode(os.urandom(32)).decode())
+
+    with pytest.raises(refold.KeyUnavailable, match="does not open this key store"):
+        open_at(store_url, tmp_path)
+
+
+@pytest.mark.parametrize("given", ["short", "zz" * 32, ""])
+def test_a_master_key_of_another_size_is_refused(
+    given: str, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_MASTER_KEY", given)
+
+    if not given:
+        fill(sqlite_url, tmp_path)
+        return
+    with pytest.raises(refold.KeyUnavailable, match="give 32 bytes"):
+        open_at(sqlite_url, tmp_path)
+
+
+def test_a_lost_master_key_is_not_made_anew(sqlite_url: str, tmp_path: Path) -> None:
+    fill(sqlite_url, tmp_path)
+    (config.home() / "master.key").unlink()
+
+    with pytest.raises(refold.KeyUnavailable, match="cannot be read"):
+        open_at(sqlite_url, tmp_path)
+    assert not (config.home() / "master.key").exists()
+
+
+def test_a_lost_key_store_is_not_made_anew(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_KEYS", "")
+    fill(store_url, tmp_path)
+    for file in [*tmp_path.glob("keys.db"), *(config.home() / "keys").glob("*.db")]:
+        file.unlink()
+
+    with pytest.raises(refold.KeyUnavailable, match="is empty, the database is not"):
+        open_at(store_url, tmp_path)
+
+
+def test_keys_of_another_database_open_nothing(tmp_path: Path) -> None:
+    one, other = (f"sqlite:///{tmp_path / name}.db" for name in ("one", "other"))
+    fill(one, tmp_path)
+    with refold.open(other, keys=f"sqlite:///{tmp_path / 'k2.db'}") as store:
+        store.session("ada", "session-one").append(refold.UserInput(text="x"))
+
+    with refold.open(one, keys=f"sqlite:///{tmp_path / 'k2.db'}") as store:
+        session = store.session("ada", "session-one")
+        with pytest.raises(refold.KeyUnavailable, match="written with another key"):
+            session.events()
+        with pytest.raises(refold.KeyUnavailable):
+            session.append(refold.UserInput(text="y"))
+
+
+def test_an_old_backup_of_the_keys_does_not_mint_new_ones(tmp_path: Path) -> None:
+    url, keys = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "k.db"
+    with refold.open(url, keys=f"sqlite:///{keys}") as store:
+        store.session("ada", "one").append(refold.UserInput(text="x"))
+    backup = keys.read_bytes()
+    with refold.open(url, keys=f"sqlite:///{keys}") as store:
+        store.session("ada", "two").append(refold.UserInput(text="x"))
+    keys.write_bytes(backup)
+
+    with refold.open(url, keys=f"sqlite:///{keys}") as store:
+        assert store.session("ada", "one").events()
+        with pytest.raises(refold.KeyUnavailable, match="not in the key store"):
+            store.session("ada", "two").append(refold.UserInput(text="y"))
+
+
+def test_two_that_make_a_key_at_once_end_with_one(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'keys.db'}"
+    master = LocalMasterKey(os.urandom(32), origin="a test")
+
+    def check(_: int) -> bytes:
+        store = SqlKeyStore(url)
+        try:
+            return KeyRing(store, master).session("ada", "s", now=1).check
+        finally:
+            store.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        checks = set(pool.map(check, range(8)))
+
+    assert len(checks) == 1
+
+
+def test_a_private_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "key"
+
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda n: create_private(path, b"%d" % n * 40), range(8)))
+
+    assert made.count(True) == 1
+    assert len(path.read_bytes()) == 40
+    assert [file.name for file in path.parent.iterdir()] == ["key"]
+
+
+def test_postgresql_needs_a_key_store_that_all_can_reach(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REFOLD_KEYS", raising=False)
+
+    with pytest.raises(refold.InvalidConfiguration, match="needs REFOLD_KEYS"):
+        refold.open(postgres_url)
+
+
+def test_keys_can_live_in_postgresql(postgres_url: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        with refold.open(f"sqlite:///{tmp_path / 'a.db'}", keys=postgres_url) as store:
+            store.session("ada", "s").append(refold.UserInput(text="x"))
+            assert len(store.session("ada", "s").events()) >= 1
+
+
+def test_keys_beside_the_data_are_warned_of(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with refold.open(postgres_url, keys=postgres_url) as store:
+        store.session("ada", "s").append(refold.UserInput(text="x"))
+
+    assert any("can read what was erased" in r.getMessage() for r in caplog.records)

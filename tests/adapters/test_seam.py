@@ -1,0 +1,209 @@
+"""Nothing reaches storage but what redaction passed and the mapper sealed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from threading import Thread
+from typing import Any
+from uuid import UUID
+
+import pytest
+from eventsourcing.persistence import (
+    InfrastructureFactoryError,
+    IntegrityError,
+    StoredEvent,
+)
+from sqlalchemy import make_url
+
+import refold
+from refold.adapters.factory import LogFactory
+from refold.adapters.log import SealedLog
+from refold.adapters.recorder import Batch
+from refold.adapters.sealing import PlacedEvent, SealedEvent, SealingMapper
+from refold.adapters.sql.migrations import migrate
+from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.sqlite import SqliteDialect
+from refold.domain.chain import GENESIS, Header
+from refold.domain.ids import StreamId
+from refold.redaction.chokepoint import RedactedEvent
+from refold.testing import ADA, append_to, memory_log, said, write
+from tests.support.stores import ROOT
+
+HEADER = Header(ADA, 1, "user_input", 1, UUID(int=1), 1, 1)
+
+
+@pytest.fixture
+def log(store_url: str) -> Iterator[SealedLog]:
+    sqlite, url = store_url.startswith("sqlite"), make_url(store_url)
+    dialect = SqliteDialect(url) if sqlite else PostgresDialect(url)
+    migrate(dialect)
+    log = memory_log(SqlRecorder(dialect))
+    yield log
+    log.close()
+
+
+def redacted() -> RedactedEvent:
+    return append_to(memory_log().head(ADA), *said("a")).events[0]  # type: ignore[return-value]
+
+
+def test_nobody_but_redaction_makes_a_redacted_event() -> None:
+    with pytest.raises(TypeError, match="only redaction"):
+        RedactedEvent("user_input", 1, 1, 1, {}, (), object())
+    with pytest.raises(TypeError):
+        replace(redacted(), passed=None)
+
+
+def test_nobody_but_the_mapper_makes_a_sealed_event() -> None:
+    with pytest.raises(TypeError, match="only the sealing mapper"):
+        SealedEvent(str(ADA), 1, "user_input/1", b"x", HEADER, GENESIS, b"", object())
+
+
+class Lookalike:
+    type, schema_version, ts, token_estimate = "user_input", 1, 1, 1
+    content: dict[str, Any] = {"payload": {"text": "secret"}}
+    blobs = ()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        refold.UserInput(text="secret"),
+        PlacedEvent(Lookalike(), HEADER, GENESIS),  # type: ignore[arg-type]
+        Lookalike(),
+        b"secret",
+    ],
+    ids=["event", "placed", "lookalike", "bytes"],
+)
+def test_the_mapper_seals_only_what_passed_redaction(event: Any) -> None:
+    mapper = SealingMapper(memory_log().keys)
+
+    with pytest.raises(TypeError, match="passed redaction"):
+        mapper.to_stored_event(event)
+
+
+def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
+    class Mine(RedactedEvent):
+        def __post_init__(self) -> None:
+            pass
+
+    mine = Mine("user_input", 1, 1, 1, {"payload": {"text": "secret"}}, (), None)
+    placed = PlacedEvent(mine, HEADER, GENESIS)
+
+    with pytest.raises(TypeError, match="passed redaction"):
+        SealingMapper(memory_log().keys).to_stored_event(placed)
+
+
+def test_a_recorder_takes_only_sealed_events_with_their_head(log: SealedLog) -> None:
+    raw = StoredEvent(str(ADA), 1, "user_input/1", b"secret")
+    head = log.recorder.head_row(ADA)
+
+    with pytest.raises(TypeError):
+        log.recorder.insert_events([raw])
+    with pytest.raises(TypeError):
+        Batch(ADA, 0, head, (raw,))  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        log.recorder.insert_events([raw], batch="x")
+    assert log.recorder.stats()["events"] == 0
+
+
+def test_sealed_events_are_for_the_stream_they_were_sealed_for(log: SealedLog) -> None:
+    write(log, ADA, *said("a"))
+    (row,) = log.recorder.rows(ADA)
+    head = log.recorder.head_row(ADA)
+    assert head is not None
+
+    with pytest.raises(TypeError):
+        Batch(StreamId("bob", "s"), 0, head, (row,))
+
+
+def test_events_are_inserted_in_one_place_for_each_engine() -> None:
+    places = {
+        path.relative_to(ROOT).as_posix(): len(found)
+        for path in (ROOT / "refold").rglob("*.py")
+        if (found := re.findall(r"INSERT INTO \S*events|insert\(\S*events", path.read_text()))
+    }
+
+    assert places == {
+        "refold/adapters/sql/sqlite.py": 1,
+        "refold/adapters/sql/postgres.py": 1,
+    }
+
+
+def test_the_library_reads_envelopes_through_its_own_interfaces(log: SealedLog) -> None:
+    write(log, ADA, *said("a", "b", "c"))
+    store = LogFactory(log.recorder, log.keys).event_store()
+
+    events = list(store.get(str(ADA), gt=1))
+
+    assert [event.payload.text for event in events] == ["b", "c"]
+    assert [event.seq for event in store.get(str(ADA), desc=True, limit=1)] == [3]
+
+
+def test_the_library_inserts_through_its_own_interface(log: SealedLog) -> None:
+    write(log, ADA, *said("a"))
+    request = append_to(log.head(ADA), *said("b"))
+    batch = log._batch(request)
+
+    assert log.recorder.insert_events(batch.events, batch=batch) is None
+    assert log.head(ADA).seq == 2
+    late = log._batch(request)
+    with pytest.raises(IntegrityError):
+        log.recorder.insert_events(late.events, batch=late)
+
+
+def test_notifications_come_in_order_with_rising_ids(log: SealedLog) -> None:
+    write(log, ADA, *said("a", "b"))
+    write(log, StreamId("bob", "s"), *said("c"))
+    recorder = log.recorder
+
+    found = recorder.select_notifications(1, 10)
+    ids = [notification.id for notification in found]
+
+    assert [n.originator_version for n in found] == [1, 2, 1]
+    assert ids == sorted(set(ids))
+    assert recorder.max_notification_id() == ids[-1]
+    after = recorder.select_notifications(ids[0], 10, inclusive_of_start=False)
+    assert [notification.id for notification in after] == ids[1:]
+    assert recorder.select_notifications(1, 10, topics=("final/1",)) == []
+
+
+def test_a_follower_misses_nothing_while_others_write(log: SealedLog) -> None:
+    writers = [
+        Thread(target=pour, args=(log, StreamId("ada", f"s-{number}")))
+        for number in range(4)
+    ]
+    with log.recorder.subscribe(gt=0) as subscription:
+        for writer in writers:
+            writer.start()
+        seen = [next(subscription) for _ in range(4 * 40)]
+        for writer in writers:
+            writer.join()
+
+    places = [(n.originator_id, n.originator_version) for n in seen]
+    assert len(set(places)) == 160
+    for number in range(4):
+        own = [seq for stream, seq in places if stream == f"ada/s-{number}/main"]
+        assert own == list(range(1, 41))
+
+
+def pour(log: SealedLog, stream: StreamId) -> None:
+    for _ in range(20):
+        write(log, stream, *said("x", "y"))
+
+
+def test_the_factory_hands_out_nothing_that_goes_around(log: SealedLog) -> None:
+    factory = LogFactory(log.recorder, log.keys)
+
+    assert type(factory.mapper()) is SealingMapper
+    assert factory.application_recorder() is log.recorder
+    for wrong in (
+        lambda: factory.mapper(mapper_class=SealingMapper),
+        lambda: factory.aggregate_recorder("snapshots"),
+        factory.tracking_recorder,
+        factory.process_recorder,
+    ):
+        with pytest.raises(InfrastructureFactoryError):
+            wrong()

@@ -1,0 +1,98 @@
+"""The chain binds every column and byte; digests do not depend on spelling."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from hypothesis import given, strategies as st
+
+from refold.domain.canonical import canonical, digest, repaired
+from refold.domain.chain import GENESIS, Header, length_prefixed, link
+from refold.domain.envelope import from_microseconds, microseconds
+from refold.domain.ids import StreamId
+from refold.domain.tokens import estimate, estimate_text
+
+HEADER = Header(StreamId("u", "s"), 1, "user_input", 5, UUID(int=7), 3, 1)
+PINNED = "c014dcacb1478fa85e4176e5e9237997518ea4067102281d45a47f5afb649257"
+CHANGES = {
+    "stream": StreamId("us", ""),
+    "seq": 2,
+    "type": "final",
+    "ts": 6,
+    "event_id": UUID(int=8),
+    "token_estimate": 4,
+    "schema_version": 2,
+}
+
+
+@pytest.mark.parametrize("name", Header._fields)
+def test_every_plain_column_is_in_the_header(name: str) -> None:
+    changed = HEADER._replace(**{name: CHANGES[name]})
+
+    assert changed.encode() != HEADER.encode()
+
+
+def test_a_hash_depends_on_all_it_binds() -> None:
+    base = link(GENESIS, b"header", b"body")
+
+    assert base != link(b"\1" * 32, b"header", b"body")
+    assert base != link(GENESIS, b"headeR", b"body")
+    assert base != link(GENESIS, b"header", b"bodY")
+    assert base.hex() == PINNED
+
+
+@given(st.lists(st.binary(max_size=5), max_size=5), st.lists(st.binary(max_size=5)))
+def test_different_parts_never_give_the_same_bytes(
+    one: list[bytes], other: list[bytes]
+) -> None:
+    assert (length_prefixed(one) == length_prefixed(other)) == (one == other)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), json_values))
+def test_the_order_of_keys_changes_no_digest(value: dict[str, object]) -> None:
+    backwards = dict(reversed(value.items()))
+
+    clean, _ = repaired(value)
+    assert digest(clean) == digest(repaired(backwards)[0])
+
+
+@given(json_values)
+def test_what_was_repaired_can_be_written(value: object) -> None:
+    clean, changes = repaired(value)
+
+    assert canonical(clean)
+    assert repaired(clean) == (clean, 0)
+    assert (changes == 0) == (clean == value)
+
+
+def test_what_json_cannot_hold_is_replaced_and_counted() -> None:
+    value = {"a\ud800": [10**30, float("nan"), "fine 😀"], "b": -(2**63)}
+
+    assert repaired(value) == (
+        {"a\ufffd": [str(10**30), "nan", "fine 😀"], "b": -(2**63)},
+        3,
+    )
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_times_are_kept_to_the_microsecond(value: datetime) -> None:
+    assert from_microseconds(microseconds(value)) == value
+
+
+@given(st.text(), st.text())
+def test_more_text_never_costs_fewer_tokens(one: str, other: str) -> None:
+    assert estimate_text(one + other) >= estimate_text(one)
+    assert estimate({"a": [one, other]}) >= estimate_text(one)
+
+
+def test_chinese_costs_more_a_character_than_english() -> None:
+    assert estimate_text("构建失败了请看一下") > estimate_text("the build")

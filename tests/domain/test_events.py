@@ -1,0 +1,112 @@
+"""A closed union: every shape ever written stays readable, nothing else is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refold import InvalidEvent, RefoldError
+from refold.domain import events
+from refold.domain.events import EVENT_CLASSES, ToolCall, UserInput, any_event
+from refold.domain.upcast import upcast
+
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.json"))
+SECRET = "sk-ant-not-to-be-shown"
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_every_shape_ever_written_is_readable(path: Path) -> None:
+    event_type, version = path.stem.rsplit(".", 1)
+    payload = json.loads(path.read_text("utf-8"))
+
+    event = upcast(event_type, int(version), payload)
+
+    assert event.type == event_type
+    if int(version) == EVENT_CLASSES[event_type].version:
+        assert event.payload() == payload
+
+
+def test_every_type_has_a_golden_file_of_its_version() -> None:
+    assert {path.stem for path in GOLDEN} >= {
+        f"{name}.{cls.version}" for name, cls in EVENT_CLASSES.items()
+    }
+
+
+def test_the_types_are_those_of_the_contract() -> None:
+    assert set(EVENT_CLASSES) == {
+        *("user_input", "agent_response", "planner", "tool_call", "tool_result"),
+        *("reflection", "aggregate", "final", "summary", "hitl", "error", "system"),
+        *("request", "state", "pin", "fork", "compaction", "provider_edit"),
+        *("redaction_applied", "consent", "forget"),
+    }
+
+
+@pytest.mark.parametrize("cls", EVENT_CLASSES.values(), ids=lambda cls: cls.__name__)
+def test_the_discriminator_picks_the_class(cls: type[events.Event]) -> None:
+    golden = next(path for path in GOLDEN if path.stem == f"{_type(cls)}.{cls.version}")
+    data = {"type": _type(cls), **json.loads(golden.read_text("utf-8"))}
+
+    assert type(any_event.validate_python(data)) is cls
+
+
+def _type(cls: type[events.Event]) -> str:
+    return str(cls.model_fields["type"].default)
+
+
+def test_an_unknown_type_or_version_is_an_error() -> None:
+    with pytest.raises(InvalidEvent, match="unknown event type 'dream'"):
+        upcast("dream", 1, {})
+    with pytest.raises(InvalidEvent, match="reads up to 1: upgrade"):
+        upcast("user_input", 2, {"text": ""})
+    with pytest.raises(InvalidEvent):
+        upcast("user_input", 0, {"text": ""})
+
+
+def test_an_old_shape_is_taken_up_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UserInput, "version", 3)
+    steps = {
+        ("user_input", 1): lambda old: {"words": old["said"]},
+        ("user_input", 2): lambda old: {"text": old["words"]},
+    }
+
+    event = upcast("user_input", 1, {"said": "hi"}, upcasts=steps)
+
+    assert event == UserInput(text="hi")
+
+
+def test_events_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        UserInput(text="a").text = "b"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("cls", "data"),
+    [
+        (UserInput, {"text": 3}),
+        (UserInput, {SECRET: "x"}),
+        (ToolCall, {"call_id": "", "tool_name": "bash"}),
+        (events.Final, {"outcome": SECRET}),
+        (events.Final, {"reward": float("nan")}),
+        (events.Planner, {"plan": [float("inf")]}),
+        (events.Reflection, {"confidence": 1.5}),
+        (events.Pin, {"seqs": []}),
+        (events.Verdict, {"item_id": SECRET, "verdict": "maybe"}),
+    ],
+)
+def test_a_bad_field_is_named_and_not_shown(cls: type, data: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        cls(**data)
+
+    assert SECRET not in f"{caught.value} {caught.value!r}"
+    if issubclass(cls, events.Event):
+        assert isinstance(caught.value, RefoldError)
+        assert caught.value.__suppress_context__
+
+
+def test_a_repr_shows_no_content() -> None:
+    event = UserInput(text=SECRET, attachments=(events.Attachment(data=SECRET),))
+
+    assert SECRET not in f"{event} {event!r}"
+    assert "<str of" in repr(event)

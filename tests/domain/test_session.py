@@ -1,0 +1,181 @@
+"""A session takes what follows from what it holds, and says no to the rest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from refold import InvalidEvent, SessionClosed
+from refold.domain.events import (
+    AgentResponse,
+    CompactionNote,
+    Consent,
+    Event,
+    Fork,
+    HumanReview,
+    Pin,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from refold.domain.ids import StreamId, check_id, check_session_id
+from refold.domain.session import SessionState, decide, evolve
+
+NEW = SessionState(StreamId("ada", "s-1"))
+HELLO = UserInput(text="hello")
+CALL = ToolCall(call_id="c1", tool_name="bash")
+RESULT = ToolResult(call_id="c1", content="ok")
+
+
+def after(*events: Event) -> SessionState:
+    state = NEW
+    for event in decide(NEW, events):
+        state = evolve(state, event)
+    return state
+
+
+def test_each_event_takes_the_next_seq() -> None:
+    assert after(HELLO, HELLO).head_seq == 2
+
+
+def test_a_result_closes_its_call_and_learns_its_tool() -> None:
+    (result,) = decide(after(HELLO, CALL), [RESULT])
+
+    assert result == RESULT.model_copy(update={"tool_name": "bash"})
+    assert after(HELLO, CALL, RESULT).open_calls == {}
+    assert after(HELLO, CALL, RESULT).answered == 1
+
+
+def test_a_call_and_its_result_can_come_in_one_append() -> None:
+    assert len(decide(NEW, [HELLO, CALL, RESULT])) == 3
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([RESULT], "no open call 'c1'"),
+        ([CALL, RESULT, RESULT], "has its result already"),
+        ([CALL, CALL], "waits for its result since seq 1"),
+        ([HELLO, Fork(session_id="s-0", at_seq=1)], "only be the first"),
+        ([Pin(seqs=(1,))], "cannot be pinned"),
+        ([HumanReview(trigger="x", refers_to=4)], "which is to come"),
+        ([SystemPrompt()], "needs a text"),
+        ([CompactionNote(phase="failed")], "belongs into a derived stream"),
+        ([Consent(scope="memory", granted=True)], "_user"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_with_its_reason(
+    events: list[Event], why: str
+) -> None:
+    with pytest.raises(InvalidEvent, match=why):
+        decide(NEW, events)
+
+
+def test_a_call_id_may_come_again_once_it_was_answered() -> None:
+    assert after(CALL, RESULT, CALL).open_calls["c1"].seq == 3
+
+
+def test_nothing_follows_the_end() -> None:
+    closed = after(HELLO, SystemPrompt(closed=True))
+
+    with pytest.raises(SessionClosed) as caught:
+        decide(closed, [HELLO])
+    assert caught.value.head_seq == 2
+
+
+def test_a_derived_stream_takes_only_what_is_derived() -> None:
+    derived = SessionState(StreamId("ada", "s-1", "f" * 64))
+
+    assert decide(derived, [CompactionNote(phase="retired")])
+    with pytest.raises(InvalidEvent, match="belongs into the main stream"):
+        decide(derived, [HELLO])
+
+
+def test_what_concerns_a_user_goes_into_their_own_session() -> None:
+    own = SessionState(StreamId("ada", "_user"))
+
+    assert decide(own, [Consent(scope="memory", granted=True)])
+    with pytest.raises(InvalidEvent):
+        decide(own, [HELLO])
+
+
+def test_a_fork_starts_with_the_calls_that_were_open() -> None:
+    born = SessionState(StreamId("ada", "s-2"), 0, after(HELLO, CALL).open_calls)
+
+    assert decide(born, [Fork(session_id="s-1", at_seq=2), RESULT])
+
+
+ids = st.sampled_from(["c1", "c2", "c3"])
+steps = st.one_of(
+    st.just(HELLO),
+    st.just(AgentResponse(text="x")),
+    ids.map(lambda name: ToolCall(call_id=name, tool_name="t")),
+    ids.map(lambda name: ToolResult(call_id=name)),
+)
+
+
+def try_all(events: list[Event]) -> list[Event]:
+    state, taken = NEW, []
+    for event in events:
+        try:
+            (accepted,) = decide(state, [event])
+        except InvalidEvent:
+            continue
+        taken.append(accepted)
+        state = evolve(state, accepted)
+    return taken
+
+
+@given(st.lists(steps, max_size=40))
+def test_whatever_comes_each_result_answers_one_call(events: list[Event]) -> None:
+    taken = try_all(events)
+    open_now: set[str] = set()
+
+    for event in taken:
+        if isinstance(event, ToolCall):
+            assert event.call_id not in open_now
+            open_now.add(event.call_id)
+        if isinstance(event, ToolResult):
+            assert event.call_id in open_now
+            open_now.remove(event.call_id)
+    assert set(after(*taken).open_calls) == open_now
+
+
+@given(st.lists(steps, max_size=30))
+def test_a_state_survives_being_stored(events: list[Event]) -> None:
+    state = after(*try_all(events))
+
+    again = SessionState.load(
+        state.stream, state.head_seq, closed=state.closed, dumped=state.dump()
+    )
+
+    assert again == state
+
+
+def test_the_state_does_not_grow_with_the_session() -> None:
+    many = [event for _ in range(500) for event in (HELLO, CALL, RESULT)]
+
+    assert len(str(after(*many).dump())) < 80
+
+
+@pytest.mark.parametrize("bad", ["", "a\nb", "a\0b", "\ud800", "x" * 201, None, 3])
+def test_an_id_that_cannot_be_stored_alike_everywhere_is_refused(bad: object) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        check_id("user_id", bad)  # type: ignore[arg-type]
+    assert "user_id" in str(caught.value)
+
+
+def test_names_with_an_underscore_are_kept_for_refold() -> None:
+    with pytest.raises(InvalidEvent, match="reserved"):
+        check_session_id("_mine")
+    assert check_session_id("_user") == "_user"
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.builds(StreamId, names, names, names))
+def test_a_stream_can_be_named_in_one_text(stream: StreamId) -> None:
+    assert StreamId.parse(str(stream)) == stream
+    assert str(stream).count("/") == 2
