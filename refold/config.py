@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
+
+from refold.domain.errors import InvalidConfiguration
 
 DEFAULT_DB = "sqlite:///refold.db"
 
@@ -23,3 +27,31 @@ def home() -> Path:
 def database() -> str:
     """The URL of the store: ``REFOLD_DB``, else a file in the working directory."""
     return os.environ.get("REFOLD_DB") or DEFAULT_DB
+
+
+def settings() -> dict[str, Any]:
+    """The table ``[context]`` of the settings file; empty if there is none.
+
+    The file is ``REFOLD_CONFIG``, else ``refold.toml`` in the working directory.
+
+    Raises InvalidConfiguration if it cannot be read or is no TOML.
+    """
+    named = os.environ.get("REFOLD_CONFIG")
+    path = Path(named) if named else Path("refold.toml")
+    if not named and not path.exists():
+        return {}
+    context = read_toml(path).get("context", {})
+    if not isinstance(context, dict):
+        raise InvalidConfiguration(f"{path}: [context] must be a table")
+    return context
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.  Raises InvalidConfiguration."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise InvalidConfiguration(f"{path} cannot be read: {reason}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidConfiguration(f"{path} is no TOML: {error}") from None

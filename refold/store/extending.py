@@ -98,11 +98,11 @@ def _same(session: Session, draft: Draft, envelope: Envelope) -> bool:
     """Whether the draft is what was recorded, also if the rules changed since."""
     if draft.event.type != envelope.type:
         return False
-    incoming = _redact(session, draft)
-    if same_event(envelope.payload, recorded(incoming)):
+    incoming = recorded(_fitting(session, draft).redacted)
+    if same_event(envelope.payload, incoming):
         return True
     again = _redact(session, replace(draft, event=envelope.payload))
-    return same_event(recorded(again), recorded(incoming))
+    return same_event(recorded(again), incoming)
 
 
 def _prepare(

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
+from math import inf
 from typing import Final
 
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import CorruptEvent, InvalidEvent, SessionNotFound
-from refold.domain.events import Event, Fork, JsonObject, SystemPrompt
-from refold.domain.ids import StreamId, check_session_id
+from refold.domain.events import Event, Fork, JsonObject, Request, SystemPrompt
+from refold.domain.ids import MAIN, StreamId, check_session_id
 from refold.domain.ports import Head
 from refold.domain.record import Draft
-from refold.domain.session import SessionState, evolve
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Summarizer
+from refold.projections.context.view import View
+from refold.projections.context.state import fold_state
+from refold.store.choosing import chosen
+from refold.store.compacting import Compactor
+from refold.store.history import History, born
+from refold.store.verifying import Verified, Verifier
+from refold.store.viewing import As, Viewer
 from refold.store.writing import Order, Receipt, Writer
 
 _PAGE: Final = 1000
@@ -109,14 +121,11 @@ class Session:
         if not 1 <= at <= self.head().seq:
             raise InvalidEvent(f"cannot fork at seq {at}: it is not in the session")
         child = Session(self.stream._replace(session_id=session_id), self.writer)
-        born = Head(SessionState(child.stream, 0, self._state_at(at).open_calls))
         event = Fork(session_id=self.session_id, at_seq=at)
+        born_ = Head(born(self.writer.log, child.stream, event))
         order = Order(child.stream, (Draft(event),), expected_seq=0)
-        self.writer.append(order, born=born)
+        self.writer.append(order, born=born_)
         return child
-
-    def _state_at(self, seq: int) -> SessionState:
-        return self.folded(upto=seq)
 
     def head(self) -> Head:
         """The session's end.  Raises SessionNotFound if it has not begun."""
@@ -162,25 +171,172 @@ class Session:
             raise CorruptEvent(f"blob {sha256}", seq=0, reason="there is no such blob")
         return data.decode()
 
-    def folded(self, upto: int | None = None) -> SessionState:
-        """What the session accepts next, folded from its events alone."""
-        state = SessionState(self.stream)
-        for envelope in self.pages(upto=upto):
-            if isinstance(envelope.payload, Fork) and envelope.seq == 1:
-                parent = Session(
-                    self.stream._replace(session_id=envelope.payload.session_id),
-                    self.writer,
-                )
-                calls = parent.folded(upto=envelope.payload.at_seq).open_calls
-                state = SessionState(self.stream, 0, calls)
-            state = evolve(state, envelope.payload)
+    def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
+        """The events as they happened, summaries and their like where decided.
+
+        A derived entry comes after its ``decided_at_seq``, marked by its stream.
+        """
+        self.head()
+        names = [name for name in self.streams() if name != MAIN]
+        waiting = [entry for name in names for entry in self.derived(name)]
+        waiting.sort(key=lambda entry: (_decided_at(entry), entry.stream, entry.seq))
+        merged = _merged(self.pages(after=after), waiting, after)
+        return islice(merged, limit)
+
+    def state(self, at: int | None = None) -> JsonObject:
+        """The session's working memory: what ``state`` events set and left set."""
+        self.head()
+        state: JsonObject = {}
+        for envelope in self.writer.log.read(self.stream, upto=at, types=("state",)):
+            state = fold_state(state, envelope)
         return state
+
+    def at(self, seq: int) -> SessionAt:
+        """The session as it was when ``seq`` was its newest event, to read.
+
+        Raises InvalidEvent if it has no such event.
+        """
+        if not 1 <= seq <= self.head().seq:
+            raise InvalidEvent(f"seq {seq} is not in session {self.session_id!r}")
+        return SessionAt(self, seq)
+
+    def context(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        at: int | None = None,
+        as_: As = "sent",
+    ) -> View:
+        """What the next model call is sent, or was sent when ``at`` was the end.
+
+        It never compacts.  Left out, ``strategy`` is that of the last recorded
+        request, else the settings', else everything raw.  ``as_`` matters only with
+        ``at``: ``sent`` counts the summaries that were there then, ``rebuilt`` those
+        decided up to there, whenever they were made.
+
+        Raises SessionNotFound, UnknownStrategy, InvalidEvent for an ``at`` outside.
+        """
+        viewer = self._viewer()
+        if at is None:
+            return viewer.show(self._chosen(viewer, strategy, None))
+        self.at(at)
+        chosen_ = self._chosen(viewer, strategy, at)
+        return viewer.render(chosen_, viewer.at(chosen_, at, as_))
+
+    def compact(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        summarizer: Summarizer | None = None,
+    ) -> Envelope | None:
+        """Do one step of compaction if one is due: its summary, or None.
+
+        Folds of older summaries that follow from it are done in the same step.
+        """
+        viewer = self._viewer()
+        chosen_ = self._chosen(viewer, strategy, None)
+        return Compactor(self.writer, viewer, chosen_, summarizer or Abridged()).step()
+
+    def prepare(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        summarizer: Summarizer | None = None,
+    ) -> View:
+        """What an agent loop calls before the model: compact if due, then context."""
+        viewer = self._viewer()
+        chosen_ = self._chosen(viewer, strategy, None)
+        Compactor(self.writer, viewer, chosen_, summarizer or Abridged()).step()
+        return viewer.show(chosen_)
+
+    def record_request(
+        self,
+        view: View,
+        *,
+        model: str | None = None,
+        matches: bool | None = None,
+        request_id: str | None = None,
+    ) -> Receipt:
+        """Record that ``view`` was sent to a model, so that it can be shown again.
+
+        matches: whether the bytes sent were those of the view.
+        """
+        return self.append(
+            view.request(model=model, matches=matches), request_id=request_id
+        )
+
+    def replay(self) -> Iterator[tuple[Envelope, View]]:
+        """Each recorded request with the view it was made of, derived again."""
+        viewer = self._viewer()
+        for envelope in self.writer.log.read(self.stream, types=("request",)):
+            if isinstance(envelope.payload, Request):
+                yield envelope, viewer.requested(envelope.payload)
+
+    def verify(self) -> Verified:
+        """Prove chains, heads, calls and results, and everything derived."""
+        return Verifier(self.writer.log, self.stream).run()
+
+    def catch_up(self) -> int:
+        """Bring the stored views to the head; returns how many moved."""
+        viewer = self._viewer()
+        return sum(viewer.catch_up_named(name) for name in self._view_names())
+
+    def _view_names(self) -> list[str]:
+        return self.writer.log.view_names(self.user_id, self.session_id)
+
+    def _viewer(self) -> Viewer:
+        log = self.writer.log
+        return Viewer(log, History.of(log, self.head().state))
+
+    def _chosen(
+        self, viewer: Viewer, strategy: str | Strategy | None, at: int | None
+    ) -> Strategy:
+        last = viewer.last_request(upto=at) if strategy is None else None
+        return chosen(strategy, last)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAt:
+    """A session as it was when ``seq`` was its newest event."""
+
+    session: Session
+    seq: int
+
+    def events(self) -> list[Envelope]:
+        """The events up to there."""
+        return list(self.session.pages(upto=self.seq))
+
+    def state(self) -> JsonObject:
+        """The working memory as it was."""
+        return self.session.state(at=self.seq)
+
+    def context(
+        self, strategy: str | Strategy | None = None, *, as_: As = "sent"
+    ) -> View:
+        """What a model was sent then."""
+        return self.session.context(strategy, at=self.seq, as_=as_)
+
+
+def _decided_at(entry: Envelope) -> float:
+    decided = getattr(entry.payload, "decided_at_seq", None)
+    return inf if decided is None else decided
+
+
+def _merged(
+    main: Iterator[Envelope], waiting: list[Envelope], after: int
+) -> Iterator[Envelope]:
+    queue = deque(entry for entry in waiting if _decided_at(entry) > after)
+    for envelope in main:
+        while queue and _decided_at(queue[0]) < envelope.seq:
+            yield queue.popleft()
+        yield envelope
+    yield from queue
 
 
 def _meta(meta: Meta | Mapping[str, object] | None) -> Meta:
     if meta is None or isinstance(meta, Meta):
         return meta or Meta()
-    return Meta(**meta)  # type: ignore[arg-type]
+    return Meta(**meta)
 
 
 def _draft(given: Appendable, beside: Draft) -> Draft:
@@ -195,6 +351,3 @@ def _draft(given: Appendable, beside: Draft) -> Draft:
     if draft.ts is not None and draft.ts.tzinfo is None:
         raise InvalidEvent("ts needs a time zone: datetime.now(UTC)")
     return draft
-
-
-__all__ = ["JsonObject", "Session"]

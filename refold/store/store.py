@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from refold.domain.ids import MAIN, StreamId, check_id, check_session_id
-from refold.domain.ports import EventLog, Problem, SessionInfo
+from refold.domain.ports import EventLog, SessionInfo
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
 from refold.store.sessions import Session
+from refold.store.verifying import Verified
 from refold.store.writing import Heads, Writer
 
 
@@ -52,10 +53,10 @@ class SessionStore:
 
     def verify(
         self, user_id: str | None = None, session_id: str | None = None
-    ) -> Iterator[tuple[SessionInfo, list[Problem]]]:
-        """Prove session after session; yields each with what is wrong in it."""
+    ) -> Iterator[tuple[SessionInfo, Verified]]:
+        """Prove session after session; yields each with what was proved of it."""
         for info in self.log.sessions(user_id, session_id=session_id):
-            yield info, self.session(info.user_id, info.session_id).verify().problems
+            yield info, self.session(info.user_id, info.session_id).verify()
 
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""

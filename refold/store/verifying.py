@@ -89,9 +89,20 @@ class Verifier:
             if not viewer.source_matches(envelope):
                 self._report(envelope, "source", "the source digest does not follow")
         for envelope in self._requests:
-            digest = viewer.request_digest(envelope)
-            if digest != envelope.payload.digest:  # type: ignore[union-attr]
-                self._report(envelope, "request", "the view has another digest now")
+            self._check_request(viewer, envelope)
+
+    def _check_request(self, viewer: Viewer, envelope: Envelope) -> None:
+        request = envelope.payload
+        try:
+            same = (
+                isinstance(request, Request)
+                and viewer.requested(request).digest == request.digest
+            )
+        except RefoldError as error:
+            self._report(envelope, "request", str(error))
+            return
+        if not same:
+            self._report(envelope, "request", "the view has another digest now")
 
     def _report(self, envelope: Envelope, code: str, detail: str) -> None:
         self._problems.append(Problem(*envelope.stream_id, envelope.seq, code, detail))

@@ -1,0 +1,1 @@
+"""The commands, each in a module that loads what it needs when it runs."""

@@ -1,0 +1,91 @@
+"""``refold verify``: prove that what is stored is what was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from refold.adapters.cli import opening
+from refold.adapters.cli.options import Json, SomeSession, SomeUser
+from refold.adapters.cli.output import print_json
+
+if TYPE_CHECKING:
+    from refold.adapters.cli.screen import Screen
+    from refold.domain.ports import SessionInfo
+    from refold.store.verifying import Verified
+
+
+def verify(
+    context: typer.Context,
+    user: SomeUser = None,
+    session: SomeSession = None,
+    as_json: Json = False,
+) -> None:
+    """Prove the integrity of sessions: of all, or of those named.
+
+    Checks chains, heads and envelopes, that calls have their results, the sources of
+    all compactions and the digests of all recorded requests.  Exits 1 if anything
+    does not hold.
+    """
+    from refold.adapters.cli.screen import Screen
+
+    screen = None if as_json else Screen()
+    totals = {"sessions": 0, "events": 0, "compactions": 0, "requests": 0}
+    problems = []
+    with opening.existing(context) as store:
+        opening.sessions(store, user, session)
+        for info, verified in store.verify(user, session):
+            totals["sessions"] += 1
+            totals["events"] += verified.events
+            totals["compactions"] += verified.compactions
+            totals["requests"] += verified.requests
+            problems += verified.problems
+            if screen:
+                _session(screen, info, verified)
+    if screen:
+        _total(screen, totals, len(problems))
+    else:
+        told = [problem.to_json() for problem in problems]
+        print_json({"ok": not problems, **totals, "problems": told})
+    if problems:
+        raise typer.Exit(1)
+
+
+def _session(screen: Screen, info: SessionInfo, verified: Verified) -> None:
+    from refold.adapters.cli.screen import shown
+
+    ok = not verified.problems
+    screen.line(
+        ("✓ " if ok else "✗ ", "bold green" if ok else "bold red"),
+        shown(f"{info.user_id} / {info.session_id}"),
+        (f"  {_counts(verified._asdict())}", "dim"),
+    )
+    for problem in verified.problems:
+        stream = "" if problem.stream == "main" else f"stream {problem.stream[:12]} "
+        seq = "" if problem.seq is None else f"seq {problem.seq}: "
+        screen.line(
+            "    ",
+            (problem.code, "red"),
+            "  ",
+            shown(f"{stream}{seq}{problem.detail}"),
+        )
+
+
+def _total(screen: Screen, totals: dict[str, int], problems: int) -> None:
+    from refold.adapters.cli.wording import counted
+
+    sessions = counted(totals["sessions"], "session")
+    if problems:
+        verdict = (f"{counted(problems, 'problem')} in {sessions}", "bold red")
+    else:
+        verdict = (f"all is as it was written: {sessions}", "bold green")
+    screen.line(verdict, f", {_counts(totals)}")
+
+
+def _counts(counts: dict[str, int]) -> str:
+    from refold.adapters.cli.wording import counted
+
+    return ", ".join(
+        counted(counts[f"{what}s"], what) for what in ("event", "compaction", "request")
+    )

@@ -1,0 +1,264 @@
+"""Claude Code's session files: one entry a line, one block of a message an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from refold.adapters.importers import blocks
+from refold.adapters.importers.base import (
+    Found,
+    Origin,
+    Piece,
+    Skipped,
+    Transcript,
+    mapping,
+    milliseconds,
+    moment,
+    session_name,
+    text,
+)
+from refold.adapters.importers.recording import Recording
+from refold.adapters.importers.source import Source
+from refold.domain.events import JsonObject
+
+_MAIN = ""
+_OWN_NOTE = "a note of the client, not part of the conversation"
+_NOTES = {
+    "summary": "a title for the list of sessions, which the model did not see",
+    "system": "a notice of the client, which the model did not see",
+    "queue-operation": "the client's queue: what was sent has an entry of its own",
+    "file-history-snapshot": "the client's record of files, kept for undo",
+    "progress": "a report of progress",
+    "attachment": "context added by the client, in a form the model did not see",
+    **dict.fromkeys(
+        (
+            "agent-color",
+            "agent-name",
+            "ai-title",
+            "custom-title",
+            "last-prompt",
+            "mode",
+            "permission-mode",
+            "pr-link",
+            "tag",
+            "worktree-state",
+        ),
+        _OWN_NOTE,
+    ),
+}
+_BOUNDARY = "marks a compaction: its summary has an entry of its own"
+_FLAGS = {
+    "isMeta": "meta",
+    "isCompactSummary": "compact_summary",
+    "isVisibleInTranscriptOnly": "transcript_only",
+}
+_DURATIONS = {"durationMs": 1.0, "totalDurationMs": 1.0, "durationSeconds": 1000.0}
+
+
+class ClaudeCode:
+    """Reads the main conversation, and each sub-agent's as a transcript of its own."""
+
+    name = "claude-code"
+
+    def recognises(self, source: Source) -> bool:
+        """Whether the first message has Claude Code's frame, and only notes before."""
+        seen = False
+        for line in source.lines():
+            entry = mapping(line.value)
+            if entry.get("type") in ("user", "assistant"):
+                framed = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
+                return bool(framed) and isinstance(entry.get("message"), dict | str)
+            if text(entry.get("type")) not in _NOTES or "role" in entry:
+                return False
+            seen = True
+        return seen
+
+    def read(self, source: Source) -> Iterable[Transcript]:
+        """The transcripts, each in the file's order."""
+        reading = _Reading(source)
+        for line in source.lines():
+            reading.entry(line.number, line.value)
+        return reading.transcripts()
+
+
+class _Reading:
+    """The conversations of one file as they unfold line by line."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._recordings: dict[str, Recording] = {}
+        self._begun: dict[str, None] = {}
+        self._skipped: list[Skipped] = []
+        self._lines: dict[str, int] = {}
+        self._sessions: dict[str, None] = {}
+        self._chain_of: dict[str, str] = {}
+        self._chain_of_agent: dict[str, str] = {}
+
+    def entry(self, number: int, value: Any) -> None:
+        place = f"line {number}"
+        entry = mapping(value)
+        uuid = text(entry.get("uuid"))
+        if uuid and uuid in self._lines:
+            self._skip(f"the same entry as line {self._lines[uuid]}", place)
+            return
+        if uuid:
+            self._lines[uuid] = number
+        if session := session_name(entry.get("sessionId")):
+            self._sessions.setdefault(session)
+        chain = self._chain(entry, place)
+        found = _found(entry)
+        if isinstance(found, str):
+            self._skip(found, place)
+        else:
+            recording = self._recording(chain)
+            recording.take(found, self._origin(entry, place))
+            if recording.begun:
+                self._begun.setdefault(chain)
+
+    def transcripts(self) -> list[Transcript]:
+        """Those that began, in that order; what belongs to none is with the first."""
+        silent = (chain for chain in self._recordings if chain not in self._begun)
+        chains = [*self._begun, *silent]
+        session = self._session()
+        first, *others = (
+            _transcript(chain, self._recording(chain), session)
+            for chain in chains or [_MAIN]
+        )
+        return [
+            replace(first, skipped=(*first.skipped, *self._skipped)),
+            *others,
+        ]
+
+    def _session(self) -> str:
+        """The session a file is named after; else the first that is named in it.
+
+        A resumed session begins with entries of the one that it goes on from.
+        """
+        stem = self._source.path.stem
+        return stem if stem in self._sessions else next(iter(self._sessions), "")
+
+    def _skip(self, why: str, place: str) -> None:
+        self._skipped.append(Skipped(self._source.at(place), why))
+
+    def _recording(self, chain: str) -> Recording:
+        if chain not in self._recordings:
+            self._recordings[chain] = Recording(ClaudeCode.name, self._source.name)
+        return self._recordings[chain]
+
+    def _chain(self, entry: dict[str, Any], place: str) -> str:
+        """The conversation of an entry, named by its first entry's uuid."""
+        if entry.get("isSidechain") is not True:
+            return _MAIN
+        uuid, agent = text(entry.get("uuid")), text(entry.get("agentId"))
+        parents = map(text, (entry.get("parentUuid"), entry.get("logicalParentUuid")))
+        known = (self._chain_of.get(parent) for parent in parents if parent)
+        chain = next(filter(None, known), None)
+        if chain is None and agent:
+            chain = self._chain_of_agent.get(agent)
+        if chain is None:
+            chain = uuid or agent or place
+        if agent:
+            self._chain_of_agent.setdefault(agent, chain)
+        if uuid:
+            self._chain_of[uuid] = chain
+        return chain
+
+    def _origin(self, entry: dict[str, Any], place: str) -> Origin:
+        source: JsonObject = {
+            name: entry[key]
+            for name, key in (("id", "uuid"), ("parent", "parentUuid"))
+            if text(entry.get(key))
+        }
+        source |= {
+            name: True for flag, name in _FLAGS.items() if entry.get(flag) is True
+        }
+        if entry.get("type") == "attachment":
+            source |= _queued(mapping(entry.get("attachment")))
+        session = session_name(entry.get("sessionId"))
+        if session and session != next(iter(self._sessions)):
+            source["session"] = session
+        message = mapping(entry.get("message"))
+        of_model = entry.get("type") == "assistant"
+        response = text(message.get("id")) or f"msg:{entry.get('uuid') or place}"
+        return Origin(
+            place,
+            ts=moment(entry.get("timestamp")),
+            request_id=text(entry.get("requestId")),
+            agent=text(entry.get("agentId")),
+            model=text(message.get("model")),
+            response_id=response if of_model else None,
+            usage=mapping(message.get("usage")) or None,
+            source=source,
+        )
+
+
+def _transcript(chain: str, recording: Recording, session: str) -> Transcript:
+    if chain == _MAIN or not session:
+        return recording.transcript(session if chain == _MAIN else "")
+    return recording.transcript(session_name(f"{session}~{chain[:8]}"), parent=session)
+
+
+def _found(entry: dict[str, Any]) -> Iterator[Found] | str:
+    """The events of an entry, or why there are none."""
+    kind = entry.get("type")
+    if kind == "user" or _is_queued(entry):
+        return _user(entry)
+    if kind == "assistant":
+        return _assistant(entry)
+    if entry.get("subtype") == "compact_boundary":
+        return _BOUNDARY
+    if not isinstance(kind, str):
+        return "no entry: it is no object with a type"
+    return _NOTES.get(kind, "an entry of a type that is not known")
+
+
+def _user(entry: dict[str, Any]) -> Iterator[Found]:
+    message = entry.get("message")
+    content = message if isinstance(message, str) else mapping(message).get("content")
+    if _is_queued(entry):
+        content = entry["attachment"].get("prompt")
+    found = list(blocks.user(content))
+    results = [item for item in found if _is_result(item)]
+    duration = _duration(entry.get("toolUseResult")) if len(results) == 1 else None
+    for item in found:
+        if duration is not None and isinstance(item, Piece) and _is_result(item):
+            yield Piece(item.type, {**item.fields, "duration_ms": duration})
+        else:
+            yield item
+
+
+def _assistant(entry: dict[str, Any]) -> Iterator[Found]:
+    message = entry.get("message")
+    content = message if isinstance(message, str) else mapping(message).get("content")
+    if entry.get("isApiErrorMessage") is True:
+        message = "".join(blocks.plain(content) or [])
+        code = text(entry.get("error")) or "api_error"
+        return iter([Piece("error", {"code": code, "message": message})])
+    return blocks.agent(content, stop_reason=mapping(message).get("stop_reason"))
+
+
+def _is_queued(entry: dict[str, Any]) -> bool:
+    """Whether this is what a user typed while the agent worked."""
+    attachment = mapping(entry.get("attachment"))
+    queued = attachment.get("type") == "queued_command"
+    return entry.get("type") == "attachment" and queued
+
+
+def _queued(attachment: dict[str, Any]) -> JsonObject:
+    typed = attachment.get("commandMode") in (None, "prompt")
+    by_client = attachment.get("isMeta") is True or not typed
+    return {"queued": True, "meta": True} if by_client else {"queued": True}
+
+
+def _is_result(item: Found) -> bool:
+    return isinstance(item, Piece) and item.type == "tool_result"
+
+
+def _duration(result: Any) -> float | None:
+    told = mapping(result)
+    durations = (
+        milliseconds(told.get(key), per_unit=unit) for key, unit in _DURATIONS.items()
+    )
+    return next((known for known in durations if known is not None), None)

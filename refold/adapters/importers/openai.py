@@ -1,0 +1,286 @@
+"""OpenAI's chat messages, as fine-tuning files, benchmarks and logs hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from refold.adapters.importers import blocks, chat
+from refold.adapters.importers.base import (
+    Found,
+    Origin,
+    Piece,
+    Skipped,
+    Transcript,
+    mapping,
+    moment,
+    placed,
+    sequence,
+    session_name,
+    text,
+)
+from refold.adapters.importers.recording import Recording
+from refold.adapters.importers.source import Source, loads
+from refold.domain.events import JsonObject
+
+_TEXTS = ("text", "input_text", "output_text")
+_DATA_URL = "data:"
+
+
+class OpenAI:
+    """Reads chat messages with tool calls beside their content."""
+
+    name = "openai"
+
+    def recognises(self, source: Source) -> bool:
+        """Whether these are chat messages, and nothing in them is another's."""
+        return chat.dialect(source) == "openai"
+
+    def read(self, source: Source) -> Iterator[Transcript]:
+        """A transcript for each list of messages."""
+        for conversation in chat.conversations(source):
+            recording = Recording(self.name, source.name)
+            origin = Origin("", model=text(conversation.header.get("model")))
+            record(recording, conversation.messages, origin)
+            skip_header(recording, conversation)
+            yield recording.transcript(session_name(conversation.session))
+
+
+def skip_header(recording: Recording, conversation: chat.Conversation) -> None:
+    """Say that there is more around the messages than a transcript holds."""
+    if conversation.unread:
+        recording.skip(
+            f"fields beside the messages ({conversation.unread}), such as the tools "
+            "offered: they are no events",
+            conversation.place,
+        )
+
+
+def record(
+    recording: Recording, messages: Iterable[chat.Message], origin: Origin
+) -> None:
+    """Take the events of ``messages``; ``origin`` is what they all share."""
+    calls = UnnamedCalls()
+    for message in messages:
+        recording.take(found(message, calls), origin_of(message, origin))
+
+
+class UnnamedCalls:
+    """Finds the call that a result answers where a file has no call ids.
+
+    The ids are made of the call's place; a result answers the oldest call of its tool.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[str, str | None]] = []
+
+    def made(self, call_id: str, name: str | None) -> str:
+        """Remember a call that was given ``call_id``."""
+        self._waiting.append((call_id, name))
+        return call_id
+
+    def answered(self, name: str | None) -> str | None:
+        """The id of the call of tool ``name``, or of any if that is not said."""
+        for index, (call_id, tool) in enumerate(self._waiting):
+            if name is None or name == tool:
+                del self._waiting[index]
+                return call_id
+        return None
+
+
+def found(message: chat.Message, calls: UnnamedCalls) -> Iterator[Found]:
+    """The events of one message."""
+    match message.value.get("role"):
+        case "system" | "developer":
+            yield blocks.system(message.value.get("content"))
+        case "user":
+            yield from user(message.value.get("content"))
+        case "assistant":
+            yield from assistant(message, calls)
+        case "tool" | "function":
+            yield result(message.value, calls)
+        case str():
+            yield Skipped("", "a message of a role that is not known")
+        case _:
+            yield Skipped("", "no message: it is no object with a role")
+
+
+def origin_of(message: chat.Message, shared: Origin) -> Origin:
+    """What the events of one message share."""
+    value = message.value
+    of_model = value.get("role") == "assistant"
+    source: JsonObject = {}
+    if text(value.get("id")):
+        source["id"] = value["id"]
+    if text(value.get("name")) and value.get("role") == "user":
+        source["name"] = value["name"]
+    return replace(
+        shared,
+        place=message.place,
+        ts=moment(value.get("timestamp", value.get("created_at"))),
+        agent=text(value.get("name")) if of_model else None,
+        model=(text(value.get("model")) or shared.model) if of_model else None,
+        response_id=text(value.get("id")) or f"msg:{message.index}"
+        if of_model
+        else None,
+        usage=mapping(value.get("usage")) or None if of_model else None,
+        source=source,
+    )
+
+
+def user(content: Any) -> Iterator[Found]:
+    """The input in a user's message, with its files."""
+    if isinstance(content, str):
+        yield blocks.said([content])
+        return
+    if not isinstance(content, list):
+        yield Skipped("", blocks.CANNOT_READ)
+        return
+    texts, files = [], []
+    for index, part in enumerate(content):
+        words, file = _words(part), _file(mapping(part))
+        if words is not None:
+            texts.append(words)
+        elif file is not None:
+            files.append(file)
+        else:
+            yield Skipped(f"content[{index}]", "a part that is no text, image or file")
+    if texts or files or not content:
+        yield blocks.said(texts, files)
+
+
+def assistant(message: chat.Message, calls: UnnamedCalls) -> Iterator[Found]:
+    """The response in a model's message, then its calls."""
+    value = message.value
+    texts, refused = _spoken(value), text(value.get("refusal"))
+    content = value.get("content")
+    yield from blocks.unreadable(content)
+    for index, part in enumerate(sequence(content)):
+        if _words(part) is None:
+            yield Skipped(f"content[{index}]", "a part that is no text")
+    thinking: list[JsonObject] = []
+    if text(value.get("reasoning_content")):
+        thinking.append({"type": "thinking", "thinking": value["reasoning_content"]})
+    reason = "refusal" if refused else text(value.get("finish_reason"))
+    made = [
+        *blocks.answered(
+            [*texts, *([refused] if refused else [])], thinking, stop_reason=reason
+        ),
+        *called(message, calls),
+    ]
+    yield from made
+    if not made:
+        yield Skipped("", blocks.EMPTY)
+
+
+def called(message: chat.Message, calls: UnnamedCalls) -> Iterator[Found]:
+    """The tool calls of a model's message."""
+    if not isinstance(message.value.get("tool_calls"), list | None):
+        yield Skipped("tool_calls", "no list of calls")
+    for index, value in enumerate(sequence(message.value.get("tool_calls"))):
+        call = mapping(value)
+        made = mapping(call.get("function")) or mapping(call.get("custom"))
+        call_id = text(call.get("id")) or calls.made(
+            f"call:{message.index}:{index}", text(made.get("name"))
+        )
+        yield from _call(call_id, made, f"tool_calls[{index}]")
+    legacy = message.value.get("function_call")
+    if legacy:
+        made = mapping(legacy)
+        call_id = calls.made(f"call:{message.index}", text(made.get("name")))
+        yield from _call(call_id, made, "function_call")
+
+
+def result(value: dict[str, Any], calls: UnnamedCalls) -> Found:
+    """What a tool returned; OpenAI's messages do not say whether it failed."""
+    call_id = text(value.get("tool_call_id")) or calls.answered(text(value.get("name")))
+    if call_id is None:
+        return Skipped("", "a result that does not name its call")
+    content = value.get("content")
+    return Piece(
+        "tool_result",
+        {"call_id": call_id, "content": "" if content is None else content},
+    )
+
+
+def _call(call_id: str, made: dict[str, Any], place: str) -> Iterator[Found]:
+    arguments = made.get("arguments", made.get("input"))
+    if isinstance(arguments, str):
+        arguments, changes = _parsed(arguments)
+        if changes:
+            yield Skipped(place, replaced(changes))
+    yield placed(blocks.called(call_id, made.get("name"), arguments), place)
+
+
+def replaced(count: int) -> str:
+    """Say that ``count`` values could not be kept as they were."""
+    values = "1 value that is" if count == 1 else f"{count} values that are"
+    return (
+        f"{values} no valid Unicode, no number of 64 bits or not finite: replaced, "
+        "the rest is kept"
+    )
+
+
+def _parsed(arguments: str) -> tuple[Any, int]:
+    """The object that ``arguments`` is the JSON of, else the text itself."""
+    try:
+        value, changes = loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments, 0
+    return (value, changes) if isinstance(value, dict) else (arguments, 0)
+
+
+def _spoken(value: dict[str, Any]) -> list[str]:
+    content = value.get("content")
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, list):
+        return [words for part in content if (words := _words(part)) is not None]
+    transcript = text(mapping(value.get("audio")).get("transcript"))
+    return [transcript] if transcript else []
+
+
+def _words(part: Any) -> str | None:
+    if isinstance(part, str):
+        return part
+    found = mapping(part)
+    kind = found.get("type")
+    words = found.get("refusal" if kind == "refusal" else "text")
+    spoken = isinstance(words, str) and kind in (*_TEXTS, "refusal")
+    return words if spoken else None
+
+
+def _file(part: dict[str, Any]) -> JsonObject | None:
+    match part.get("type"):
+        case "image_url" | "input_image":
+            image = part.get("image_url")
+            url = text(image) or text(mapping(image).get("url"))
+            return located("image", url) if url else None
+        case "input_audio":
+            audio = mapping(part.get("input_audio"))
+            media = f"audio/{text(audio.get('format')) or 'unknown'}"
+            data = text(audio.get("data"))
+            return {"kind": "file", "media_type": media, "data": data} if data else None
+        case "file":
+            return _named(mapping(part.get("file")))
+    return None
+
+
+def _named(file: dict[str, Any]) -> JsonObject | None:
+    data, file_id = text(file.get("file_data")), text(file.get("file_id"))
+    if not data and not file_id:
+        return None
+    made = located("file", data or f"file:{file_id}")
+    if text(file.get("filename")):
+        made["name"] = file["filename"]
+    return made
+
+
+def located(kind: str, url: str) -> JsonObject:
+    """The attachment at ``url``; what a data URL holds is taken out of it."""
+    head, comma, data = url.partition(",")
+    if url.startswith(_DATA_URL) and comma and head.endswith(";base64"):
+        media = head.removeprefix(_DATA_URL).removesuffix(";base64")
+        return {"kind": kind, "media_type": media or None, "data": data}
+    return {"kind": kind, "url": url}

@@ -1,0 +1,170 @@
+"""SWE-agent's trajectories: the history of the model's context, timed by the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from refold.adapters.importers import blocks, openai
+from refold.adapters.importers.base import (
+    Found,
+    Origin,
+    Piece,
+    Skipped,
+    Transcript,
+    mapping,
+    milliseconds,
+    sequence,
+    text,
+)
+from refold.adapters.importers.chat import Message
+from refold.adapters.importers.recording import Recording
+from refold.adapters.importers.source import Source
+
+_DEMONSTRATION = "a demonstration from another run"
+_NOT_OBSERVED = frozenset({"thought", "action", "demonstration", "system_prompt"})
+_TOLD = frozenset({"history", "info"})
+_RESULT = ("exit_status", "submission", "model_stats")
+
+
+class SWEAgent:
+    """Reads a run from its history, of tool calls or of actions in the text."""
+
+    name = "swe-agent"
+
+    def recognises(self, source: Source) -> bool:
+        """Whether this is a history with its steps, or of messages with a kind."""
+        run = mapping(source.document)
+        if isinstance(run.get("trajectory"), list):
+            return isinstance(run.get("history"), list)
+        messages = [mapping(message) for message in sequence(run.get("history"))]
+        roles = all(text(message.get("role")) for message in messages)
+        return roles and any("message_type" in message for message in messages)
+
+    def read(self, source: Source) -> Iterator[Transcript]:
+        """The run as one transcript."""
+        run = mapping(source.document)
+        if not isinstance(run.get("history"), list):
+            raise source.failed("is no SWE-agent trajectory: it has no history")
+        recording = Recording(self.name, source.name)
+        reading = _Reading(recording, _Times(sequence(run.get("trajectory"))))
+        for index, value in enumerate(run["history"]):
+            reading.message(Message(f"history[{index}]", index, mapping(value)))
+        info = mapping(run.get("info"))
+        recording.take(_final(info), Origin("info"))
+        more = len(run.keys() - _TOLD) + len(info.keys() - set(_RESULT))
+        if more:
+            recording.skip(
+                f"further fields ({more}): the steps again, and the run's configuration"
+            )
+        yield recording.transcript("")
+
+
+class _Times:
+    """How long each action took, as long as steps and history agree."""
+
+    def __init__(self, steps: list[Any]) -> None:
+        self._steps = iter(steps)
+
+    def of(self, action: Any) -> float | None:
+        """The milliseconds of the next step, if it is this action."""
+        step = mapping(next(self._steps, None))
+        if not isinstance(action, str) or step.get("action") != action:
+            self._steps = iter(())
+            return None
+        return milliseconds(step.get("execution_time"), per_unit=1000.0)
+
+
+class _Reading:
+    """A history, message by message."""
+
+    def __init__(self, recording: Recording, times: _Times) -> None:
+        self._recording, self._times = recording, times
+        self._calls = openai.UnnamedCalls()
+        self._durations: dict[str, float] = {}
+
+    def message(self, message: Message) -> None:
+        value = message.value
+        of_model = value.get("role") == "assistant"
+        origin = Origin(
+            message.place,
+            agent=text(value.get("agent")) if of_model else None,
+            response_id=f"msg:{message.index}" if of_model else None,
+        )
+        self._recording.take(self._found(message), origin)
+
+    def _found(self, message: Message) -> Iterator[Found]:
+        value = message.value
+        if value.get("is_demo"):
+            yield Skipped("", _DEMONSTRATION)
+        elif value.get("role") == "assistant":
+            yield from self._assistant(message)
+        elif ids := self._answered(value):
+            yield from self._results(ids, value.get("content"))
+        else:
+            yield from openai.found(message, self._calls)
+
+    def _assistant(self, message: Message) -> Iterator[Found]:
+        """A thought and its action; without tool calls the action is in the text."""
+        value = message.value
+        action, content = value.get("action"), value.get("content")
+        calls = list(openai.called(message, self._calls))
+        spoken = content
+        if not calls and text(action):
+            call_id = f"action:{message.index}"
+            calls = [blocks.called(call_id, "action", {"command": action})]
+            spoken = text(value.get("thought")) or content
+        if isinstance(action, str):
+            self._time(calls, self._times.of(action))
+        texts = blocks.plain(spoken)
+        if texts is None and spoken is not None:
+            yield Skipped("", "its content is not text alone")
+        thinking = [
+            blocks.thinking_of(block)
+            for block in map(mapping, sequence(value.get("thinking_blocks")))
+            if text(block.get("type"))
+        ]
+        made = [*blocks.answered(texts or [], thinking), *calls]
+        yield from made
+        if not made:
+            yield Skipped("", blocks.EMPTY)
+
+    def _time(self, calls: list[Found], duration: float | None) -> None:
+        """Keep how long the calls of one action took, if it is a single call."""
+        ids = [call.fields["call_id"] for call in calls if isinstance(call, Piece)]
+        if duration is not None and len(ids) == 1:
+            self._durations[str(ids[0])] = duration
+
+    def _answered(self, value: dict[str, Any]) -> list[str]:
+        """The calls that a message is the observation of."""
+        waiting = self._recording.waiting
+        if value.get("role") == "tool":
+            named = [text(call) for call in sequence(value.get("tool_call_ids"))]
+            single = text(value.get("tool_call_id"))
+            ids = [call for call in (*named, single) if call]
+            return ids or list(waiting if len(waiting) == 1 else ())
+        observed = text(value.get("message_type")) not in _NOT_OBSERVED
+        is_reply = value.get("role") == "user" and observed and len(waiting) == 1
+        return list(waiting) if is_reply else []
+
+    def _results(self, ids: list[str], content: Any) -> Iterator[Found]:
+        """One observation; of several calls made together, the first has its text."""
+        for index, call_id in enumerate(ids):
+            fields: dict[str, Any] = {"call_id": call_id, "content": ""}
+            if index == 0 and content is not None:
+                fields["content"] = content
+            duration = self._durations.pop(call_id, None)
+            if duration is not None:
+                fields["duration_ms"] = duration
+            yield Piece("tool_result", fields)
+
+
+def _final(info: dict[str, Any]) -> Iterator[Piece]:
+    """How the run ended, if it has; whether what it submitted is right is not told."""
+    result = {key: info[key] for key in _RESULT if info.get(key) is not None}
+    status, submission = text(info.get("exit_status")), text(info.get("submission"))
+    if status is None and submission is None:
+        return
+    submitted = submission is not None or str(status).startswith("submitted")
+    outcome = "unknown" if submitted else "failure"
+    yield Piece("final", {"outcome": outcome, "result": result})

@@ -1,0 +1,79 @@
+"""tau-bench's result files: a list of runs, each with its messages and its reward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from refold.adapters.importers import openai
+from refold.adapters.importers.base import (
+    Origin,
+    Piece,
+    Transcript,
+    mapping,
+    number,
+    sequence,
+    session_name,
+)
+from refold.adapters.importers.chat import Message
+from refold.adapters.importers.recording import Recording
+from refold.adapters.importers.source import Source
+
+_KEYS = {"task_id", "reward", "traj"}
+
+
+class TauBench:
+    """Reads each run as a session named after its task and its trial."""
+
+    name = "tau-bench"
+
+    def recognises(self, source: Source) -> bool:
+        """Whether this is a list of runs and nothing else."""
+        runs = sequence(source.document)
+        return bool(runs) and all(_is_run(run) for run in runs)
+
+    def read(self, source: Source) -> Iterator[Transcript]:
+        """A transcript for each run."""
+        for index, run in enumerate(sequence(source.document)):
+            yield self._run(source, f"[{index}]", mapping(run))
+
+    def _run(self, source: Source, place: str, run: dict[str, Any]) -> Transcript:
+        recording = Recording(self.name, source.name)
+        if not _is_run(run):
+            recording.skip("no run: it has no task_id, reward and traj", place)
+            return recording.transcript("")
+        task = session_name(run["task_id"])
+        origin = Origin(place, scenario=f"task-{task}" if task else None)
+        messages = (
+            Message(f"{place} traj[{index}]", index, mapping(value))
+            for index, value in enumerate(run["traj"])
+        )
+        openai.record(recording, messages, origin)
+        recording.take([_final(run)], origin)
+        if run.get("info"):
+            recording.skip(
+                "what the benchmark knows of the task: the agent did not see it",
+                f"{place} info",
+            )
+        trial = session_name(run.get("trial")) or "0"
+        return recording.transcript(session_name(f"task-{task}-trial-{trial}"))
+
+
+def _final(run: dict[str, Any]) -> Piece:
+    reward = number(run["reward"])
+    result = {key: run[key] for key in ("task_id", "trial") if key in run}
+    return Piece(
+        "final", {"outcome": outcome(reward), "reward": reward, "result": result}
+    )
+
+
+def outcome(score: float | None) -> str:
+    """What a score from 0 to 1 says of a run."""
+    if score is None:
+        return "unknown"
+    return "success" if score == 1 else "partial" if score else "failure"
+
+
+def _is_run(run: Any) -> bool:
+    found = mapping(run)
+    return found.keys() >= _KEYS and isinstance(found["traj"], list)

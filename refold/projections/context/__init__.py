@@ -1,0 +1,1 @@
+"""Contexts: what a model is sent of a session, decided and rendered by strategies."""

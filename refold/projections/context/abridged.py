@@ -1,0 +1,246 @@
+"""abridged: what was asked, done and answered, turn by turn, without a model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import (
+    AgentResponse,
+    Final,
+    SummarizerRef,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from refold.domain.tokens import estimate_text
+from refold.projections.context import markup
+from refold.projections.context.actions import TOOLS, Reader, action_of, main_argument
+from refold.projections.context.entries import entry_of
+from refold.projections.context.source import Source
+from refold.projections.context.summarizer import Written
+from refold.projections.context.tags import cut_middle
+from refold.projections.context.words import leaves
+
+_SCALES = (1, 2, 4)
+_LAST_SCALES = (4, 8, 16, 32)
+_NOTE_TOKENS = 8
+_TELLING = (UserInput, AgentResponse, ToolCall, Final)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of each turn is kept, in characters; longer fields lose their middle.
+
+    listed: how many files of each kind, and how many commands; the newest are kept.
+    """
+
+    total_chars: int = 10_000
+    user_chars: int = 1_000
+    agent_chars: int = 2_000
+    action_chars: int = 200
+    listed: int = 10
+
+    def scaled(self, scale: int) -> Limits:
+        """Limits that keep about a ``scale``-th of each turn."""
+        return Limits(
+            self.total_chars,
+            max(self.user_chars // scale, 1),
+            max(self.agent_chars // scale, 1),
+            max(self.action_chars // min(scale, 4), 1),
+            max(self.listed // scale, 1),
+        )
+
+
+@dataclass(slots=True)
+class Told:
+    """What is told of one turn; ``end`` says so if it has no closing answer."""
+
+    first: int
+    last: int
+    user: str = ""
+    agent: str = ""
+    end: str = ""
+    lists: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(frozen=True, slots=True)
+class Abridged:
+    """The summarizer that needs no model: deterministic, and exact in what it tells.
+
+    ``tools`` says what a tool's calls did; ``{**TOOLS, "save": on_file("modified")}``
+    extends it.  Tools it does not know are named, with their main argument.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    tools: Mapping[str, Reader] = field(default_factory=lambda: TOOLS)
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        """Tell the source's turns in ``target_tokens``; the oldest go first."""
+        if source.summaries:
+            text = _refitted(source.summaries, target_tokens, self.limits)
+        else:
+            turns = told(source.envelopes, self.tools, goes_on=source.goes_on)
+            text = _fitted(turns, target_tokens, self.limits)
+        if source.words and not markup.own_words(text):
+            text = _cut(_plain(source), target_tokens, self.limits)
+        by = SummarizerRef(kind="abridged", params=asdict(self.limits))
+        return Written(text, by)
+
+
+def told(
+    events: Sequence[Envelope], tools: Mapping[str, Reader], *, goes_on: bool = False
+) -> list[Told]:
+    """What is told of the turns in ``events``, with nothing cut.
+
+    ``goes_on`` is whether the last turn goes on behind the events.
+    """
+    failed = _failed(events)
+    turns: list[Told] = []
+    open_file: str | None = None
+    for envelope in events:
+        payload = envelope.payload
+        if not turns and not isinstance(payload, _TELLING):
+            continue
+        if isinstance(payload, UserInput) or not turns:
+            turns.append(Told(envelope.seq, envelope.seq, end="interrupted"))
+        turn = turns[-1]
+        turn.last = envelope.seq
+        match payload:
+            case UserInput(text=text, attachments=attachments):
+                attached = (attachment.text or "" for attachment in attachments)
+                turn.user = "\n".join((text, *attached)).strip()
+            case AgentResponse(text=text):
+                turn.agent, turn.end = text.strip() or turn.agent, ""
+            case Final(text=text):
+                turn.agent, turn.end = text.strip() or turn.agent, ""
+            case ToolCall():
+                turn.end = "interrupted"
+                if envelope.seq not in failed:
+                    open_file = _tell(turn, payload, tools, open_file)
+    if turns and turns[-1].end and goes_on:
+        turns[-1].end = "goes_on"
+    return turns
+
+
+def _tell(
+    turn: Told, call: ToolCall, tools: Mapping[str, Reader], open_file: str | None
+) -> str | None:
+    """Note what a call did; return the file that is open afterwards."""
+    action = action_of(call, tools)
+    what = (action.what or open_file) if action else None
+    if action is None or what is None:
+        turn.lists["tools"].append(f"{call.tool_name}: {main_argument(call.arguments)}")
+        return open_file
+    name = "commands" if action.deed == "command" else action.deed
+    turn.lists[name].append(what)
+    return open_file if action.deed in ("command", "deleted") else what
+
+
+def _failed(events: Iterable[Envelope]) -> set[int]:
+    """The calls whose result is an error: what they were to do was not done."""
+    made: dict[str, int] = {}
+    failed = set()
+    for envelope in events:
+        match envelope.payload:
+            case ToolCall(call_id=call_id):
+                made[call_id] = envelope.seq
+            case ToolResult(call_id=call_id, status="error") if call_id in made:
+                failed.add(made[call_id])
+    return failed
+
+
+def _shown(turn: Told, limits: Limits) -> str:
+    lines = [f'<turn first="{turn.first}" last="{turn.last}">']
+    if turn.user:
+        user = markup.harmless(cut_middle(turn.user, limits.user_chars))
+        lines.append(f"<user>{user}</user>")
+    for name in markup.LISTS:
+        lines += _listed(name, turn.lists.get(name, []), limits)
+    if turn.agent:
+        agent = markup.harmless(cut_middle(turn.agent, limits.agent_chars))
+        lines.append(f"<agent>{agent}</agent>")
+    if turn.end:
+        lines.append(f"<{turn.end}/>")
+    return "\n".join((*lines, "</turn>"))
+
+
+def _listed(name: str, items: Sequence[str], limits: Limits) -> list[str]:
+    """The newest of ``items``, each once, at the place of its newest mention."""
+    flat = (" ".join(item.split()) for item in reversed(items))
+    newest = list(dict.fromkeys(item for item in flat if item))[: limits.listed]
+    if not newest:
+        return []
+    shown = [
+        markup.harmless(cut_middle(item, limits.action_chars))
+        for item in reversed(newest)
+    ]
+    return [f"<{name}>", *shown, f"</{name}>"]
+
+
+def _fitted(turns: Sequence[Told], tokens: int, limits: Limits) -> str:
+    """All turns if they fit, with longer fields cut more; else the newest that do."""
+    shown: list[str] = []
+    for scale in _SCALES:
+        shown = [_shown(turn, limits.scaled(scale)) for turn in turns]
+        if _fits("\n".join(shown), tokens, limits):
+            return "\n".join(shown)
+    newest = _newest(shown, tokens, limits)
+    for scale in _LAST_SCALES:
+        if newest or not turns:
+            return newest
+        last = _shown(turns[-1], limits.scaled(scale))
+        newest = _newest([*shown[:-1], last], tokens, limits)
+    return newest or _cut(shown[-1], tokens, limits)
+
+
+def _refitted(summaries: Sequence[str], tokens: int, limits: Limits) -> str:
+    """Summaries joined to one: their newest turns, or of prose as much of each."""
+    turns = [turn for summary in summaries for turn in markup.turns_in(summary)]
+    earlier = sum(map(markup.left_out_in, summaries))
+    whole = "\n".join(filter(None, (markup.left_out(earlier), *turns)))
+    if _fits(whole, tokens, limits):
+        return whole
+    if all(turn.startswith("<turn ") for turn in turns):
+        newest = _newest(turns, tokens, limits, earlier=earlier)
+        return newest or _cut(turns[-1], tokens, limits)
+    share = max(tokens // len(summaries), 1)
+    return "\n".join(_cut(summary, share, limits) for summary in summaries)
+
+
+def _newest(
+    shown: Sequence[str], tokens: int, limits: Limits, *, earlier: int = 0
+) -> str:
+    """As many of the newest turns as fit, after how many are left out; "" if none."""
+    room, chars, first = tokens - _NOTE_TOKENS, limits.total_chars - 40, len(shown)
+    while first:
+        text = shown[first - 1]
+        room, chars = room - estimate_text(text) - 1, chars - len(text) - 1
+        if room < 0 or chars < 0:
+            break
+        first -= 1
+    if first == len(shown):
+        return ""
+    return "\n".join(filter(None, (markup.left_out(earlier + first), *shown[first:])))
+
+
+def _plain(source: Source) -> str:
+    """All that the log says in the source, for what has no place in a told turn."""
+    entries = (entry_of(envelope.payload) for envelope in source.envelopes)
+    said = (leaf for entry in entries if entry for leaf in leaves(entry.content))
+    return " ".join((*source.summaries, *said))
+
+
+def _cut(text: str, tokens: int, limits: Limits) -> str:
+    """The text without markup, its middle left out until it fits."""
+    plain = markup.stripped(text).strip()
+    keep = min(len(plain), limits.total_chars)
+    while keep and estimate_text(cut_middle(plain, keep)) > tokens:
+        keep = keep * 9 // 10
+    return cut_middle(plain, keep)
+
+
+def _fits(text: str, tokens: int, limits: Limits) -> bool:
+    return estimate_text(text) <= tokens and len(text) <= limits.total_chars

@@ -1,0 +1,69 @@
+"""What a strategy decides, and the summary event that records that it was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refold.domain.events import StrategyRef, Summary
+from refold.domain.tokens import estimate_text
+from refold.projections.context.source import Source
+from refold.projections.context.summarizer import Written
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A span to summarise, decided with the session at ``decided_at_seq``.
+
+    target_tokens: how long the summary may be.
+    absorbs:       the summaries (seqs of the derived stream) that it replaces; the
+                   texts of these are its source then, not the events of the span.
+    tokens_before: what the span costs in the view as it is.
+    turns:         whole turns in the span; 0 if it folds summaries.
+    reason:        the rule that made it due, with its numbers.
+    goes_on:       whether the span ends inside a turn.
+    """
+
+    first_seq: int
+    last_seq: int
+    target_tokens: int
+    decided_at_seq: int
+    tokens_before: int
+    reason: str
+    turns: int = 0
+    level: int = 1
+    absorbs: tuple[int, ...] = ()
+    goes_on: bool = False
+
+
+def summary_of(
+    compaction: Compaction,
+    source: Source,
+    written: Written,
+    *,
+    strategy: StrategyRef,
+    appended_at_seq: int,
+    duration_ms: float | None = None,
+) -> Summary:
+    """The event that makes a compaction effective, for the strategy's derived stream.
+
+    ``appended_at_seq`` is the head of the main stream when it is appended.
+    """
+    return Summary(
+        strategy=strategy,
+        first_seq=compaction.first_seq,
+        last_seq=compaction.last_seq,
+        decided_at_seq=compaction.decided_at_seq,
+        appended_at_seq=appended_at_seq,
+        source_event_count=source.events,
+        absorbs=compaction.absorbs,
+        level=compaction.level,
+        source_digest=source.digest,
+        prompt_digest=written.prompt_digest,
+        summarizer=written.by,
+        tokens_before=compaction.tokens_before,
+        tokens_after=estimate_text(written.text) + estimate_text(written.abridged),
+        usage=written.usage,
+        duration_ms=duration_ms,
+        text=written.text,
+        abridged=written.abridged,
+    )

@@ -1,0 +1,21 @@
+"""keep_all: everything is sent raw, nothing is ever compacted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Outline
+from refold.projections.context.strategy import Strategy
+
+
+class KeepAll(Strategy):
+    """Everything raw; the strategy of a session that asks for none."""
+
+    name: ClassVar[str] = "keep_all"
+    needs_turns: ClassVar[bool] = False
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
+        """None: nothing is ever due."""
+        return None

@@ -1,0 +1,357 @@
+"""What a strategy knows of a session: a small fold of its events, without their text.
+
+The main stream and the strategy's derived stream may be folded in pages of any size
+and in any order, as long as the main one is read at least as far as a summary was
+decided; the outline is the same.  What a compaction changes is therefore computed
+from ``decided_at_seq``, never from what happens to be folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache, reduce
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from refold.domain.envelope import Envelope, microseconds
+from refold.domain.events import (
+    AgentResponse,
+    CompactionNote,
+    Final,
+    HumanReview,
+    JsonObject,
+    Pin,
+    Span,
+    Summary,
+    SystemPrompt,
+)
+from refold.projections.context.open_exchanges import Waiting
+from refold.projections.context.spans import Spans, joined, spans_of, without
+from refold.projections.context.units import Place, Thread, place, weight
+
+# Stored outlines of another shape are dropped, and the log is folded again.
+SHAPE = 1
+_NOWHERE = Thread()
+_NOTHING = Waiting()
+
+
+class Turn(NamedTuple):
+    """A user input and everything up to the next; ``tokens`` is its size when raw."""
+
+    first: int
+    last: int
+    complete: bool
+    tokens: int
+
+
+class LiveSummary(NamedTuple):
+    """A summary that no other has absorbed; ``seq`` is that of the derived stream."""
+
+    seq: int
+    first: int
+    last: int
+    level: int
+    tokens: int
+
+
+class PinChange(NamedTuple):
+    """A pin or unpin, recorded at ``at``, that no compaction has made effective yet."""
+
+    at: int
+    spans: Spans
+    unpin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A session as far as decisions depend on it.
+
+    detailed:          False keeps counts alone, for strategies that never compact.
+    through_seq:       the last event folded; ``derived_seq`` the derived stream's.
+    system_seq:        the newest system prompt.
+    user_seq:          the newest user input.
+    turn_count:        turns begun, the newest included.
+    compacted_turns:   turns that summaries stand for, up to ``compacted_through``.
+    decided_at:        the seq at which the newest compaction was decided.
+    past:              turns that ended and are not compacted, oldest first.
+    turn_first:        where the newest turn begins: what precedes the first input is
+                       the first turn's.
+    turn_tokens:       its tokens; ``done`` and ``idle`` say whether it is complete.
+    raw_tokens:        of everything that is not compacted.
+    pinned, kept:      what stays raw behind the summaries: pinned seqs, and exchanges
+                       that were open when the compaction was decided.
+    failures:          attempts that failed since the last success, the last at
+                       ``failed_at`` (microseconds since 1970).
+    """
+
+    detailed: bool = True
+    through_seq: int = 0
+    derived_seq: int = 0
+    events: int = 0
+    first_seq: int | None = None
+    system_seq: int | None = None
+    user_seq: int | None = None
+    turn_count: int = 0
+    compacted_turns: int = 0
+    compacted_through: int | None = None
+    decided_at: int | None = None
+    past: tuple[Turn, ...] = ()
+    turn_first: int | None = None
+    turn_tokens: int = 0
+    done: bool = False
+    idle: bool = False
+    raw_tokens: int = 0
+    thread: Thread = _NOWHERE
+    waiting: Waiting = _NOTHING
+    pin_changes: tuple[PinChange, ...] = ()
+    pinned: Spans = ()
+    kept: tuple[Spans, ...] = ()
+    summaries: tuple[LiveSummary, ...] = ()
+    failures: int = 0
+    failed_at: int | None = None
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns not compacted, oldest first, the newest included."""
+        if not self.turn_count or self.turn_first is None:
+            return ()
+        complete = self.done or self.idle
+        newest = Turn(self.turn_first, self.through_seq, complete, self.turn_tokens)
+        return (*self.past, newest)
+
+    @property
+    def complete_turns(self) -> int:
+        """How many turns are complete, those compacted included."""
+        begun = self.turn_count > 0
+        return self.turn_count - (1 if begun and not (self.done or self.idle) else 0)
+
+    @property
+    def summary_tokens(self) -> int:
+        """What the live summaries cost together."""
+        return sum(summary.tokens for summary in self.summaries)
+
+    @property
+    def raw_span(self) -> Span | None:
+        """The seqs that no summary stands for, or None if there are none."""
+        if self.first_seq is None:
+            return None
+        compacted = self.compacted_through
+        first = self.first_seq if compacted is None else compacted + 1
+        return (first, self.through_seq) if first <= self.through_seq else None
+
+    def reads(self) -> Spans:
+        """The seqs of the main stream whose events a view of this is rendered from."""
+        system = () if self.system_seq is None else ((self.system_seq,) * 2,)
+        raw = () if self.raw_span is None else (self.raw_span,)
+        kept = (span for spans in self.kept for span in spans)
+        return joined((*system, *raw, *kept, *self.pinned))
+
+    def dump(self) -> JsonObject:
+        """The outline as JSON: small, and without any text of the session."""
+        dumped = _adapter().dump_python(self, mode="json", exclude_defaults=True)
+        return {**dumped, "shape": SHAPE, "past": _packed(self.past)}
+
+    @classmethod
+    def load(cls, dumped: JsonObject) -> Outline:
+        """The outline that ``dump`` wrote.
+
+        Raises ValueError if another shape of outline was stored: fold the log again.
+        """
+        if dumped.get("shape") != SHAPE:
+            raise ValueError(f"the stored outline is not of shape {SHAPE}")
+        fields = {key: value for key, value in dumped.items() if key != "shape"}
+        return _adapter().validate_python({**fields, "past": _unpacked(fields["past"])})
+
+
+@cache
+def _adapter() -> TypeAdapter[Outline]:
+    return TypeAdapter(Outline)
+
+
+def _packed(past: tuple[Turn, ...]) -> list[int]:
+    """Turns follow one another: the first seq, then a length and tokens for each."""
+    lengths = [
+        number for turn in past for number in (turn.last - turn.first, turn.tokens)
+    ]
+    return [past[0].first, *lengths] if past else []
+
+
+def _unpacked(packed: Any) -> list[Turn]:
+    turns: list[Turn] = []
+    first, *lengths = packed or [0]
+    for length, tokens in zip(lengths[::2], lengths[1::2], strict=True):
+        turns.append(Turn(first, first + length, True, tokens))
+        first += length + 1
+    return turns
+
+
+def fold(outline: Outline, envelope: Envelope) -> Outline:
+    """The outline after this event of the main stream.
+
+    Raises ValueError if the event is not behind the last one folded.
+    """
+    seq = envelope.seq
+    if outline.events and seq <= outline.through_seq:
+        raise ValueError(
+            f"seq {seq} was folded: the outline is at {outline.through_seq}"
+        )
+    thread, placed = place(outline.thread, envelope)
+    outline = replace(
+        outline,
+        thread=thread,
+        through_seq=seq,
+        events=outline.events + 1,
+        first_seq=seq if outline.first_seq is None else outline.first_seq,
+    )
+    if placed is not None:
+        outline = _count(outline, envelope, placed)
+    if outline.detailed:
+        outline = _wait(outline, envelope, placed)
+    return _note(outline, envelope)
+
+
+def fold_all(outline: Outline, envelopes: Iterable[Envelope]) -> Outline:
+    """The outline after these events of the main stream, oldest first."""
+    return reduce(fold, envelopes, outline)
+
+
+def _count(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
+    tokens = weight(envelope, placed)
+    if placed.kind == "user":
+        outline = _open_turn(outline, placed.exchange)
+    elif outline.turn_first is None:
+        outline = replace(outline, turn_first=envelope.seq)
+    outline = _progress(outline, envelope, placed)
+    return replace(
+        outline,
+        turn_tokens=outline.turn_tokens + tokens,
+        raw_tokens=outline.raw_tokens + tokens,
+    )
+
+
+def _open_turn(outline: Outline, seq: int) -> Outline:
+    opened = replace(
+        outline,
+        turn_count=outline.turn_count + 1,
+        user_seq=seq,
+        done=False,
+        idle=False,
+    )
+    if outline.turn_count == 0:
+        first = seq if outline.turn_first is None else outline.turn_first
+        return replace(opened, turn_first=first)
+    ended = outline.turns[-1]._replace(last=seq - 1, complete=True)
+    past = (*outline.past, ended) if outline.detailed else ()
+    return replace(opened, past=past, turn_first=seq, turn_tokens=0)
+
+
+def _progress(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
+    """Follow whether the turn is complete: a response without calls, or a final."""
+    payload = envelope.payload
+    if isinstance(payload, AgentResponse):
+        done = outline.done or outline.idle
+        return replace(outline, done=done, idle=payload.stop_reason != "tool_use")
+    if placed.kind != "call":
+        return outline
+    own = placed.exchange == envelope.seq
+    return replace(outline, done=outline.done or (outline.idle and own), idle=False)
+
+
+def _wait(outline: Outline, envelope: Envelope, placed: Place | None) -> Outline:
+    waiting, seq = outline.waiting, envelope.seq
+    turn = outline.turn_first if outline.turn_count else None
+    if placed is not None and placed.kind != "user":
+        waiting = waiting.member(seq, placed, outline.thread, turn)
+    if isinstance(envelope.payload, HumanReview):
+        review = envelope.payload
+        if review.decision is None:
+            waiting = waiting.asked(seq, outline.thread, outline.user_seq)
+        elif review.refers_to is not None:
+            waiting = waiting.decided(seq, review.refers_to, outline.thread, turn)
+    if waiting is outline.waiting:
+        return outline
+    return replace(outline, waiting=waiting.beyond(outline.compacted_through))
+
+
+def _note(outline: Outline, envelope: Envelope) -> Outline:
+    match envelope.payload:
+        case SystemPrompt(text=str()):
+            return replace(outline, system_seq=envelope.seq)
+        case Final():
+            return replace(outline, done=True)
+        case Pin(seqs=seqs, unpin=unpin) if outline.detailed:
+            change = PinChange(envelope.seq, spans_of(seqs), unpin)
+            return replace(outline, pin_changes=(*outline.pin_changes, change))
+        case _:
+            return outline
+
+
+def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
+    """The outline after this event of the strategy's derived stream.
+
+    Raises ValueError if the main stream was not folded as far as it was decided.
+    """
+    outline = replace(outline, derived_seq=envelope.seq)
+    match envelope.payload:
+        case Summary(kind="session") as summary:
+            if summary.decided_at_seq > outline.through_seq:
+                raise ValueError(
+                    f"a summary was decided at seq {summary.decided_at_seq}, the "
+                    f"outline is at {outline.through_seq}: fold the main stream first"
+                )
+            return _compacted(outline, envelope.seq, summary)
+        case CompactionNote(phase="failed"):
+            at = microseconds(envelope.ts)
+            return replace(outline, failures=outline.failures + 1, failed_at=at)
+        case _:
+            return outline
+
+
+def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
+    through = summary.last_seq
+    if outline.compacted_through is not None:
+        through = max(through, outline.compacted_through)
+    past = tuple(turn for turn in outline.past if turn.last > through)
+    freed = sum(turn.tokens for turn in outline.past if turn.last <= through)
+    kept, waiting = outline.waiting.compacted(through, summary.decided_at_seq)
+    return replace(
+        outline,
+        past=past,
+        compacted_turns=outline.compacted_turns + len(outline.past) - len(past),
+        compacted_through=through,
+        decided_at=summary.decided_at_seq,
+        raw_tokens=outline.raw_tokens - freed,
+        summaries=_live(outline.summaries, seq, summary),
+        waiting=waiting,
+        kept=kept,
+        failures=0,
+        failed_at=None,
+        pinned=_pinned(outline, summary.decided_at_seq),
+        pin_changes=tuple(
+            change
+            for change in outline.pin_changes
+            if change.at > summary.decided_at_seq
+        ),
+    )
+
+
+def _pinned(outline: Outline, decided_at: int) -> Spans:
+    pinned = outline.pinned
+    for change in outline.pin_changes:
+        if change.at <= decided_at and change.unpin:
+            pinned = without(pinned, change.spans)
+        elif change.at <= decided_at:
+            pinned = joined((*pinned, *change.spans))
+    return pinned
+
+
+def _live(
+    summaries: tuple[LiveSummary, ...], seq: int, summary: Summary
+) -> tuple[LiveSummary, ...]:
+    rest = (live for live in summaries if live.seq not in summary.absorbs)
+    new = LiveSummary(
+        seq, summary.first_seq, summary.last_seq, summary.level, summary.tokens_after
+    )
+    return tuple(sorted((*rest, new), key=lambda live: live.first))

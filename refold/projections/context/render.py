@@ -1,0 +1,217 @@
+"""From an outline and the events it names to the view that a model is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import Summary, SystemPrompt
+from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
+from refold.projections.context.assemble import assemble, insert, messages_of
+from refold.projections.context.blocks import Block, Numbered, text_block
+from refold.projections.context.entries import questions
+from refold.projections.context.exchanges import arrange
+from refold.projections.context.extras import NO_EXTRAS, Extras
+from refold.projections.context.outline import LiveSummary, Outline
+from refold.projections.context.pieces import Piece, Press
+from refold.projections.context.source import summary_text
+from refold.projections.context.spans import Spans, holds, joined, upto, without
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.tags import tagged, value_text
+from refold.projections.context.view import View, ViewSpan, view_digest
+
+_INTRODUCTION = "Earlier parts of this session, in short, oldest first:\n"
+
+
+def render(
+    strategy: Strategy,
+    outline: Outline,
+    events: Iterable[Envelope],
+    *,
+    summaries: Iterable[Envelope] = (),
+    extras: Extras = NO_EXTRAS,
+) -> View:
+    """The view of a session under ``strategy``, valid for the Messages API.
+
+    events:    of the main stream, oldest first: at least those at ``outline.reads()``.
+               Others are passed over, so a whole log serves any outline of it.
+    summaries: of the derived stream: at least those of ``outline.summaries``.
+
+    Raises ValueError if the newest event or a summary is missing.
+    """
+    rows = _rows(outline, events)
+    press = Press(extras.window_tokens // 4, questions(rows))
+    groups = [
+        list(_examples(extras, press)),
+        list(_memory(extras)),
+        list(_summaries(outline, summaries)),
+        *_behind(strategy, outline, rows, press),
+        list(_raw(outline, rows, press)),
+    ]
+    pieces = [piece for group in groups for piece in group]
+    system, system_tokens, system_spans = _system(outline, rows, extras)
+    added, added_tokens, added_spans = _added(extras)
+    drafts = assemble(pieces)
+    insert(drafts, added, outline.user_seq)
+    messages = messages_of(drafts)
+    own = sum(piece.tokens for piece in pieces)
+    tokens = own + system_tokens + added_tokens + extras.tools_tokens
+    return View(
+        messages=messages,
+        system=system,
+        tokens=tokens,
+        digest=view_digest(system, messages),
+        spans=(*system_spans, *_spans(groups), *added_spans),
+        over_budget=max(0, tokens - extras.window_tokens),
+        strategy=strategy.name,
+        fingerprint=strategy.fingerprint,
+        at=outline.through_seq,
+        ref=strategy.ref,
+        derived_seq=outline.derived_seq,
+    )
+
+
+def _rows(outline: Outline, events: Iterable[Envelope]) -> list[Envelope]:
+    spans = outline.reads()
+    rows = [event for event in events if holds(spans, event.seq)]
+    if outline.events and not (rows and rows[-1].seq == outline.through_seq):
+        raise ValueError(f"the event at seq {outline.through_seq} was not handed in")
+    return rows
+
+
+def _raw(outline: Outline, rows: Sequence[Envelope], press: Press) -> Iterator[Piece]:
+    """What no summary stands for, word for word."""
+    span = outline.raw_span
+    if span is not None:
+        for exchange in arrange(row for row in rows if span[0] <= row.seq <= span[1]):
+            yield from press.pieces(exchange)
+
+
+def _behind(
+    strategy: Strategy, outline: Outline, rows: Sequence[Envelope], press: Press
+) -> list[list[Piece]]:
+    """What stays raw behind the summaries: exchanges left open, and pinned events."""
+    if outline.compacted_through is None:
+        return []
+    kept = joined(span for spans in outline.kept for span in spans)
+    pinned = without(upto(outline.pinned, outline.compacted_through), kept)
+    groups = [
+        press.pieces(exchange)
+        for spans in outline.kept
+        for exchange in arrange(_within(rows, spans))
+    ]
+    groups += _pinned(strategy, _within(rows, pinned), press)
+    groups = [group for group in groups if group]
+    return sorted(groups, key=lambda group: group[0].span.first or 0)
+
+
+def _pinned(
+    strategy: Strategy, rows: Sequence[Envelope], press: Press
+) -> Iterator[list[Piece]]:
+    """Pinned exchanges, oldest first, as far as their budget goes; else a stub."""
+    left = strategy.pins_budget
+    for exchange in arrange(rows):
+        pieces = press.pieces(exchange, partial=True)
+        tokens = sum(piece.tokens for piece in pieces)
+        if tokens > left:
+            yield [_stub(exchange.events[0].seq, exchange.events[-1].seq, tokens)]
+            continue
+        left -= tokens
+        yield [
+            replace(piece, span=piece.span._replace(kind="pinned")) for piece in pieces
+        ]
+
+
+def _stub(first: int, last: int, tokens: int) -> Piece:
+    text = tagged("pinned", "", first=first, last=last, tokens=tokens, over_budget=True)
+    span = ViewSpan("stub", first, last)
+    return Piece("user", [(None, text_block(text))], estimate_text(text), span)
+
+
+def _within(rows: Sequence[Envelope], spans: Spans) -> list[Envelope]:
+    return [row for row in rows if holds(spans, row.seq)]
+
+
+def _summaries(outline: Outline, summaries: Iterable[Envelope]) -> Iterator[Piece]:
+    found = {envelope.seq: envelope.payload for envelope in summaries}
+    for index, live in enumerate(outline.summaries):
+        summary = found.get(live.seq)
+        if not isinstance(summary, Summary):
+            raise ValueError(f"summary {live.seq} of the derived stream is missing")
+        yield _summary(live, summary, first=index == 0)
+
+
+def _summary(live: LiveSummary, summary: Summary, *, first: bool) -> Piece:
+    parts = (summary.abridged, summary.text)
+    body = summary_text(summary)
+    if all(parts):
+        body = "\n".join((tagged("abridged", parts[0]), tagged("text", parts[1])))
+    text = tagged("summary", body, first=live.first, last=live.last, level=live.level)
+    return Piece(
+        "user",
+        [(None, text_block((_INTRODUCTION if first else "") + text))],
+        live.tokens + MESSAGE_OVERHEAD,
+        ViewSpan("summary", live.first, live.last, live.seq),
+    )
+
+
+def _examples(extras: Extras, press: Press) -> Iterator[Piece]:
+    for message in extras.examples:
+        content = message["content"]
+        blocks = [text_block(content)] if isinstance(content, str) else list(content)
+        for block in blocks:
+            if block["type"] == "tool_use":
+                press.ids.take(block["id"], 0)
+        numbered: Numbered = [(None, block) for block in blocks]
+        tokens = estimate(blocks) + MESSAGE_OVERHEAD
+        yield Piece(message["role"], numbered, tokens, ViewSpan("examples"))
+
+
+def _memory(extras: Extras) -> Iterator[Piece]:
+    for text in extras.memory:
+        if text.strip():
+            block = text_block(tagged("memory", text))
+            tokens = estimate_text(text) + MESSAGE_OVERHEAD
+            yield Piece("user", [(None, block)], tokens, ViewSpan("memory"))
+
+
+def _added(extras: Extras) -> tuple[list[Block], int, list[ViewSpan]]:
+    """Evidence and working memory, which stand inside the last user message."""
+    texts = [tagged("evidence", text) for text in extras.evidence if text.strip()]
+    spans = [ViewSpan("evidence") for _ in texts]
+    if extras.state is not None:
+        texts.append(tagged("state", value_text(extras.state)))
+        spans.append(ViewSpan("state"))
+    blocks = [text_block(text) for text in texts]
+    return blocks, sum(map(estimate_text, texts)), spans
+
+
+def _system(
+    outline: Outline, rows: Iterable[Envelope], extras: Extras
+) -> tuple[str | None, int, list[ViewSpan]]:
+    seq, text, tokens = None, extras.system, estimate_text(extras.system or "")
+    if text is None and outline.system_seq is not None:
+        row = next(row for row in rows if row.seq == outline.system_seq)
+        if isinstance(row.payload, SystemPrompt):
+            seq, text, tokens = row.seq, row.payload.text, row.token_estimate
+    if not text or not text.strip():
+        return None, 0, []
+    return text, tokens, [ViewSpan("system", seq, seq)]
+
+
+def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
+    """The spans in the order of the view; within a group, neighbours of one kind join.
+
+    Only the events themselves are joined: a summary, and what was handed in, is one.
+    """
+    for group in groups:
+        for kind, run in groupby((piece.span for piece in group), attrgetter("kind")):
+            spans = list(run)
+            if kind in ("raw", "pinned", "stub"):
+                seqs = [seq for span in spans for seq in span[1:3] if seq is not None]
+                yield ViewSpan(kind, min(seqs), max(seqs))
+            else:
+                yield from spans

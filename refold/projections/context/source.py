@@ -1,0 +1,104 @@
+"""The exact text that a compaction summarises: what its digest and its words are of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from refold.domain.canonical import text_digest
+from refold.domain.envelope import Envelope
+from refold.domain.events import Summary, ToolResult
+from refold.projections.context.entries import Entry, entry_of, questions
+from refold.projections.context.markup import own_words
+from refold.projections.context.units import Thread, place
+from refold.projections.context.words import count_value_words
+
+if TYPE_CHECKING:
+    from refold.projections.context.compaction import Compaction
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is to be summarised.
+
+    text:      the span's events rendered one after another, or the absorbed summaries.
+    words:     of what the log says in it; the markup that Refold adds is not counted.
+    events:    how many events it tells of.
+    envelopes: all events of the span, if it is made of events; else ``summaries``.
+    goes_on:   whether it ends inside a turn that goes on behind it.
+    """
+
+    text: str
+    words: int
+    events: int
+    envelopes: tuple[Envelope, ...] = ()
+    summaries: tuple[str, ...] = ()
+    goes_on: bool = False
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text."""
+        return text_digest(self.text)
+
+
+def source_of(
+    compaction: Compaction,
+    *,
+    events: Iterable[Envelope] = (),
+    summaries: Iterable[Envelope] = (),
+) -> Source:
+    """The source of a compaction, from the events of its span or what it absorbs.
+
+    events:    of the main stream, oldest first; those outside the span are left out.
+    summaries: of the derived stream; those it does not absorb are left out.
+
+    Raises ValueError if an absorbed summary is missing.
+    """
+    if compaction.absorbs:
+        return _of_summaries(compaction, summaries)
+    first, last = compaction.first_seq, compaction.last_seq
+    span = [event for event in events if first <= event.seq <= last]
+    return replace(of_events(span), goes_on=compaction.goes_on)
+
+
+def of_events(events: Sequence[Envelope]) -> Source:
+    """The source made of those of ``events`` that a context shows."""
+    thread, shown, asked = Thread(), [], questions(events)
+    for envelope in events:
+        thread, placed = place(thread, envelope)
+        entry = entry_of(envelope.payload, asked)
+        if placed is not None and entry is not None:
+            shown.append((envelope, entry))
+    return Source(
+        text="\n".join(_text(envelope, entry) for envelope, entry in shown),
+        words=sum(count_value_words(entry.content) for _, entry in shown),
+        events=len(shown),
+        envelopes=tuple(events),
+    )
+
+
+def summary_text(summary: Summary) -> str:
+    """A summary's words: its abridged history, its text, or both."""
+    return "\n".join(part for part in (summary.abridged, summary.text) if part)
+
+
+def _text(envelope: Envelope, entry: Entry) -> str:
+    if isinstance(envelope.payload, ToolResult):
+        entry = entry._replace(tag="result")
+    return entry.text(seq=envelope.seq)
+
+
+def _of_summaries(compaction: Compaction, envelopes: Iterable[Envelope]) -> Source:
+    found = {envelope.seq: envelope.payload for envelope in envelopes}
+    absorbed = [found.get(seq) for seq in compaction.absorbs]
+    summaries = [summary for summary in absorbed if isinstance(summary, Summary)]
+    if len(summaries) < len(absorbed):
+        raise ValueError(f"of the summaries {compaction.absorbs} some are missing")
+    texts = tuple(summary_text(summary) for summary in summaries)
+    return Source(
+        text="\n".join(texts),
+        words=sum(own_words(text) for text in texts),
+        events=sum(summary.source_event_count for summary in summaries),
+        summaries=texts,
+    )

@@ -1,0 +1,117 @@
+"""SPEC: how a strategy is written in a command, a setting or a file, and found."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from refold.domain.errors import UnknownStrategy
+from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.turn_window import TurnWindow
+
+STRATEGIES: Final[dict[str, type[Strategy]]] = {}
+_HOW: Final = "write NAME or NAME:key=value,key=value with values in TOML syntax"
+_NO_PARAMS: Final = frozenset({"name", "params", "version", "fingerprint"})
+
+Kind = TypeVar("Kind", bound=type[Strategy])
+
+
+def register(kind: Kind) -> Kind:
+    """Make a strategy known under its name; usable as a decorator.
+
+    Raises UnknownStrategy if another one has that name.
+    """
+    if STRATEGIES.setdefault(kind.name, kind) is not kind:
+        raise UnknownStrategy(f"there is a strategy {kind.name!r} already")
+    return kind
+
+
+register(KeepAll)
+register(TurnWindow)
+
+
+def parse(spec: str | Mapping[str, Any]) -> Strategy:
+    """The strategy that ``spec`` names.
+
+    A text is ``name`` or ``name:key=value,…`` with values in TOML syntax; dotted keys
+    nest.  A mapping, such as the content of a TOML file or a recorded strategy, holds
+    ``name`` and its parameters, beside it or under ``params``.  Files are the caller's
+    to read.
+
+    Raises UnknownStrategy, with what there is, for anything else.
+    """
+    name, params = read(spec)
+    return strategy(name, params)
+
+
+def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the parameters that ``spec`` spells out, neither of them checked.
+
+    Raises UnknownStrategy if it is not a spec.
+    """
+    return _from_text(spec) if isinstance(spec, str) else _from_mapping(spec)
+
+
+def parse_toml(text: str) -> Strategy:
+    """The strategy that the text of a TOML file names."""
+    try:
+        return parse(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise UnknownStrategy(f"a strategy file must be TOML: {error}") from None
+
+
+def strategy(name: str, params: Mapping[str, Any]) -> Strategy:
+    """The strategy of that name with these parameters; defaults for the others."""
+    kind = STRATEGIES.get(name)
+    if kind is None:
+        known = ", ".join(sorted(STRATEGIES))
+        raise UnknownStrategy(f"there is no strategy {name!r} (there is: {known})")
+    return kind(**params)
+
+
+def _from_text(spec: str) -> tuple[str, dict[str, Any]]:
+    if spec.startswith("@"):
+        raise UnknownStrategy("a strategy file must be read first: hand in its text")
+    name, colon, rest = spec.strip().partition(":")
+    if "+" in name:
+        raise _no_pipelines(spec)
+    if not colon:
+        return name, {}
+    # The key at the end proves that nothing in `rest` closed the table early.
+    table = f"spec = {{{rest}, end-of-spec = 0}}"
+    try:
+        params = {} if "\n" in rest else tomllib.loads(table)["spec"]
+    except tomllib.TOMLDecodeError as error:
+        if "+" in rest:
+            raise _no_pipelines(spec) from None
+        raise UnknownStrategy(f"{spec!r} cannot be read ({error}): {_HOW}") from None
+    if params.pop("end-of-spec", None) != 0:
+        raise UnknownStrategy(f"{spec!r} cannot be read: {_HOW}")
+    return name, params
+
+
+def _from_mapping(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    name, params = spec.get("name"), spec.get("params")
+    if not isinstance(name, str):
+        raise UnknownStrategy('a strategy needs a name, as in name = "turn_window"')
+    beside = {k: v for k, v in spec.items() if k not in _NO_PARAMS}
+    if params is None:
+        params = beside
+    elif beside or not isinstance(params, Mapping):
+        raise UnknownStrategy(
+            f"strategy {name}: parameters stand under params or beside name, not both"
+        )
+    kind, version = STRATEGIES.get(name), spec.get("version")
+    if kind and version not in (None, kind.version):
+        raise UnknownStrategy(
+            f"strategy {name} is known in version {kind.version}, not {version}"
+        )
+    return name, dict(params)
+
+
+def _no_pipelines(spec: str) -> UnknownStrategy:
+    return UnknownStrategy(
+        f"{spec!r} joins strategies with +, which is not possible yet: name one"
+    )

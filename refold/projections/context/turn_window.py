@@ -1,0 +1,117 @@
+"""turn_window: the newest turns raw, older ones summarised in batches of turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar, Final
+
+from pydantic import Field
+
+from refold.domain.errors import UnknownStrategy
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.cuts import oldest_turns
+from refold.projections.context.outline import Outline
+from refold.projections.context.strategy import Strategy, held_back
+
+VARIABLES: Final = {
+    "full_turns": "REFOLD_FULL_CONTEXT_TURNS",
+    "cached_turns": "REFOLD_CACHED_CONTEXT_TURNS",
+}
+
+
+class TurnWindow(Strategy):
+    """Keep A turns raw; when A + B are raw, summarise the B oldest in one batch.
+
+    full_turns:            A, the turns that stay raw after a compaction.
+    cached_turns:          B, the turns that one compaction takes.
+    summary_tokens:        how long the summary of one batch may be.
+    session_memory_tokens: when all summaries together exceed it, the two oldest fold
+                           into one of the next level, until they do not.
+    pin_tokens:            what pinned exchanges may take behind the summaries.
+
+    With K complete turns, T of them compacted, a batch is due when K - T >= A + B: of
+    exactly B turns, unless a legal cut is older; one batch per check.
+    """
+
+    name: ClassVar[str] = "turn_window"
+
+    full_turns: int = Field(default=4, ge=1)
+    cached_turns: int = Field(default=3, ge=1)
+    summary_tokens: int = Field(default=600, ge=1)
+    session_memory_tokens: int = Field(default=8_000, ge=1)
+    pin_tokens: int = Field(default=4_000, ge=0)
+
+    @property
+    def pins_budget(self) -> int:
+        """How many tokens pinned exchanges may take behind the summaries."""
+        return self.pin_tokens
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
+        """A batch of turns if one is due, else a fold of the two oldest summaries."""
+        if held_back(outline, now):
+            return None
+        return self._batch(outline) or self._fold(outline)
+
+    def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
+        """A fold of the two oldest summaries, as long as all exceed their budget."""
+        return None if held_back(outline, now) else self._fold(outline)
+
+    def _batch(self, outline: Outline) -> Compaction | None:
+        raw = outline.complete_turns - outline.compacted_turns
+        limit = self.full_turns + self.cached_turns
+        turns = oldest_turns(outline, self.cached_turns) if raw >= limit else ()
+        if not turns:
+            return None
+        return Compaction(
+            first_seq=turns[0].first,
+            last_seq=turns[-1].last,
+            target_tokens=self.summary_tokens,
+            decided_at_seq=outline.through_seq,
+            tokens_before=sum(turn.tokens for turn in turns),
+            reason=f"{raw} raw turns, {limit} are a window",
+            turns=len(turns),
+        )
+
+    def _fold(self, outline: Outline) -> Compaction | None:
+        total = outline.summary_tokens
+        if total <= self.session_memory_tokens or len(outline.summaries) < 2:
+            return None
+        oldest, next_oldest = outline.summaries[:2]
+        return Compaction(
+            first_seq=oldest.first,
+            last_seq=next_oldest.last,
+            target_tokens=min(self.summary_tokens, self.session_memory_tokens),
+            decided_at_seq=outline.through_seq,
+            tokens_before=oldest.tokens + next_oldest.tokens,
+            reason=f"{total} tokens of summaries, at most {self.session_memory_tokens}",
+            level=max(oldest.level, next_oldest.level) + 1,
+            absorbs=(oldest.seq, next_oldest.seq),
+        )
+
+
+def from_settings(
+    explicit: Mapping[str, Any], env: Mapping[str, str], settings: Mapping[str, Any]
+) -> TurnWindow:
+    """The strategy as configured: argument before environment, settings, default.
+
+    Raises UnknownStrategy if a value is not what its parameter takes.
+    """
+    from_env = {
+        param: _number(variable, env[variable])
+        for param, variable in VARIABLES.items()
+        if env.get(variable, "").strip() and param not in explicit
+    }
+    return TurnWindow(**{**settings, **from_env, **explicit})
+
+
+def _number(variable: str, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise UnknownStrategy(
+            f"{variable} must be a whole number of at least 1, got {text!r}"
+        )
+    return value

@@ -1,0 +1,118 @@
+"""The one way from a draft to something a log takes: redact, guard, estimate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from refold.domain.canonical import canonical
+from refold.domain.envelope import microseconds
+from refold.domain.errors import EventTooLarge, InvalidEvent, RedactionFailed
+from refold.domain.events import JsonObject
+from refold.domain.ports import Blob
+from refold.domain.record import Draft
+from refold.domain.tokens import estimate
+from refold.redaction.engine import RedactionError, Redactor
+from refold.redaction.guard import Guarded, Limits, TooLarge, guard
+from refold.redaction.payload import redact_payload
+
+_PASS: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedEvent:
+    """An event that passed redaction and the size guard.
+
+    Only ``redact`` makes one: a log takes these and nothing else, so there is no
+    way around redaction.
+    """
+
+    type: str
+    schema_version: int
+    ts: int
+    token_estimate: int
+    content: JsonObject
+    blobs: tuple[Blob, ...]
+    passed: object
+
+    def __post_init__(self) -> None:
+        if self.passed is not _PASS:
+            raise TypeError("only redaction makes a RedactedEvent")
+
+    def __repr__(self) -> str:
+        return f"RedactedEvent({self.type}, {self.token_estimate} tokens)"
+
+
+def redact(
+    draft: Draft, *, now: int, redactor: Redactor, limits: Limits
+) -> RedactedEvent:
+    """Make of ``draft`` what may be written; ``now`` stands in for a missing ``ts``.
+
+    Payload, request_id, agent and meta pass the redactor, each string and key of
+    them; leaves over the limit go to blobs, redacted.  Redaction never edits a
+    signed block: it drops it, and ``meta.warnings`` says so.
+
+    Raises InvalidEvent for text that is not Unicode, RedactionFailed, EventTooLarge.
+    """
+    event = draft.event
+    payload = _storable(event.type, event.payload())
+    beside = _storable(
+        event.type,
+        {
+            "request_id": draft.request_id,
+            "agent": draft.agent,
+            "meta": draft.meta.dump(),
+        },
+    )
+    try:
+        clean, counts, warnings = redact_payload(redactor, event.type, payload)
+        clean_beside, more = redactor.value(beside)
+        guarded = guard(clean, limits)
+        guarded_beside = guard(clean_beside, limits)
+    except RedactionError as error:
+        raise RedactionFailed(event.type, reason=str(error)) from None
+    except TooLarge as error:
+        raise EventTooLarge(event.type, size=error.size, limit=error.limit) from None
+    except Exception as error:
+        raise RedactionFailed(event.type, reason=type(error).__name__) from None
+    total = {key: counts.get(key, 0) + more.get(key, 0) for key in {*counts, *more}}
+    return RedactedEvent(
+        type=event.type,
+        schema_version=event.version,
+        ts=microseconds(draft.ts) if draft.ts else now,
+        token_estimate=estimate(guarded.payload),
+        content=_content(
+            guarded.payload, guarded_beside.payload, redactor.receipt(total), warnings
+        ),
+        blobs=_blobs(guarded, guarded_beside),
+        passed=_PASS,
+    )
+
+
+def _storable(event_type: str, value: dict[str, Any]) -> dict[str, Any]:
+    """``value`` as JSON gives it back, so that what is read is what was judged."""
+    try:
+        stored: dict[str, Any] = orjson.loads(canonical(value))
+    except orjson.JSONEncodeError:
+        raise InvalidEvent(
+            f"the {event_type} event holds half of a surrogate pair, or an integer over "
+            "64 bits: refold.domain.canonical.repaired replaces both"
+        ) from None
+    return stored
+
+
+def _content(
+    payload: JsonObject, beside: JsonObject, receipt: JsonObject, warnings: list[str]
+) -> JsonObject:
+    meta: dict[str, Any] = beside["meta"]  # type: ignore[assignment]
+    if warnings:
+        added = [{"code": code} for code in warnings]
+        meta = {**meta, "warnings": [*meta.get("warnings", []), *added]}
+    content = {**beside, "meta": meta, "payload": payload, "redaction": receipt}
+    return {key: value for key, value in content.items() if value not in (None, {})}
+
+
+def _blobs(*parts: Guarded) -> tuple[Blob, ...]:
+    return tuple(Blob(blob.sha256, blob.data) for part in parts for blob in part.blobs)

@@ -1,0 +1,169 @@
+"""The size guard: what is too large for an event is cut, and its whole goes to a blob."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import cast
+
+import orjson
+
+from refold.redaction.placeholder import LONGEST, PLACEHOLDER
+from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
+
+_LEAST = 1024
+# What to cut after, the best first.
+_ENDS = ("\n", " \t,;")
+
+
+class TooLarge(Exception):
+    """A payload is over a limit that no cut can help with; both are in bytes."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"{size} bytes are over the limit of {limit}")
+        self.size, self.limit = size, limit
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is kept: bytes in UTF-8 of one text, and of a payload's compact JSON."""
+
+    leaf_bytes: int = 65_536
+    event_bytes: int = 1_048_576
+
+    def __post_init__(self) -> None:
+        if not _LEAST <= self.leaf_bytes <= self.event_bytes:
+            raise ValueError(
+                f"limits must be at least {_LEAST} bytes and a leaf no larger than an "
+                f"event, got {self.leaf_bytes} and {self.event_bytes}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A whole text in UTF-8, and its SHA-256 in hex."""
+
+    sha256: str
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"Blob({self.sha256!r}, {len(self.data)} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A payload within the limits, and what was cut from it, whole."""
+
+    payload: JsonObject
+    blobs: tuple[Blob, ...]
+
+    def __repr__(self) -> str:
+        return f"Guarded({len(self.blobs)} blobs)"
+
+
+def guard(payload: JsonObject, limits: Limits, *, skip: Skip = NO_SKIP) -> Guarded:
+    """Cut each text of the redacted ``payload`` that is over the limit.
+
+    It becomes its head, a line that says what is missing and how to read it, and its
+    tail: at most ``limits.leaf_bytes`` together.  No placeholder is cut in two, and
+    where there is a line or a word to cut at, none of those.  What a path in ``skip``
+    leads to is not cut.  A payload within the limits is returned itself.
+
+    Raises TooLarge for a key over the limit, and for a payload that still is.
+    """
+    blobs: dict[str, Blob] = {}
+    guarded = cast(JsonObject, _guarded(payload, limits.leaf_bytes, skip, blobs))
+    size = _size(guarded)
+    if size > limits.event_bytes:
+        raise TooLarge(size, limits.event_bytes)
+    return Guarded(guarded, tuple(blobs.values()))
+
+
+def _guarded(
+    value: JsonValue, limit: int, skip: Skip, blobs: dict[str, Blob]
+) -> JsonValue:
+    if () in skip:
+        return value
+    if isinstance(value, str):
+        return _cut(value, limit, blobs)
+    if isinstance(value, dict):
+        for key in value:
+            if (size := _bytes(key)) > limit:
+                raise TooLarge(size, limit)
+        pairs = {k: _guarded(v, limit, below(skip, k), blobs) for k, v in value.items()}
+        same = all(pairs[key] is item for key, item in value.items())
+        return value if same else pairs
+    if isinstance(value, list):
+        items = [
+            _guarded(item, limit, below(skip, str(index)), blobs)
+            for index, item in enumerate(value)
+        ]
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else items
+    return value
+
+
+def _cut(text: str, limit: int, blobs: dict[str, Blob]) -> str:
+    if len(text) * 4 <= limit:
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= limit:
+        return text
+    blob = Blob(hashlib.sha256(data).hexdigest(), data)
+    blobs[blob.sha256] = blob
+    head = text[: _end_of_head(text, _characters(data, limit * 3 // 8))]
+    tail = text[_start_of_tail(text, _characters(data, len(data) - limit // 8)) :]
+    missing = len(data) - _bytes(head) - _bytes(tail)
+    return (
+        f"{head}\n[refold: {missing} of {len(data)} bytes left out here; "
+        f'whole text: session.blob("{blob.sha256}")]\n{tail}'
+    )
+
+
+def _characters(data: bytes, length: int) -> int:
+    """How many whole characters the first ``length`` bytes hold."""
+    while data[length] & 0xC0 == 0x80:
+        length -= 1
+    return len(data[:length].decode("utf-8", "surrogatepass"))
+
+
+def _end_of_head(text: str, end: int) -> int:
+    """Where to cut: after a line, else after a word, in the second half of the head."""
+    for ends in _ENDS:
+        place = max(text.rfind(character, end // 2, end) for character in ends)
+        if place >= 0:
+            return place + 1
+    return _beside_placeholder(text, end)[0]
+
+
+def _start_of_tail(text: str, start: int) -> int:
+    """Where to cut: after a line, else after a word, in the first half of the tail."""
+    middle = (start + len(text)) // 2
+    for ends in _ENDS:
+        places = [text.find(character, start, middle) for character in ends]
+        if max(places) >= 0:
+            return min(place for place in places if place >= 0) + 1
+    return _beside_placeholder(text, start)[1]
+
+
+def _beside_placeholder(text: str, place: int) -> tuple[int, int]:
+    """The places before and after the placeholder around ``place``, if there is one."""
+    start = max(0, place - LONGEST)
+    for match in PLACEHOLDER.finditer(text, start, place + LONGEST):
+        if match.start() < place < match.end():
+            return match.span()
+    return place, place
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _size(payload: JsonObject) -> int:
+    """The length of the compact JSON in UTF-8."""
+    try:
+        return len(orjson.dumps(payload))
+    except orjson.JSONEncodeError:
+        # Integers over 64 bits, halves of surrogate pairs.
+        return _bytes(json.dumps(payload, ensure_ascii=False, separators=(",", ":")))

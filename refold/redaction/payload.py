@@ -1,0 +1,101 @@
+"""Redaction of an event's payload: what each type keeps byte for byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from refold.redaction.engine import Redactor
+from refold.redaction.values import NO_SKIP, Counts, JsonObject, JsonValue, Skip
+
+# Ids that must match, digests, and what a provider signed or encrypted.
+_SKIPS: Final[Mapping[str, Skip]] = {
+    "user_input": frozenset({("attachments", "*", "sha256")}),
+    "agent_response": frozenset(
+        {("thinking", "*", "signature"), ("thinking", "*", "data")}
+    ),
+    "tool_call": frozenset({("call_id",)}),
+    "tool_result": frozenset({("call_id",)}),
+    "provider_edit": frozenset(
+        {
+            ("blocks", "*", "encrypted_content"),
+            ("blocks", "*", "signature"),
+            ("blocks", "*", "data"),
+        }
+    ),
+    "summary": frozenset(
+        {("source_digest",), ("prompt_digest",), ("strategy", "fingerprint")}
+    ),
+    "request": frozenset(
+        {
+            ("digest",),
+            ("system_digest",),
+            ("tools_digest",),
+            ("fingerprint",),
+            ("strategy", "fingerprint"),
+        }
+    ),
+    "fork": frozenset({("session_id",)}),
+    "redaction_applied": frozenset({("hashes", "*")}),
+}
+# Where the blocks of a type stand that may be signed.
+_BLOCKS: Final[Mapping[str, str]] = {
+    "agent_response": "thinking",
+    "provider_edit": "blocks",
+}
+
+
+def skipped(type: str) -> Skip:  # noqa: A002 - the event's own word for it
+    """The paths in a payload of ``type`` that redaction leaves alone."""
+    return _SKIPS.get(type, NO_SKIP)
+
+
+def redact_payload(
+    redactor: Redactor,
+    type: str,  # noqa: A002 - the event's own word for it
+    payload: JsonObject,
+) -> tuple[JsonObject, Counts, list[str]]:
+    """Redact the payload of an event of ``type``.
+
+    A provider refuses a signed block that was edited, so one in which something is
+    found is dropped whole.
+
+    Returns the payload, how often each type was found, and codes of warnings:
+    ``thinking_dropped``.  Raises RedactionError.
+    """
+    kept, dropped = _without_signed_findings(redactor, type, payload)
+    clean, counts = redactor.value(kept, skip=skipped(type))
+    warnings = ["thinking_dropped"] if kept is not payload else []
+    return clean, Counter(counts) + dropped, warnings
+
+
+def _without_signed_findings(
+    redactor: Redactor,
+    type: str,  # noqa: A002 - the event's own word for it
+    payload: JsonObject,
+) -> tuple[JsonObject, Counter[str]]:
+    counts: Counter[str] = Counter()
+    name = _BLOCKS.get(type, "")
+    blocks = payload.get(name)
+    if not isinstance(blocks, list):
+        return payload, counts
+    kept: list[JsonValue] = []
+    for block in blocks:
+        found = _in_signed(redactor, type, name, block)
+        counts.update(found)
+        if not found:
+            kept.append(block)
+    return ({**payload, name: kept} if len(kept) < len(blocks) else payload), counts
+
+
+def _in_signed(
+    redactor: Redactor,
+    type: str,  # noqa: A002 - the event's own word for it
+    name: str,
+    block: JsonValue,
+) -> Counts:
+    """What is found in ``block`` if it is signed, in the place where it stands."""
+    if not (isinstance(block, dict) and block.get("signature")):
+        return {}
+    return redactor.value({name: [block]}, skip=skipped(type))[1]

@@ -1,0 +1,81 @@
+"""What a rule is: data that an engine compiles, and examples that prove it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+
+class Candidate(NamedTuple):
+    """What a pattern matched, for a validator to judge; ``text`` is all around it."""
+
+    text: str
+    start: int
+    end: int
+    match: re.Match[str]
+
+    @property
+    def value(self) -> str:
+        """The text that would be redacted."""
+        return self.text[self.start : self.end]
+
+    def before(self, length: int) -> str:
+        """Up to ``length`` characters that stand before the value."""
+        return self.text[max(0, self.start - length) : self.start]
+
+    def after(self, length: int) -> str:
+        """Up to ``length`` characters that stand after the value."""
+        return self.text[self.end : self.end + length]
+
+
+Validator: TypeAlias = Callable[[Candidate], bool]
+# A text with each «value» marked, or a key and the text under it.
+Example: TypeAlias = str | tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How values of one ``type`` look, and what a text must hold for that.
+
+    at:        where the pattern is tried. ``gate``: at each place of a gate literal;
+               ``digits``: around each long run of digits; ``leaf``: on a whole text
+               whose key gives the context.
+    digits:    how many digits a value has at least.
+    gate:      literals in lower case, one of which a text must hold in any case.
+    before:    a pattern that must match right before the literal; the finding starts
+               where it does.
+    pattern:   bounded in every repeat, so that no text takes long.
+    group:     the group that is redacted.
+    validator: a function that may refuse what the pattern matched.
+    context:   a pattern of words, one of which must stand shortly before the value
+               or end its key.
+    certain:   good enough for a bare number without context.
+    priority:  of findings that overlap, the highest names the type.
+
+    examples and counter_examples run as tests.
+    """
+
+    id: str
+    type: str
+    pattern: str
+    at: Literal["gate", "digits", "leaf"] = "gate"
+    digits: int = 0
+    gate: tuple[str, ...] = ()
+    before: str = ""
+    group: int | str = 0
+    validator: Validator | None = None
+    context: str = ""
+    certain: bool = False
+    priority: int = 0
+    examples: tuple[Example, ...] = ()
+    counter_examples: tuple[Example, ...] = ()
+
+    def canonical(self) -> list[str | bool | list[str]]:
+        """All that decides what the rule finds, as JSON."""
+        check = self.validator.__qualname__ if self.validator else ""
+        return [
+            self.id, self.type, self.pattern, self.at, str(self.digits), list(self.gate), self.before,
+            str(self.group), check, self.context, self.certain, str(self.priority),
+        ]  # fmt: skip

@@ -1,0 +1,189 @@
+"""What a model is sent: the outline of a session, brought up to date and rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import JsonObject, Request, Summary
+from refold.domain.ids import StreamId
+from refold.domain.ports import EventLog, StoredView
+from refold.projections.context import spec
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Outline, fold_all, fold_derived
+from refold.projections.context.render import render
+from refold.projections.context.source import source_of
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.view import View
+from refold.store.history import History
+
+_WORTH_STORING: Final = 64
+As: TypeAlias = Literal["sent", "rebuilt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Shows one session under any strategy; writes nothing but stored outlines."""
+
+    log: EventLog
+    history: History
+
+    @property
+    def stream(self) -> StreamId:
+        return self.history.stream
+
+    def current(self, strategy: Strategy) -> Outline:
+        """The outline at the head: the stored one and what came after it."""
+        return self._caught_up(strategy)[0]
+
+    def show(self, strategy: Strategy) -> View:
+        """The view at the head; its outline is stored once enough is new in it."""
+        outline, stored = self._caught_up(strategy)
+        if (
+            outline.through_seq - (stored.through_seq if stored else 0)
+            >= _WORTH_STORING
+        ):
+            self._store(strategy, outline, stored)
+        return self.render(strategy, outline)
+
+    def catch_up(self, strategy: Strategy) -> bool:
+        """Store the outline at the head; True if it moved and nobody was first."""
+        outline, stored = self._caught_up(strategy)
+        return self._store(strategy, outline, stored)
+
+    def catch_up_named(self, fingerprint: str) -> bool:
+        """The same for a strategy that is only known by its fingerprint."""
+        stored = self.log.load_view(self.stream, fingerprint)
+        if stored is None or "strategy" not in stored.body:
+            return False
+        return self.catch_up(spec.parse(stored.body["strategy"]))  # type: ignore[arg-type]
+
+    def _store(
+        self, strategy: Strategy, outline: Outline, stored: StoredView | None
+    ) -> bool:
+        through, derived = (
+            (stored.through_seq, stored.derived_seq) if stored else (0, 0)
+        )
+        if (through, derived) == (outline.through_seq, outline.derived_seq):
+            return False
+        body: JsonObject = {
+            "outline": outline.dump(),
+            "strategy": strategy.ref.model_dump(mode="json"),
+        }
+        view = StoredView(outline.through_seq, outline.derived_seq, body)
+        return self.log.save_view(
+            self.stream, strategy.fingerprint, view, replaces=through
+        )
+
+    def _caught_up(self, strategy: Strategy) -> tuple[Outline, StoredView | None]:
+        stored = self.log.load_view(self.stream, strategy.fingerprint)
+        outline = _loaded(strategy, stored)
+        summaries = self._derived(strategy, after=outline.derived_seq)
+        after = outline.through_seq if outline.events else None
+        outline = fold_all(outline, self.history.events(after=after))
+        for envelope in summaries:
+            outline = fold_derived(outline, envelope)
+        return outline, stored
+
+    def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
+        """The outline as it was at ``seq``, with the summaries that counted then."""
+        outline = fold_all(strategy.begin(), self.history.events(upto=seq))
+        for envelope in self._counting(strategy, seq, as_):
+            outline = fold_derived(outline, envelope)
+        return outline
+
+    def _counting(self, strategy: Strategy, seq: int, as_: As) -> list[Envelope]:
+        """The summaries that count at ``seq``."""
+        summaries = [
+            (envelope, envelope.payload)
+            for envelope in self._derived(strategy)
+            if isinstance(envelope.payload, Summary)
+        ]
+        if as_ == "rebuilt":
+            return [
+                entry for entry, summary in summaries if summary.decided_at_seq <= seq
+            ]
+        request = self.last_request(upto=seq, fingerprint=strategy.fingerprint)
+        if request is not None:
+            return [entry for entry, _ in summaries if entry.seq <= request.derived_seq]
+        return [entry for entry, summary in summaries if summary.appended_at_seq <= seq]
+
+    def last_request(
+        self, *, upto: int | None = None, fingerprint: str | None = None
+    ) -> Request | None:
+        """The newest recorded request, of this strategy if one is named."""
+        found = self.log.read(self.stream, upto=upto, types=("request",))
+        for envelope in reversed(found):
+            request = envelope.payload
+            if isinstance(request, Request) and fingerprint in (
+                None,
+                request.strategy.fingerprint,
+            ):
+                return request
+        return None
+
+    def render(self, strategy: Strategy, outline: Outline) -> View:
+        """The view of an outline: the events and summaries it names, and no others."""
+        return render(
+            strategy,
+            outline,
+            self.history.spans(outline.reads()),
+            summaries=self._named(strategy, [live.seq for live in outline.summaries]),
+        )
+
+    def _named(self, strategy: Strategy, seqs: Sequence[int]) -> list[Envelope]:
+        if not seqs:
+            return []
+        found = self._derived(strategy, after=min(seqs) - 1)
+        return [envelope for envelope in found if envelope.seq in set(seqs)]
+
+    def _derived(self, strategy: Strategy, after: int = 0) -> list[Envelope]:
+        stream = self.stream._replace(stream=strategy.fingerprint)
+        return self.log.read(stream, after=after)
+
+    def source_matches(self, envelope: Envelope) -> bool:
+        """Whether a summary's source digest follows from what it was made of."""
+        summary = envelope.payload
+        if not isinstance(summary, Summary):
+            return True
+        compaction = Compaction(
+            summary.first_seq,
+            summary.last_seq,
+            target_tokens=0,
+            decided_at_seq=summary.decided_at_seq,
+            tokens_before=summary.tokens_before,
+            reason="verify",
+            absorbs=summary.absorbs,
+        )
+        events = self.history.events(after=summary.first_seq - 1, upto=summary.last_seq)
+        stream = self.stream._replace(stream=envelope.stream)
+        absorbed = (
+            self.log.read(stream, upto=envelope.seq - 1) if summary.absorbs else ()
+        )
+        try:
+            source = source_of(compaction, events=events, summaries=absorbed)
+        except ValueError:
+            return False
+        return source.digest == summary.source_digest
+
+    def requested(self, request: Request) -> View:
+        """The view that a recorded request was made of, derived again."""
+        strategy = spec.parse(request.strategy.model_dump())
+        outline = fold_all(
+            strategy.begin(), self.history.events(upto=request.through_seq)
+        )
+        for envelope in self._derived(strategy):
+            if envelope.seq <= request.derived_seq:
+                outline = fold_derived(outline, envelope)
+        return self.render(strategy, outline)
+
+
+def _loaded(strategy: Strategy, stored: StoredView | None) -> Outline:
+    if stored is None:
+        return strategy.begin()
+    try:
+        return Outline.load(stored.body["outline"])  # type: ignore[arg-type]
+    except (KeyError, ValueError):
+        return strategy.begin()

@@ -1,0 +1,74 @@
+"""What tests of the command line share: a way to run it, and a store to run it on."""
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from refold.adapters.cli import main
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "examples" / "sample" / "agent_run.jsonl"
+
+
+class Ran(NamedTuple):
+    """What a command left: its exit code and what it printed where."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        assert self.out, self.err
+        return json.loads(self.out)
+
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Refold = Callable[..., Ran]
+
+
+@pytest.fixture
+def refold(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Refold:
+    """Runs ``refold`` in this process, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    def run(*args: object, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        code = main([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        return Ran(code, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def _imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample in a store, made once; tests work on copies."""
+    made = tmp_path_factory.mktemp("imported")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_HOME", str(made / "home"))
+        url = f"sqlite:///{made / 'refold.db'}"
+        args = ["--db", url, "import", str(SAMPLE), "--user", "lin", "--session", "run"]
+        assert main(args) == 0
+    return made
+
+
+@pytest.fixture
+def sample(_imported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of this test's own with the sample in it: user lin, session run."""
+    shutil.copytree(_imported, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    return tmp_path / "refold.db"

@@ -1,0 +1,66 @@
+"""``compact`` does what is due, and a context shows it."""
+
+from pathlib import Path
+
+from tests.cli.conftest import Refold
+
+SESSION = ("--user", "lin", "--session", "run")
+STRATEGY = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
+
+
+def test_one_step_is_one_compaction(refold: Refold, sample: Path) -> None:
+    records = refold("compact", *SESSION, *STRATEGY, "--json").json()
+
+    (record,) = records
+    assert (record["first_seq"], record["last_seq"], record["seq"]) == (1, 21, 1)
+    assert record["strategy"]["name"] == "turn_window"
+    assert record["summarizer"]["kind"] == "abridged"
+    assert record["tokens_after"] < record["tokens_before"]
+
+
+def test_it_can_go_on_until_nothing_is_due(refold: Refold, sample: Path) -> None:
+    records = refold("compact", *SESSION, *STRATEGY, "--until-idle", "--json").json()
+    again = refold("compact", *SESSION, *STRATEGY, "--json").json()
+
+    assert [(r["first_seq"], r["last_seq"]) for r in records] == [(1, 21), (22, 39)]
+    assert again == []
+
+
+def test_a_context_shrinks_and_names_summaries(refold: Refold, sample: Path) -> None:
+    before = refold("context", *SESSION, *STRATEGY, "--json").json()
+
+    refold("compact", *SESSION, *STRATEGY, "--until-idle")
+
+    after = refold("context", *SESSION, *STRATEGY, "--json").json()
+    assert after["tokens"] < before["tokens"]
+    assert [span["kind"] for span in after["spans"]] == ["summary", "summary", "raw"]
+
+
+def test_a_person_reads_what_was_compacted(refold: Refold, sample: Path) -> None:
+    ran = refold("compact", *SESSION, *STRATEGY)
+
+    assert ran.code == 0
+    assert "compacted seq 1 to 21" in ran.out
+    assert "→" in ran.out
+    assert "turn_window  cached_turns=2, full_turns=2" in ran.out
+    assert "due at seq 57" in ran.out
+
+
+def test_nothing_due_is_no_error(refold: Refold, sample: Path) -> None:
+    ran = refold("compact", *SESSION, "--strategy", "keep_all")
+
+    assert ran.code == 0
+    assert "nothing is due" in ran.out
+
+
+def test_summaries_stand_in_the_log_where_they_were_decided(
+    refold: Refold, sample: Path
+) -> None:
+    refold("compact", *SESSION, *STRATEGY)
+
+    last = refold("log", *SESSION, "--json").lines()[-1]
+    assert last["type"] == "summary"
+    assert last["stream"] != "main"
+    shown = refold("log", *SESSION).out
+    assert "·1" in shown
+    assert f"stream {last['stream'][:12]}" in shown

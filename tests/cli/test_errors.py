@@ -1,0 +1,227 @@
+"""An error is one sentence on stderr and an exit code, never a traceback."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from refold.adapters.cli.commands import log as log_module
+from tests.cli.conftest import SAMPLE, Refold
+
+LOG = ("log", "--user", "lin", "--session", "run")
+CONTEXT = ("context", "--user", "lin", "--session", "run")
+COMPACT = ("compact", "--user", "lin", "--session", "run")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("log",),
+        ("log", "--user", "lin"),
+        ("import", "--user", "lin"),
+        (*LOG, "--limit", "many"),
+        (*LOG, "--after", "-1"),
+        (*LOG, "--verbosity", "loud"),
+        (*LOG, "unexpected"),
+        (*CONTEXT, "--as", "guessed"),
+        (*CONTEXT, "--at", "5", "--before-call", "2"),
+        (*CONTEXT, "--strategy", "no_such_strategy"),
+        (*CONTEXT, "--strategy", "turn_window:full_turns=0"),
+        (*CONTEXT, "--strategy", "turn_window:no_such=1"),
+        (*COMPACT, "--strategy", "@missing.toml"),
+        (*COMPACT, "--strategy", "turn_window", "--summarizer", "anthropic"),
+        COMPACT,
+        ("redact", "--format", "xml"),
+        ("sessions", "--db", "sqlite:///x.db"),
+        ("no-such-command",),
+        ("--db", "mysql://host/db", "sessions"),
+        ("--db", "not a url", "sessions"),
+    ],
+)
+def test_wrong_arguments_and_configuration_are_2(
+    refold: Refold, sample: Path, args: tuple[str, ...]
+) -> None:
+    ran = refold(*args)
+
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("refold: ")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("log", "--user", "lin", "--session", "no-such"),
+        ("log", "--user", "nobody", "--session", "run"),
+        ("context", "--user", "lin", "--session", "no-such"),
+        (*COMPACT[:3], "--session", "no-such", "--strategy", "turn_window"),
+        ("verify", "--user", "nobody"),
+        ("verify", "--session", "no-such"),
+        ("export", "--user", "lin", "--session", "no-such"),
+        (*CONTEXT, "--at", "9999"),
+        (*CONTEXT, "--before-call", "9999"),
+        (*CONTEXT, "--before-response", "9999"),
+        ("redact", "no-such-file"),
+        ("redact", "."),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_is_not_there_is_1(
+    refold: Refold, sample: Path, args: tuple[str, ...], as_json: bool
+) -> None:
+    ran = refold(*args, *["--json"] * as_json)
+
+    assert ran.code == 1
+    assert ran.out == ""
+    assert ran.err.startswith("refold: ")
+    assert ran.err.count("\n") == 1
+
+
+def test_no_command_shows_the_help_and_is_2(refold: Refold) -> None:
+    ran = refold()
+
+    assert ran.code == 2
+    assert "Commands:" in ran.err
+
+
+def test_an_option_of_the_program_is_explained_where_it_is_misplaced(
+    refold: Refold,
+) -> None:
+    ran = refold("sessions", "--db", "sqlite:///x.db")
+
+    assert "--db stands before the command" in ran.err
+
+
+def test_the_password_of_a_url_is_not_repeated(refold: Refold) -> None:
+    ran = refold("--db", "postgresql://u:Tiger-7-Lamp@127.0.0.1:1/db", "sessions")
+
+    assert ran.code in (1, 2)
+    assert "Tiger" not in ran.err
+
+
+def test_a_database_of_another_program_is_refused(
+    refold: Refold, tmp_path: Path
+) -> None:
+    with sqlite3.connect(tmp_path / "refold.db") as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    connection.close()
+
+    ran = refold("import", SAMPLE, "--user", "lin")
+
+    assert ran.code == 1
+    assert "another program" in ran.err
+
+
+def test_a_file_that_is_no_database_is_an_error(refold: Refold, tmp_path: Path) -> None:
+    (tmp_path / "refold.db").write_text("Dear all, this is a letter.\n" * 100)
+
+    ran = refold("sessions")
+
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+
+
+def test_a_database_in_no_directory_is_an_error(refold: Refold) -> None:
+    ran = refold(
+        "--db", "sqlite:///no/such/directory/x.db", "import", SAMPLE, "--user", "l"
+    )
+
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+
+
+def test_another_key_is_an_error_that_says_so(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_MASTER_KEY", "00" * 32)
+
+    ran = refold(*LOG)
+
+    assert ran.code == 1
+    assert "REFOLD_MASTER_KEY" in ran.err
+
+
+def test_a_server_that_is_down_is_an_error(
+    refold: Refold, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REFOLD_KEYS", f"sqlite:///{tmp_path / 'keys.db'}")
+
+    ran = refold("--db", "postgresql://nobody@127.0.0.1:1/none", "sessions")
+
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+
+
+def test_an_unexpected_error_is_a_sentence_without_its_message(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("sk-secret")
+
+    monkeypatch.setattr(log_module, "print_json", fail)
+
+    ran = refold(*LOG, "--json")
+
+    assert ran.code == 1
+    assert "unexpected KeyError" in ran.err
+    assert "sk-secret" not in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_an_unexpected_error_can_be_traced(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(log_module, "print_json", fail)
+    monkeypatch.setenv("REFOLD_DEBUG", "1")
+
+    with pytest.raises(KeyError, match="lost"):
+        refold(*LOG, "--json")
+
+
+def test_a_reader_that_goes_ends_the_command_quietly(sample: Path) -> None:
+    command = [sys.executable, "-m", "refold", "--db", f"sqlite:///{sample}", *LOG]
+    process = subprocess.Popen(
+        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+
+    _, err = process.communicate()
+
+    assert (process.returncode, err) == (141, b"")
+
+
+def test_an_interrupt_ends_the_command_quietly() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "refold", "redact"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    _wait_until_it_reads(process.pid)
+
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+
+    assert (process.returncode, err) == (130, b"")
+
+
+def _wait_until_it_reads(pid: int) -> None:
+    """Wait for the process to sleep in a read; where that cannot be seen, a while."""
+    place = Path(f"/proc/{pid}/wchan")
+    for _ in range(100):
+        time.sleep(0.05)
+        if place.exists() and "pipe" in place.read_text():
+            return
+        if not os.access(place, os.R_OK) or place.read_text() in ("", "0"):
+            time.sleep(3)
+            return

@@ -1,0 +1,251 @@
+"""Importing reads everything before it writes, redacts, and is safe to repeat."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import SAMPLE, Refold
+
+PLANTED = (
+    "AKIAFAKE4DEMO7KEY2QZ",
+    "ghp_FakeDemoToken7Not4Real2Qw9Er5Ty8Ui31",
+    "Tiger-Lamp-42",
+    "lin.wei@campus-mail.test",
+    "13867541209",
+    "110101199803074512",
+    "2021302111234",
+    "4111 1111 1111 1111",
+)
+
+
+def chat(path: Path, *conversations: list[str]) -> Path:
+    """Write conversations in which user and assistant take turns."""
+    roles = ("user", "assistant")
+    path.write_text(
+        "\n".join(
+            json.dumps(
+                {
+                    "messages": [
+                        {"role": roles[index % 2], "content": text}
+                        for index, text in enumerate(texts)
+                    ]
+                }
+            )
+            for texts in conversations
+        )
+        + "\n"
+    )
+    return path
+
+
+def test_a_program_learns_what_was_imported(refold: Refold) -> None:
+    ran = refold("import", SAMPLE, "--user", "lin", "--json")
+
+    told = ran.json()
+    assert ran.code == 0
+    assert list(told) == ["sessions", "events", "duplicates", "redactions", "skipped"]
+    assert told["sessions"] == ["5f0c2a7e-3b41-4d8e-9a56-1c7e8b9d0f24"]
+    assert (told["events"], told["duplicates"]) == (57, 0)
+    assert told["redactions"]["API_KEY"] == 5
+    assert {"ID_CARD", "PHONE", "STUDENT_ID"} <= set(told["redactions"])
+    assert told["skipped"] == [
+        {
+            "where": "agent_run.jsonl line 1",
+            "why": "a title for the list of sessions, which the model did not see",
+        }
+    ]
+
+
+def test_a_person_sees_a_table(refold: Refold) -> None:
+    ran = refold("import", SAMPLE, "--user", "lin", "--session", "run")
+
+    assert ran.code == 0
+    assert "claude-code" in ran.out
+    assert "API_KEY × 5" in ran.out
+    assert "57 events of 1 session written, 0 were there before" in ran.out
+    assert "left out" in ran.out
+
+
+@pytest.mark.parametrize("secret", PLANTED)
+def test_what_is_redacted_is_nowhere(refold: Refold, sample: Path, secret: str) -> None:
+    files = [path for path in sample.parent.rglob("*") if path.is_file()]
+    log = refold("log", "--user", "lin", "--session", "run", "--json").out
+
+    assert secret in SAMPLE.read_text()
+    assert secret not in log
+    assert not any(secret.encode() in path.read_bytes() for path in files)
+
+
+def test_importing_again_adds_nothing(refold: Refold, sample: Path) -> None:
+    ran = refold("import", SAMPLE, "--user", "lin", "--session", "run", "--json")
+
+    told = ran.json()
+    assert (told["events"], told["duplicates"]) == (0, 57)
+    assert told["sessions"] == ["run"]
+
+
+def test_a_transcript_that_has_grown_adds_what_is_new(
+    refold: Refold, tmp_path: Path
+) -> None:
+    lines = SAMPLE.read_bytes().splitlines(keepends=True)
+    grown = tmp_path / "grown.jsonl"
+    grown.write_bytes(b"".join(lines[:30]))
+    first = refold("import", grown, "--user", "lin", "--json").json()
+    grown.write_bytes(b"".join(lines))
+
+    second = refold("import", grown, "--user", "lin", "--json").json()
+
+    assert first["events"] + second["events"] == 57
+    assert second["duplicates"] == first["events"]
+
+
+def test_sessions_without_a_name_are_named_after_the_file(
+    refold: Refold, tmp_path: Path
+) -> None:
+    path = chat(tmp_path / "talk.jsonl", ["hello", "hi"], ["bye", "see you"])
+
+    told = refold("import", path, "--user", "ada", "--json").json()
+
+    assert told["sessions"] == ["talk-0001", "talk-0002"]
+
+
+def test_one_session_takes_the_given_name(refold: Refold, tmp_path: Path) -> None:
+    path = chat(tmp_path / "talk.jsonl", ["hello", "hi"])
+
+    told = refold("import", path, "--user", "ada", "--session", "s", "--json").json()
+
+    assert told["sessions"] == ["s"]
+
+
+def test_several_sessions_are_numbered_behind_the_name(
+    refold: Refold, tmp_path: Path
+) -> None:
+    one = chat(tmp_path / "one.jsonl", ["hello", "hi"], ["bye", "see you"])
+    two = chat(tmp_path / "two.jsonl", ["what now", "nothing"])
+
+    ran = refold("import", one, two, "--user", "ada", "--session", "s", "--json")
+
+    assert ran.json()["sessions"] == ["s-0001", "s-0002", "s-0003"]
+
+
+def test_a_sub_agent_goes_by_the_name_of_its_conversation(
+    refold: Refold, tmp_path: Path
+) -> None:
+    entries = [json.loads(line) for line in SAMPLE.read_text().splitlines()[1:4]]
+    side = {
+        "type": "user",
+        "sessionId": entries[0]["sessionId"],
+        "isSidechain": True,
+        "agentId": "a1",
+        "uuid": "11112222-3333-4444-8555-666677778888",
+        "message": {"role": "user", "content": "Look for tests."},
+    }
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in (*entries, side)))
+
+    told = refold("import", path, "--user", "ada", "--session", "s", "--json").json()
+
+    main, sub = told["sessions"]
+    assert main == "s"
+    assert sub.startswith("s~")
+
+
+def test_a_file_that_is_named_twice_is_read_once(refold: Refold) -> None:
+    told = refold("import", SAMPLE, SAMPLE, "--user", "lin", "--json").json()
+
+    assert (told["events"], told["duplicates"]) == (57, 0)
+
+
+def test_two_files_cannot_become_one_session(refold: Refold, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    one = chat(tmp_path / "talk.jsonl", ["hello", "hi"])
+    two = chat(tmp_path / "a" / "talk.jsonl", ["bye", "see you"])
+
+    ran = refold("import", one, two, "--user", "ada")
+
+    assert ran.code == 1
+    assert "session 'talk-0001' is twice in it" in ran.err
+    assert not (tmp_path / "refold.db").exists()
+
+
+def test_nothing_is_written_if_one_file_cannot_be_read(
+    refold: Refold, tmp_path: Path
+) -> None:
+    good = chat(tmp_path / "good.jsonl", ["hello", "hi"])
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(good.read_text() + '{"messages": [\n{}\n')
+
+    ran = refold("import", good, broken, "--user", "ada")
+
+    assert ran.code == 1
+    assert "broken.jsonl line 2" in ran.err
+    assert not (tmp_path / "refold.db").exists()
+
+
+def test_a_failure_says_what_was_written_before(refold: Refold, tmp_path: Path) -> None:
+    one = chat(tmp_path / "one.jsonl", ["hello", "hi"])
+    two = chat(tmp_path / "two.jsonl", ["what now", "nothing"])
+    refold("import", two, "--user", "ada")
+    chat(two, ["what then", "nothing"])
+
+    ran = refold("import", one, two, "--user", "ada")
+
+    assert ran.code == 1
+    assert "was rewritten" in ran.err
+    assert "2 events of this import were written before, 1 session whole" in ran.err
+
+
+def test_a_rewritten_transcript_is_refused(refold: Refold, tmp_path: Path) -> None:
+    path = chat(tmp_path / "talk.jsonl", ["hello", "hi"])
+    refold("import", path, "--user", "ada")
+    chat(path, ["good day", "hi"])
+
+    ran = refold("import", path, "--user", "ada")
+
+    assert ran.code == 1
+    assert ran.err.endswith("; nothing was written\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("missing.jsonl", None, "there is no such file"),
+        ("empty.jsonl", b"", "is empty"),
+        ("prose.txt", b"Dear all,\nnothing.\n", "JSON"),
+        ("binary.jsonl", b"\x00\x01\x02", "binary"),
+    ],
+)
+def test_a_file_that_is_no_transcript_is_an_error(
+    refold: Refold, tmp_path: Path, name: str, content: bytes | None, said: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+
+    ran = refold("import", path, "--user", "ada", "--json")
+
+    assert ran.code == 1
+    assert said in ran.err
+    assert ran.out == ""
+
+
+def test_a_directory_is_refused_with_a_way_out(refold: Refold, tmp_path: Path) -> None:
+    ran = refold("import", tmp_path, "--user", "ada")
+
+    assert ran.code == 1
+    assert "is a directory" in ran.err
+
+
+def test_the_format_must_be_one_that_is_known(refold: Refold) -> None:
+    ran = refold("import", SAMPLE, "--user", "ada", "--format", "word")
+
+    assert ran.code == 2
+    assert "claude-code" in ran.err
+
+
+def test_another_format_than_the_files_is_refused(refold: Refold) -> None:
+    ran = refold("import", SAMPLE, "--user", "ada", "--format", "letta")
+
+    assert ran.code == 1
+    assert "no Letta agent file" in ran.err

@@ -1,0 +1,96 @@
+"""``redact`` is a filter: values in, the same values without secrets out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Refold
+
+MAIL = "write to lin.wei@campus-mail.test\n"
+CLEAN = "write to [REDACTED:EMAIL]\n"
+
+
+def test_text_is_redacted_from_stdin(refold: Refold) -> None:
+    ran = refold("redact", stdin=MAIL.encode())
+
+    assert (ran.code, ran.out, ran.err) == (0, CLEAN, "")
+
+
+def test_text_is_redacted_from_a_file(refold: Refold, tmp_path: Path) -> None:
+    (tmp_path / "mail.txt").write_text(MAIL)
+
+    assert refold("redact", "mail.txt").out == CLEAN
+
+
+def test_text_without_findings_stays_byte_for_byte(refold: Refold) -> None:
+    text = "nothing here\r\nof interest\t…\n\n中文"
+
+    assert refold("redact", "-", stdin=text.encode()).out == text
+
+
+def test_a_receipt_comes_with_the_value(refold: Refold) -> None:
+    told = refold("redact", "--json", stdin=MAIL.encode()).json()
+
+    assert list(told) == ["value", "redaction"]
+    assert told["value"] == CLEAN
+    assert told["redaction"]["types"] == {"EMAIL": 1}
+
+
+def test_a_json_value_stays_json(refold: Refold) -> None:
+    value = {"to": "lin.wei@campus-mail.test", "n": [1, None, True, 2.5], "z": "中文"}
+
+    ran = refold("redact", "--format", "json", stdin=json.dumps(value).encode())
+
+    assert ran.json() == {**value, "to": "[REDACTED:EMAIL]"}
+
+
+def test_each_line_is_answered_by_a_line(refold: Refold) -> None:
+    values: list[Any] = ["lin.wei@campus-mail.test", {"a": 1}, 7, None, ["x"]]
+    lines = "\n".join(map(json.dumps, values)) + "\n"
+
+    ran = refold("redact", "--format", "jsonl", stdin=lines.encode())
+
+    assert ran.lines() == ["[REDACTED:EMAIL]", *values[1:]]
+
+
+def test_each_line_has_its_receipt(refold: Refold) -> None:
+    lines = '"lin.wei@campus-mail.test"\n"clean"\n'
+
+    ran = refold("redact", "--format", "jsonl", "--json", stdin=lines.encode())
+
+    first, second = ran.lines()
+    assert first["redaction"]["n"] == 1
+    assert (second["value"], second["redaction"]["n"]) == ("clean", 0)
+
+
+def test_lines_before_one_that_is_not_json_are_written(refold: Refold) -> None:
+    ran = refold("redact", "--format", "jsonl", stdin=b'"a"\n\n"b"\nnot json\n"c"\n')
+
+    assert ran.code == 1
+    assert ran.lines() == ["a", "b"]
+    assert "stdin line 4: is not JSON" in ran.err
+
+
+def test_numbers_of_any_size_stay_as_they_are(refold: Refold) -> None:
+    number = "123456789012345678901234567890123"
+
+    ran = refold("redact", "--format", "json", stdin=f'{{"n": {number}}}'.encode())
+
+    assert ran.out == f'{{"n":{number}}}\n'
+
+
+@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+def test_what_is_not_utf_8_is_an_error(refold: Refold, form: str) -> None:
+    ran = refold("redact", "--format", form, stdin='"café"'.encode("latin-1"))
+
+    assert ran.code == 1
+    assert "UTF-8" in ran.err
+
+
+def test_an_error_does_not_repeat_the_text(refold: Refold) -> None:
+    ran = refold("redact", "--format", "json", stdin=b'{"key": sk-secret}')
+
+    assert ran.code == 1
+    assert "sk-secret" not in ran.err

@@ -1,0 +1,71 @@
+"""``sessions`` and ``stats`` say what is in a store, and never make one."""
+
+from datetime import datetime
+from pathlib import Path
+
+from tests.cli.conftest import Refold
+
+
+def test_sessions_are_listed_for_programs(refold: Refold, sample: Path) -> None:
+    ran = refold("sessions", "--json")
+
+    (session,) = ran.json()
+    assert list(session) == [
+        "user_id",
+        "session_id",
+        "head_seq",
+        "created_at",
+        "updated_at",
+        "tokens",
+    ]
+    assert (session["user_id"], session["session_id"]) == ("lin", "run")
+    assert session["head_seq"] == 57
+    assert session["tokens"] > 1000
+
+
+def test_times_are_rfc_3339_in_utc(refold: Refold, sample: Path) -> None:
+    (session,) = refold("sessions", "--json").json()
+
+    assert session["created_at"].endswith("Z")
+    assert datetime.fromisoformat(session["updated_at"]).tzinfo is not None
+
+
+def test_sessions_are_listed_for_people(refold: Refold, sample: Path) -> None:
+    ran = refold("sessions")
+
+    assert ran.code == 0
+    header, row = ran.out.splitlines()
+    assert header.split() == [
+        *("user", "session", "events", "tokens", "begun", "(UTC)"),
+        *("last", "change", "(UTC)"),
+    ]
+    assert row.split()[:3] == ["lin", "run", "57"]
+
+
+def test_a_user_without_sessions_has_no_list(refold: Refold, sample: Path) -> None:
+    assert refold("sessions", "--user", "ada", "--json").json() == []
+    assert "no sessions of user 'ada'" in refold("sessions", "--user", "ada").out
+
+
+def test_a_misspelt_file_is_no_empty_store(refold: Refold, tmp_path: Path) -> None:
+    ran = refold("--db", "sqlite:///misspelt.db", "sessions")
+
+    assert ran.code == 1
+    assert "there is no database misspelt.db" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stats_give_counts_and_sizes(refold: Refold, sample: Path) -> None:
+    figures = refold("stats", "--json").json()
+
+    assert figures["engine"] == "sqlite"
+    assert (figures["sessions"], figures["events"]) == (1, 57)
+    assert figures["event_bytes"] > 0
+
+
+def test_stats_are_a_table_for_people(refold: Refold, sample: Path) -> None:
+    ran = refold("stats")
+
+    assert ran.code == 0
+    assert "events" in ran.out
+    assert "database size" in ran.out

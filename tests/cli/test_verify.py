@@ -1,0 +1,81 @@
+"""``verify`` proves what it can and says what does not hold."""
+
+import sqlite3
+from pathlib import Path
+
+from tests.cli.conftest import Refold
+
+
+def damage(path: Path, seq: int) -> None:
+    """Turn one bit of a stored event."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("DROP TRIGGER events_refuse_update")
+        (body,) = connection.execute(
+            "SELECT body FROM events WHERE seq = ?", (seq,)
+        ).fetchone()
+        turned = body[:-1] + bytes([body[-1] ^ 1])
+        connection.execute("UPDATE events SET body = ? WHERE seq = ?", (turned, seq))
+    connection.close()
+
+
+def test_a_store_that_is_whole_verifies(refold: Refold, sample: Path) -> None:
+    ran = refold("verify", "--json")
+
+    assert ran.code == 0
+    assert ran.json() == {
+        "ok": True,
+        "sessions": 1,
+        "events": 57,
+        "compactions": 0,
+        "requests": 0,
+        "problems": [],
+    }
+
+
+def test_a_person_sees_each_session(refold: Refold, sample: Path) -> None:
+    ran = refold("verify")
+
+    assert ran.code == 0
+    first, total = ran.out.splitlines()
+    assert first.startswith("✓ lin / run  57 events")
+    assert total.startswith("all is as it was written: 1 session, 57 events")
+
+
+def test_compactions_are_counted(refold: Refold, sample: Path) -> None:
+    strategy = "turn_window:full_turns=2,cached_turns=2"
+    refold(
+        *("compact", "--user", "lin", "--session", "run"),
+        *("--strategy", strategy, "--until-idle"),
+    )
+
+    told = refold("verify", "--user", "lin", "--session", "run", "--json").json()
+
+    assert (told["ok"], told["events"], told["compactions"]) == (True, 59, 2)
+
+
+def test_damage_is_found_and_named(refold: Refold, sample: Path) -> None:
+    damage(sample, 7)
+
+    ran = refold("verify", "--json")
+
+    told = ran.json()
+    assert ran.code == 1
+    assert told["ok"] is False
+    problem = told["problems"][0]
+    assert (problem["user_id"], problem["session_id"], problem["seq"]) == (
+        "lin",
+        "run",
+        7,
+    )
+
+
+def test_a_person_sees_what_is_wrong(refold: Refold, sample: Path) -> None:
+    damage(sample, 7)
+
+    ran = refold("verify")
+
+    assert ran.code == 1
+    assert "✗ lin / run" in ran.out
+    assert "seq 7" in ran.out
+    assert "in 1 session" in ran.out

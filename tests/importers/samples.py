@@ -1,0 +1,299 @@
+"""Small transcripts of each format, made up, and how to write and read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from refold.adapters import importers
+from refold.adapters.importers import Transcript
+from refold.domain.errors import ImportFailed
+from refold.domain.events import Event, ToolResult
+from refold.domain.ids import StreamId
+from refold.domain.record import Draft
+from refold.domain.session import SessionState, decide
+
+Entry = dict[str, Any]
+
+SESSION = "5c0f3f6e-7a0b-4a53-9a58-0d5f8d1f2a11"
+
+
+def write_lines(folder: Path, entries: Sequence[Any], name: str = "file.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return path
+
+
+def write_document(folder: Path, document: Any, name: str = "file.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps(document, indent=1))
+    return path
+
+
+def read_one(path: Path, form: str = "auto") -> Transcript:
+    (transcript,) = importers.read(path, format=form)
+    return transcript
+
+
+def refusal(path: Path, form: str = "auto") -> str:
+    try:
+        importers.read(path, format=form)
+    except ImportFailed as error:
+        return str(error)
+    raise AssertionError("the file was read")
+
+
+def events(transcript: Transcript) -> list[Event]:
+    return [draft.event for draft in transcript.drafts]
+
+
+def kinds(transcript: Transcript) -> list[str]:
+    return [event.type for event in events(transcript)]
+
+
+def reasons(transcript: Transcript) -> dict[str, str]:
+    return {skipped.where: skipped.why for skipped in transcript.skipped}
+
+
+def results(transcripts: Sequence[Transcript]) -> int:
+    return sum(
+        isinstance(event, ToolResult)
+        for transcript in transcripts
+        for event in events(transcript)
+    )
+
+
+def accepted(drafts: Sequence[Draft]) -> bool:
+    """Whether an empty session takes the drafts just as they are."""
+    made = tuple(draft.event for draft in drafts)
+    return decide(SessionState(StreamId("ada", "s-1")), made) == made
+
+
+def said(uuid: str, content: Any, **more: Any) -> Entry:
+    return _entry("user", uuid, {"role": "user", "content": content}, **more)
+
+
+def answered(uuid: str, message_id: str, *blocks: Entry, **more: Any) -> Entry:
+    message = {
+        "id": message_id,
+        "role": "assistant",
+        "model": "claude-x",
+        "content": list(blocks),
+        "usage": more.pop("usage", {"input_tokens": 7, "output_tokens": 1}),
+    }
+    return _entry("assistant", uuid, message, requestId=f"req-{message_id}", **more)
+
+
+def _entry(kind: str, uuid: str, message: Entry, **more: Any) -> Entry:
+    return {
+        "type": kind,
+        "uuid": uuid,
+        "parentUuid": None,
+        "isSidechain": False,
+        "sessionId": SESSION,
+        "timestamp": "2026-02-03T04:05:06.789Z",
+        "message": message,
+        **more,
+    }
+
+
+def words(value: str) -> Entry:
+    return {"type": "text", "text": value}
+
+
+def use(call_id: str, name: str = "Bash", **arguments: Any) -> Entry:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def returned(call_id: str, content: Any = "done", **more: Any) -> Entry:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
+
+
+CLAUDE_CODE: list[Entry] = [
+    {"type": "queue-operation", "operation": "dequeue", "sessionId": SESSION},
+    said("u1", "Why does the build fail?"),
+    answered("a1", "m1", words("Let me look."), parentUuid="u1"),
+    answered("a2", "m1", use("c1", command="make"), parentUuid="a1"),
+    said("u2", [returned("c1", "error: no rule", is_error=True)], parentUuid="a2"),
+    answered("a3", "m2", words("A rule is missing."), parentUuid="u2"),
+]
+
+OPENAI: list[Entry] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Weather in Oslo?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"city": "Oslo"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "4 degrees"},
+    {"role": "assistant", "content": "Four degrees."},
+]
+
+ANTHROPIC: Entry = {
+    "system": "Be brief.",
+    "messages": [
+        {"role": "user", "content": "Weather in Oslo?"},
+        {
+            "role": "assistant",
+            "content": [words("I look."), use("c1", "weather", city="Oslo")],
+        },
+        {"role": "user", "content": [returned("c1", "4 degrees")]},
+        {"role": "assistant", "content": "Four degrees."},
+    ],
+}
+
+TAU_BENCH: list[Entry] = [
+    {
+        "task_id": task,
+        "trial": 0,
+        "reward": reward,
+        "info": {"task": {"instruction": "You are Ida."}},
+        "traj": OPENAI,
+    }
+    for task, reward in ((0, 1.0), (1, 0.0), (2, 0.5))
+]
+
+SWE_AGENT: Entry = {
+    "environment": "main",
+    "trajectory": [
+        {"action": "ls", "execution_time": 0.25, "observation": "a.py"},
+        {"action": "submit", "execution_time": 0.5, "observation": "diff"},
+    ],
+    "history": [
+        {"role": "system", "content": "You fix bugs.", "message_type": "system_prompt"},
+        {"role": "user", "content": "A demonstration.", "is_demo": True},
+        {"role": "user", "content": "Fix it.", "message_type": "observation"},
+        {
+            "role": "assistant",
+            "content": "I list the files.",
+            "thought": "I list the files.",
+            "action": "ls",
+            "agent": "main",
+            "message_type": "action",
+            "tool_calls": [
+                {"id": "c1", "function": {"name": "bash", "arguments": '{"cmd": "ls"}'}}
+            ],
+        },
+        {
+            "role": "tool",
+            "content": "a.py",
+            "message_type": "observation",
+            "tool_call_ids": ["c1"],
+        },
+    ],
+    "info": {"exit_status": "submitted", "submission": "diff --git", "edited": {}},
+}
+
+LETTA: Entry = {
+    "agent_type": "memgpt_agent",
+    "core_memory": [{"label": "human", "value": "Name: Ida"}],
+    "in_context_message_indices": [0, 1],
+    "messages": [
+        {"role": "system", "content": [words("You remember.")]},
+        {
+            "role": "user",
+            "content": [words('{"type": "user_message", "message": "I am Ida"}')],
+            "created_at": "2025-04-01T03:47:27.493017",
+        },
+        {
+            "role": "assistant",
+            "name": "sam",
+            "model": "gpt-4",
+            "content": [words("I write it down.")],
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "core_memory_append", "arguments": "{}"},
+                }
+            ],
+        },
+        {"role": "system", "content": [words("You remember: Ida.")]},
+        {
+            "role": "tool",
+            "tool_call_id": "c1",
+            "content": [words('{"status": "Failed", "message": "full"}')],
+            "tool_returns": [],
+        },
+    ],
+}
+
+INSPECT: Entry = {
+    "version": 2,
+    "status": "success",
+    "eval": {"task": "browse", "model": "openai/gpt"},
+    "samples": [
+        {
+            "id": 1,
+            "epoch": 1,
+            "uuid": "sample-a",
+            "messages": [
+                {"id": "m1", "role": "user", "content": "attachment://aa"},
+                {
+                    "id": "m2",
+                    "role": "assistant",
+                    "model": "gpt",
+                    "content": "",
+                    "tool_calls": [
+                        {"id": "c1", "function": "go", "arguments": {"url": "x"}}
+                    ],
+                },
+                {
+                    "id": "m3",
+                    "role": "tool",
+                    "tool_call_id": "c1",
+                    "function": "go",
+                    "content": "",
+                    "error": {"type": "timeout", "message": "It took too long."},
+                },
+                {"id": "m4", "role": "assistant", "model": "gpt", "content": "Sorry."},
+            ],
+            "attachments": {"aa": "Look at the page."},
+            "events": [
+                {"event": "sample_init", "timestamp": "2025-05-12T20:00:00-04:00"},
+                {
+                    "event": "model",
+                    "timestamp": "2025-05-12T20:00:01-04:00",
+                    "completed": "2025-05-12T20:00:02-04:00",
+                    "output": {
+                        "choices": [{"message": {"id": "m2", "role": "assistant"}}],
+                        "usage": {"input_tokens": 9, "output_tokens": 3},
+                    },
+                },
+                {
+                    "event": "tool",
+                    "id": "c1",
+                    "timestamp": "2025-05-12T20:00:02-04:00",
+                    "completed": "2025-05-12T20:00:05-04:00",
+                    "working_time": 2.5,
+                },
+                {"event": "sandbox", "timestamp": "2025-05-12T20:00:06-04:00"},
+            ],
+            "scores": {"includes": {"value": "C", "answer": "Sorry."}},
+            "model_usage": {"openai/gpt": {"total_tokens": 12}},
+        }
+    ],
+}
+
+
+def write_sample(folder: Path, form: str) -> Path:
+    if form == "claude-code":
+        return write_lines(folder, CLAUDE_CODE)
+    documents: dict[str, Any] = {
+        "openai": OPENAI,
+        "anthropic": ANTHROPIC,
+        "tau-bench": TAU_BENCH,
+        "swe-agent": SWE_AGENT,
+        "letta": LETTA,
+        "inspect": INSPECT,
+    }
+    return write_document(folder, documents[form])

@@ -1,0 +1,325 @@
+"""A Claude Code session becomes events in the order of its lines."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.adapters import importers
+from refold.domain.events import (
+    AgentError,
+    AgentResponse,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from tests.importers import samples
+from tests.importers.samples import (
+    SESSION,
+    answered,
+    events,
+    kinds,
+    read_one,
+    reasons,
+    returned,
+    said,
+    use,
+    words,
+    write_lines,
+)
+
+
+def test_each_block_is_an_event_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    transcript = read_one(write_lines(tmp_path, samples.CLAUDE_CODE))
+
+    assert transcript.session_id == SESSION
+    assert transcript.format == "claude-code"
+    assert events(transcript)[:4] == [
+        UserInput(text="Why does the build fail?"),
+        AgentResponse(
+            text="Let me look.", usage={"input_tokens": 7, "output_tokens": 1}
+        ),
+        ToolCall(call_id="c1", tool_name="Bash", arguments={"command": "make"}),
+        ToolResult(
+            call_id="c1", tool_name="Bash", content="error: no rule", status="error"
+        ),
+    ]
+    assert kinds(transcript)[4:] == ["agent_response"]
+
+
+def test_an_event_says_where_it_came_from(tmp_path: Path) -> None:
+    draft = read_one(write_lines(tmp_path, samples.CLAUDE_CODE)).drafts[2]
+
+    assert draft.ts == datetime(2026, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
+    assert draft.request_id == "req-m1"
+    assert draft.meta.model == "claude-x"
+    assert draft.meta.response_id == "m1"
+    assert draft.meta.source == {
+        "format": "claude-code",
+        "place": "line 4",
+        "id": "a2",
+        "parent": "a1",
+    }
+
+
+def test_one_response_in_several_entries_keeps_one_id_across_results(
+    tmp_path: Path,
+) -> None:
+    entries = [
+        answered("a1", "m1", {"type": "thinking", "thinking": "Hm", "signature": "s"}),
+        answered("a2", "m1", use("c1")),
+        said("u1", [returned("c1")]),
+        answered("a3", "m1", words("And on.")),
+        answered("a4", "m1", use("c2")),
+    ]
+
+    drafts = read_one(write_lines(tmp_path, entries)).drafts
+
+    of_model = [draft for draft in drafts if draft.meta.response_id == "m1"]
+    assert [draft.event.type for draft in of_model] == [
+        "agent_response",
+        "tool_call",
+        "agent_response",
+        "tool_call",
+    ]
+    assert drafts[0].event == AgentResponse(
+        thinking=({"type": "thinking", "thinking": "Hm", "signature": "s"},),
+        usage={"input_tokens": 7, "output_tokens": 1},
+    )
+
+
+def test_usage_is_told_once_a_response_and_what_it_grew_to_beside_it(
+    tmp_path: Path,
+) -> None:
+    entries = [
+        answered("a1", "m1", use("c1"), usage={"output_tokens": 1}),
+        answered("a2", "m1", use("c2"), usage={"output_tokens": 1}),
+        answered("a3", "m1", words("Well."), usage={"output_tokens": 90}),
+    ]
+
+    first, second, third = read_one(write_lines(tmp_path, entries)).drafts
+
+    assert first.meta.usage == {"output_tokens": 1}
+    assert second.meta.usage is None
+    assert third.meta.usage is None
+    assert third.event == AgentResponse(text="Well.")
+    assert third.meta.source is not None
+    assert third.meta.source["usage"] == {"output_tokens": 90}
+
+
+def test_a_call_without_text_before_it_is_a_call_alone(tmp_path: Path) -> None:
+    assert kinds(read_one(write_lines(tmp_path, [answered("a", "m", use("c1"))]))) == [
+        "tool_call"
+    ]
+
+
+def test_a_call_without_a_result_stays_open(tmp_path: Path) -> None:
+    transcript = read_one(write_lines(tmp_path, samples.CLAUDE_CODE[:4]))
+
+    assert kinds(transcript)[-1] == "tool_call"
+
+
+@pytest.mark.parametrize(
+    ("told", "milliseconds"),
+    [
+        ({"durationMs": 12}, 12),
+        ({"totalDurationMs": 4.5}, 4.5),
+        ({"durationSeconds": 2}, 2000),
+        ({"durationMs": -1}, None),
+        ({"durationMs": True}, None),
+        ("a text", None),
+    ],
+)
+def test_a_result_has_the_duration_that_its_entry_tells(
+    tmp_path: Path, told: Any, milliseconds: float | None
+) -> None:
+    entries = [
+        answered("a", "m", use("c1")),
+        said("u", [returned("c1")], toolUseResult=told),
+    ]
+
+    event = events(read_one(write_lines(tmp_path, entries)))[1]
+
+    assert isinstance(event, ToolResult)
+    assert event.duration_ms == milliseconds
+
+
+def test_a_result_of_blocks_is_kept_as_they_are(tmp_path: Path) -> None:
+    blocks = [words("seen"), {"type": "image", "source": {"type": "base64"}}]
+    entries = [answered("a", "m", use("c1")), said("u", [returned("c1", blocks)])]
+
+    event = events(read_one(write_lines(tmp_path, entries)))[1]
+
+    assert isinstance(event, ToolResult)
+    assert event.content == blocks
+
+
+def test_texts_and_files_of_one_message_are_one_input(tmp_path: Path) -> None:
+    image = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+    }
+    entry = said("u", [words("Look."), image, words("What is it?")])
+
+    (event,) = events(read_one(write_lines(tmp_path, [entry])))
+
+    assert event == UserInput(
+        text="Look.\n\nWhat is it?",
+        attachments=({"kind": "image", "media_type": "image/png", "data": "AAAA"},),
+    )
+
+
+def test_what_the_client_said_for_the_user_is_marked(tmp_path: Path) -> None:
+    entries = [
+        said("u1", "Stop hook feedback: dirty", isMeta=True),
+        said("u2", "This session goes on from …", isCompactSummary=True),
+        said("u3", [words("[Request interrupted by user]")]),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    first, second, third = (draft.meta.source or {} for draft in transcript.drafts)
+    assert first["meta"] is True
+    assert second["compact_summary"] is True
+    assert "meta" not in third
+    assert events(transcript)[2] == UserInput(text="[Request interrupted by user]")
+
+
+def test_what_was_typed_while_the_agent_worked_is_an_input(tmp_path: Path) -> None:
+    queued = {"type": "queued_command", "prompt": "And hurry.", "commandMode": "prompt"}
+    entries = [
+        said("u", "Go."),
+        {"type": "attachment", "uuid": "x", "sessionId": SESSION, "attachment": queued},
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    assert events(transcript)[1] == UserInput(text="And hurry.")
+    assert (transcript.drafts[1].meta.source or {})["queued"] is True
+
+
+def test_an_error_of_the_api_is_no_answer(tmp_path: Path) -> None:
+    entry = answered("a", "m", words("529"), isApiErrorMessage=True, error="overloaded")
+
+    (event,) = events(read_one(write_lines(tmp_path, [said("u", "Go."), entry])))[1:]
+
+    assert event == AgentError(code="overloaded", message="529")
+
+
+def test_notes_of_the_client_are_skipped_by_line(tmp_path: Path) -> None:
+    entries = [
+        {"type": "summary", "summary": "secret title", "leafUuid": "x"},
+        said("u", "Go."),
+        {"type": "system", "subtype": "compact_boundary", "content": "secret"},
+        {"type": "file-history-snapshot", "messageId": "m"},
+        {"type": "secret-new-thing"},
+        [],
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    assert list(reasons(transcript)) == [
+        f"file.jsonl line {line}" for line in (1, 3, 4, 5, 6)
+    ]
+    assert "secret" not in str(transcript.skipped)
+
+
+def test_an_entry_that_comes_again_is_not_told_again(tmp_path: Path) -> None:
+    entries = [*samples.CLAUDE_CODE, *samples.CLAUDE_CODE[1:5]]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    assert len(transcript.drafts) == 5
+    assert reasons(transcript)["file.jsonl line 7"] == "the same entry as line 2"
+
+
+def test_a_sub_agents_run_is_a_session_of_its_own(tmp_path: Path) -> None:
+    root = "0123456789abcdef"
+    side: dict[str, Any] = {"isSidechain": True, "agentId": "agent-7"}
+    entries = [
+        said("u1", "Go."),
+        answered("a1", "m1", use("c1", "Task"), parentUuid="u1"),
+        said(root, "Explore.", **side),
+        answered("b1", "n1", use("d1"), **{**side, "parentUuid": root}),
+        said("b2", [returned("d1")], **{**side, "parentUuid": "b1"}),
+        said("u2", [returned("c1", "found")], parentUuid="a1"),
+    ]
+
+    main, run = importers.read(write_lines(tmp_path, entries))
+
+    assert kinds(main) == ["user_input", "tool_call", "tool_result"]
+    assert kinds(run) == ["user_input", "tool_call", "tool_result"]
+    assert run.session_id == f"{SESSION}~01234567"
+    assert run.parent_session_id == SESSION
+    assert run.drafts[0].agent == "agent-7"
+    assert main.parent_session_id is None
+
+
+def test_runs_side_by_side_are_told_apart_by_their_roots(tmp_path: Path) -> None:
+    entries = [
+        said("root-one", "One.", isSidechain=True),
+        said("root-two", "Two.", isSidechain=True),
+        said("x", "More of one.", isSidechain=True, parentUuid="root-one"),
+        said("y", "More of two.", isSidechain=True, parentUuid="root-two"),
+    ]
+
+    one, two = importers.read(write_lines(tmp_path, entries))
+
+    assert events(one) == [UserInput(text="One."), UserInput(text="More of one.")]
+    assert events(two) == [UserInput(text="Two."), UserInput(text="More of two.")]
+
+
+def test_a_file_of_a_sub_agent_alone_names_its_parent(tmp_path: Path) -> None:
+    entries = [
+        said("abcdefghij", "Explore.", isSidechain=True, agentId="7"),
+        said("later", "Again.", isSidechain=True, agentId="7"),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries, "agent-7.jsonl"))
+
+    assert transcript.session_id == f"{SESSION}~abcdefgh"
+    assert transcript.parent_session_id == SESSION
+    assert len(transcript.drafts) == 2
+
+
+def test_a_resumed_session_is_named_after_its_file(tmp_path: Path) -> None:
+    entries = [
+        said("u1", "Before.", sessionId="older"),
+        said("u2", "After.", sessionId="newer"),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries, "newer.jsonl"))
+
+    assert transcript.session_id == "newer"
+    assert (transcript.drafts[1].meta.source or {})["session"] == "newer"
+
+
+def test_results_that_no_call_waits_for_are_skipped(tmp_path: Path) -> None:
+    entries = [
+        said("u1", [returned("never-made")]),
+        answered("a", "m", use("c1"), use("c1")),
+        said("u2", [returned("c1")]),
+        said("u3", [returned("c1")]),
+        said("u4", [{"type": "tool_result", "content": "whose?"}]),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    assert kinds(transcript) == ["tool_call", "tool_result"]
+    assert list(reasons(transcript)) == [
+        "file.jsonl line 1",
+        "file.jsonl line 2",
+        "file.jsonl line 4",
+        "file.jsonl line 5 content[0]",
+    ]
+
+
+def test_server_tools_are_kept_byte_for_byte(tmp_path: Path) -> None:
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    entry = answered("a", "m", words("I search."), search, words("Found."))
+
+    transcript = read_one(write_lines(tmp_path, [entry]))
+
+    assert kinds(transcript) == ["agent_response", "provider_edit", "agent_response"]
+    assert events(transcript)[1].payload() == {"edits": [], "blocks": [search]}

@@ -1,0 +1,151 @@
+"""A format is told by what is in a file, and one that is named is not guessed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.adapters import importers
+from refold.adapters.importers import FORMATS, IMPORTERS
+from refold.adapters.importers.source import Source
+from tests.importers import samples
+from tests.importers.samples import (
+    read_one,
+    refusal,
+    returned,
+    use,
+    words,
+    write_document,
+    write_lines,
+    write_sample,
+)
+
+NAMES = [name for name in FORMATS if name != "auto"]
+
+
+def test_the_formats_are_those_of_the_command_line() -> None:
+    assert FORMATS == (
+        "auto",
+        "claude-code",
+        "openai",
+        "anthropic",
+        "tau-bench",
+        "swe-agent",
+        "letta",
+        "inspect",
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_format_is_recognised_by_one_importer(tmp_path: Path, name: str) -> None:
+    source = Source(write_sample(tmp_path, name))
+
+    assert [one.name for one in IMPORTERS if one.recognises(source)] == [name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_named_format_reads_the_same(tmp_path: Path, name: str) -> None:
+    path = write_sample(tmp_path, name)
+
+    assert importers.read(path, format=name) == importers.read(path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("other", NAMES)
+def test_a_file_read_as_another_format_fails_or_skips_but_never_breaks(
+    tmp_path: Path, name: str, other: str
+) -> None:
+    path = write_sample(tmp_path, name)
+    chats = {"openai", "anthropic", "letta", "inspect"}
+
+    if other != name and not {name, other} <= chats:
+        assert refusal(path, other).startswith(str(path))
+
+
+def test_a_format_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    path = write_sample(tmp_path, "openai")
+
+    assert "there is no such format: name one of auto, claude-code" in refusal(
+        path, "x"
+    )
+
+
+@pytest.mark.parametrize(
+    ("messages", "form"),
+    [
+        ([{"role": "user", "content": "Hi"}], "openai"),
+        ([{"role": "user", "content": [words("Hi")]}], "openai"),
+        ([{"role": "developer", "content": "Hi"}], "openai"),
+        ([{"role": "assistant", "content": [use("c1")]}], "anthropic"),
+        ([{"role": "user", "content": [returned("c1")]}], "anthropic"),
+        (
+            [{"role": "system", "content": "x"}, *samples.ANTHROPIC["messages"]],
+            "anthropic",
+        ),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "openai"),
+    ],
+)
+def test_messages_are_told_by_what_only_one_api_has(
+    tmp_path: Path, messages: list[Any], form: str
+) -> None:
+    path = write_document(tmp_path, {"messages": messages})
+
+    names = [one.name for one in IMPORTERS if one.recognises(Source(path))]
+
+    assert names == [form]
+
+
+def test_a_system_prompt_beside_plain_messages_is_the_messages_apis(
+    tmp_path: Path,
+) -> None:
+    plain = [{"role": "user", "content": "Hi"}]
+
+    assert (
+        read_one(write_document(tmp_path, {"system": "x", "messages": plain})).format
+        == "anthropic"
+    )
+    assert read_one(write_document(tmp_path, plain)).format == "openai"
+
+
+def test_what_reads_as_both_gives_the_same_events(tmp_path: Path) -> None:
+    path = write_document(
+        tmp_path,
+        [
+            {"role": "user", "content": [words("One."), words("Two.")]},
+            {"role": "assistant", "content": [words("Three. "), words("Four.")]},
+            {"role": "user", "content": "Five."},
+        ],
+    )
+
+    one, other = (read_one(path, form) for form in ("openai", "anthropic"))
+
+    assert samples.events(one) == samples.events(other)
+
+
+def test_messages_of_two_apis_at_once_are_nobodys(tmp_path: Path) -> None:
+    mixed = [
+        {"role": "assistant", "content": [use("c1")]},
+        {"role": "tool", "tool_call_id": "c1", "content": "x"},
+    ]
+
+    assert "name its format" in refusal(write_document(tmp_path, mixed))
+
+
+def test_messages_in_claude_codes_frame_are_no_chat(tmp_path: Path) -> None:
+    path = write_lines(tmp_path, samples.CLAUDE_CODE[:1])
+
+    assert read_one(path).format == "claude-code"
+    assert read_one(path).drafts == ()
+
+
+def test_a_history_alone_is_a_trajectory_if_its_messages_have_kinds(
+    tmp_path: Path,
+) -> None:
+    kind = {"message_type": "observation"}
+    message = {"role": "user", "content": "Fix it."}
+
+    path = write_document(tmp_path, {"history": [{**message, **kind}]})
+    assert read_one(path).format == "swe-agent"
+
+    path = write_document(tmp_path, {"history": [message]})
+    assert "no transcript" in refusal(path)

@@ -1,0 +1,176 @@
+"""A Letta agent file becomes the agent's whole history, in its order."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.adapters import importers
+from refold.domain.events import (
+    AgentResponse,
+    HumanReview,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from tests.importers import samples
+from tests.importers.samples import (
+    events,
+    kinds,
+    read_one,
+    reasons,
+    words,
+    write_document,
+)
+
+
+def agent(*messages: Any) -> dict[str, Any]:
+    return {"block_ids": ["b-1"], "messages": list(messages)}
+
+
+def calling(*call_ids: str, role: str = "assistant") -> dict[str, Any]:
+    function = {"name": "send", "arguments": "{}"}
+    calls = [{"id": call_id, "function": function} for call_id in call_ids]
+    return {"role": role, "content": [], "tool_calls": calls, "id": "message-1"}
+
+
+def test_a_result_after_a_new_system_prompt_stays_there(tmp_path: Path) -> None:
+    transcript = read_one(write_document(tmp_path, samples.LETTA, "a.af"))
+
+    assert transcript.format == "letta"
+    assert events(transcript) == [
+        SystemPrompt(text="You remember."),
+        UserInput(text='{"type": "user_message", "message": "I am Ida"}'),
+        AgentResponse(text="I write it down."),
+        ToolCall(call_id="c1", tool_name="core_memory_append", arguments={}),
+        SystemPrompt(text="You remember: Ida."),
+        ToolResult(
+            call_id="c1",
+            tool_name="core_memory_append",
+            content='{"status": "Failed", "message": "full"}',
+            status="error",
+        ),
+    ]
+    assert transcript.drafts[2].agent == "sam"
+    assert str(transcript.drafts[1].ts) == "2025-04-01 03:47:27.493017+00:00"
+
+
+def test_what_changes_as_the_agent_goes_on_is_skipped_once(tmp_path: Path) -> None:
+    transcript = read_one(write_document(tmp_path, samples.LETTA))
+
+    assert list(reasons(transcript)) == [
+        "file.json in_context_message_indices",
+        "file.json core_memory",
+        "file.json",
+    ]
+    assert "Ida" not in str(transcript.skipped)
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ('{"status": "OK"}', "ok"),
+        ('{"status": "Failed"}', "error"),
+        ("no envelope", "ok"),
+        ('["status"]', "ok"),
+    ],
+)
+def test_the_envelope_of_a_result_tells_its_status(
+    tmp_path: Path, content: str, status: str
+) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": [words(content)]}
+    document = {**samples.LETTA, "messages": [calling("c1"), result]}
+
+    event = events(read_one(write_document(tmp_path, document)))[1]
+
+    assert isinstance(event, ToolResult)
+    assert (event.content, event.status) == (content, status)
+
+
+def test_a_file_of_several_agents_is_a_session_each(tmp_path: Path) -> None:
+    hello = {"role": "user", "content": [words("Hello")]}
+
+    found = importers.read(write_document(tmp_path, {"agents": [agent(hello)] * 2}))
+
+    assert [events(transcript) for transcript in found] == [
+        [UserInput(text="Hello")]
+    ] * 2
+    assert (found[1].drafts[0].meta.source or {})["place"] == "agents[1] messages[0]"
+
+
+def test_an_agent_file_in_a_json_text_is_read(tmp_path: Path) -> None:
+    transcript = read_one(write_document(tmp_path, json.dumps(samples.LETTA)))
+
+    assert transcript.format == "letta"
+    assert len(transcript.drafts) == 6
+
+
+def test_returns_of_several_calls_in_one_message_are_a_result_each(
+    tmp_path: Path,
+) -> None:
+    returns = [
+        {"tool_call_id": "c1", "status": "success", "func_response": "one"},
+        {"tool_call_id": "c2", "status": "error", "func_response": None},
+    ]
+    document = agent(calling("c1", "c2"), {"role": "tool", "tool_returns": returns})
+
+    transcript = read_one(write_document(tmp_path, {"agents": [document]}))
+
+    assert events(transcript)[2:] == [
+        ToolResult(call_id="c1", tool_name="send", content="one"),
+        ToolResult(call_id="c2", tool_name="send", content="", status="error"),
+    ]
+
+
+def test_a_call_that_waits_for_approval_is_a_call_and_the_answer_a_review(
+    tmp_path: Path,
+) -> None:
+    document = agent(
+        calling("c1", role="approval"), {"role": "approval", "approve": False}
+    )
+
+    transcript = read_one(write_document(tmp_path, {"agents": [document]}))
+
+    assert kinds(transcript)[0] == "tool_call"
+    assert events(transcript)[1] == HumanReview(
+        trigger="tool_approval", decision="denied"
+    )
+
+
+def test_reasoning_is_thinking(tmp_path: Path) -> None:
+    message = {
+        "role": "assistant",
+        "content": [
+            {"type": "reasoning", "reasoning": "Hm.", "signature": "s"},
+            {"type": "redacted_reasoning", "data": "xyz"},
+            words("So."),
+            {"type": "omitted_reasoning"},
+        ],
+    }
+
+    transcript = read_one(write_document(tmp_path, {"agents": [agent(message)]}))
+
+    assert events(transcript) == [
+        AgentResponse(
+            text="So.",
+            thinking=(
+                {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+                {"type": "redacted_thinking", "data": "xyz"},
+            ),
+        )
+    ]
+    assert "file.json agents[0] messages[0] content[3]" in reasons(transcript)
+
+
+def test_what_cannot_be_read_is_skipped_by_place(tmp_path: Path) -> None:
+    messages = ({"role": "tool", "content": "secret"}, {"role": "secret"}, 7, calling())
+
+    transcript = read_one(write_document(tmp_path, {"agents": [agent(*messages)]}))
+
+    assert transcript.drafts == ()
+    assert list(reasons(transcript))[:4] == [
+        f"file.json agents[0] messages[{index}]" for index in range(4)
+    ]
+    assert "secret" not in str(transcript.skipped)

@@ -1,0 +1,262 @@
+"""Chat messages in OpenAI's form become events, whichever way a file holds them."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.adapters import importers
+from refold.domain.events import (
+    AgentResponse,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from tests.importers import samples
+from tests.importers.samples import (
+    events,
+    kinds,
+    read_one,
+    reasons,
+    write_document,
+    write_lines,
+)
+
+WHOLE = [
+    SystemPrompt(text="Be brief."),
+    UserInput(text="Weather in Oslo?"),
+    ToolCall(call_id="c1", tool_name="weather", arguments={"city": "Oslo"}),
+    ToolResult(call_id="c1", tool_name="weather", content="4 degrees"),
+    AgentResponse(text="Four degrees."),
+]
+
+
+def call(call_id: str | None, name: str, arguments: Any = "{}") -> dict[str, Any]:
+    made = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return made if call_id is None else {"id": call_id, **made}
+
+
+def calling(*calls: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls), **more}
+
+
+def test_a_list_of_messages_is_one_session(tmp_path: Path) -> None:
+    transcript = read_one(write_document(tmp_path, samples.OPENAI))
+
+    assert transcript.format == "openai"
+    assert transcript.session_id == ""
+    assert events(transcript) == WHOLE
+    assert transcript.drafts[3].meta.source == {
+        "format": "openai",
+        "place": "messages[3]",
+    }
+
+
+def test_an_object_with_messages_may_name_its_session(tmp_path: Path) -> None:
+    document = {"session_id": "s-9", "model": "gpt", "messages": samples.OPENAI}
+
+    transcript = read_one(write_document(tmp_path, {**document, "tools": [], "n": 1}))
+
+    assert transcript.session_id == "s-9"
+    assert events(transcript) == WHOLE
+    assert transcript.drafts[2].meta.model == "gpt"
+    assert transcript.drafts[1].meta.model is None
+    assert reasons(transcript)["file.json"].startswith("fields beside the messages (2)")
+
+
+def test_lines_of_messages_are_one_session(tmp_path: Path) -> None:
+    transcript = read_one(write_lines(tmp_path, samples.OPENAI))
+
+    assert events(transcript) == WHOLE
+    assert (transcript.drafts[3].meta.source or {})["place"] == "line 4"
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: {"messages": one}])
+def test_lines_of_conversations_are_a_session_each(tmp_path: Path, wrap: Any) -> None:
+    path = write_lines(tmp_path, [wrap(samples.OPENAI), wrap(samples.OPENAI[:2])])
+
+    first, second = importers.read(path)
+
+    assert events(first) == WHOLE
+    assert events(second) == WHOLE[:2]
+    assert (second.drafts[1].meta.source or {})["place"] == "line 2 messages[1]"
+
+
+def test_a_list_of_conversations_is_a_session_each(tmp_path: Path) -> None:
+    path = write_document(tmp_path, [{"messages": samples.OPENAI}] * 2)
+
+    assert [events(transcript) for transcript in importers.read(path)] == [WHOLE, WHOLE]
+
+
+def test_a_file_of_one_line_reads_as_it_will_when_it_has_grown(tmp_path: Path) -> None:
+    grown = importers.read(write_lines(tmp_path, [{"messages": samples.OPENAI}] * 2))
+
+    young = importers.read(write_lines(tmp_path, [{"messages": samples.OPENAI}]))
+
+    assert young[0].drafts == grown[0].drafts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("[1]", "[1]"),
+        ("{oops", "{oops"),
+        ("", ""),
+        ({"a": 1}, {"a": 1}),
+        ([1], "[1]"),
+        (None, {}),
+    ],
+)
+def test_arguments_are_parsed_if_they_are_an_object(
+    tmp_path: Path, arguments: Any, kept: Any
+) -> None:
+    path = write_document(tmp_path, [calling(call("c1", "f", arguments))])
+
+    (event,) = events(read_one(path))
+
+    assert isinstance(event, ToolCall)
+    assert event.arguments == kept
+
+
+def test_what_no_json_can_hold_is_replaced_and_told(tmp_path: Path) -> None:
+    arguments = '{"n": 123456789012345678901234567890, "x": NaN}'
+    path = write_document(tmp_path, [calling(call("c1", "f", arguments))])
+
+    transcript = read_one(path)
+
+    (event,) = events(transcript)
+    assert isinstance(event, ToolCall)
+    assert event.arguments == {"n": "123456789012345678901234567890", "x": "nan"}
+    assert reasons(transcript)["file.json messages[0] tool_calls[0]"].startswith(
+        "2 values"
+    )
+
+
+def test_text_and_its_calls_share_a_response(tmp_path: Path) -> None:
+    message = calling(call("c1", "f"), call("c2", "g"), content="I look.", name="bot")
+
+    drafts = read_one(write_document(tmp_path, [message])).drafts
+
+    assert [draft.event.type for draft in drafts] == [
+        "agent_response",
+        "tool_call",
+        "tool_call",
+    ]
+    assert {draft.meta.response_id for draft in drafts} == {"msg:0"}
+    assert {draft.agent for draft in drafts} == {"bot"}
+
+
+def test_functions_without_ids_meet_their_results(tmp_path: Path) -> None:
+    messages = [
+        {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "one"},
+        calling(call(None, "f"), call(None, "g")),
+        {"role": "tool", "name": "g", "content": "two"},
+        {"role": "tool", "name": "f", "content": "three"},
+        {"role": "tool", "name": "f", "content": "whose?"},
+    ]
+
+    transcript = read_one(write_document(tmp_path, messages))
+
+    found = [event for event in events(transcript) if isinstance(event, ToolResult)]
+    assert [(event.tool_name, event.content) for event in found] == [
+        ("f", "one"),
+        ("g", "two"),
+        ("f", "three"),
+    ]
+    assert list(reasons(transcript)) == ["file.json messages[5]"]
+
+
+def test_files_of_a_user_are_attachments(tmp_path: Path) -> None:
+    parts = [
+        {"type": "text", "text": "See."},
+        {"type": "image_url", "image_url": {"url": "https://a.org/x.png"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+        {"type": "input_audio", "input_audio": {"data": "BBBB", "format": "wav"}},
+        {"type": "file", "file": {"file_id": "f-1", "filename": "a.pdf"}},
+        {"type": "hologram"},
+    ]
+    path = write_document(tmp_path, [{"role": "user", "content": parts}])
+
+    transcript = read_one(path)
+
+    assert events(transcript) == [
+        UserInput(
+            text="See.",
+            attachments=(
+                {"kind": "image", "url": "https://a.org/x.png"},
+                {"kind": "image", "media_type": "image/png", "data": "AAAA"},
+                {"kind": "file", "media_type": "audio/wav", "data": "BBBB"},
+                {"kind": "file", "url": "file:f-1", "name": "a.pdf"},
+            ),
+        )
+    ]
+    assert list(reasons(transcript)) == ["file.json messages[0] content[5]"]
+
+
+def test_a_refusal_and_a_spoken_answer_are_responses(tmp_path: Path) -> None:
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "refusal": "No."},
+        {"role": "assistant", "content": None, "audio": {"transcript": "Yes."}},
+        {"role": "assistant", "content": "So.", "reasoning_content": "Hm."},
+    ]
+
+    assert events(read_one(write_document(tmp_path, messages))) == [
+        AgentResponse(text="No.", stop_reason="refusal"),
+        AgentResponse(text="Yes."),
+        AgentResponse(text="So.", thinking=({"type": "thinking", "thinking": "Hm."},)),
+    ]
+
+
+def test_what_is_no_message_is_skipped_by_place(tmp_path: Path) -> None:
+    messages: list[Any] = [
+        {"role": "user", "content": "Hello"},
+        {"role": "oracle", "content": "secret"},
+        {"role": "user", "content": 7},
+        {"role": "user", "content": ""},
+        {"role": "assistant", "content": ""},
+        {"role": "system", "content": {"secret": 1}},
+        {"role": "tool", "content": "secret"},
+        calling(call("c1", "f"), call("c1", "g"), call("c3", "")),
+        {"role": "assistant", "content": {"secret": 1}, "tool_calls": {"secret": 1}},
+        "secret",
+    ]
+
+    transcript = read_one(write_document(tmp_path, {"messages": messages}), "openai")
+
+    assert kinds(transcript) == ["user_input", "tool_call"]
+    assert list(reasons(transcript)) == [
+        *(f"file.json messages[{index}]" for index in range(1, 8)),
+        "file.json messages[7] tool_calls[2]",
+        "file.json messages[8]",
+        "file.json messages[8] tool_calls",
+        "file.json messages[9]",
+    ]
+    assert "secret" not in str(transcript.skipped)
+
+
+@pytest.mark.parametrize(
+    ("told", "when"),
+    [
+        ("2026-01-02T03:04:05+02:00", datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)),
+        ("2026-01-02 03:04:05", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        (1_767_323_045, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        (1_767_323_045_000, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("yesterday", None),
+        ("0001-01-01T00:00:00+23:00", None),
+        (10**18, None),
+        (True, None),
+        (None, None),
+    ],
+)
+def test_a_time_in_any_zone_becomes_utc(
+    tmp_path: Path, told: Any, when: datetime | None
+) -> None:
+    message = {"role": "user", "content": "Hello", "timestamp": told}
+
+    (draft,) = read_one(write_document(tmp_path, [message])).drafts
+
+    assert draft.ts == when

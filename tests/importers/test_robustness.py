@@ -1,0 +1,101 @@
+"""Whatever stands where in a transcript, it is read, skipped or refused in words."""
+
+import copy
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from refold.adapters import importers
+from refold.adapters.importers import FORMATS, Transcript
+from refold.domain.errors import ImportFailed
+from tests.importers import samples
+from tests.importers.samples import accepted, write_lines
+
+SECRET = "hunter2"
+ODD = st.sampled_from(
+    [
+        None,
+        True,
+        0,
+        -1,
+        1.5,
+        10**30,
+        "",
+        SECRET,
+        "\ud800",
+        [],
+        [SECRET],
+        {},
+        {SECRET: 1},
+    ]
+) | st.recursive(
+    st.none() | st.integers() | st.just(SECRET),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["type", "text", "role", SECRET]), inner, max_size=2
+        )
+    ),
+    max_leaves=4,
+)
+DOCUMENTS: dict[str, Any] = {
+    "claude-code": samples.CLAUDE_CODE,
+    "openai": samples.OPENAI,
+    "anthropic": samples.ANTHROPIC,
+    "tau-bench": samples.TAU_BENCH,
+    "swe-agent": samples.SWE_AGENT,
+    "letta": samples.LETTA,
+    "inspect": samples.INSPECT,
+}
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every key and index in ``value``, with what it is a key or index of."""
+    if not isinstance(value, dict | list):
+        return []
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    return [(value, key) for key in keys] + [
+        place for key in keys for place in places(value[key])
+    ]
+
+
+def put(document: Any, data: st.DataObject) -> Any:
+    changed = copy.deepcopy(document)
+    for _ in range(data.draw(st.integers(1, 3))):
+        found = places(changed)
+        if found:
+            holder, key = data.draw(st.sampled_from(found))
+            holder[key] = copy.deepcopy(data.draw(ODD))
+    return changed
+
+
+def attempt(path: Path, form: str) -> tuple[list[Transcript], str]:
+    try:
+        return importers.read(path, format=form), ""
+    except ImportFailed as error:
+        return [], str(error)
+
+
+@settings(deadline=None, max_examples=100)
+@pytest.mark.parametrize("name", DOCUMENTS)
+@given(data=st.data())
+def test_odd_values_in_a_file_do_no_harm(name: str, data: st.DataObject) -> None:
+    changed = put(DOCUMENTS[name], data)
+    form = data.draw(st.sampled_from([name, "auto", *FORMATS]))
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file.json"
+        path.write_text(json.dumps(changed))
+        if name == "claude-code":
+            path = write_lines(Path(folder), changed)
+        transcripts, message = attempt(path, form)
+
+    assert SECRET not in message
+    for transcript in transcripts:
+        assert accepted(transcript.drafts)
+        assert SECRET not in str(transcript.skipped)
+        assert json.dumps([[told.where, told.why] for told in transcript.skipped])

@@ -1,0 +1,311 @@
+"""Sessions to test contexts on: written out, or drawn by hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from hypothesis import strategies as st
+
+from refold.domain.envelope import Envelope, Meta
+from refold.domain.errors import InvalidEvent
+from refold.domain.events import (
+    AgentError,
+    AgentResponse,
+    Aggregate,
+    Attachment,
+    Event,
+    Final,
+    HumanReview,
+    JsonObject,
+    Pin,
+    Planner,
+    Reflection,
+    Request,
+    StateUpdate,
+    StrategyRef,
+    SystemPrompt,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserInput,
+    Verdict,
+)
+from refold.domain.ids import StreamId
+from refold.domain.session import SessionState, decide, evolve
+from refold.domain.tokens import estimate
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SIGNED = Thinking(thinking="hm", signature="c2lnbmVk")
+PIXEL = "iVBORw0KGgo="
+Written = Event | tuple[Event, dict[str, Any]]
+
+
+class Log:
+    """A main stream that grows by events as a session accepts them."""
+
+    def __init__(self) -> None:
+        self.state = SessionState(StreamId("ada", "s-1"))
+        self.events: list[Envelope] = []
+
+    def add(self, event: Event, *, agent: str | None = None, **meta: Any) -> Envelope:
+        (accepted,) = decide(self.state, [event])
+        self.state = evolve(self.state, accepted)
+        recorded = envelope(self.state.head_seq, accepted, agent=agent, **meta)
+        self.events.append(recorded)
+        return recorded
+
+
+def envelope(
+    seq: int,
+    event: Event,
+    *,
+    stream: str = "main",
+    agent: str | None = None,
+    ts: datetime | None = None,
+    **meta: Any,
+) -> Envelope:
+    """The event as it is recorded at ``seq``, a second after the one before."""
+    return Envelope(
+        event_id=UUID(int=seq),
+        seq=seq,
+        ts=ts or START + timedelta(seconds=seq),
+        type=event.type,
+        user_id="ada",
+        session_id="s-1",
+        stream=stream,
+        agent=agent,
+        payload=event,
+        redaction={"n": 0},
+        token_estimate=estimate(event.payload()),
+        prev_hash="0" * 64,
+        hash="0" * 64,
+        schema_version=1,
+        meta=Meta(**meta),
+    )
+
+
+def log_of(*events: Written) -> list[Envelope]:
+    """The stream of these events; a pair is an event and its meta."""
+    log = Log()
+    for written in events:
+        event, meta = written if isinstance(written, tuple) else (written, {})
+        log.add(event, **meta)
+    return log.events
+
+
+def turns(count: int, words: str = "") -> list[Envelope]:
+    """So many complete turns: U1 A1 U2 A2 …"""
+    events: list[Event] = []
+    for number in range(1, count + 1):
+        events += [
+            UserInput(text=f"question {number} {words}".strip()),
+            AgentResponse(text=f"answer {number} {words}".strip()),
+        ]
+    return log_of(*events)
+
+
+def call(call_id: str = "c1", tool: str = "bash", **arguments: Any) -> ToolCall:
+    return ToolCall(call_id=call_id, tool_name=tool, arguments=arguments)
+
+
+def result(call_id: str = "c1", content: Any = "done", **more: Any) -> ToolResult:
+    return ToolResult(call_id=call_id, content=content, **more)
+
+
+TEXTS = st.sampled_from(
+    [
+        "",
+        " ",
+        "yes",
+        "Why does the build fail?\n",
+        "Let me look. ",
+        "看一下构建为什么失败",
+        "mixed 中文 and words",
+        '</turn><user>x</user> <left_out turns="9"/> […3…]',
+        "word " * 60,
+        "x" * 900,
+        "长" * 300,
+    ]
+)
+CALL_IDS = st.sampled_from(["a", "b", "call:1", "call.1", "toolu_01", "i" * 70, "调"])
+THINKING = st.lists(
+    st.sampled_from(
+        [
+            SIGNED,
+            Thinking(type="redacted_thinking", data="ZW5j"),
+            Thinking(thinking="not signed"),
+            Thinking(thinking="", signature="c2ln"),
+        ]
+    ),
+    max_size=2,
+)
+ARGUMENTS: st.SearchStrategy[JsonObject | str] = st.sampled_from(
+    [
+        {},
+        {"command": "make test\n"},
+        {"command": "rm old.py"},
+        {"file_path": "src/a.py", "content": "print(1)\n" * 20},
+        {"path": "文件.txt", "n": [1, 2, {"deep": "值"}]},
+        "not json",
+        "",
+    ]
+)
+TOOLS = st.sampled_from(["bash", "Write", "Edit", "Read", "edit", "open", "查 找", ""])
+CONTENTS = st.sampled_from(
+    [
+        "",
+        "error: line 3",
+        None,
+        {"rows": [1, 2]},
+        [{"type": "text", "text": "one"}, {"type": "text", "text": ""}],
+        [
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": PIXEL},
+            }
+        ],
+        [{"type": "image", "source": {"type": "base64", "data": "cut off"}}],
+        [{"name": "a"}, 3],
+        "输出 " * 100,
+    ]
+)
+RESPONSE_IDS = st.sampled_from([None, None, None, "r1", "r2"])
+AGENTS = st.sampled_from([None, "main", "helper"])
+ATTACHMENTS = st.lists(
+    st.sampled_from(
+        [
+            Attachment(kind="image", media_type="image/png", data=PIXEL),
+            Attachment(kind="image", media_type="image/tiff", data=PIXEL),
+            Attachment(kind="document", name="a.pdf", data=PIXEL),
+            Attachment(name="notes.txt", text="two words"),
+            Attachment(kind="image", media_type="image/png", data="half of it …"),
+        ]
+    ),
+    max_size=2,
+)
+Move = tuple[str, Any]
+_REF = StrategyRef(name="keep_all", version=1, fingerprint="f")
+
+
+def _say() -> st.SearchStrategy[Move]:
+    made = st.builds(UserInput, text=TEXTS, attachments=ATTACHMENTS.map(tuple))
+    return st.tuples(st.just("event"), made)
+
+
+def _respond() -> st.SearchStrategy[Move]:
+    response = st.builds(
+        AgentResponse,
+        text=TEXTS,
+        thinking=THINKING.map(tuple),
+        stop_reason=st.sampled_from([None, "end_turn", "tool_use"]),
+    )
+    return st.tuples(
+        st.just("respond"),
+        st.tuples(response, st.lists(_calls(), max_size=3), RESPONSE_IDS),
+    )
+
+
+def _calls() -> st.SearchStrategy[ToolCall]:
+    return st.builds(ToolCall, call_id=CALL_IDS, tool_name=TOOLS, arguments=ARGUMENTS)
+
+
+def _answer() -> st.SearchStrategy[Move]:
+    status = st.sampled_from(["ok", "ok", "error", "unknown"])
+    return st.tuples(st.just("answer"), st.tuples(st.integers(0, 9), CONTENTS, status))
+
+
+def _other() -> st.SearchStrategy[Move]:
+    made: st.SearchStrategy[Event] = st.one_of(
+        st.builds(
+            Planner, plan=st.sampled_from(["", "step one", {"steps": ["a", "二"]}])
+        ),
+        st.builds(Reflection, issues=st.just(("too slow",)), suggestion=TEXTS),
+        st.builds(
+            Aggregate, results=st.just((Verdict(item_id="1", verdict="correct"),))
+        ),
+        st.builds(Final, text=TEXTS),
+        st.builds(AgentError, code=st.just("timeout"), message=TEXTS),
+        st.builds(SystemPrompt, text=TEXTS),
+        st.builds(StateUpdate, set=st.just({"k": "v"})),
+        st.just(Request(strategy=_REF, through_seq=1, digest="d", tokens=1)),
+        st.builds(HumanReview, trigger=st.just("risk"), decision=st.just("stop")),
+    )
+    return st.tuples(st.just("event"), made)
+
+
+def _mark() -> st.SearchStrategy[Move]:
+    pin = st.tuples(st.lists(st.integers(0, 60), min_size=1, max_size=3), st.booleans())
+    return st.one_of(
+        st.tuples(st.just("pin"), pin),
+        st.tuples(st.just("ask"), TEXTS),
+        st.tuples(st.just("decide"), st.integers(0, 3)),
+        st.tuples(st.just("call"), st.tuples(_calls(), RESPONSE_IDS)),
+    )
+
+
+MOVES = st.one_of(
+    _say(), _say(), _respond(), _respond(), _answer(), _answer(), _other(), _mark()
+)
+
+
+@st.composite
+def logs(draw: st.DrawFn, *, max_size: int = 40) -> list[Envelope]:
+    """A session that may hold anything a session accepts."""
+    log = Log()
+    size = draw(st.integers(0, max_size))
+    for move in draw(st.lists(MOVES, min_size=size, max_size=size)):
+        agent = draw(AGENTS)
+        with suppress(InvalidEvent):
+            _play(log, move, agent)
+    return log.events
+
+
+def _play(log: Log, move: Move, agent: str | None) -> None:
+    kind, what = move
+    if kind == "event":
+        log.add(what, agent=agent)
+    elif kind == "respond":
+        response, calls, response_id = what
+        log.add(response, agent=agent, response_id=response_id)
+        _add_calls(log, calls, agent, response_id)
+    elif kind == "call":
+        _add_calls(log, [what[0]], agent, what[1])
+    elif kind == "answer" and log.state.open_calls:
+        index, content, status = what
+        ids = list(log.state.open_calls)
+        log.add(result(ids[index % len(ids)], content, status=status), agent=agent)
+    elif kind == "pin" and log.events:
+        seqs = tuple(seq % len(log.events) + 1 for seq in what[0])
+        log.add(Pin(seqs=seqs, unpin=what[1]))
+    elif kind == "ask":
+        log.add(HumanReview(trigger="risk", question=what))
+    elif kind == "decide":
+        _decide(log, what)
+
+
+def _add_calls(
+    log: Log, calls: Iterable[ToolCall], agent: str | None, response_id: str | None
+) -> None:
+    for made in calls:
+        if made.call_id not in log.state.open_calls:
+            log.add(made, agent=agent, response_id=response_id)
+
+
+def _decide(log: Log, index: int) -> None:
+    asked = [
+        event.seq
+        for event in log.events
+        if isinstance(event.payload, HumanReview) and event.payload.decision is None
+    ]
+    if asked:
+        seq = asked[index % len(asked)]
+        log.add(HumanReview(trigger="risk", decision="go on", refers_to=seq))
+
+
+def pages(events: Sequence[Envelope], size: int) -> list[Sequence[Envelope]]:
+    """The events in pages of ``size``."""
+    return [events[start : start + size] for start in range(0, len(events), size)]

@@ -1,0 +1,234 @@
+"""What holds for every session under every strategy that shares the frame."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import orjson
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import HumanReview, ToolCall, ToolResult, UserInput
+from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.markup import own_words
+from refold.projections.context.messages_rules import violations
+from refold.projections.context.outline import Outline, fold, fold_all, fold_derived
+from refold.projections.context.render import render
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.turn_window import TurnWindow
+from tests.projections.logs import log_of, logs, pages
+from tests.projections.walk import Walk, grows, texts
+
+SMALL = TurnWindow(full_turns=1, cached_turns=1, summary_tokens=40)
+FOLDING = TurnWindow(
+    full_turns=2, cached_turns=2, summary_tokens=60, session_memory_tokens=90
+)
+NAMES = {"keep_all": KeepAll(), "small": SMALL, "folding": FOLDING}
+every = pytest.mark.parametrize("strategy", NAMES.values(), ids=NAMES)
+compacting = pytest.mark.parametrize(
+    "strategy", [SMALL, FOLDING], ids=["small", "folding"]
+)
+examples = settings(max_examples=30, deadline=None)
+
+
+@every
+@given(events=logs())
+@examples
+def test_messages_are_valid_after_every_event(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    walk = Walk(strategy)
+
+    for event in events:
+        walk.step(event)
+        view = walk.view()
+
+        assert not view.messages or violations(view.messages, view.system) == []
+
+
+@every
+@given(events=logs())
+@examples
+def test_the_newest_user_input_is_always_there(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    walk = Walk(strategy)
+
+    for event in events:
+        walk.step(event)
+        newest = [e.payload for e in walk.events if isinstance(e.payload, UserInput)]
+
+        if newest and newest[-1].text.strip():
+            assert newest[-1].text in texts(walk.view())
+
+
+@every
+@given(events=logs())
+@examples
+def test_between_compactions_views_only_grow_at_their_end(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    sent = Walk(strategy).go(events).sent
+
+    for (before, one), (after, other) in pairwise(sent):
+        assert before != after or grows(one, other)
+
+
+@every
+@given(events=logs(), size=st.integers(1, 50))
+@examples
+def test_folding_in_pages_is_folding_at_once(
+    strategy: Strategy, events: list[Envelope], size: int
+) -> None:
+    walk = Walk(strategy).go(events)
+    at_once = fold_all(strategy.begin(), events)
+    paged = strategy.begin()
+
+    for recorded in walk.derived:
+        at_once = fold_derived(at_once, recorded)
+    for page in pages(events, size):
+        paged = Outline.load(fold_all(paged, page).dump())
+    for recorded in walk.derived:
+        paged = Outline.load(fold_derived(paged, recorded).dump())
+
+    assert walk.outline == at_once == paged
+
+
+@every
+@given(events=logs(max_size=60))
+@examples
+def test_the_outline_survives_storing_and_stays_small(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    walk = Walk(strategy)
+
+    for event in events:
+        walk.step(event)
+        stored = orjson.dumps(walk.outline.dump())
+
+        assert len(stored) <= 4096
+        assert Outline.load(orjson.loads(stored)) == walk.outline
+
+
+@every
+@given(events=logs())
+@examples
+def test_the_outline_names_all_that_the_view_needs(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    walk = Walk(strategy).go(events)
+    reads = walk.outline.reads()
+    live = {summary.seq for summary in walk.outline.summaries}
+    named = [e for e in events if any(a <= e.seq <= b for a, b in reads)]
+    summaries = [e for e in walk.derived if e.seq in live]
+
+    view = render(strategy, walk.outline, named, summaries=summaries)
+
+    assert view == walk.view()
+
+
+@compacting
+@given(events=logs(max_size=60))
+@examples
+def test_cuts_part_nothing_that_belongs_together(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    for done in Walk(strategy).go(events).done:
+        first, last = done.compaction.first_seq, done.compaction.last_seq
+        for one, other in _pairs(events[: done.compaction.decided_at_seq]):
+            if one >= first:
+                assert (one <= last) == (other <= last)
+
+
+def _pairs(events: list[Envelope]) -> list[tuple[int, int]]:
+    """Calls with their results, questions with their first decisions."""
+    asked: dict[object, int] = {}
+    pairs = []
+    for event in events:
+        match event.payload:
+            case ToolCall(call_id=call_id):
+                asked[call_id] = event.seq
+            case ToolResult(call_id=call_id):
+                pairs.append((asked.pop(call_id), event.seq))
+            case HumanReview(decision=None):
+                asked[event.seq] = event.seq
+            case HumanReview(refers_to=int(seq)) if seq in asked:
+                pairs.append((asked.pop(seq), event.seq))
+    return pairs
+
+
+@compacting
+@given(events=logs(max_size=60))
+@examples
+def test_what_is_open_at_a_compaction_stays_raw(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    for done in Walk(strategy).go(events).done:
+        waiting = _open(events[: done.compaction.decided_at_seq])
+        outline = fold_derived(done.before, done.recorded)
+
+        for seq in waiting:
+            assert any(first <= seq <= last for first, last in outline.reads())
+
+
+def _open(events: list[Envelope]) -> list[int]:
+    """Calls and questions that nothing has answered."""
+    open_: dict[object, int] = {}
+    for event in events:
+        match event.payload:
+            case ToolCall(call_id=call_id):
+                open_[call_id] = event.seq
+            case ToolResult(call_id=call_id):
+                del open_[call_id]
+            case HumanReview(decision=None):
+                open_[event.seq] = event.seq
+            case HumanReview(refers_to=int(seq)):
+                open_.pop(seq, None)
+    return list(open_.values())
+
+
+@compacting
+@given(events=logs(max_size=60))
+@examples
+def test_no_summary_is_larger_than_its_source(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    for done in Walk(strategy).go(events).done:
+        assert own_words(done.written.text) <= done.source.words
+
+
+@compacting
+@given(events=logs(max_size=60))
+@examples
+def test_summaries_and_the_raw_part_leave_no_gap(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    outline = Walk(strategy).go(events).outline
+
+    parts = [(summary.first, summary.last) for summary in outline.summaries]
+    parts += [outline.raw_span] if outline.raw_span else []
+
+    assert all(one[1] + 1 == other[0] for one, other in pairwise(parts))
+    assert not parts or parts[-1][1] == len(events)
+
+
+@every
+@given(events=logs())
+@examples
+def test_the_same_log_gives_the_same_bytes(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    one, other = Walk(strategy).go(events), Walk(strategy).go(events)
+
+    assert one.outline.dump() == other.outline.dump()
+    assert one.view().to_json() == other.view().to_json()
+    assert [e.payload for e in one.derived] == [e.payload for e in other.derived]
+
+
+def test_an_event_cannot_be_folded_twice() -> None:
+    (event,) = log_of(UserInput(text="hi"))
+    outline = fold(Outline(), event)
+
+    with pytest.raises(ValueError, match="seq 1 was folded"):
+        fold(outline, event)

@@ -1,0 +1,374 @@
+"""turn_window compacts exactly as its table says, never more and never less."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from refold.domain.envelope import Envelope
+from refold.domain.errors import UnknownStrategy
+from refold.domain.events import (
+    AgentResponse,
+    CompactionNote,
+    HumanReview,
+    Pin,
+    Planner,
+    UserInput,
+)
+from refold.projections.context.outline import fold_all, fold_derived
+from refold.projections.context.turn_window import TurnWindow, from_settings
+from tests.projections.logs import START, call, envelope, log_of, result, turns
+from tests.projections.walk import Walk, texts, view_of
+
+NOW = START + timedelta(hours=1)
+ONE = TurnWindow(full_turns=1, cached_turns=1)
+
+
+def checked(strategy: TurnWindow, events: list[Envelope]) -> Walk:
+    """The log, with a check at the end of each turn."""
+    walk = Walk(strategy)
+    for event in events:
+        walk.step(event)
+        if isinstance(event.payload, AgentResponse):
+            walk.check()
+    return walk
+
+
+def imported(strategy: TurnWindow, events: list[Envelope]) -> Walk:
+    """The log, read at once and never checked."""
+    walk = Walk(strategy)
+    walk.events, walk.outline = events, fold_all(walk.outline, events)
+    return walk
+
+
+# A = 4, B = 3: complete turns, turns compacted by then, summaries, turns sent raw.
+TABLE = [
+    (1, 0, [], (1, 1)),
+    (2, 0, [], (1, 2)),
+    (3, 0, [], (1, 3)),
+    (4, 0, [], (1, 4)),
+    (5, 0, [], (1, 5)),
+    (6, 0, [], (1, 6)),
+    (7, 3, [(1, 3)], (4, 7)),
+    (8, 3, [(1, 3)], (4, 8)),
+    (9, 3, [(1, 3)], (4, 9)),
+    (10, 6, [(1, 3), (4, 6)], (7, 10)),
+    (11, 6, [(1, 3), (4, 6)], (7, 11)),
+    (12, 6, [(1, 3), (4, 6)], (7, 12)),
+    (13, 9, [(1, 3), (4, 6), (7, 9)], (10, 13)),
+]
+
+
+@pytest.mark.parametrize(("complete", "compacted", "summaries", "raw"), TABLE)
+def test_the_table_holds(
+    complete: int,
+    compacted: int,
+    summaries: list[tuple[int, int]],
+    raw: tuple[int, int],
+) -> None:
+    walk = checked(TurnWindow(), turns(complete))
+
+    view = walk.view()
+
+    assert walk.outline.complete_turns == complete
+    assert walk.outline.compacted_turns == compacted
+    spans = [(span.kind, span.first, span.last) for span in view.spans]
+    assert spans == [
+        *(("summary", 2 * first - 1, 2 * last) for first, last in summaries),
+        ("raw", 2 * raw[0] - 1, 2 * raw[1]),
+    ]
+    answers = [f"answer {number}" for number in range(raw[0], raw[1] + 1)]
+    assert [text for text in raw_of(walk) if text.startswith("answer")] == answers
+
+
+def raw_of(walk: Walk) -> list[str]:
+    """The texts that are sent word for word."""
+    return [
+        block["text"]
+        for message in walk.view().messages
+        for block in message["content"]
+        if block["type"] == "text"
+    ]
+
+
+def test_one_check_compacts_one_batch_however_many_are_due() -> None:
+    walk = imported(ONE, turns(6))
+
+    walk.check()
+
+    assert [done.compaction.turns for done in walk.done] == [1]
+
+
+def test_decide_asked_again_and_again_ends_when_nothing_is_due() -> None:
+    walk = imported(ONE, turns(6))
+
+    while due := ONE.decide(walk.outline, NOW):
+        walk.compact(due)
+
+    assert walk.outline.compacted_turns == 5
+    assert [(d.compaction.first_seq, d.compaction.last_seq) for d in walk.done] == [
+        (1, 2), (3, 4), (5, 6), (7, 8), (9, 10)
+    ]  # fmt: skip
+
+
+def test_a_batch_says_what_it_is_of() -> None:
+    outline = fold_all(TurnWindow().begin(), turns(7))
+
+    due = TurnWindow().decide(outline, NOW)
+
+    assert due is not None
+    assert (due.first_seq, due.last_seq, due.turns, due.level) == (1, 6, 3, 1)
+    assert (due.target_tokens, due.decided_at_seq, due.absorbs) == (600, 14, ())
+    assert due.tokens_before == sum(turn.tokens for turn in outline.turns[:3])
+    assert due.reason == "7 raw turns, 7 are a window"
+
+
+def test_a_new_input_completes_the_turn_before_it() -> None:
+    asked = [UserInput(text="a"), UserInput(text="b"), UserInput(text="c")]
+
+    outline = fold_all(ONE.begin(), log_of(*asked))
+
+    assert outline.complete_turns == 2
+    assert ONE.decide(outline, NOW) is not None
+
+
+def test_the_two_oldest_summaries_fold_until_all_fit_in_the_same_check() -> None:
+    strategy = TurnWindow(
+        full_turns=1, cached_turns=1, summary_tokens=60, session_memory_tokens=130
+    )
+
+    walk = checked(strategy, turns(7, "with some words to say " * 5))
+
+    folds = [done.compaction for done in walk.done if done.compaction.absorbs]
+    assert folds[0].absorbs == (1, 2)
+    assert folds[0].level == 2
+    assert (folds[0].first_seq, folds[0].last_seq) == (1, 4)
+    assert [fold.level for fold in folds] == list(range(2, 2 + len(folds)))
+    assert walk.outline.summary_tokens <= 130
+    assert walk.outline.compacted_turns == 6
+    assert [s.last for s in walk.outline.summaries][-1] == 12
+
+
+def test_a_single_summary_is_never_folded() -> None:
+    strategy = TurnWindow(full_turns=1, cached_turns=1, session_memory_tokens=1)
+
+    walk = checked(strategy, turns(5))
+
+    assert len(walk.outline.summaries) == 1
+    assert walk.outline.summaries[0].first == 1
+    assert strategy.decide(walk.outline, NOW) is None
+
+
+def test_a_cut_moves_to_the_older_side_until_it_parts_no_result_from_its_call() -> None:
+    strategy = TurnWindow(full_turns=1, cached_turns=2)
+    events = log_of(
+        UserInput(text="one"),
+        AgentResponse(text="done"),
+        UserInput(text="two"),
+        AgentResponse(text="working"),
+        call("c1"),
+        UserInput(text="three"),
+        result("c1"),
+        AgentResponse(text="ready"),
+    )
+
+    due = strategy.decide(fold_all(strategy.begin(), events), NOW)
+
+    assert due is not None
+    assert (due.first_seq, due.last_seq, due.turns) == (1, 2, 1)
+
+
+def test_nothing_is_due_if_no_cut_is_legal() -> None:
+    events = log_of(
+        UserInput(text="one"),
+        AgentResponse(text="working"),
+        call("c1"),
+        UserInput(text="two"),
+        AgentResponse(text="meanwhile"),
+        result("c1"),
+    )
+
+    assert ONE.decide(fold_all(ONE.begin(), events), NOW) is None
+
+
+def test_a_decision_is_not_parted_from_its_question() -> None:
+    strategy = TurnWindow(full_turns=1, cached_turns=1)
+    events = log_of(
+        UserInput(text="one"),
+        HumanReview(trigger="risk", question="go on?"),
+        UserInput(text="two"),
+        HumanReview(trigger="risk", decision="yes", refers_to=2),
+        AgentResponse(text="ready"),
+    )
+
+    assert strategy.decide(fold_all(strategy.begin(), events), NOW) is None
+
+
+def test_an_open_exchange_stays_raw_behind_the_summary_of_its_span() -> None:
+    events = log_of(
+        UserInput(text="one"),
+        AgentResponse(text="starting the server"),
+        call("c1", command="serve"),
+        UserInput(text="two"),
+        AgentResponse(text="fine"),
+        UserInput(text="three"),
+    )
+
+    walk = checked(TurnWindow(full_turns=1, cached_turns=1), events)
+
+    assert walk.outline.compacted_through == 3
+    assert [(span.kind, span.first, span.last) for span in walk.view().spans] == [
+        ("summary", 1, 3),
+        ("raw", 2, 3),
+        ("raw", 4, 6),
+    ]
+    assert "starting the server" in raw_of(walk)
+
+
+def test_a_late_result_does_not_change_what_stayed_raw() -> None:
+    events = log_of(
+        UserInput(text="one"),
+        AgentResponse(text="starting the server"),
+        call("c1", command="serve"),
+        UserInput(text="two"),
+        AgentResponse(text="fine"),
+        result("c1", "stopped"),
+    )
+    walk = checked(ONE, events[:-1])
+    before = walk.view()
+
+    walk.step(events[-1])
+
+    assert walk.view().messages[: len(before.messages)] == before.messages
+    assert "stopped" in texts(walk.view())
+
+
+def test_a_pin_counts_from_the_next_compaction_on_and_unpin_likewise() -> None:
+    events = log_of(
+        UserInput(text="the password policy"),
+        AgentResponse(text="noted"),
+        UserInput(text="two"),
+        AgentResponse(text="second"),
+        Pin(seqs=(1,)),
+        UserInput(text="three"),
+        AgentResponse(text="third"),
+        Pin(seqs=(1,), unpin=True),
+        UserInput(text="four"),
+        AgentResponse(text="fourth"),
+    )
+    walk = Walk(ONE)
+    pinned = []
+
+    for event in events:
+        walk.step(event)
+        if isinstance(event.payload, AgentResponse):
+            walk.check()
+        spans = walk.view().spans
+        pinned.append([(s.first, s.last) for s in spans if s.kind == "pinned"])
+
+    assert pinned == [[], [], [], [], [], [], [(1, 1)], [(1, 1)], [(1, 1)], []]
+
+
+def test_pins_over_their_budget_are_named_not_sent() -> None:
+    strategy = TurnWindow(full_turns=1, cached_turns=1, pin_tokens=20)
+    events = log_of(
+        UserInput(text="short"),
+        UserInput(text="long " * 100),
+        Pin(seqs=(1, 2)),
+        UserInput(text="three"),
+        AgentResponse(text="done"),
+    )
+
+    view = Walk(strategy).go(events)
+    while due := strategy.decide(view.outline, NOW):
+        view.compact(due)
+
+    spans = [(span.kind, span.first) for span in view.view().spans]
+    assert ("pinned", 1) in spans
+    assert ("stub", 2) in spans
+    assert '<pinned first="2" last="2" tokens="' in texts(view.view())
+
+
+def test_a_failed_attempt_holds_the_next_one_back() -> None:
+    outline = fold_all(ONE.begin(), turns(3))
+    due_after = []
+
+    for attempt in range(1, 8):
+        failed_at = NOW + timedelta(days=attempt)
+        note = CompactionNote(phase="failed", why="refused", attempt=attempt)
+        outline = fold_derived(
+            outline, envelope(attempt, note, stream="derived", ts=failed_at)
+        )
+        due_after.append(
+            next(
+                seconds
+                for seconds in range(0, 1000, 30)
+                if ONE.decide(outline, failed_at + timedelta(seconds=seconds))
+            )
+        )
+
+    assert due_after == [30, 60, 120, 240, 480, 900, 900]
+
+
+def test_a_success_ends_the_waiting() -> None:
+    walk = imported(ONE, turns(4))
+    note = envelope(1, CompactionNote(phase="failed"), stream="derived", ts=NOW)
+    walk.derived.append(note)
+    walk.outline = fold_derived(walk.outline, note)
+
+    assert ONE.decide(walk.outline, NOW) is None
+    later = ONE.decide(walk.outline, NOW + timedelta(minutes=1))
+    assert later is not None
+    walk.compact(later)
+
+    assert ONE.decide(walk.outline, NOW) is not None
+
+
+def test_what_precedes_the_first_input_goes_with_the_first_turn() -> None:
+    events = log_of(
+        Planner(plan="greet"),
+        AgentResponse(text="Hello."),
+        UserInput(text="one"),
+        AgentResponse(text="1"),
+        UserInput(text="two"),
+        AgentResponse(text="2"),
+    )
+
+    due = ONE.decide(fold_all(ONE.begin(), events), NOW)
+
+    assert due is not None
+    assert (due.first_seq, due.last_seq) == (1, 4)
+
+
+@pytest.mark.parametrize("params", [{"full_turns": 0}, {"cached_turns": 0}])
+def test_a_window_keeps_and_takes_at_least_one_turn(params: dict[str, int]) -> None:
+    with pytest.raises(UnknownStrategy, match="greater than or equal to 1, got 0"):
+        TurnWindow(**params)
+
+
+def test_an_argument_wins_over_environment_settings_and_default() -> None:
+    env = {"REFOLD_FULL_CONTEXT_TURNS": "6", "REFOLD_CACHED_CONTEXT_TURNS": ""}
+    settings = {"full_turns": 8, "cached_turns": 5, "summary_tokens": 300}
+
+    assert from_settings({}, {}, {}) == TurnWindow()
+    assert from_settings({}, {}, settings).full_turns == 8
+    assert from_settings({}, env, settings) == TurnWindow(
+        full_turns=6, cached_turns=5, summary_tokens=300
+    )
+    assert from_settings({"full_turns": 2}, env, settings).full_turns == 2
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "2.5"])
+def test_a_wrong_variable_is_named(value: str) -> None:
+    with pytest.raises(UnknownStrategy, match="REFOLD_CACHED_CONTEXT_TURNS"):
+        from_settings({}, {"REFOLD_CACHED_CONTEXT_TURNS": value}, {})
+
+
+def test_the_view_is_the_same_however_it_was_reached() -> None:
+    events = turns(9)
+    walk = checked(TurnWindow(), events)
+
+    again = view_of(TurnWindow(), events)
+
+    assert again.digest == walk.view().digest

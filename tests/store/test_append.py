@@ -1,0 +1,414 @@
+"""Append validates, redacts, guards, seals and writes: all of it, once, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import refold
+from refold.domain.canonical import repaired
+from refold.store import Session, SessionStore
+
+SECRET = "sk-ant-api03-Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6s"
+MAIL = "ada.lovelace@analytical.org"
+
+
+def texts(session: Session) -> list[object]:
+    return [event.payload.payload().get("text") for event in session.events()]
+
+
+def test_the_example_of_the_contract(session: Session) -> None:
+    session.append(refold.UserInput(text="Why does the build fail?"), request_id="r-1")
+    session.append(
+        [
+            refold.AgentResponse(text="Let me look."),
+            refold.ToolCall(
+                call_id="c1", tool_name="bash", arguments={"command": "make"}
+            ),
+        ]
+    )
+    receipt = session.append(
+        refold.ToolResult(call_id="c1", content="error: …", status="error")
+    )
+
+    events = session.events()
+
+    assert (receipt.first_seq, receipt.last_seq, receipt.duplicate) == (4, 4, False)
+    assert receipt.hash == events[-1].hash
+    assert [event.type for event in events] == [
+        "user_input",
+        "agent_response",
+        "tool_call",
+        "tool_result",
+    ]
+    assert events[0].request_id == "r-1"
+    assert events[3].payload.tool_name == "bash"  # type: ignore[union-attr]
+
+
+def test_the_envelope_has_the_names_of_the_contract(session: Session) -> None:
+    session.append(
+        refold.UserInput(text="hi"), agent="main", meta={"model": "m", "own": [1]}
+    )
+
+    envelope = session.events()[0].to_json()
+
+    assert list(envelope) == [
+        *("event_id", "seq", "ts", "type", "user_id", "session_id", "stream"),
+        *("request_id", "agent", "payload", "redacted", "redaction"),
+        *("token_estimate", "prev_hash", "hash", "schema_version", "meta"),
+    ]
+    assert envelope["redacted"] is True
+    assert envelope["redaction"]["n"] == 0  # type: ignore[index, call-overload]
+    assert envelope["meta"] == {"model": "m", "own": [1]}
+    assert envelope["stream"] == "main"
+
+
+def test_what_is_secret_never_arrives(session: Session) -> None:
+    session.append(
+        refold.ToolCall(
+            call_id="c",
+            tool_name="http",
+            arguments={MAIL: 1, "headers": {"x-api-key": SECRET}, "to": [MAIL]},
+        ),
+        request_id=f"r {MAIL}",
+        agent=SECRET,
+        meta={"note": SECRET, "source": {"file": MAIL}},
+    )
+
+    envelope = session.events()[0]
+    shown = str(envelope.to_json())
+
+    assert MAIL not in shown
+    assert SECRET not in shown
+    assert envelope.redaction["n"] >= 6  # type: ignore[operator]
+    assert set(envelope.redaction["types"]) == {"EMAIL", "API_KEY"}  # type: ignore[arg-type]
+
+
+def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> None:
+    signature = "Eo8BCkYI" + "13812345678" * 3 + MAIL
+    session.append(
+        refold.AgentResponse(
+            text="x",
+            thinking=(
+                refold.Thinking(thinking="clean", signature=signature),
+                refold.Thinking(thinking=f"write to {MAIL}", signature="sig"),
+                refold.Thinking(type="redacted_thinking", data=MAIL),
+            ),
+        )
+    )
+
+    (event,) = session.events()
+    response = event.payload
+
+    assert [block.thinking for block in response.thinking] == ["clean", None]  # type: ignore[union-attr]
+    assert response.thinking[0].signature == signature  # type: ignore[union-attr]
+    assert response.thinking[1].data == MAIL  # type: ignore[union-attr]
+    assert [warning.code for warning in event.meta.warnings] == ["thinking_dropped"]
+
+
+def test_a_long_text_is_cut_truthfully_and_can_be_read_whole(session: Session) -> None:
+    whole = "".join(f"line {number} by {MAIL}\n" for number in range(5000))
+    session.append(
+        [
+            refold.ToolCall(call_id="c", tool_name="cat"),
+            refold.ToolResult(call_id="c", content={"stdout": whole, "code": 0}),
+        ]
+    )
+
+    stored = session.events()[1].payload.content["stdout"]  # type: ignore[index, union-attr, call-overload]
+    sha256 = str(stored).split('blob("')[1].split('"')[0]
+    blob = session.blob(sha256)
+
+    assert len(str(stored).encode()) <= 65_536
+    assert blob == whole.replace(MAIL, "[REDACTED:EMAIL]")
+    assert str(stored).startswith(blob[:1000])
+    assert str(stored).endswith(blob[-1000:])
+    left_out = len(blob.encode()) - len(str(stored).split("\n[refold:")[0].encode())
+    assert str(len(blob.encode())) in str(stored)
+    assert left_out > 0
+
+
+def test_an_event_over_the_hard_limit_is_refused_with_its_size(
+    session: Session,
+) -> None:
+    many = {f"k{number}": "x" * 1000 for number in range(2000)}
+    call = refold.ToolCall(call_id="c", tool_name="t", arguments=many)
+
+    with pytest.raises(refold.EventTooLarge) as caught:
+        session.append([refold.UserInput(text="before"), call])
+
+    assert caught.value.size > caught.value.limit == 1_048_576
+    with pytest.raises(refold.SessionNotFound):
+        session.events()
+
+
+def test_a_batch_is_written_whole_or_not_at_all(session: Session) -> None:
+    session.append(refold.UserInput(text="a"))
+
+    with pytest.raises(refold.InvalidEvent):
+        session.append([refold.UserInput(text="b"), refold.ToolResult(call_id="none")])
+
+    assert texts(session) == ["a"]
+
+
+def test_expected_seq_has_one_winner_and_names_both_numbers(session: Session) -> None:
+    session.append(refold.UserInput(text="a"), expected_seq=0)
+
+    with pytest.raises(refold.StaleSession) as caught:
+        session.append(refold.UserInput(text="b"), expected_seq=0)
+
+    assert (caught.value.expected, caught.value.actual) == (0, 1)
+    assert session.append(refold.UserInput(text="b"), expected_seq=1).last_seq == 2
+
+
+def test_expected_seq_is_judged_on_what_is_stored(
+    store: SessionStore, session: Session, store_url: str
+) -> None:
+    session.append(refold.UserInput(text="a"))
+    with refold.open(store_url) as other:
+        other.session("ada", "s-1").append(refold.UserInput(text="b"))
+
+    assert session.append(refold.UserInput(text="c"), expected_seq=2).last_seq == 3
+
+
+def test_a_call_of_another_process_can_be_answered(
+    session: Session, store_url: str
+) -> None:
+    session.append(refold.UserInput(text="a"))
+    with refold.open(store_url) as other:
+        call = refold.ToolCall(call_id="c", tool_name="t")
+        other.session("ada", "s-1").append(call)
+
+    assert session.append(refold.ToolResult(call_id="c")).last_seq == 3
+
+
+def test_a_retry_gives_the_first_receipt(session: Session) -> None:
+    call = refold.ToolCall(call_id="c", tool_name="t")
+    first = session.append([refold.UserInput(text=f"to {MAIL}"), call])
+    answer = refold.ToolResult(call_id="c", content=SECRET)
+    done = session.append(answer, idempotency_key="k")
+
+    again = session.append(answer, idempotency_key="k")
+
+    assert again == done._replace(duplicate=True)
+    assert session.append(
+        answer, idempotency_key="k", expected_seq=first.last_seq
+    ).duplicate
+    assert session.head().seq == 3
+
+
+def test_a_key_used_for_other_content_is_a_conflict(session: Session) -> None:
+    session.append(refold.UserInput(text="a"), idempotency_key="k")
+
+    with pytest.raises(refold.IdempotencyConflict) as caught:
+        session.append(refold.UserInput(text="b"), idempotency_key="k")
+    with pytest.raises(refold.IdempotencyConflict):
+        session.append([refold.UserInput(text="a")] * 2, idempotency_key="k")
+    assert (caught.value.first_seq, caught.value.last_seq) == (1, 1)
+
+
+def test_a_retry_after_the_end_still_succeeds(session: Session) -> None:
+    session.append(refold.UserInput(text="a"), idempotency_key="k")
+    session.close()
+
+    assert session.append(refold.UserInput(text="a"), idempotency_key="k").duplicate
+    with pytest.raises(refold.SessionClosed):
+        session.append(refold.UserInput(text="b"), idempotency_key="l")
+
+
+def test_times_are_the_writers_or_the_sources(session: Session) -> None:
+    east = datetime(2026, 1, 2, 3, 4, 5, 678901, timezone(timedelta(hours=8)))
+    before = datetime.now(UTC)
+    session.append(refold.UserInput(text="a"))
+    session.append(refold.UserInput(text="b"), ts=east)
+
+    first, second = session.events()
+
+    assert before <= first.ts <= datetime.now(UTC)
+    assert second.ts == east
+    assert second.ts.tzinfo == UTC
+    with pytest.raises(refold.InvalidEvent, match="time zone"):
+        session.append(refold.UserInput(text="c"), ts=datetime(2026, 1, 1))  # noqa: DTZ001  # that is the point
+
+
+@pytest.mark.parametrize(
+    "wrong", [[], "text", {"type": "user_input"}, [None], 3, refold.UserInput]
+)
+def test_what_is_no_event_is_refused(session: Session, wrong: object) -> None:
+    with pytest.raises((refold.InvalidEvent, TypeError)):
+        session.append(wrong)  # type: ignore[arg-type]
+
+
+ODD = [
+    "a\0b",
+    "😀🏳️‍🌈",
+    "שלום عربى",
+    "𝒳𐍈",
+    "\u202eabc",
+    "\ufeffx",
+    "e\u0301",
+    " ",
+    "\x7f",
+]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_unusual_text_survives(session: Session, text: str) -> None:
+    session.append(refold.UserInput(text=text))
+
+    assert texts(session) == [text]
+
+
+def test_half_a_character_is_refused_clearly(session: Session) -> None:
+    with pytest.raises(refold.InvalidEvent, match="half of a surrogate pair"):
+        session.append(refold.UserInput(text="a\ud800b"))
+    fixed, _ = repaired("a\ud800b")
+    session.append(refold.UserInput(text=fixed))
+
+    assert texts(session) == ["a\ufffdb"]
+
+
+def test_no_error_or_log_line_repeats_what_was_refused(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    attempts = [
+        lambda: session.append(refold.ToolResult(call_id="c", content=SECRET)),
+        lambda: session.append(refold.UserInput(text=SECRET + "\ud800")),
+        lambda: session.append(
+            refold.ToolCall(
+                call_id="c",
+                tool_name="t",
+                arguments={SECRET + str(n): "x" * 99 for n in range(20_000)},
+            )
+        ),
+        lambda: session.append(SECRET),  # type: ignore[arg-type]
+    ]
+    for attempt in attempts:
+        with pytest.raises((refold.RefoldError, TypeError)) as caught:
+            attempt()
+        shown = f"{caught.value} {caught.value!r} {caught.value.__cause__!r}"
+        assert SECRET not in shown
+    assert SECRET not in caplog.text
+
+
+def test_a_failing_redactor_refuses_the_event(
+    store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.append(refold.UserInput(text="a"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError(SECRET)
+
+    monkeypatch.setattr("refold.redaction.chokepoint.redact_payload", fail)
+    with pytest.raises(refold.RedactionFailed) as caught:
+        session.append(refold.UserInput(text=SECRET))
+    monkeypatch.undo()
+
+    assert SECRET not in str(caught.value)
+    assert texts(session) == ["a"]
+
+
+def test_asyncio_callers_share_the_path_without_blocking(session: Session) -> None:
+    async def work() -> int:
+        ticks, done = 0, asyncio.Event()
+
+        async def tick() -> None:
+            nonlocal ticks
+            while not done.is_set():
+                ticks += 1
+                await asyncio.sleep(0)
+
+        ticker = asyncio.create_task(tick())
+        await asyncio.gather(
+            *(session.append_async(refold.UserInput(text=f"{n}")) for n in range(24))
+        )
+        done.set()
+        await ticker
+        return ticks
+
+    ticks = asyncio.run(work())
+
+    assert ticks > 24
+    assert sorted(texts(session), key=int) == [f"{n}" for n in range(24)]  # type: ignore[arg-type]
+
+
+def test_threads_that_share_a_store_leave_no_gap(store: SessionStore) -> None:
+    def work(number: int) -> None:
+        session = store.session("ada", f"s-{number % 3}")
+        for index in range(20):
+            session.append(refold.UserInput(text=f"{number} {index}"))
+
+    with ThreadPoolExecutor(9) as pool:
+        list(pool.map(work, range(9)))
+
+    for info in store.sessions("ada"):
+        seqs = [e.seq for e in store.session("ada", info.session_id).events()]
+        assert seqs == list(range(1, 61))
+
+
+def test_a_fork_goes_on_from_where_it_was_made(session: Session) -> None:
+    session.append(
+        [refold.UserInput(text="a"), refold.ToolCall(call_id="c", tool_name="t")]
+    )
+    fork = session.fork(2, "s-2")
+    fork.append(refold.ToolResult(call_id="c", content="in the fork"))
+    session.append(refold.ToolResult(call_id="c", content="in the parent"))
+
+    assert [event.type for event in fork.events()] == ["fork", "tool_result"]
+    assert fork.events()[0].seq == 1
+    with pytest.raises(refold.StaleSession):
+        session.fork(2, "s-2")
+    with pytest.raises(refold.InvalidEvent, match="not in the session"):
+        session.fork(9, "s-3")
+    with pytest.raises(refold.SessionNotFound):
+        session.writer and refold.store.Session(
+            session.stream._replace(session_id="none"), session.writer
+        ).fork(1, "s-4")
+
+
+def test_working_memory_is_what_state_events_left(session: Session) -> None:
+    session.append(refold.StateUpdate(set={"branch": "main", "n": 1}))
+    session.append(refold.UserInput(text="a"))
+    session.append(refold.StateUpdate(set={"n": 2}, unset=("branch",)))
+
+    assert session.state() == {"n": 2}
+    assert session.state(at=2) == {"branch": "main", "n": 1}
+    assert session.at(1).state() == {"branch": "main", "n": 1}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.dictionaries(st.text(max_size=8), json_values, max_size=5))
+def test_any_json_is_stored_as_it_was_or_refused(
+    session: Session, value: dict[str, object]
+) -> None:
+    name = f"c{session.writer.clock()}"
+    call = refold.ToolCall(call_id=name, tool_name="t", arguments=value)  # type: ignore[arg-type]
+    try:
+        receipt = session.append(call)
+    except refold.InvalidEvent:
+        assert repaired(value)[1] > 0
+        return
+
+    (event,) = session.events(after=receipt.last_seq - 1)
+    if event.redaction["n"] == 0:
+        assert event.payload.arguments == value  # type: ignore[union-attr]

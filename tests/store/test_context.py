@@ -1,0 +1,278 @@
+"""What the model is sent now, and what it was sent then; what is derived is proved."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold.domain.events import CompactionNote, SummarizerRef
+from refold.projections.context.messages_rules import violations
+from refold.projections.context.source import Source
+from refold.projections.context.summarizer import Written
+from refold.store import Session, SessionStore
+
+WINDOW = "turn_window:full_turns=2,cached_turns=2"
+
+
+def talk(session: Session, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        session.append(
+            [
+                refold.UserInput(text=f"question {number}: " + "why " * 40),
+                refold.AgentResponse(text=f"answer {number}: " + "because " * 40),
+            ]
+        )
+
+
+def compact_all(session: Session, strategy: str = WINDOW) -> int:
+    count = 0
+    while session.compact(strategy) is not None:
+        count += 1
+    return count
+
+
+def shown(session: Session, strategy: str | None = WINDOW, **at: int) -> str:
+    return str(session.context(strategy, **at).messages)  # type: ignore[arg-type]
+
+
+def test_everything_is_sent_until_a_strategy_says_otherwise(session: Session) -> None:
+    session.append(refold.SystemPrompt(text="You help."))
+    talk(session, 1, 3)
+
+    view = session.context()
+
+    assert view.system == "You help."
+    assert [message["role"] for message in view.messages] == ["user", "assistant"] * 3
+    assert violations(view.messages) == []
+
+
+def test_a_compaction_shortens_what_is_sent_and_keeps_the_rest(
+    session: Session,
+) -> None:
+    talk(session, 1, 4)
+    before = session.context(WINDOW)
+
+    summary = session.compact(WINDOW)
+
+    after = session.context(WINDOW)
+    assert summary is not None
+    assert (summary.payload.first_seq, summary.payload.last_seq) == (1, 4)  # type: ignore[union-attr]
+    assert after.tokens < before.tokens
+    assert "question 4" in str(after.messages)
+    assert [span.kind for span in after.spans] == ["summary", "raw"]
+    assert violations(after.messages) == []
+    assert session.compact(WINDOW) is None
+    assert session.context("keep_all").tokens == before.tokens
+
+
+def test_an_earlier_context_can_be_shown_again_byte_for_byte(session: Session) -> None:
+    sent = {}
+    for number in range(1, 9):
+        talk(session, number, number)
+        compact_all(session)
+        sent[session.head().seq] = session.context(WINDOW)
+
+    for seq, view in sent.items():
+        assert session.context(WINDOW, at=seq) == view
+        assert session.at(seq).context(WINDOW).digest == view.digest
+
+
+def test_rebuilt_shows_what_was_decided_whenever_it_was_made(session: Session) -> None:
+    talk(session, 1, 4)
+    late = session.head().seq
+    talk(session, 5, 5)
+    assert session.compact(WINDOW) is not None
+
+    as_sent = session.context(WINDOW, at=late, as_="sent")
+    as_rebuilt = session.context(WINDOW, at=late + 2, as_="rebuilt")
+
+    assert [span.kind for span in as_sent.spans] == ["raw"]
+    assert [span.kind for span in as_rebuilt.spans] == ["summary", "raw"]
+
+
+def test_a_recorded_request_is_shown_as_it_was_sent(session: Session) -> None:
+    talk(session, 1, 4)
+    view = session.context(WINDOW)
+    receipt = session.record_request(view, model="m", matches=True)
+    compact_all(session)
+
+    ((envelope, again),) = session.replay()
+
+    assert again.digest == view.digest == envelope.payload.digest  # type: ignore[union-attr]
+    assert session.context(at=receipt.last_seq).digest == view.digest
+    assert session.context().fingerprint == view.fingerprint
+    assert session.verify().requests == 1
+    assert session.verify().problems == []
+
+
+def test_a_strategy_is_named_by_call_environment_settings_or_default(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk(session, 1, 2)
+    name = {session.context(spec).fingerprint: spec for spec in (None, "turn_window")}
+    assert len(name) == 2
+
+    def params(spec: str | None = "turn_window") -> dict[str, object]:
+        session.context(spec)
+        from refold.store.choosing import chosen
+
+        return chosen(spec, None).params
+
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[context]\nstrategy = "turn_window"\n[context.turn_window]\n'
+        "full_turns = 6\ncached_turns = 5\n"
+    )
+    monkeypatch.setenv("REFOLD_CONFIG", str(file))
+    assert params(None)["full_turns"] == 6
+    monkeypatch.setenv("REFOLD_FULL_CONTEXT_TURNS", "7")
+    assert params() == {**params(), "full_turns": 7, "cached_turns": 5}
+    assert params("turn_window:full_turns=8")["full_turns"] == 8
+    other = tmp_path / "other.toml"
+    other.write_text('name = "turn_window"\nfull_turns = 9\n')
+    assert params(f"@{other}")["full_turns"] == 9
+    monkeypatch.setenv("REFOLD_FULL_CONTEXT_TURNS", "none")
+    with pytest.raises(refold.UnknownStrategy, match="REFOLD_FULL_CONTEXT_TURNS"):
+        params()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["dream", "turn_window:full_turns=0", "turn_window:x=1", "turn_window:", "a+b", ""],
+)
+def test_a_wrong_strategy_is_refused(session: Session, spec: str) -> None:
+    talk(session, 1, 1)
+
+    with pytest.raises(refold.UnknownStrategy):
+        session.context(spec)
+
+
+def test_a_place_outside_the_session_is_refused(session: Session) -> None:
+    talk(session, 1, 1)
+
+    for seq in (0, 3, -1):
+        with pytest.raises(refold.InvalidEvent, match="not in session"):
+            session.context(at=seq)
+
+
+class Verbose:
+    """Writes more words than it was given."""
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        return Written(source.text + " word" * 999, SummarizerRef(kind="verbose"))
+
+
+class Failing:
+    """Stands for a model call that dies."""
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        raise TimeoutError
+
+
+def test_a_summary_longer_than_its_source_changes_nothing(session: Session) -> None:
+    talk(session, 1, 4)
+    before = session.context(WINDOW)
+
+    assert session.compact(WINDOW, summarizer=Verbose()) is None
+
+    assert session.context(WINDOW).digest == before.digest
+    name = next(name for name in session.streams() if name != "main")
+    (note,) = session.derived(name)
+    assert isinstance(note.payload, CompactionNote)
+    assert (note.payload.phase, note.payload.first_seq) == ("failed", 1)
+    assert session.compact(WINDOW) is None
+    assert session.verify().problems == []
+
+
+def test_a_compaction_that_dies_changes_nothing(session: Session) -> None:
+    talk(session, 1, 4)
+    before = session.context(WINDOW)
+
+    with pytest.raises(TimeoutError):
+        session.compact(WINDOW, summarizer=Failing())
+
+    assert session.context(WINDOW) == before
+    assert session.compact(WINDOW) is not None
+
+
+def test_compactors_at_once_take_effect_once(store: SessionStore) -> None:
+    talk(store.session("ada", "s-1"), 1, 7)
+
+    def work(_: int) -> None:
+        store.session("ada", "s-1").compact(WINDOW)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+
+    session = store.session("ada", "s-1")
+    compact_all(session)
+    (name,) = (name for name in session.streams() if name != "main")
+    spans = [
+        (entry.payload.first_seq, entry.payload.last_seq)  # type: ignore[union-attr]
+        for entry in session.derived(name)
+    ]
+    assert spans == [(1, 4), (5, 8)]
+    assert session.verify().problems == []
+
+
+def test_a_stored_view_is_small_and_equal_to_a_fresh_fold(
+    store: SessionStore, session: Session
+) -> None:
+    talk(session, 1, 60)
+    compact_all(session)
+    (name,) = store.log.view_names("ada", "s-1")
+    talk(session, 61, 62)
+
+    assert session.catch_up() == 1
+    assert session.catch_up() == 0
+
+    stored = store.log.load_view(session.stream, name)
+    assert stored is not None
+    assert stored.through_seq == session.head().seq
+    assert len(str(stored.body)) < 4096
+    assert session.context(WINDOW) == session.context(WINDOW, at=session.head().seq)
+
+
+def test_the_fold_of_a_fork_begins_with_its_parent(session: Session) -> None:
+    talk(session, 1, 3)
+    fork = session.fork(4, "s-2")
+    talk(session, 4, 4)
+    grand = fork.fork(1, "s-3")
+    talk(fork, 5, 6)
+    talk(grand, 9, 9)
+
+    assert "question 2" in shown(fork)
+    assert "question 3" not in shown(fork)
+    assert "question 6" in shown(fork)
+    assert "question 2" in shown(grand)
+    assert "question 9" in shown(grand)
+    assert "question 5" not in shown(grand)
+    assert compact_all(fork) == 1
+    assert violations(fork.context(WINDOW).messages) == []
+    assert fork.verify().problems == []
+    assert grand.verify().problems == []
+
+
+def test_summaries_stand_where_they_were_decided(session: Session) -> None:
+    talk(session, 1, 4)
+    compact_all(session)
+    talk(session, 5, 5)
+
+    types = [entry.type for entry in session.timeline()]
+
+    assert types.index("summary") == 8
+    assert len(types) == 11
+    assert [e.type for e in session.timeline(after=8)][:1] == ["user_input"]
+    assert len(list(session.timeline(limit=3))) == 3
+
+
+def test_a_session_nobody_began_is_not_found(store: SessionStore) -> None:
+    nobody = store.session("ada", "none")
+
+    for read in (nobody.events, nobody.context, nobody.state, nobody.compact):
+        with pytest.raises(refold.SessionNotFound):
+            read()
+    assert store.sessions("ada") == []

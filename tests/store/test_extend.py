@@ -1,0 +1,140 @@
+"""A transcript comes in once; grown, its new part; rewritten, not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+import refold
+from refold.domain.record import Draft
+from refold.store import Session, SessionStore
+from refold.store.extending import Extended, extend
+
+MAIL = "ada.lovelace@analytical.org"
+
+
+def transcript(count: int, word: str = "x") -> list[Draft]:
+    drafts: list[Draft] = []
+    for number in range(count):
+        meta = refold.Meta(source={"format": "test", "place": number})
+        events = [
+            refold.UserInput(text=f"{word} {number} {MAIL}"),
+            refold.ToolCall(call_id=f"c{number}", tool_name="t"),
+            refold.ToolResult(call_id=f"c{number}", content={"n": number}),
+        ]
+        drafts += [Draft(event, meta=meta) for event in events]
+    return drafts
+
+
+def bring(session: Session, drafts: Sequence[Draft]) -> Extended:
+    return extend(session, drafts, where="a.jsonl")
+
+
+def test_all_of_it_comes_in_the_first_time(session: Session) -> None:
+    done = bring(session, transcript(100))
+
+    assert (done.events, done.duplicates, dict(done.redactions)) == (
+        300,
+        0,
+        {"EMAIL": 100},
+    )
+    assert session.head().seq == 300
+
+
+def test_the_second_time_adds_nothing(session: Session) -> None:
+    bring(session, transcript(30))
+
+    again = bring(session, transcript(30))
+
+    assert (again.events, again.duplicates) == (0, 90)
+    assert session.head().seq == 90
+
+
+def test_what_has_grown_adds_what_is_new(session: Session) -> None:
+    bring(session, transcript(30)[:-1])
+
+    grown = bring(session, transcript(40))
+
+    assert (grown.events, grown.duplicates) == (31, 89)
+    assert session.head().seq == 120
+    shorter = bring(session, transcript(20))
+    assert (shorter.events, shorter.duplicates) == (0, 60)
+
+
+def test_what_was_appended_in_between_does_not_matter(session: Session) -> None:
+    bring(session, transcript(10))
+    session.append([refold.Pin(seqs=(1,)), refold.UserInput(text="live")])
+
+    grown = bring(session, transcript(12))
+
+    assert (grown.events, grown.duplicates) == (6, 30)
+    assert bring(session, transcript(12)).events == 0
+
+
+def test_what_was_rewritten_is_refused_with_its_seq(session: Session) -> None:
+    bring(session, transcript(10))
+    other = transcript(12)
+    other[9] = Draft(refold.UserInput(text="changed"), meta=other[9].meta)
+
+    with pytest.raises(refold.ImportFailed, match=r"a\.jsonl: .*seq 10 ") as caught:
+        bring(session, other)
+
+    assert caught.value.seq == 10
+    assert session.head().seq == 30
+    assert MAIL not in str(caught.value)
+
+
+def test_rules_that_changed_since_do_not_look_like_a_rewrite(
+    store: SessionStore, session: Session
+) -> None:
+    lax = refold.Session(session.stream, _with(session, refold.Redactor(rules=())))
+    bring(lax, transcript(5))
+    assert MAIL in str(session.events()[0].payload.payload())
+
+    assert bring(session, transcript(6)).events == 3
+
+
+def _with(session: Session, redactor: refold.Redactor) -> object:
+    from dataclasses import replace
+
+    return replace(session.writer, redactor=redactor)
+
+
+def test_a_bad_event_in_the_middle_writes_nothing(session: Session) -> None:
+    drafts = transcript(100)
+    drafts.insert(200, Draft(refold.ToolResult(call_id="none"), meta=drafts[0].meta))
+
+    with pytest.raises(refold.ImportFailed, match="no open call"):
+        bring(session, drafts)
+    with pytest.raises(refold.SessionNotFound):
+        session.head()
+
+
+def test_a_result_too_large_in_small_pieces_is_kept_as_one_text(
+    session: Session,
+) -> None:
+    meta = refold.Meta(source={"format": "test"})
+    pieces = [{"line": "y" * 1000} for _ in range(1500)]
+    drafts = [
+        Draft(refold.ToolCall(call_id="c", tool_name="t"), meta=meta),
+        Draft(refold.ToolResult(call_id="c", content=pieces), meta=meta),  # type: ignore[arg-type]
+    ]
+
+    assert bring(session, drafts).events == 2
+
+    result = session.events()[1]
+    assert [warning.code for warning in result.meta.warnings] == ["kept_as_text"]
+    sha256 = result.payload.content.split('blob("')[1].split('"')[0]  # type: ignore[union-attr]
+    assert session.blob(sha256).count("y" * 1000) == 1500
+    assert bring(session, drafts).events == 0
+
+
+def test_progress_is_told_up_to_the_end(session: Session) -> None:
+    told: list[int] = []
+
+    extend(session, transcript(200), where="x", progress=told.append)
+
+    assert told[0] == 0
+    assert told[-1] == 600
+    assert told == sorted(told)

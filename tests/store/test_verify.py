@@ -1,0 +1,129 @@
+"""What was written proves itself; what was changed behind our back is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.pool import NullPool
+
+import refold
+from refold.store import SessionStore
+from tests.support.stores import open_at
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+TRIGGERS = {
+    "sqlite": [
+        "DROP TRIGGER events_refuse_update",
+        "DROP TRIGGER events_refuse_delete",
+    ],
+    "postgresql": ["ALTER TABLE refold.events DISABLE TRIGGER ALL"],
+}
+
+
+@pytest.fixture
+def filled(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[SessionStore, Callable[[str], None]]]:
+    monkeypatch.setenv("REFOLD_KEYS", "")
+    with open_at(store_url, tmp_path) as store:
+        for name in ("s-1", "s-2"):
+            session = store.session("ada", name)
+            for number in range(4):
+                session.append(
+                    [
+                        refold.UserInput(text=f"question {number} " + "word " * 30),
+                        refold.AgentResponse(text=f"answer {number} " + "word " * 30),
+                    ]
+                )
+            while session.compact(WINDOW):
+                pass
+            session.record_request(session.context(WINDOW))
+        yield store, lambda statement: tamper(store_url, statement)
+
+
+def tamper(url: str, statement: str) -> None:
+    driver = url.replace("postgresql://", "postgresql+psycopg://")
+    kind = url.split(":")[0]
+    schema = "refold." if kind == "postgresql" else ""
+    with create_engine(driver, poolclass=NullPool).begin() as connection:
+        for trigger in TRIGGERS[kind]:
+            _quietly(connection, trigger)
+        connection.execute(text(statement.replace("@", schema)))
+
+
+def _quietly(connection: Connection, statement: str) -> None:
+    try:
+        with connection.begin_nested():
+            connection.execute(text(statement))
+    except Exception:  # noqa: S110  # the trigger is gone already
+        pass
+
+
+def problems(store: SessionStore) -> list[tuple[str, int | None, str]]:
+    return [
+        (problem.session_id, problem.seq, problem.code)
+        for _, verified in store.verify()
+        for problem in verified.problems
+    ]
+
+
+def test_what_was_written_verifies(filled: Any) -> None:
+    store, _ = filled
+
+    results = [verified for _, verified in store.verify("ada")]
+
+    assert problems(store) == []
+    assert [result.compactions for result in results] == [3, 3]
+    assert [result.requests for result in results] == [1, 1]
+    assert [result.events for result in results] == [12, 12]
+
+
+@pytest.mark.parametrize(
+    ("statement", "seq"),
+    [
+        ("UPDATE @events SET type='final' WHERE seq=3 AND stream='main'", 3),
+        ("UPDATE @events SET ts=ts+1 WHERE seq=3 AND stream='main'", 3),
+        ("UPDATE @events SET token_estimate=1 WHERE seq=3 AND stream='main'", 3),
+        ("UPDATE @events SET seq=99 WHERE seq=3 AND stream='main'", 3),
+        ("DELETE FROM @events WHERE seq=3 AND stream='main'", 3),
+        ("DELETE FROM @events WHERE seq=9 AND stream='main'", None),
+        ("UPDATE @heads SET seq=8 WHERE stream='main'", None),
+        (
+            "UPDATE @events SET body=(SELECT body FROM @events e WHERE e.seq=4 AND "
+            "e.stream='main' AND e.session_id='s-1') WHERE seq=3 AND stream='main'",
+            3,
+        ),
+        (
+            "UPDATE @events SET hash=(SELECT hash FROM @events e WHERE e.seq=4 AND "
+            "e.stream='main' AND e.session_id='s-1') WHERE seq=3 AND stream='main'",
+            3,
+        ),
+        ("UPDATE @events SET type='compaction' WHERE seq=1 AND stream<>'main'", 1),
+        ("DELETE FROM @events WHERE seq=1 AND stream<>'main'", 1),
+    ],
+)
+def test_what_was_changed_is_found_where_it_was(
+    filled: Any, statement: str, seq: int | None
+) -> None:
+    store, change = filled
+    change(statement + " AND session_id='s-1'")
+
+    found = problems(store)
+
+    assert found
+    assert {session_id for session_id, _, _ in found} == {"s-1"}
+    if seq is not None:
+        assert seq in {where for _, where, _ in found}
+
+
+def test_a_changed_row_is_corrupt_and_says_where(filled: Any) -> None:
+    store, change = filled
+    change("UPDATE @events SET ts=ts+1 WHERE seq=3 AND stream='main'")
+
+    with pytest.raises(refold.CorruptEvent, match="seq 3") as caught:
+        store.session("ada", "s-1").events()
+    assert caught.value.seq == 3
