@@ -86,7 +86,8 @@ def said(*texts: str) -> tuple[UserInput, ...]:
 
 def texts(events: Sequence[Envelope]) -> list[str]:
     """What the users said in ``events``."""
-    return [event.payload.text for event in events if event.type == "user_input"]  # type: ignore[union-attr]
+    inputs = (event.payload for event in events)
+    return [said.text for said in inputs if isinstance(said, UserInput)]
 
 
 class EventLogContract:

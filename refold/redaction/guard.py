@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,8 +14,8 @@ from refold.redaction.placeholder import LONGEST, PLACEHOLDER
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
 
 _LEAST = 1024
-# What to cut after, the best first.
-_ENDS = ("\n", " \t,;")
+# What to cut after, the best first: a line, a word, what cannot be inside a value.
+_ENDS = tuple(map(re.compile, (r"\n", r"[ \t,;]", r"[^0-9A-Za-z._%+@/=:#\-]")))
 
 
 class TooLarge(Exception):
@@ -129,21 +130,20 @@ def _characters(data: bytes, length: int) -> int:
 
 
 def _end_of_head(text: str, end: int) -> int:
-    """Where to cut: after a line, else after a word, in the second half of the head."""
+    """Where to cut: at the last good place in the second half of the head."""
     for ends in _ENDS:
-        place = max(text.rfind(character, end // 2, end) for character in ends)
-        if place >= 0:
-            return place + 1
+        *_, last = (None, *ends.finditer(text, end // 2, end))
+        if last:
+            return last.end()
     return _beside_placeholder(text, end)[0]
 
 
 def _start_of_tail(text: str, start: int) -> int:
-    """Where to cut: after a line, else after a word, in the first half of the tail."""
-    middle = (start + len(text)) // 2
+    """Where to cut: at the first good place in the first half of the tail."""
     for ends in _ENDS:
-        places = [text.find(character, start, middle) for character in ends]
-        if max(places) >= 0:
-            return min(place for place in places if place >= 0) + 1
+        first = ends.search(text, start, (start + len(text)) // 2)
+        if first:
+            return first.end()
     return _beside_placeholder(text, start)[1]
 
 

@@ -48,7 +48,7 @@ _STUDENT_WORDS = (
     r"(?i:ids?|no|num|numbers?|card|code)(?![a-z])"
 )
 
-_LOGIN = re.compile(r":(?:\\*/){2}[^\s/@]*$")
+_LOGIN = re.compile(r"[A-Za-z]:(?:\\*/){2}(?:(?![/@])[!-~])*$")
 # Ends of file names and of units that look like top level domains.
 _NO_DOMAIN = re.compile(
     r"(?i)png|jpe?g|gif|svg|webp|ico|css|scss|less|jsx?|tsx?|mjs|json|html?|map|min|tgz"

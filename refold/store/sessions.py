@@ -18,10 +18,10 @@ from refold.domain.ids import MAIN, StreamId, check_session_id
 from refold.domain.ports import Head
 from refold.domain.record import Draft
 from refold.projections.context.abridged import Abridged
+from refold.projections.context.state import fold_state
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
 from refold.projections.context.view import View
-from refold.projections.context.state import fold_state
 from refold.store.choosing import chosen
 from refold.store.compacting import Compactor
 from refold.store.history import History, born

@@ -32,6 +32,7 @@ from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
 
 _OPTIMISTIC: Final = 4
+_EXCLUSIVE: Final = 16
 _CACHED: Final = 10_000
 
 
@@ -112,10 +113,15 @@ class Writer:
             made.append(self._decided(head, order, redacted))
             return made[-1]
 
-        while True:
+        for _ in range(_EXCLUSIVE):
             outcome = self.log.append_exclusive(order.stream, build)
             if not isinstance(outcome, Conflict):
                 return self._receipt(order, redacted, made[-1], outcome)
+        raise StaleSession(
+            order.stream.session_id,
+            expected=made[-1].base.seq,
+            actual=self.log.head(order.stream).seq,
+        )
 
     def _request(
         self, order: Order, redacted: _Redacted, born: Head | None

@@ -178,7 +178,6 @@ def test_many_that_start_at_once_make_one_schema(
 
 
 FULL_DISK = """
-import stubplugin
 import resource, signal, sys
 import refold
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -137,10 +137,11 @@ def test_the_library_reads_envelopes_through_its_own_interfaces(log: SealedLog) 
     write(log, ADA, *said("a", "b", "c"))
     store = LogFactory(log.recorder, log.keys).event_store()
 
-    events = list(store.get(str(ADA), gt=1))
+    events: list[Any] = list(store.get(str(ADA), gt=1))
+    newest: list[Any] = list(store.get(str(ADA), desc=True, limit=1))
 
     assert [event.payload.text for event in events] == ["b", "c"]
-    assert [event.seq for event in store.get(str(ADA), desc=True, limit=1)] == [3]
+    assert [event.seq for event in newest] == [3]
 
 
 def test_the_library_inserts_through_its_own_interface(log: SealedLog) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,7 +17,7 @@ from refold.domain.tokens import estimate, estimate_text
 
 HEADER = Header(StreamId("u", "s"), 1, "user_input", 5, UUID(int=7), 3, 1)
 PINNED = "c014dcacb1478fa85e4176e5e9237997518ea4067102281d45a47f5afb649257"
-CHANGES = {
+CHANGES: dict[str, Any] = {
     "stream": StreamId("us", ""),
     "seq": 2,
     "type": "final",
@@ -29,7 +30,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", Header._fields)
 def test_every_plain_column_is_in_the_header(name: str) -> None:
-    changed = HEADER._replace(**{name: CHANGES[name]})
+    changed = Header(**{**HEADER._asdict(), name: CHANGES[name]})
 
     assert changed.encode() != HEADER.encode()
 

@@ -128,7 +128,9 @@ values = st.recursive(
         st.booleans(),
         st.floats(allow_nan=False, allow_infinity=False),
         st.integers(-(2**63), 2**64 - 1),
-        st.sampled_from((13912345670, 110101199003070038, 4111111111111111, 2021001234)),
+        st.sampled_from(
+            (13912345670, 110101199003070038, 4111111111111111, 2021001234)
+        ),
         texts,
     ),
     lambda inner: st.one_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -277,7 +278,7 @@ def test_no_error_or_log_line_repeats_what_was_refused(
     session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    attempts = [
+    attempts: list[Callable[[], object]] = [
         lambda: session.append(refold.ToolResult(call_id="c", content=SECRET)),
         lambda: session.append(refold.UserInput(text=SECRET + "\ud800")),
         lambda: session.append(
@@ -402,7 +403,7 @@ def test_any_json_is_stored_as_it_was_or_refused(
     session: Session, value: dict[str, object]
 ) -> None:
     name = f"c{session.writer.clock()}"
-    call = refold.ToolCall(call_id=name, tool_name="t", arguments=value)  # type: ignore[arg-type]
+    call = refold.ToolCall(call_id=name, tool_name="t", arguments=value)
     try:
         receipt = session.append(call)
     except refold.InvalidEvent:

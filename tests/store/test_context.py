@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import refold
-from refold.domain.events import CompactionNote, SummarizerRef
+from refold.domain.events import CompactionNote, JsonObject, SummarizerRef
 from refold.projections.context.messages_rules import violations
 from refold.projections.context.source import Source
 from refold.projections.context.summarizer import Written
 from refold.store import Session, SessionStore
+from refold.store.choosing import chosen
 
 WINDOW = "turn_window:full_turns=2,cached_turns=2"
 
@@ -115,10 +116,8 @@ def test_a_strategy_is_named_by_call_environment_settings_or_default(
     name = {session.context(spec).fingerprint: spec for spec in (None, "turn_window")}
     assert len(name) == 2
 
-    def params(spec: str | None = "turn_window") -> dict[str, object]:
+    def params(spec: str | None = "turn_window") -> JsonObject:
         session.context(spec)
-        from refold.store.choosing import chosen
-
         return chosen(spec, None).params
 
     file = tmp_path / "mine.toml"

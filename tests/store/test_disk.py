@@ -27,14 +27,17 @@ PLANTED = {
     "plain": "the quick brown fox is not secret but sealed",
 }
 
+PEM = "RSA PRIVATE KEY"
+
 
 def fill(store: SessionStore) -> None:
     lines = [
         f"mail {PLANTED['e-mail']}, 电话 {PLANTED['phone']}",
-        f"身份证 {PLANTED['id card']} 卡号 {PLANTED['card']} 学号：{PLANTED['student']}",
+        f"身份证 {PLANTED['id card']} 学号：{PLANTED['student']}",
+        f"卡号 {PLANTED['card']}",
         f"GITHUB_TOKEN={PLANTED['github']} password={PLANTED['password']}",
         f"postgres://app:{PLANTED['url']}@db/x",
-        f"-----BEGIN RSA PRIVATE KEY-----\n{PLANTED['pem']}\n-----END RSA PRIVATE KEY-----",
+        f"-----BEGIN {PEM}-----\n{PLANTED['pem']}\n-----END {PEM}-----",
         PLANTED["plain"],
     ]
     session = store.session("ada", "s-1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -88,17 +89,12 @@ def test_what_was_rewritten_is_refused_with_its_seq(session: Session) -> None:
 def test_rules_that_changed_since_do_not_look_like_a_rewrite(
     store: SessionStore, session: Session
 ) -> None:
-    lax = refold.Session(session.stream, _with(session, refold.Redactor(rules=())))
+    writer = replace(session.writer, redactor=refold.Redactor(rules=()))
+    lax = refold.Session(session.stream, writer)
     bring(lax, transcript(5))
     assert MAIL in str(session.events()[0].payload.payload())
 
     assert bring(session, transcript(6)).events == 3
-
-
-def _with(session: Session, redactor: refold.Redactor) -> object:
-    from dataclasses import replace
-
-    return replace(session.writer, redactor=redactor)
 
 
 def test_a_bad_event_in_the_middle_writes_nothing(session: Session) -> None:
@@ -118,7 +114,7 @@ def test_a_result_too_large_in_small_pieces_is_kept_as_one_text(
     pieces = [{"line": "y" * 1000} for _ in range(1500)]
     drafts = [
         Draft(refold.ToolCall(call_id="c", tool_name="t"), meta=meta),
-        Draft(refold.ToolResult(call_id="c", content=pieces), meta=meta),  # type: ignore[arg-type]
+        Draft(refold.ToolResult(call_id="c", content=pieces), meta=meta),
     ]
 
     assert bring(session, drafts).events == 2

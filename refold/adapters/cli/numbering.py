@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from refold.adapters.cli.wording import counted
 from refold.domain.errors import RefoldError
 from refold.domain.events import (
     AgentError,
@@ -96,9 +97,9 @@ def before_call(envelopes: Iterable[Envelope], n: int) -> int:
     for item in numbering.number(envelopes):
         if isinstance(item.envelope.payload, ToolCall) and item.call == n:
             return _before(item)
+    calls = counted(numbering.calls, "tool call")
     raise RefoldError(
-        f"the session has {numbering.calls} tool calls, so none is number {n}: "
-        "`refold log` numbers them"
+        f"the session has {calls}, so none is number {n}: `refold log` numbers them"
     )
 
 
@@ -111,9 +112,9 @@ def before_response(envelopes: Iterable[Envelope], n: int) -> int:
     for item in numbering.number(envelopes):
         if item.response == n:
             return _before(item)
+    responses = counted(numbering.responses, "response")
     raise RefoldError(
-        f"the session has {numbering.responses} responses, so none is number {n}: "
-        "`refold log` numbers them"
+        f"the session has {responses}, so none is number {n}: `refold log` numbers them"
     )
 
 

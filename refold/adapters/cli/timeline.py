@@ -63,9 +63,12 @@ class Timeline:
     def _one_line(self, item: Numbered, said: Preview) -> None:
         body = "" if item.envelope.stream != "main" else said.body
         lines = [line.strip() for line in body.split("\n") if line.strip()]
-        more = f"  (+{counted(len(lines) - 1, 'line')})" if len(lines) > 1 else ""
-        head = self._head(item, said, lines[0] + more if lines else "")
-        self._screen.text(head)
+        taken = 1
+        while len(" ".join(lines[:taken])) < _SHORTEST and taken < len(lines):
+            taken += 1
+        left = len(lines) - taken
+        more = f"  (+{counted(left, 'line')})" if left > 0 else ""
+        self._screen.text(self._head(item, said, " ".join(lines[:taken]) + more))
 
     def _head(self, item: Numbered, said: Preview, text: str) -> Text:
         """The line that an event begins with, cut to the terminal's width."""

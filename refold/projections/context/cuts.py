@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from refold.projections.context.outline import Outline, Turn
+from refold.projections.context.outline import Outline
+from refold.projections.context.outline_parts import Turn
 
 
 def oldest_turns(outline: Outline, wish: int) -> tuple[Turn, ...]:

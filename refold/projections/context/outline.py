@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, reduce
-from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -28,6 +27,15 @@ from refold.domain.events import (
     SystemPrompt,
 )
 from refold.projections.context.open_exchanges import Waiting
+from refold.projections.context.outline_parts import (
+    LiveSummary,
+    PinChange,
+    Turn,
+    pack_summaries,
+    pack_turns,
+    unpack_summaries,
+    unpack_turns,
+)
 from refold.projections.context.spans import Spans, joined, spans_of, without
 from refold.projections.context.units import Place, Thread, place, weight
 
@@ -35,33 +43,6 @@ from refold.projections.context.units import Place, Thread, place, weight
 SHAPE = 1
 _NOWHERE = Thread()
 _NOTHING = Waiting()
-
-
-class Turn(NamedTuple):
-    """A user input and everything up to the next; ``tokens`` is its size when raw."""
-
-    first: int
-    last: int
-    complete: bool
-    tokens: int
-
-
-class LiveSummary(NamedTuple):
-    """A summary that no other has absorbed; ``seq`` is that of the derived stream."""
-
-    seq: int
-    first: int
-    last: int
-    level: int
-    tokens: int
-
-
-class PinChange(NamedTuple):
-    """A pin or unpin, recorded at ``at``, that no compaction has made effective yet."""
-
-    at: int
-    spans: Spans
-    unpin: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +132,11 @@ class Outline:
     def dump(self) -> JsonObject:
         """The outline as JSON: small, and without any text of the session."""
         dumped = _adapter().dump_python(self, mode="json", exclude_defaults=True)
-        return {**dumped, "shape": SHAPE, "past": _packed(self.past)}
+        packed = {
+            "past": pack_turns(self.past),
+            "summaries": pack_summaries(self.summaries),
+        }
+        return {**dumped, **packed, "shape": SHAPE}
 
     @classmethod
     def load(cls, dumped: JsonObject) -> Outline:
@@ -162,29 +147,16 @@ class Outline:
         if dumped.get("shape") != SHAPE:
             raise ValueError(f"the stored outline is not of shape {SHAPE}")
         fields = {key: value for key, value in dumped.items() if key != "shape"}
-        return _adapter().validate_python({**fields, "past": _unpacked(fields["past"])})
+        unpacked = {
+            "past": unpack_turns(fields["past"]),
+            "summaries": unpack_summaries(fields["summaries"]),
+        }
+        return _adapter().validate_python({**fields, **unpacked})
 
 
 @cache
 def _adapter() -> TypeAdapter[Outline]:
     return TypeAdapter(Outline)
-
-
-def _packed(past: tuple[Turn, ...]) -> list[int]:
-    """Turns follow one another: the first seq, then a length and tokens for each."""
-    lengths = [
-        number for turn in past for number in (turn.last - turn.first, turn.tokens)
-    ]
-    return [past[0].first, *lengths] if past else []
-
-
-def _unpacked(packed: Any) -> list[Turn]:
-    turns: list[Turn] = []
-    first, *lengths = packed or [0]
-    for length, tokens in zip(lengths[::2], lengths[1::2], strict=True):
-        turns.append(Turn(first, first + length, True, tokens))
-        first += length + 1
-    return turns
 
 
 def fold(outline: Outline, envelope: Envelope) -> Outline:

@@ -15,7 +15,8 @@ from refold.projections.context.blocks import Block, Numbered, text_block
 from refold.projections.context.entries import questions
 from refold.projections.context.exchanges import arrange
 from refold.projections.context.extras import NO_EXTRAS, Extras
-from refold.projections.context.outline import LiveSummary, Outline
+from refold.projections.context.outline import Outline
+from refold.projections.context.outline_parts import LiveSummary
 from refold.projections.context.pieces import Piece, Press
 from refold.projections.context.source import summary_text
 from refold.projections.context.spans import Spans, holds, joined, upto, without

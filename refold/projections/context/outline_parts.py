@@ -1,0 +1,89 @@
+"""What an outline is made of, and how the parts that are many are stored small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, groupby, pairwise
+from typing import Any, NamedTuple
+
+from refold.projections.context.spans import Spans
+
+
+class Turn(NamedTuple):
+    """A user input and everything up to the next; ``tokens`` is its size when raw."""
+
+    first: int
+    last: int
+    complete: bool
+    tokens: int
+
+
+class LiveSummary(NamedTuple):
+    """A summary that no other has absorbed; ``seq`` is that of the derived stream."""
+
+    seq: int
+    first: int
+    last: int
+    level: int
+    tokens: int
+
+
+class PinChange(NamedTuple):
+    """A pin or unpin, recorded at ``at``, that no compaction has made effective yet."""
+
+    at: int
+    spans: Spans
+    unpin: bool
+
+
+def pack_turns(past: Sequence[Turn]) -> list[int]:
+    """Turns follow one another: the first seq, then a length and tokens for each."""
+    if not past:
+        return []
+    sizes = ((turn.last - turn.first, turn.tokens) for turn in past)
+    return [past[0].first, *chain.from_iterable(sizes)]
+
+
+def unpack_turns(packed: Any) -> list[Turn]:
+    """The turns that ``pack_turns`` wrote; they ended, so they are complete."""
+    turns: list[Turn] = []
+    first, *sizes = packed or [0]
+    for length, tokens in zip(sizes[::2], sizes[1::2], strict=True):
+        turns.append(Turn(first, first + length, True, tokens))
+        first += length + 1
+    return turns
+
+
+def pack_summaries(live: Sequence[LiveSummary]) -> list[Any]:
+    """Summaries follow one another too, and neighbours often have one level.
+
+    The first seq; then a level and, for each summary of it, how far its own seq is
+    from the one before, its length and its tokens.  Should there be a gap between
+    two, they are written out.
+    """
+    if not live or any(one.last + 1 != other.first for one, other in pairwise(live)):
+        return [None, *map(list, live)]
+    packed: list[Any] = [live[0].first]
+    before = 0
+    for level, run in groupby(live, key=lambda summary: summary.level):
+        numbers = [level]
+        for one in run:
+            numbers += [one.seq - before, one.last - one.first, one.tokens]
+            before = one.seq
+        packed.append(numbers)
+    return packed
+
+
+def unpack_summaries(packed: Any) -> list[LiveSummary]:
+    """The summaries that ``pack_summaries`` wrote."""
+    first, *runs = packed
+    if first is None:
+        return [LiveSummary(*numbers) for numbers in runs]
+    live: list[LiveSummary] = []
+    seq = 0
+    for level, *numbers in runs:
+        for step, length, tokens in zip(*[iter(numbers)] * 3, strict=True):
+            seq += step
+            live.append(LiveSummary(seq, first, first + length, level, tokens))
+            first += length + 1
+    return live

@@ -1,0 +1,82 @@
+"""``context`` shows what a model is sent, now or before any earlier event."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.cli.conftest import Refold
+
+SESSION = ("--user", "lin", "--session", "run")
+
+
+def context(refold: Refold, *args: object) -> dict[str, Any]:
+    told: dict[str, Any] = refold("context", *SESSION, *args, "--json").json()
+    return told
+
+
+def test_a_program_is_given_the_view(refold: Refold, sample: Path) -> None:
+    told = context(refold)
+
+    assert list(told) == [
+        *("strategy", "fingerprint", "at", "tokens", "digest", "over_budget"),
+        *("system", "messages", "spans"),
+    ]
+    assert (told["strategy"], told["at"]) == ("keep_all", 57)
+    assert told["spans"] == [{"kind": "raw", "first": 1, "last": 57}]
+    assert told["messages"][0]["role"] == "user"
+
+
+def test_an_earlier_context_is_the_same_each_time(refold: Refold, sample: Path) -> None:
+    first = context(refold, "--at", 14)
+    again = context(refold, "--at", 14)
+    rebuilt = context(refold, "--at", 14, "--as", "rebuilt")
+
+    assert first == again == rebuilt
+    assert first["at"] == 14
+
+
+def test_a_place_can_be_named_by_its_call(refold: Refold, sample: Path) -> None:
+    """The 5th call is the only one of a response that begins at seq 12."""
+    told = context(refold, "--before-call", 5)
+
+    assert told == context(refold, "--at", 11)
+
+
+def test_parallel_calls_share_the_context_of_their_response(
+    refold: Refold, sample: Path
+) -> None:
+    """Calls 6 and 7 are made by one response, with a text, that begins at seq 16."""
+    assert context(refold, "--before-call", 6)["at"] == 15
+    assert context(refold, "--before-call", 7)["at"] == 15
+
+
+def test_a_place_can_be_named_by_its_response(refold: Refold, sample: Path) -> None:
+    assert context(refold, "--before-response", 1)["at"] == 1
+    assert context(refold, "--before-response", 3)["at"] == 8
+
+
+def test_a_person_reads_figures_and_messages(refold: Refold, sample: Path) -> None:
+    out = refold("context", *SESSION, "--at", 6).out
+
+    assert out.startswith("keep_all  at seq 6  ")
+    assert "  raw      seq 1 to 6" in out
+    assert "  calls Bash (toolu_" in out
+    assert "    command: git log" in out
+
+
+def test_a_person_reads_what_is_hidden(refold: Refold, sample: Path) -> None:
+    out = refold("context", *SESSION, "--at", 14).out
+
+    hidden = out.partition("hidden from the log")[2]
+    assert "API_KEY × 2  in seq 8" in hidden
+    assert "URL_CREDENTIAL × 2  in seq 1, 8" in hidden
+    assert "STUDENT_ID" not in hidden
+
+
+def test_a_context_with_nothing_hidden_says_so(refold: Refold, tmp_path: Path) -> None:
+    path = tmp_path / "talk.jsonl"
+    path.write_text('{"messages": [{"role": "user", "content": "hello"}]}\n')
+    refold("import", path, "--user", "lin", "--session", "run")
+
+    out = refold("context", *SESSION).out
+
+    assert "nothing: they are as they were given" in out

@@ -1,0 +1,170 @@
+"""``log`` tells what happened: to a program as envelopes, to a person as a timeline."""
+
+from pathlib import Path
+
+import pytest
+
+import refold as package
+from tests.cli.conftest import Refold
+
+SESSION = ("--user", "lin", "--session", "run")
+CONTRACT = [
+    *("event_id", "seq", "ts", "type", "user_id", "session_id", "stream"),
+    *("request_id", "agent", "payload", "redacted", "redaction", "token_estimate"),
+    *("prev_hash", "hash", "schema_version", "meta"),
+]
+
+
+def session_of(sample: Path) -> package.Session:
+    return package.open(f"sqlite:///{sample}").session("lin", "run")
+
+
+def test_envelopes_have_the_names_of_the_contract(refold: Refold, sample: Path) -> None:
+    envelopes = refold("log", *SESSION, "--json").lines()
+
+    assert [envelope["seq"] for envelope in envelopes] == list(range(1, 58))
+    assert all(list(envelope) == CONTRACT for envelope in envelopes)
+
+
+def test_a_part_can_be_asked_for(refold: Refold, sample: Path) -> None:
+    ran = refold("log", *SESSION, "--json", "--after", 10, "--limit", 3)
+
+    assert [envelope["seq"] for envelope in ran.lines()] == [11, 12, 13]
+
+
+def test_a_part_keeps_the_numbers_of_the_whole(refold: Refold, sample: Path) -> None:
+    whole = refold("log", *SESSION).out
+    part = refold("log", *SESSION, "--after", 52).out
+
+    assert "tool_call #17" in part
+    assert part.splitlines()[2:] == whole.splitlines()[-len(part.splitlines()) + 2 :]
+
+
+def test_nothing_behind_the_end_is_said(refold: Refold, sample: Path) -> None:
+    ran = refold("log", *SESSION, "--after", 57)
+
+    assert (ran.code, ran.out) == (0, "")
+    assert "nothing behind seq 57" in ran.err
+
+
+def test_calls_are_joined_to_their_results(refold: Refold, sample: Path) -> None:
+    lines = refold("log", *SESSION, "--verbosity", "compact").out.splitlines()
+
+    rails = {line.split()[0]: line[14:17] for line in lines if "tool_" in line}
+    assert (rails["3"], rails["4"], rails["5"], rails["6"]) == (
+        "╭──",
+        "│╭─",
+        "╰┼─",
+        " ╰─",
+    )
+
+
+def test_what_was_hidden_is_marked(refold: Refold, sample: Path) -> None:
+    lines = refold("log", *SESSION).out.splitlines()
+
+    (head,) = (line for line in lines if line.startswith("  8 "))
+    assert "tool_result #3" in head
+    assert "redacted API_KEY × 2, EMAIL, URL_CREDENTIAL" in head
+
+
+def test_a_text_that_was_cut_is_marked(refold: Refold, sample: Path) -> None:
+    session_of(sample).append(package.UserInput(text="long " * 20_000))
+
+    last = refold("log", *SESSION, "--after", 57).out.splitlines()
+
+    assert "guarded" in last[2]
+
+
+def test_everything_is_shown_by_default(refold: Refold, sample: Path) -> None:
+    out = refold("log", *SESSION).out
+
+    assert "description: Import three days again" in out
+    assert "2026-03-15 INFO importer.nightly: report mailed" in out
+
+
+def test_compact_gives_a_line_to_all_but_questions_and_answers(
+    refold: Refold, sample: Path
+) -> None:
+    out = refold("log", *SESSION, "--verbosity", "compact").out
+
+    heads = [line for line in out.splitlines() if line[:3].strip().isdigit()]
+    assert len(heads) == 57
+    assert "2026-03-15 INFO importer.nightly: report mailed" not in out
+    assert "                  | Sociology | 11 |" in out
+
+
+def test_quiet_is_the_last_answer_alone(refold: Refold, sample: Path) -> None:
+    ran = refold("log", *SESSION, "--verbosity", "quiet")
+
+    assert ran.out == (
+        "The temporary directory is gone and the working tree is clean. Ready for the "
+        "rollout.\n"
+    )
+
+
+def test_quiet_says_when_there_is_no_answer(refold: Refold, sample: Path) -> None:
+    ran = refold("log", *SESSION, "--verbosity", "quiet", "--limit", 1)
+
+    assert (ran.code, ran.out) == (0, "")
+    assert "no answer" in ran.err
+
+
+def test_nothing_in_a_log_drives_the_terminal(refold: Refold, sample: Path) -> None:
+    text = "a\x1b]0;title\x07b \x1b[31mred\x1b[0m \u202eover\u2069 \r done"
+    session_of(sample).append(package.AgentResponse(text=text))
+
+    out = refold("log", *SESSION, "--after", 57).out
+
+    assert not set(out) & set("\x1b\x07\r\u202e\u2069")
+    assert "␛[31mred" in out
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (package.Planner(plan={"goal": "ship"}, iteration=2), "version 2"),
+        (package.Reflection(pass_=False, issues=["too slow"]), "- too slow"),
+        (
+            package.Aggregate(
+                results=[package.Verdict(item_id="q1", verdict="incorrect")]
+            ),
+            "q1: incorrect",
+        ),
+        (package.Final(outcome="failure", reward=0.5), "failure · reward 0.5"),
+        (package.HumanReview(trigger="cost", question="Go on?"), "cost · medium"),
+        (
+            package.HumanReview(
+                trigger="cost", decision="no", decided_by="ada", refers_to=1
+            ),
+            "decided by ada, on seq 1",
+        ),
+        (
+            package.AgentError(code="E7", message="gone", retryable=True),
+            "E7 · may be tried again",
+        ),
+        (package.SystemPrompt(text="Be brief."), "system  prompt"),
+        (package.StateUpdate(set={"n": 1}, unset=["m"]), "m: (unset)"),
+        (package.Pin(seqs=[1, 3], reason="policy"), "pinned seq 1, 3"),
+        (package.Pin(seqs=[1], unpin=True), "unpinned seq 1"),
+        (package.ProviderEdit(edits=[{"type": "clear"}]), "1 edit, 0 blocks"),
+        (
+            package.UserInput(
+                attachments=[package.Attachment(kind="image", media_type="image/png")]
+            ),
+            "[image: image/png]",
+        ),
+        (
+            package.AgentResponse(
+                thinking=[package.Thinking(thinking="hm")], stop_reason="max_tokens"
+            ),
+            "(thinking) hm",
+        ),
+        (package.SystemPrompt(closed=True), "the session was closed"),
+    ],
+)
+def test_each_type_says_what_it_holds(
+    refold: Refold, sample: Path, event: package.Draft, said: str
+) -> None:
+    session_of(sample).append(event)
+
+    assert said in refold("log", *SESSION, "--after", 57).out

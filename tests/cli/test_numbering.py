@@ -1,0 +1,128 @@
+"""Responses and calls are numbered alike however a transcript is cut into events."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from refold.adapters.cli.numbering import Numbering, before_call, before_response
+from refold.adapters.cli.rails import LANES, Rails
+from refold.domain.envelope import Envelope, Meta
+from refold.domain.errors import RefoldError
+from refold.domain.events import (
+    AgentResponse,
+    SessionEvent,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+
+
+def envelopes(*events: SessionEvent | tuple[SessionEvent, str]) -> list[Envelope]:
+    """Events, some with the id of their response, as a session holds them."""
+    made = []
+    for seq, item in enumerate(events, start=1):
+        event, response_id = item if isinstance(item, tuple) else (item, None)
+        made.append(
+            Envelope(
+                event_id=UUID(int=seq),
+                seq=seq,
+                ts=datetime(2026, 1, 1, tzinfo=UTC),
+                type=event.type,
+                user_id="u",
+                session_id="s",
+                stream="main",
+                payload=event,
+                redaction={"n": 0},
+                token_estimate=1,
+                prev_hash="",
+                hash="",
+                schema_version=1,
+                meta=Meta(response_id=response_id),
+            )
+        )
+    return made
+
+
+def call(name: str) -> ToolCall:
+    return ToolCall(call_id=name, tool_name="t")
+
+
+def result(name: str) -> ToolResult:
+    return ToolResult(call_id=name)
+
+
+def numbers(log: list[Envelope]) -> list[tuple[int | None, int | None]]:
+    return [(item.response, item.call) for item in Numbering().number(log)]
+
+
+def test_calls_that_follow_a_response_are_part_of_it() -> None:
+    log = envelopes(UserInput(), AgentResponse(), call("a"), call("b"))
+
+    assert numbers(log) == [(None, None), (1, None), (1, 1), (1, 2)]
+
+
+def test_a_result_has_the_number_of_its_call() -> None:
+    log = envelopes(call("a"), call("b"), result("b"), result("a"))
+
+    assert numbers(log) == [(1, 1), (1, 2), (None, 2), (None, 1)]
+
+
+def test_a_call_after_a_result_is_another_response() -> None:
+    log = envelopes(call("a"), result("a"), call("b"))
+
+    assert numbers(log) == [(1, 1), (None, 1), (2, 2)]
+
+
+def test_a_response_that_names_itself_goes_on_after_a_result() -> None:
+    log = envelopes((call("a"), "m1"), result("a"), (call("b"), "m1"))
+
+    assert numbers(log) == [(1, 1), (None, 1), (1, 2)]
+
+
+def test_parts_of_a_response_count_once() -> None:
+    log = envelopes((AgentResponse(), "m1"), (AgentResponse(), "m1"), (call("a"), "m1"))
+
+    assert numbers(log) == [(1, None), (1, None), (1, 1)]
+
+
+def test_another_name_is_another_response() -> None:
+    log = envelopes((AgentResponse(), "m1"), (call("a"), "m2"))
+
+    assert numbers(log) == [(1, None), (2, 1)]
+
+
+def test_what_a_call_was_made_on_ends_before_its_response() -> None:
+    log = envelopes(UserInput(), AgentResponse(), call("a"), call("b"))
+
+    assert before_call(log, 2) == 1
+    assert before_response(log, 1) == 1
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_number_that_is_not_there_is_an_error(n: int) -> None:
+    log = envelopes(UserInput(), AgentResponse(), call("a"))
+
+    with pytest.raises(RefoldError, match="1 tool call"):
+        before_call(log, n)
+
+
+def test_nothing_comes_before_the_first_event() -> None:
+    with pytest.raises(RefoldError, match="begins with that response"):
+        before_response(envelopes(AgentResponse()), 1)
+
+
+def test_rails_join_what_belongs_together() -> None:
+    rails = Rails()
+
+    drawn = [rails.open("a"), rails.open("b"), rails.close("a"), rails.close("b")]
+
+    assert drawn == ["╭──", "│╭─", "╰┼─", " ╰─"]
+
+
+def test_calls_beyond_the_lanes_go_without() -> None:
+    rails = Rails()
+    for lane in range(LANES):
+        rails.open(str(lane))
+
+    assert rails.open("more") == rails.close("more") == "│" * LANES

@@ -1,0 +1,141 @@
+"""A strategy is written the same way everywhere; a wrong one is told what there is."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from refold.domain.canonical import digest
+from refold.domain.errors import UnknownStrategy
+from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.spec import (
+    STRATEGIES,
+    parse,
+    parse_toml,
+    read,
+    register,
+)
+from refold.projections.context.turn_window import TurnWindow
+
+
+@pytest.mark.parametrize(
+    ("spec", "strategy"),
+    [
+        ("keep_all", KeepAll()),
+        ("turn_window", TurnWindow()),
+        (
+            "turn_window:full_turns=6,cached_turns=2",
+            TurnWindow(full_turns=6, cached_turns=2),
+        ),
+        (" turn_window:full_turns = 6 ", TurnWindow(full_turns=6)),
+        ({"name": "turn_window"}, TurnWindow()),
+        ({"name": "turn_window", "full_turns": 6}, TurnWindow(full_turns=6)),
+        (
+            {"name": "turn_window", "params": {"full_turns": 6}},
+            TurnWindow(full_turns=6),
+        ),
+    ],
+)
+def test_a_spec_names_a_strategy_and_its_parameters(
+    spec: str | dict[str, object], strategy: object
+) -> None:
+    assert parse(spec) == strategy
+
+
+def test_a_file_names_one_too() -> None:
+    text = 'name = "turn_window"\n\n[params]\nfull_turns = 6\n'
+
+    assert parse_toml(text) == TurnWindow(full_turns=6)
+
+
+def test_what_a_summary_records_of_its_strategy_names_it_again() -> None:
+    strategy = TurnWindow(full_turns=6)
+
+    assert parse(strategy.ref.model_dump()) == strategy
+
+
+def test_values_are_toml_and_dotted_keys_nest() -> None:
+    assert read('x:a.b=1,a.c="1,2=3",d=[1, 2],e=true') == (
+        "x",
+        {"a": {"b": 1, "c": "1,2=3"}, "d": [1, 2], "e": True},
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            "turn_windows",
+            r"no strategy 'turn_windows' \(there is: keep_all, turn_window\)",
+        ),
+        (
+            "turn_window:turns=1",
+            r"no parameter 'turns' \(there is: full_turns, cached_turns",
+        ),
+        ("keep_all:n=1", r"no parameter 'n' \(there is: none\)"),
+        ("turn_window:full_turns='6'", "full_turns: Input should be a valid integer"),
+        ("turn_window:full_turns=true", "full_turns: Input should be a valid integer"),
+        ("turn_window:full_turns=1.5", "full_turns: Input should be a valid integer"),
+        ("turn_window:full_turns=0", "greater than or equal to 1, got 0"),
+        ("turn_window:full_turns", "write NAME or NAME:key=value"),
+        ("turn_window:full_turns=1}\nx={", "write NAME or NAME:key=value"),
+        ("turn_window:full_turns=1}#", "write NAME or NAME:key=value"),
+        ("turn_window:full_turns=1,full_turns=2", "cannot be read"),
+        ("turn_window:", "write NAME or NAME:key=value"),
+        ("tool_clearing+turn_window", "joins strategies"),
+        ("turn_window:full_turns=1+keep_all", "joins strategies"),
+        ("@file.toml", "must be read first"),
+        ({"full_turns": 1}, "needs a name"),
+        ({"name": "turn_window", "version": 9}, "known in version 1, not 9"),
+        ({"name": "turn_window", "params": {}, "full_turns": 1}, "not both"),
+    ],
+)
+def test_a_wrong_spec_is_told_what_would_be_right(
+    spec: str | dict[str, object], message: str
+) -> None:
+    with pytest.raises(UnknownStrategy, match=message):
+        parse(spec)
+
+
+def test_a_file_that_is_not_toml_is_told_so() -> None:
+    with pytest.raises(UnknownStrategy, match="must be TOML"):
+        parse_toml("name: turn_window")
+
+
+def test_the_fingerprint_is_of_name_version_and_all_parameters() -> None:
+    strategy = TurnWindow()
+
+    assert strategy.fingerprint == digest(
+        {
+            "name": "turn_window",
+            "version": 1,
+            "params": {
+                "full_turns": 4,
+                "cached_turns": 3,
+                "summary_tokens": 600,
+                "session_memory_tokens": 8000,
+                "pin_tokens": 4000,
+            },
+        }
+    )
+    assert strategy.fingerprint != TurnWindow(full_turns=5).fingerprint
+
+
+def test_a_strategy_of_ones_own_can_be_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(STRATEGIES, "mine", raising=False)
+
+    class Mine(KeepAll):
+        name: ClassVar[str] = "mine"
+
+    class Other(KeepAll):
+        name: ClassVar[str] = "mine"
+
+    register(Mine)
+
+    assert parse("mine") == Mine()
+    with pytest.raises(UnknownStrategy, match="a strategy 'mine' already"):
+        register(Other)
+    del STRATEGIES["mine"]

@@ -1,0 +1,58 @@
+"""Real runs of five formats: all of it comes in, once, and proves itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from refold.adapters.importers import read
+from refold.projections.context.messages_rules import violations
+from refold.store import SessionStore
+from refold.store.extending import extend
+from tests.support.stores import ROOT
+
+DATA = ROOT.parent / "shared" / "data"
+NAMES = [
+    "claude_code_python_to_rust.jsonl",
+    "inspect_browser.json",
+    "letta_convo.af",
+    "swe_agent_fc_replace.traj",
+    "tau_bench_airline.json",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_real_transcript_comes_in_once_and_whole(
+    store: SessionStore, name: str
+) -> None:
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"{path.name} is not beside this checkout: nothing to import")
+    transcripts = read(path)[:20]
+    expected = Counter(
+        draft.event.type for transcript in transcripts for draft in transcript.drafts
+    )
+
+    first, again = (
+        [
+            extend(store.session("ada", f"t-{number}"), transcript.drafts, where=name)
+            for number, transcript in enumerate(transcripts)
+        ]
+        for _ in range(2)
+    )
+
+    assert sum(done.events for done in first) == expected.total()
+    assert sum(done.events for done in again) == 0
+    assert sum(done.duplicates for done in again) == expected.total()
+    found: Counter[str] = Counter()
+    for info, verified in store.verify():
+        assert verified.problems == []
+        session = store.session("ada", info.session_id)
+        found.update(event.type for event in session.pages())
+        for strategy in ("keep_all", "turn_window:full_turns=2,cached_turns=2"):
+            while session.compact(strategy):
+                pass
+            assert violations(session.context(strategy).messages) == []
+    assert found == expected
+    assert all(not verified.problems for _, verified in store.verify())
