@@ -24,13 +24,13 @@ _IS = (
     r"(?:[ \t]{0,4}(?:=>|:=|={1,3}|[:：＝])[ \t]{0,4}"
     r"|[ \t](?:is|was)[ \t]{1,2}|是[:：]?|为[:：]?|[ \t]{1,2}(?=[\"']))"
 )
-_PLAIN = r"[^\s\"'`<>()\[\]{}|\\.,;:&\u3000-\u303f\u4e00-\u9fff\uff00-\uff65]"
-_JOIN = r"(?:[.:]|[,;&](?![\w.\-]{1,30}[=:]))"
+_PLAIN = r"[^\s\"'`<>()\[\]{}|\\.,;:&=\u3000-\u303f\u4e00-\u9fff\uff00-\uff65]"
+_JOIN = r"(?:[.:=]|[,;&](?![\w.\-]{1,30}[=:]))"
 _VALUE = (
     r"[bruf]{0,2}(?:(?P<escaped>\\{1,7}[\"'])|(?P<quote>[\"'`]))?"
     r"(?P<value>(?(escaped)[^\"'\\\n]{3,1024}"
     r"|(?(quote)(?:(?!(?P=quote))[^\\\n]|\\[^\n]){3,1024}"
-    rf"|{_PLAIN}(?:{_JOIN}{{0,2}}{_PLAIN}){{2,1024}})))"
+    rf"|{_PLAIN}{{1,1024}}+(?:{_JOIN}{{1,2}}{_PLAIN}{{1,1024}}+){{0,16}}={{0,2}})))"
 )
 _PASSWORD = (
     r"(?i:pass(?:word|wd|phrase|code)|pwd)|(?<=[_\-])(?i:pass)|(?<=[\"'])pass(?=[\"'])"  # noqa: S105 - a pattern
@@ -202,6 +202,7 @@ CREDENTIALS = (
         type="SECRET",
         gate=("key",),
         before=_KEY_OF,
+        reach=16,
         pattern=rf"(?i:key)(?:_base)?[0-9]?{_IS}{_VALUE}",
         group="value",
         validator=token,
@@ -217,6 +218,7 @@ CREDENTIALS = (
         type="SECRET",
         gate=("pass", "pwd"),
         before=_FLAG,
+        reach=50,
         pattern=rf"(?i:password|passwd|passphrase|pass|pwd)[ \t]{{1,2}}{_VALUE}",
         group="value",
         validator=password,
@@ -229,6 +231,7 @@ CREDENTIALS = (
         type="SECRET",
         gate=("token", "secret", "key"),
         before=_FLAG,
+        reach=50,
         pattern=rf"(?i:token|secret|key)[ \t]{{1,2}}{_VALUE}",
         group="value",
         validator=token,

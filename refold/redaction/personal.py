@@ -79,6 +79,7 @@ PERSONAL = (
         gate=("@", "%40"),
         before=r"(?:(?<!\\)|(?<=\\)(?![nrtbfu]))"
         r"(?:[A-Za-z0-9_][A-Za-z0-9._%+\-]{0,63}|[\u4e00-\u9fff]{1,6})",
+        reach=64,
         pattern=r"(?:@|%40)(?:[A-Za-z0-9](?:[A-Za-z0-9\-]{0,61}[A-Za-z0-9])?\.){1,8}"
         r"[A-Za-z]{2,24}",
         validator=email,

@@ -44,8 +44,8 @@ class Rule:
                whose key gives the context.
     digits:    how many digits a value has at least.
     gate:      literals in lower case, one of which a text must hold in any case.
-    before:    a pattern that must match right before the literal; the finding starts
-               where it does.
+    before:    a pattern that must match right before the literal, at most ``reach``
+               characters long; the finding starts where it does.
     pattern:   bounded in every repeat, so that no text takes long.
     group:     the group that is redacted.
     validator: a function that may refuse what the pattern matched.
@@ -64,6 +64,7 @@ class Rule:
     digits: int = 0
     gate: tuple[str, ...] = ()
     before: str = ""
+    reach: int = 0
     group: int | str = 0
     validator: Validator | None = None
     context: str = ""
@@ -76,6 +77,6 @@ class Rule:
         """All that decides what the rule finds, as JSON."""
         check = self.validator.__qualname__ if self.validator else ""
         return [
-            self.id, self.type, self.pattern, self.at, str(self.digits), list(self.gate), self.before,
+            self.id, self.type, self.pattern, self.at, str(self.digits), list(self.gate), self.before, str(self.reach),
             str(self.group), check, self.context, self.certain, str(self.priority),
         ]  # fmt: skip

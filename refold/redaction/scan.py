@@ -15,7 +15,6 @@ from refold.redaction.rule import Candidate, Rule
 _DIGITS = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 # How far a value may reach around its run of digits, and a word around its value.
 _LEAD, _TRAIL, _CONTEXT = 12, 24, 64
-_BEFORE = 80
 # What may stand between a word and the value it speaks of.
 _LINK = (
     r"[0-9]?(?:[\s:：=＝是为\"'`*#_\-–—.?？()+>~/\\]|(?<![\"'\]}0-9])[,，]"
@@ -249,7 +248,7 @@ def _at(compiled: Compiled, text: str, place: int) -> Candidate | None:
         return None
     start, end = match.span(compiled.rule.group)
     if compiled.before:
-        lead = compiled.before.search(text, max(0, place - _BEFORE), place)
+        lead = compiled.before.search(text, max(0, place - compiled.rule.reach), place)
         if not lead:
             return None
         start = start if compiled.rule.group else lead.start()

@@ -11,8 +11,10 @@ from math import log2
 
 from refold.redaction.rule import Candidate
 
+# As much of a long value as needs a closer look.
+_ENOUGH = 128
 _STAND_IN = re.compile(
-    r"(?i)example|x{4,}|your[-_]|[-_]here|change[-_]?me|placeholder|dummy|\.{3}|\*{3}"
+    r"example|x{4,}|your[-_]|[-_]here|change[-_]?me|placeholder|dummy|\.{3}|\*{3}"
 )
 _VARIABLE = re.compile(
     r"\$[A-Za-z_{(]|--|\$\$|%[({A-Za-z]|[<{]|#\{|@\{|\[REDACTED|&[a-z]+;"
@@ -34,9 +36,9 @@ _PATH = re.compile(
     r"(?:[A-Za-z]:)?(?:\\+|/|~|\.{1,2}/)[\w.\-/\\~]*|[a-z][a-z0-9+.\-]*://.*"
 )
 _ROLE = re.compile(
-    r"(?i)(?:.*(?:pass(?:word|wd|phrase)?|pwd|token|tok|secret|key|cred|value|val|param|arg"
-    r"|var|str|string|text|data|input|output|user|name|node|type|line|item|idx|index|id|num"
-    r"|field|config|expected|actual|result|test|tmp|temp|str|buf|hash))"
+    r"(?i)(?:pass(?:word|wd|phrase)?|pwd|token|tok|secret|key|cred|value|val|param|arg|var"
+    r"|str|string|text|data|input|output|user|name|node|type|line|item|idx|index|id|num"
+    r"|field|config|expected|actual|result|test|tmp|temp|buf|hash)$"
 )
 _NO_SECRET_TOKEN = re.compile(
     r"(?i)(?:next|prev|page|paging|continuation|cursor|sync|resume|eos|bos|pad|unk|sep|cls"
@@ -45,18 +47,24 @@ _NO_SECRET_TOKEN = re.compile(
 
 
 def entropy(text: str) -> float:
-    """Shannon's entropy in bits per character."""
+    """Shannon's entropy in bits per character, of as much as tells."""
+    text = text[:_ENOUGH]
     total = len(text)
     return -sum(n / total * log2(n / total) for n in Counter(text).values())
 
 
+def _made_up(value: str) -> bool:
+    """Whether it was written for documentation."""
+    return bool(_STAND_IN.search(value[:_ENOUGH].lower()))
+
+
 def random_looking(found: Candidate) -> bool:
     """What follows a vendor's prefix: varied, and not made up for documentation."""
-    return entropy(found.value) >= 3 and not _STAND_IN.search(found.value)
+    return entropy(found.value) >= 3 and not _made_up(found.value)
 
 
 def aws_secret(found: Candidate) -> bool:
-    return entropy(found.value) >= 3.5 and not _STAND_IN.search(found.value)
+    return entropy(found.value) >= 3.5 and not _made_up(found.value)
 
 
 def jwt(found: Candidate) -> bool:
@@ -74,7 +82,7 @@ def bearer(found: Candidate) -> bool:
     return bool(
         re.search("[0-9]", value)
         and entropy(value) >= 3.2
-        and not _STAND_IN.search(value)
+        and not _made_up(value)
         and not _ATTRIBUTE.fullmatch(value)
     )
 
@@ -164,15 +172,15 @@ def _quote(found: Candidate) -> str:
 def _is_name(value: str) -> bool:
     """Whether a bare word is more likely a variable than a secret."""
     numbered = _NUMBERED.fullmatch(value)
-    return bool(_ROLE.fullmatch(numbered[1] if numbered else value))
+    return bool(_ROLE.search((numbered[1] if numbered else value)[-16:]))
 
 
 def _stands_in(value: str) -> bool:
     return bool(
         _VARIABLE.match(value)
         or _LITERAL.fullmatch(value)
-        or _STAND_IN.search(value)
-        or len(set(value)) == 1
+        or _made_up(value)
+        or len(set(value[:_ENOUGH])) == 1
     )
 
 

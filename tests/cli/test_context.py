@@ -67,8 +67,8 @@ def test_a_person_reads_what_is_hidden(refold: Refold, sample: Path) -> None:
     out = refold("context", *SESSION, "--at", 14).out
 
     hidden = out.partition("hidden from the log")[2]
-    assert "API_KEY × 2  in seq 8" in hidden
-    assert "URL_CREDENTIAL × 2  in seq 1, 8" in hidden
+    assert "API_KEY×2  in seq 8" in hidden
+    assert "URL_CREDENTIAL×2  in seq 1, 8" in hidden
     assert "STUDENT_ID" not in hidden
 
 

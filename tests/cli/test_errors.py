@@ -39,12 +39,15 @@ COMPACT = ("compact", "--user", "lin", "--session", "run")
         ("redact", "--format", "xml"),
         ("sessions", "--db", "sqlite:///x.db"),
         ("no-such-command",),
+        ("sessions", "--user", ""),
+        ("import", SAMPLE, "--user", "lin", "--session", "_reserved"),
+        ("import", SAMPLE, "--user", "x" * 201),
         ("--db", "mysql://host/db", "sessions"),
         ("--db", "not a url", "sessions"),
     ],
 )
 def test_wrong_arguments_and_configuration_are_2(
-    refold: Refold, sample: Path, args: tuple[str, ...]
+    refold: Refold, sample: Path, args: tuple[object, ...]
 ) -> None:
     ran = refold(*args)
 
@@ -156,6 +159,27 @@ def test_a_server_that_is_down_is_an_error(
 
     assert ran.code == 1
     assert ran.err.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to any file")
+def test_a_database_that_is_read_only_is_an_error(refold: Refold, sample: Path) -> None:
+    sample.chmod(0o400)
+
+    ran = refold("import", SAMPLE, "--user", "ada")
+
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+
+
+def test_a_terminal_of_few_characters_is_no_error(sample: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "refold", "--db", f"sqlite:///{sample}", *LOG],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ran.stdout.isascii()
 
 
 def test_an_unexpected_error_is_a_sentence_without_its_message(

@@ -62,7 +62,7 @@ def test_a_person_sees_a_table(refold: Refold) -> None:
 
     assert ran.code == 0
     assert "claude-code" in ran.out
-    assert "API_KEY × 5" in ran.out
+    assert "API_KEY×5" in ran.out
     assert "57 events of 1 session written, 0 were there before" in ran.out
     assert "left out" in ran.out
 

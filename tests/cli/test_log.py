@@ -64,7 +64,7 @@ def test_what_was_hidden_is_marked(refold: Refold, sample: Path) -> None:
 
     (head,) = (line for line in lines if line.startswith("  8 "))
     assert "tool_result #3" in head
-    assert "redacted API_KEY × 2, EMAIL, URL_CREDENTIAL" in head
+    assert "redacted API_KEY×2, EMAIL, URL_CREDENTIAL" in head
 
 
 def test_a_text_that_was_cut_is_marked(refold: Refold, sample: Path) -> None:

@@ -21,6 +21,7 @@ from refold.domain.events import (
 from refold.projections.context.keep_all import KeepAll
 from refold.projections.context.lineage import inherited
 from refold.projections.context.outline import Outline, fold, fold_all, fold_derived
+from refold.projections.context.outline_parts import LiveSummary
 from refold.projections.context.render import render
 from refold.projections.context.turn_window import TurnWindow
 from tests.projections.logs import call, envelope, log_of, result, turns
@@ -103,11 +104,34 @@ def test_no_text_of_the_session_is_kept() -> None:
 def test_a_long_session_has_a_small_outline() -> None:
     walk = Walk(TurnWindow())
 
-    for event in turns(2_000):
-        walk.step(event)
+    for event in turns(1_000):
+        walk.events.append(event)
+        walk.outline = fold(walk.outline, event)
+        walk.check()
 
-    assert walk.outline.compacted_turns >= 1_990
+    assert walk.outline.compacted_turns >= 990
     assert len(orjson.dumps(walk.outline.dump())) < 2_048
+
+
+def test_many_small_summaries_fit_in_the_outline() -> None:
+    summaries = tuple(
+        LiveSummary(900 + number, 2_000 + 2 * number, 2_001 + 2 * number, 1, 18)
+        for number in range(440)
+    )
+    folded = LiveSummary(1_340, 1, 1_999, 9, 600)
+    outline = Outline(through_seq=3_000, summaries=(folded, *summaries))
+
+    stored = orjson.dumps(outline.dump())
+
+    assert len(stored) < 4_096
+    assert Outline.load(orjson.loads(stored)) == outline
+
+
+def test_summaries_with_a_gap_between_them_are_stored_too() -> None:
+    summaries = (LiveSummary(1, 1, 4, 2, 10), LiveSummary(2, 9, 12, 1, 10))
+    outline = Outline(summaries=summaries)
+
+    assert Outline.load(outline.dump()) == outline
 
 
 def test_keep_all_has_an_outline_that_does_not_grow() -> None:

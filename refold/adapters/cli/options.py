@@ -7,16 +7,57 @@ from typing import Annotated
 
 import typer
 
-User = Annotated[str, typer.Option("--user", metavar="U", help="Whose session it is.")]
+from refold.domain.errors import InvalidEvent
+from refold.domain.ids import check_id, check_session_id
+
+
+def _user(name: str | None) -> str | None:
+    return None if name is None else _named("user", name)
+
+
+def _session(name: str | None) -> str | None:
+    return None if name is None else _named("session", name)
+
+
+def _named(what: str, name: str) -> str:
+    """Refuse a name that nobody can have, as the wrong argument that it is."""
+    try:
+        return check_id(what, name) if what == "user" else check_session_id(name)
+    except InvalidEvent as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+User = Annotated[
+    str,
+    typer.Option("--user", metavar="U", help="Whose session it is.", callback=_user),
+]
 OneSession = Annotated[
-    str, typer.Option("--session", metavar="S", help="The session's name.")
+    str,
+    typer.Option(
+        "--session", metavar="S", help="The session's name.", callback=_session
+    ),
 ]
 SomeUser = Annotated[
-    str | None, typer.Option("--user", metavar="U", help="Only this user's sessions.")
+    str | None,
+    typer.Option(
+        "--user", metavar="U", help="Only this user's sessions.", callback=_user
+    ),
 ]
 SomeSession = Annotated[
     str | None,
-    typer.Option("--session", metavar="S", help="Only sessions of this name."),
+    typer.Option(
+        "--session", metavar="S", help="Only sessions of this name.", callback=_session
+    ),
+]
+NewSession = Annotated[
+    str | None,
+    typer.Option(
+        "--session",
+        metavar="S",
+        help="What to call the session; S-0001… if there are several.  Left out: as "
+        "the file says, else after the file.",
+        callback=_session,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import re
@@ -66,6 +67,13 @@ def show_warnings() -> None:
     if not any(isinstance(handler, _Notes) for handler in log.handlers):
         log.addHandler(_Notes(logging.WARNING))
         log.propagate = False
+
+
+def speak_plainly() -> None:
+    """Write what the terminal's encoding cannot hold as an escape, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def hush() -> None:

@@ -10,7 +10,13 @@ from typing import Any, Final
 
 import typer
 
-from refold.adapters.cli.output import complain, hush, one_line, show_warnings
+from refold.adapters.cli.output import (
+    complain,
+    hush,
+    one_line,
+    show_warnings,
+    speak_plainly,
+)
 from refold.domain.errors import InvalidConfiguration, RefoldError, UnknownStrategy
 
 DONE: Final = 0
@@ -26,6 +32,7 @@ def run(app: typer.Typer, args: Sequence[str]) -> int:
     With ``REFOLD_DEBUG=1`` what was not expected is raised as it is.
     """
     show_warnings()
+    speak_plainly()
     try:
         code = _invoke(app, list(args))
         sys.stdout.flush()

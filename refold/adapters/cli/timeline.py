@@ -44,6 +44,8 @@ class Timeline:
         return count
 
     def _date(self, envelope: Envelope) -> None:
+        if envelope.stream != "main":
+            return
         day = f"{envelope.ts:%Y-%m-%d}"
         if isinstance(envelope.payload, UserInput) or day != self._day:
             self._screen.line("")
@@ -57,7 +59,7 @@ class Timeline:
             self._one_line(item, said)
             return
         self._screen.text(self._head(item, said, ""))
-        tall = None if self._screen.width is None or (self._short and whole) else _TALL
+        tall = None if whole or self._short else _TALL
         self._body(said.body, tall)
 
     def _one_line(self, item: Numbered, said: Preview) -> None:

@@ -27,9 +27,9 @@ def counted(count: int, what: str, many: str | None = None) -> str:
 
 
 def types(counts: Mapping[str, int]) -> str:
-    """Counts by type, the most frequent first: ``EMAIL × 3, PHONE``."""
+    """Counts by type, the most frequent first: ``EMAIL×3, PHONE``."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{kind} × {n:,}" if n > 1 else kind for kind, n in ordered)
+    return ", ".join(f"{kind}×{n:,}" if n > 1 else kind for kind, n in ordered)
 
 
 def moment(microseconds: int) -> str:

@@ -132,11 +132,16 @@ def _tell(
     action = action_of(call, tools)
     what = (action.what or open_file) if action else None
     if action is None or what is None:
-        turn.lists["tools"].append(f"{call.tool_name}: {main_argument(call.arguments)}")
+        turn.lists["tools"].append(_named(call))
         return open_file
     name = "commands" if action.deed == "command" else action.deed
     turn.lists[name].append(what)
     return open_file if action.deed in ("command", "deleted") else what
+
+
+def _named(call: ToolCall) -> str:
+    argument = main_argument(call.arguments)
+    return f"{call.tool_name}: {argument}" if argument else call.tool_name
 
 
 def _failed(events: Iterable[Envelope]) -> set[int]:

@@ -6,7 +6,6 @@ Once it is answered, what a cut between the two would separate is remembered as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from refold.domain.events import Span
@@ -30,8 +29,7 @@ class Question(NamedTuple):
     exchange: int
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """The open exchanges of a session.
 
     response: the seqs of the newest response and its results.
@@ -54,7 +52,7 @@ class Waiting:
         waiting = self
         if exchange == thread.response:
             spans = () if exchange == seq else self.response
-            waiting = replace(self, response=joined((*spans, (seq, seq))))
+            waiting = self._replace(response=joined((*spans, (seq, seq))))
         if kind == "call":
             waiting = waiting._open(exchange, waiting.response, seq)
         elif kind == "result":
@@ -71,7 +69,7 @@ class Waiting:
         elif user is not None:
             anchor, spans = user, joined(((user, user), *spans))
         questions = (*self.questions, Question(seq, anchor))
-        return replace(self, questions=questions)._open(anchor, spans, seq)
+        return self._replace(questions=questions)._open(anchor, spans, seq)
 
     def decided(
         self, seq: int, question: int, thread: Thread, turn: int | None
@@ -81,7 +79,7 @@ class Waiting:
         if asked is None:
             return self
         questions = tuple(other for other in self.questions if other is not asked)
-        waiting = replace(self, questions=questions)._tied(asked.exchange, seq, turn)
+        waiting = self._replace(questions=questions)._tied(asked.exchange, seq, turn)
         return waiting._settled(asked.exchange, seq, thread, turn)
 
     def compacted(
@@ -98,13 +96,13 @@ class Waiting:
             for hold in self.holds
             if hold.first > through or hold.closed is None or hold.closed > decided_at
         )
-        return kept, replace(self, holds=holds).beyond(through)
+        return kept, self._replace(holds=holds).beyond(through)
 
     def beyond(self, through: int | None) -> Waiting:
         """Without the ties that no later cut can part."""
         if through is None or all(first > through for first, _ in self.ties):
             return self
-        return replace(self, ties=tuple(tie for tie in self.ties if tie[0] > through))
+        return self._replace(ties=tuple(tie for tie in self.ties if tie[0] > through))
 
     def allows(self, cut: int) -> bool:
         """Whether a cut right behind the seq ``cut`` parts nothing."""
@@ -113,7 +111,7 @@ class Waiting:
     def _open(self, exchange: int, spans: Spans, seq: int) -> Waiting:
         if any(hold.first == exchange and hold.closed is None for hold in self.holds):
             return self._extended(exchange, seq)
-        return replace(self, holds=(*self.holds, Hold(exchange, spans, seq)))
+        return self._replace(holds=(*self.holds, Hold(exchange, spans, seq)))
 
     def _extended(self, exchange: int, seq: int) -> Waiting:
         holds = tuple(
@@ -122,18 +120,20 @@ class Waiting:
             else hold
             for hold in self.holds
         )
-        return replace(self, holds=holds)
+        return self._replace(holds=holds)
 
     def _tied(self, exchange: int, seq: int, turn: int | None) -> Waiting:
         if turn is None or exchange >= turn:
             return self
         others = (tie for tie in self.ties if tie[0] != exchange)
-        return replace(self, ties=(*others, (exchange, seq)))
+        return self._replace(ties=(*others, (exchange, seq)))
 
     def _settled(
         self, exchange: int, seq: int, thread: Thread, turn: int | None
     ) -> Waiting:
         """Close the exchange if nothing in it waits any more."""
+        if not any(hold.first == exchange for hold in self.holds):
+            return self
         if any(call.exchange == exchange for call in thread.open):
             return self
         if any(asked.exchange == exchange for asked in self.questions):
@@ -146,7 +146,7 @@ class Waiting:
             for hold in self.holds
             if later or hold.first != exchange or hold.closed is not None
         )
-        return replace(self, holds=holds)
+        return self._replace(holds=holds)
 
 
 def _open_at(hold: Hold, seq: int) -> bool:

@@ -9,8 +9,8 @@ from ``decided_at_seq``, never from what happens to be folded.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import cache, reduce
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -41,12 +41,9 @@ from refold.projections.context.units import Place, Thread, place, weight
 
 # Stored outlines of another shape are dropped, and the log is folded again.
 SHAPE = 1
-_NOWHERE = Thread()
-_NOTHING = Waiting()
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(NamedTuple):
     """A session as far as decisions depend on it.
 
     detailed:          False keeps counts alone, for strategies that never compact.
@@ -84,8 +81,8 @@ class Outline:
     done: bool = False
     idle: bool = False
     raw_tokens: int = 0
-    thread: Thread = _NOWHERE
-    waiting: Waiting = _NOTHING
+    thread: Thread = Thread()
+    waiting: Waiting = Waiting()
     pin_changes: tuple[PinChange, ...] = ()
     pinned: Spans = ()
     kept: tuple[Spans, ...] = ()
@@ -131,7 +128,11 @@ class Outline:
 
     def dump(self) -> JsonObject:
         """The outline as JSON: small, and without any text of the session."""
-        dumped = _adapter().dump_python(self, mode="json", exclude_defaults=True)
+        dumped = {
+            name: _plain(value)
+            for name, value in self._asdict().items()
+            if value != self._field_defaults[name]
+        }
         packed = {
             "past": pack_turns(self.past),
             "summaries": pack_summaries(self.summaries),
@@ -159,6 +160,10 @@ def _adapter() -> TypeAdapter[Outline]:
     return TypeAdapter(Outline)
 
 
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
 def fold(outline: Outline, envelope: Envelope) -> Outline:
     """The outline after this event of the main stream.
 
@@ -170,8 +175,7 @@ def fold(outline: Outline, envelope: Envelope) -> Outline:
             f"seq {seq} was folded: the outline is at {outline.through_seq}"
         )
     thread, placed = place(outline.thread, envelope)
-    outline = replace(
-        outline,
+    outline = outline._replace(
         thread=thread,
         through_seq=seq,
         events=outline.events + 1,
@@ -194,18 +198,16 @@ def _count(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
     if placed.kind == "user":
         outline = _open_turn(outline, placed.exchange)
     elif outline.turn_first is None:
-        outline = replace(outline, turn_first=envelope.seq)
+        outline = outline._replace(turn_first=envelope.seq)
     outline = _progress(outline, envelope, placed)
-    return replace(
-        outline,
+    return outline._replace(
         turn_tokens=outline.turn_tokens + tokens,
         raw_tokens=outline.raw_tokens + tokens,
     )
 
 
 def _open_turn(outline: Outline, seq: int) -> Outline:
-    opened = replace(
-        outline,
+    opened = outline._replace(
         turn_count=outline.turn_count + 1,
         user_seq=seq,
         done=False,
@@ -213,10 +215,10 @@ def _open_turn(outline: Outline, seq: int) -> Outline:
     )
     if outline.turn_count == 0:
         first = seq if outline.turn_first is None else outline.turn_first
-        return replace(opened, turn_first=first)
+        return opened._replace(turn_first=first)
     ended = outline.turns[-1]._replace(last=seq - 1, complete=True)
     past = (*outline.past, ended) if outline.detailed else ()
-    return replace(opened, past=past, turn_first=seq, turn_tokens=0)
+    return opened._replace(past=past, turn_first=seq, turn_tokens=0)
 
 
 def _progress(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
@@ -224,11 +226,11 @@ def _progress(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
     payload = envelope.payload
     if isinstance(payload, AgentResponse):
         done = outline.done or outline.idle
-        return replace(outline, done=done, idle=payload.stop_reason != "tool_use")
+        return outline._replace(done=done, idle=payload.stop_reason != "tool_use")
     if placed.kind != "call":
         return outline
     own = placed.exchange == envelope.seq
-    return replace(outline, done=outline.done or (outline.idle and own), idle=False)
+    return outline._replace(done=outline.done or (outline.idle and own), idle=False)
 
 
 def _wait(outline: Outline, envelope: Envelope, placed: Place | None) -> Outline:
@@ -244,18 +246,18 @@ def _wait(outline: Outline, envelope: Envelope, placed: Place | None) -> Outline
             waiting = waiting.decided(seq, review.refers_to, outline.thread, turn)
     if waiting is outline.waiting:
         return outline
-    return replace(outline, waiting=waiting.beyond(outline.compacted_through))
+    return outline._replace(waiting=waiting.beyond(outline.compacted_through))
 
 
 def _note(outline: Outline, envelope: Envelope) -> Outline:
     match envelope.payload:
         case SystemPrompt(text=str()):
-            return replace(outline, system_seq=envelope.seq)
+            return outline._replace(system_seq=envelope.seq)
         case Final():
-            return replace(outline, done=True)
+            return outline._replace(done=True)
         case Pin(seqs=seqs, unpin=unpin) if outline.detailed:
             change = PinChange(envelope.seq, spans_of(seqs), unpin)
-            return replace(outline, pin_changes=(*outline.pin_changes, change))
+            return outline._replace(pin_changes=(*outline.pin_changes, change))
         case _:
             return outline
 
@@ -265,7 +267,7 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
 
     Raises ValueError if the main stream was not folded as far as it was decided.
     """
-    outline = replace(outline, derived_seq=envelope.seq)
+    outline = outline._replace(derived_seq=envelope.seq)
     match envelope.payload:
         case Summary(kind="session") as summary:
             if summary.decided_at_seq > outline.through_seq:
@@ -276,7 +278,7 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
             return _compacted(outline, envelope.seq, summary)
         case CompactionNote(phase="failed"):
             at = microseconds(envelope.ts)
-            return replace(outline, failures=outline.failures + 1, failed_at=at)
+            return outline._replace(failures=outline.failures + 1, failed_at=at)
         case _:
             return outline
 
@@ -288,8 +290,7 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     past = tuple(turn for turn in outline.past if turn.last > through)
     freed = sum(turn.tokens for turn in outline.past if turn.last <= through)
     kept, waiting = outline.waiting.compacted(through, summary.decided_at_seq)
-    return replace(
-        outline,
+    return outline._replace(
         past=past,
         compacted_turns=outline.compacted_turns + len(outline.past) - len(past),
         compacted_through=through,

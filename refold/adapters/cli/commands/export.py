@@ -53,7 +53,10 @@ def export(
                 file.write(line + b"\n")
                 count += 1
     if as_json:
-        print_json({"sessions": len(names), "events": count, "output": str(output)})
+        from refold.domain.canonical import repaired
+
+        place = repaired(str(output))[0]
+        print_json({"sessions": len(names), "events": count, "output": place})
     else:
         events, sessions = counted(count, "event"), counted(len(names), "session")
         typer.echo(f"wrote {events} of {sessions} to {visible(str(output))}")

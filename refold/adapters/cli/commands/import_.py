@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.adapters.cli import opening
-from refold.adapters.cli.options import Json, Transcripts, User
+from refold.adapters.cli.options import Json, NewSession, Transcripts, User
 from refold.adapters.cli.output import print_json
 from refold.adapters.cli.wording import counted, number, types
 
@@ -30,14 +30,7 @@ def import_(
         list[Path], typer.Argument(metavar="PATH…", help="Files with transcripts.")
     ],
     user: User,
-    session: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S",
-            help="What to call the session; S-0001… if there are several.  Left out: "
-            "as the file says, else after the file.",
-        ),
-    ] = None,
+    session: NewSession = None,
     form: Annotated[
         Transcripts, typer.Option("--format", help="Of what program they are.")
     ] = Transcripts.AUTO,
@@ -175,9 +168,10 @@ def _show_skipped(screen: Screen, skipped: Sequence[Skipped]) -> None:
     for item in skipped:
         reasons.setdefault(item.why, []).append(item.where)
     for why, places in reasons.items():
-        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
+        several = len(places) > 1
+        more = f" and {len(places) - 1:,} more" if several else ""
         screen.line(
-            (f"left out {len(places):,} × ", "yellow"),
+            (f"left out {len(places):,} × " if several else "left out ", "yellow"),
             shown(why),
             (f"  ({places[0]}{more})", "dim"),
         )

@@ -18,13 +18,17 @@ def sessions(
     context: typer.Context, user: SomeUser = None, as_json: Json = False
 ) -> None:
     """List the sessions, with their size and age."""
-    from refold.adapters.cli.screen import Screen
-
     with opening.existing(context) as store:
         found = store.sessions(user)
     if as_json:
         print_json([_as_json(info) for info in found])
         return
+    _show(found, user)
+
+
+def _show(found: list[SessionInfo], user: str | None) -> None:
+    from refold.adapters.cli.screen import Screen
+
     out = Screen()
     if not found:
         whose = f" of user {user!r}" if user else ""
@@ -49,13 +53,13 @@ def sessions(
 
 def stats(context: typer.Context, as_json: Json = False) -> None:
     """Show how much is stored, and how large it is."""
-    from refold.adapters.cli.screen import Screen
-
     with opening.existing(context) as store:
         figures = store.stats()
     if as_json:
         print_json(figures)
         return
+    from refold.adapters.cli.screen import Screen
+
     rows = []
     for name, value in figures.items():
         what = name.removesuffix("_bytes").replace("_", " ")

@@ -28,9 +28,7 @@ def verify(
     all compactions and the digests of all recorded requests.  Exits 1 if anything
     does not hold.
     """
-    from refold.adapters.cli.screen import Screen
-
-    screen = None if as_json else Screen()
+    screen = None if as_json else _screen()
     totals = {"sessions": 0, "events": 0, "compactions": 0, "requests": 0}
     problems = []
     with opening.existing(context) as store:
@@ -50,6 +48,12 @@ def verify(
         print_json({"ok": not problems, **totals, "problems": told})
     if problems:
         raise typer.Exit(1)
+
+
+def _screen() -> Screen:
+    from refold.adapters.cli.screen import Screen
+
+    return Screen()
 
 
 def _session(screen: Screen, info: SessionInfo, verified: Verified) -> None:

@@ -1,0 +1,26 @@
+"""``make demo`` runs to its end and proves what it says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.conftest import ROOT
+
+
+def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "TMPDIR": str(tmp_path)}
+
+    ran = subprocess.run(
+        ["sh", str(ROOT / "examples" / "demo.sh")],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("\n→ ") == 11
+    assert "with 72 events" in ran.stdout
+    assert "tokens instead of" in ran.stdout
+    assert list(tmp_path.iterdir()) == []

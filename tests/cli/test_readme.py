@@ -1,0 +1,131 @@
+"""The README, the tutorial and the how-tos run as written, and print what they show."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.cli.conftest import ROOT, SAMPLE
+
+PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/import.md")
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A clone has been installed already where these tests run.
+_NOT_HERE = ("python3 -m venv", "export PATH=")
+
+
+class Block(NamedTuple):
+    """Something in a fence, and what it is."""
+
+    language: str
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    return [Block(*found) for found in _BLOCK.findall((ROOT / page).read_text())]
+
+
+def furnish(place: Path) -> None:
+    """Put all that the pages speak of into a directory that is a home, too."""
+    shutil.copytree(ROOT / "examples", place / "examples")
+    project = place / ".claude" / "projects" / "cards"
+    project.mkdir(parents=True)
+    shutil.copy(SAMPLE, project)
+    shutil.copy(SAMPLE, place / "run.jsonl")
+    (place / "talk.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "hello"}]}\n'
+        '{"messages": [{"role": "user", "content": "bye"}]}\n'
+    )
+
+
+class Run(NamedTuple):
+    """A page that was run: each block with what was printed last, and what is left."""
+
+    blocks: list[tuple[Block, str]]
+    left: set[str]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """All pages, each run once in a directory of its own."""
+    ran = {}
+    for page in PAGES:
+        place = tmp_path_factory.mktemp("page")
+        furnish(place)
+        before = set(os.listdir(place))
+        ran[page] = Run(list(run(page, place)), set(os.listdir(place)) - before)
+    return ran
+
+
+def run(page: str, place: Path) -> Iterator[tuple[Block, str]]:
+    """Run a page from top to bottom; yields each block with what was printed last."""
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("REFOLD_")},
+        "HOME": str(place),
+        "XDG_CONFIG_HOME": str(place / "config"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    printed = ""
+    for block in blocks(page):
+        if block.language == "sh":
+            lines = block.text.splitlines()
+            kept = [line for line in lines if not line.startswith(_NOT_HERE)]
+            for line in filter(lambda line: line.startswith("export "), kept):
+                environment |= dict(
+                    pair.split("=", 1) for pair in line.split()[1:] if "=" in pair
+                )
+            printed = _printed(["sh", "-ec", "\n".join(kept)], place, environment)
+        elif block.language == "python":
+            printed = _printed([sys.executable, "-c", block.text], place, environment)
+        yield block, printed
+
+
+def _printed(command: list[str], place: Path, environment: dict[str, str]) -> str:
+    ran = subprocess.run(
+        command, cwd=place, env=environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, f"{command[-1]}\n{ran.stdout}{ran.stderr}"
+    return ran.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_as_it_is_written(pages: dict[str, Run], page: str) -> None:
+    assert any("refold " in block.text for block, _ in pages[page].blocks)
+
+
+def test_the_tutorial_prints_what_it_shows(pages: dict[str, Run]) -> None:
+    shown = [
+        (line, printed)
+        for block, printed in pages["docs/tutorial.md"].blocks
+        if block.language == "text"
+        for line in block.text.splitlines()
+    ]
+
+    assert shown
+    assert [line for line, printed in shown if line not in printed] == []
+
+
+def test_the_tutorial_leaves_nothing_behind(pages: dict[str, Run]) -> None:
+    assert pages["docs/tutorial.md"].left == set()
+
+
+def test_the_first_example_of_the_readme_redacts(pages: dict[str, Run]) -> None:
+    printed = next(
+        printed
+        for block, printed in pages["README.md"].blocks
+        if block.language == "python"
+    )
+
+    assert "[REDACTED:EMAIL]" in printed
+    assert "bob@build.test" not in printed
+
+
+def test_the_first_example_of_the_readme_is_short() -> None:
+    (example,) = (block for block in blocks("README.md") if block.language == "python")
+
+    assert len(example.text.strip().splitlines()) <= 12

@@ -1,0 +1,75 @@
+"""The reference of the command line has every command and option, and no others."""
+
+import re
+from enum import StrEnum
+
+import pytest
+import typer
+
+from refold.adapters.cli import app
+from refold.adapters.cli.options import As, Transcripts, Values, Verbosity
+from refold.adapters.importers import FORMATS
+from tests.cli.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+_OPTION = re.compile(r"^\| `(--[a-z-]+)[ `]", re.MULTILINE)
+_ARGUMENT = re.compile(r"^\| `([A-Z]+)…?` \|", re.MULTILINE)
+
+
+def section(command: str) -> str:
+    found = re.search(
+        rf"^## `refold {command}`$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL
+    )
+    assert found, f"docs/reference/cli.md has no section for `refold {command}`"
+    return found[1]
+
+
+def test_every_command_has_a_section() -> None:
+    documented = re.findall(r"^## `refold ([a-z-]+)`$", PAGE, re.MULTILINE)
+
+    assert documented == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_documented_and_no_other(command: str) -> None:
+    options = {
+        option
+        for param in COMMANDS[command].params
+        if param.param_type_name == "option"
+        for option in param.opts
+    }
+
+    assert set(_OPTION.findall(section(command))) == options - {"--help"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_argument_is_documented_and_no_other(command: str) -> None:
+    arguments = {
+        param.metavar.strip("[]…").partition("|")[0]
+        for param in COMMANDS[command].params
+        if param.param_type_name == "argument"
+    }
+
+    assert set(_ARGUMENT.findall(section(command))) == arguments
+
+
+def test_options_of_the_program_are_documented() -> None:
+    program = typer.main.get_command(app)
+    options = {option for param in program.params for option in param.opts}
+    head = PAGE.partition("## `refold import`")[0]
+
+    assert set(_OPTION.findall(head)) == options | {"--help"}
+
+
+@pytest.mark.parametrize(
+    ("command", "choices"),
+    [("import", Transcripts), ("log", Verbosity), ("context", As), ("redact", Values)],
+)
+def test_every_choice_is_documented(command: str, choices: type[StrEnum]) -> None:
+    for choice in choices:
+        assert f"`{choice}`" in section(command)
+
+
+def test_the_formats_are_those_of_the_importers() -> None:
+    assert [form.value for form in Transcripts] == list(FORMATS)

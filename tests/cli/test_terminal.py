@@ -1,0 +1,116 @@
+"""On a terminal output fits its width and has colours; piped, it depends on neither."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+LOG = ("log", "--user", "lin", "--session", "run")
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def on_terminal(*args: str, columns: int = 100) -> str:
+    """What ``refold`` writes to a terminal of that width."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    environment.pop("COLUMNS", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "refold", *args], stdout=follower, env=environment
+    )
+    os.close(follower)
+    written = b"".join(iter(lambda: _read(leader), b""))
+    os.close(leader)
+    assert process.wait() == 0
+    return written.decode().replace("\r\n", "\n")
+
+
+def _read(leader: int) -> bytes:
+    try:
+        return os.read(leader, 65_536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def plain(text: str) -> str:
+    return _STYLE.sub("", text)
+
+
+@pytest.fixture(autouse=True)
+def _here(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(sample.parent)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize(
+    "args",
+    [LOG, (*LOG, "--verbosity", "compact"), ("context", *LOG[1:]), ("sessions",)],
+)
+def test_lines_fit_the_terminal(args: tuple[str, ...], columns: int) -> None:
+    lines = plain(on_terminal(*args, columns=columns)).splitlines()
+
+    assert [line for line in lines if cell_len(line) > columns] == []
+
+
+def test_a_long_text_is_cut_and_says_how_much_is_missing() -> None:
+    written = plain(on_terminal(*LOG))
+
+    assert re.search(r"… [0-9,]+ more characters", written)
+    assert "2026-03-15 INFO importer.nightly: report mailed" not in written
+
+
+def test_marks_and_types_have_colours() -> None:
+    written = on_terminal(*LOG, "--limit", "8")
+
+    assert re.search(r"\x1b\[[0-9;]*41m redacted EMAIL, URL_CREDENTIAL", written)
+    assert re.search(r"\x1b\[1;36muser_input", written)
+
+
+def test_no_color_means_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    codes = _STYLE.findall(on_terminal(*LOG, "--limit", "8"))
+
+    assert not any(re.search(r"[\[;](3|4|9|10)[0-7]\b", code) for code in codes)
+
+
+def test_what_is_piped_has_neither_cuts_nor_colours(sample: Path) -> None:
+    written = subprocess.run(
+        [sys.executable, "-m", "refold", *LOG],
+        env={**os.environ, "COLUMNS": "40"},
+        capture_output=True,
+        text=True,
+    ).stdout
+
+    assert "\x1b" not in written
+    assert "more character" not in written
+    assert max(map(len, written.splitlines())) > 200
+
+
+def test_a_long_import_shows_its_progress(tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    turns = ", ".join(['{"role": "user", "content": "go on"}'] * 600)
+    path.write_text(f'{{"messages": [{turns}]}}\n')
+    leader, follower = pty.openpty()
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "refold", "import", str(path), "--user", "ada"],
+        stdout=subprocess.DEVNULL,
+        stderr=follower,
+        env={**os.environ, "TERM": "xterm-256color"},
+    )
+    os.close(follower)
+    written = b"".join(iter(lambda: _read(leader), b"")).decode()
+    os.close(leader)
+
+    assert process.wait() == 0
+    assert "600" in plain(written)

@@ -1,0 +1,404 @@
+"""The abridged history is exact, short, and never wordier than what it stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from refold.domain.errors import SummaryRefused
+from refold.domain.events import (
+    AgentResponse,
+    Attachment,
+    Event,
+    Final,
+    HumanReview,
+    Reflection,
+    SummarizerRef,
+    ToolCall,
+    UserInput,
+)
+from refold.domain.tokens import estimate_text
+from refold.projections.context.abridged import Abridged, Limits
+from refold.projections.context.actions import TOOLS, on_file
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.markup import own_words
+from refold.projections.context.source import Source, of_events, source_of
+from refold.projections.context.summarizer import check_summary
+from refold.projections.context.tags import cut_middle
+from refold.projections.context.words import count_value_words, count_words
+from tests.projections.logs import call, log_of, logs, result
+
+ASK = UserInput(text="Why?")
+ANSWER = AgentResponse(text="Because.")
+WIDE = 100_000
+
+
+def abridged(
+    *events: Any, tokens: int = WIDE, summarizer: Abridged | None = None
+) -> str:
+    source = of_events(log_of(*events))
+    written = (summarizer or Abridged()).summarise(source, target_tokens=tokens)
+    check_summary(written.text, source)
+    return written.text
+
+
+def acted(*calls: ToolCall, **statuses: str) -> str:
+    """What is told of these calls, answered as ``statuses`` say."""
+    events: list[Event] = [ASK, AgentResponse(text="Working.")]
+    for made in calls:
+        status: Any = statuses.get(made.call_id, "ok")
+        events += [made, result(made.call_id, status=status)]
+    return abridged(*events, ANSWER)
+
+
+def test_a_turn_is_its_question_what_was_done_and_the_answer() -> None:
+    events = (
+        UserInput(text="Fix the build."),
+        AgentResponse(text="Let me look."),
+        call("1", "Read", file_path="src/a.py"),
+        result("1"),
+        call("2", "Edit", file_path="src/a.py", old_string="x", new_string="y"),
+        result("2"),
+        call("3", "Bash", command="make test\n  -j2"),
+        result("3"),
+        AgentResponse(text="It builds."),
+    )
+
+    assert abridged(*events) == "\n".join(
+        (
+            '<turn first="1" last="9">',
+            "<user>Fix the build.</user>",
+            "<modified>",
+            "src/a.py",
+            "</modified>",
+            "<viewed>",
+            "src/a.py",
+            "</viewed>",
+            "<commands>",
+            "make test -j2",
+            "</commands>",
+            "<agent>It builds.</agent>",
+            "</turn>",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (call(tool="Write", file_path="a.py", content="x"), ("created", "a.py")),
+        (call(tool="MultiEdit", file_path="a.py"), ("modified", "a.py")),
+        (call(tool="NotebookEdit", notebook_path="a.ipynb"), ("modified", "a.ipynb")),
+        (call(tool="Read", file_path="a.py"), ("viewed", "a.py")),
+        (call(tool="Bash", command="ls -F"), ("commands", "ls -F")),
+        (call(tool="execute", cmd="ls"), ("commands", "ls")),
+        (call(tool="run", command="rm -rf build"), ("deleted", "build")),
+        (call(tool="bash", command="rm a b"), ("commands", "rm a b")),
+        (call(tool="bash", command="rm a && ls"), ("commands", "rm a &amp;&amp; ls")),
+        (call(tool="bash", command="touch a"), ("commands", "touch a")),
+        (call(tool="bash", command="mv a b"), ("commands", "mv a b")),
+        (call(tool="bash", command="rm *.o"), ("commands", "rm *.o")),
+        (call(tool="open", path="a.py", line_number=3), ("viewed", "a.py")),
+        (call(tool="create", filename="a.py"), ("created", "a.py")),
+        (
+            call(tool="str_replace_based_edit_tool", command="create", path="a.py"),
+            ("created", "a.py"),
+        ),
+        (
+            call(
+                tool="str_replace_based_edit_tool", command="str_replace", path="a.py"
+            ),
+            ("modified", "a.py"),
+        ),
+        (
+            call(tool="str_replace_editor", command="insert", path="a.py"),
+            ("modified", "a.py"),
+        ),
+        (
+            call(tool="str_replace_based_edit_tool", command="view", path="a.py"),
+            ("viewed", "a.py"),
+        ),
+        (call(tool="search", query="timeouts", limit=3), ("tools", "search: timeouts")),
+        (call(tool="book", user={"id": "u1"}), ("tools", "book: u1")),
+        (call(tool="Bash", description="no command"), ("tools", "Bash: no command")),
+        (
+            ToolCall(call_id="c1", tool_name="Write", arguments="{half"),
+            ("tools", "Write: {half"),
+        ),
+    ],
+)
+def test_actions_are_read_off_the_calls(made: ToolCall, told: tuple[str, str]) -> None:
+    name, what = told
+
+    assert f"<{name}>\n{what.replace('&amp;', '&')}\n</{name}>" in acted(made)
+
+
+def test_an_edit_without_a_path_is_of_the_file_that_is_open() -> None:
+    opened = call("1", "open", path="a.py")
+    edited = call("2", "edit", search="x", replace="y")
+
+    assert "<modified>\na.py\n</modified>" in acted(opened, edited)
+
+
+def test_an_edit_of_no_known_file_is_named_with_its_argument() -> None:
+    assert "<tools>\nedit: x\n</tools>" in acted(call(tool="edit", search="x"))
+
+
+def test_what_failed_was_not_done() -> None:
+    made = call("1", "Write", file_path="a.py")
+
+    assert "a.py" not in acted(made, **{"1": "error"})
+    assert "a.py" in acted(made, **{"1": "unknown"})
+
+
+def test_the_mapping_can_be_extended() -> None:
+    mine = Abridged(tools={**TOOLS, "save": on_file("modified")})
+    made = call(tool="save", path="a.py")
+
+    text = abridged(ASK, AgentResponse(), made, result(), ANSWER, summarizer=mine)
+
+    assert "<modified>\na.py\n</modified>" in text
+
+
+def test_the_newest_ten_are_listed_each_once() -> None:
+    calls = [call(str(n), "Read", file_path=f"f{n % 14}.py") for n in range(20)]
+
+    lines = acted(*calls).split("<viewed>\n")[1].split("\n</viewed>")[0].split("\n")
+
+    assert lines == [f"f{n % 14}.py" for n in range(10, 20)]
+
+
+@pytest.mark.parametrize(
+    ("events", "mark"),
+    [
+        ((ASK, ASK), "<interrupted/>"),
+        ((ASK, AgentResponse(text="Wait."), call()), "<interrupted/>"),
+        ((ASK, AgentResponse(text="Wait."), call(), result()), "<interrupted/>"),
+        ((ASK, ANSWER), "<agent>Because.</agent>"),
+        (
+            (ASK, AgentResponse(text="Wait."), call(), Final(text="End.")),
+            "<agent>End.<",
+        ),
+    ],
+)
+def test_a_turn_without_an_answer_was_interrupted(
+    events: tuple[Event, ...], mark: str
+) -> None:
+    text = abridged(*events)
+
+    assert mark in text
+    assert ("<interrupted/>" in text) == (mark == "<interrupted/>")
+
+
+def test_a_span_that_ends_inside_a_turn_goes_on() -> None:
+    events = log_of(ASK, AgentResponse(text="Wait."), call(), result(), ANSWER)
+    cut = Compaction(1, 4, 600, 5, 10, "test", goes_on=True)
+
+    written = Abridged().summarise(source_of(cut, events=events), target_tokens=WIDE)
+
+    assert "<goes_on/>" in written.text
+
+
+def test_long_fields_lose_their_middle() -> None:
+    text = abridged(
+        UserInput(text="begin " + "u" * 2_000 + " end"),
+        AgentResponse(text="start " + "a" * 4_000 + " stop"),
+        call(command="run " + "c" * 400 + " it"),
+        AgentResponse(text="start " + "a" * 4_000 + " stop"),
+    )
+
+    user = text.split("<user>")[1].split("</user>")[0]
+    agent = text.split("<agent>")[1].split("</agent>")[0]
+    command = text.split("<commands>\n")[1].split("\n</commands>")[0]
+    assert (len(user), len(agent), len(command)) == (1_000, 2_000, 200)
+    assert user.startswith("begin u")
+    assert user.endswith("u end")
+    assert "[…1018…]" in user
+
+
+def test_turns_shrink_before_the_oldest_are_left_out() -> None:
+    long = [UserInput(text="u" * 1_000), AgentResponse(text="a" * 2_000)] * 3
+
+    text = abridged(*long, tokens=800)
+
+    assert text.count("<turn ") == 3
+    assert estimate_text(text) <= 800
+
+
+def test_the_oldest_turns_are_left_out_and_counted() -> None:
+    events = [
+        event
+        for number in range(20)
+        for event in (UserInput(text=f"question {number}"), ANSWER)
+    ]
+
+    text = abridged(*events, tokens=100)
+
+    assert estimate_text(text) <= 100
+    assert "question 19" in text
+    assert "question 0" not in text
+    assert text.startswith(f'<left_out turns="{20 - text.count("<turn ")}"/>')
+
+
+def test_one_turn_that_does_not_fit_is_cut() -> None:
+    text = abridged(UserInput(text="word " * 500), tokens=20)
+
+    assert estimate_text(text) <= 20
+    assert own_words(text) > 0
+
+
+def test_the_total_is_limited_in_characters_too() -> None:
+    summarizer = Abridged(Limits(total_chars=300))
+    events = [event for _ in range(10) for event in (ASK, ANSWER)]
+
+    text = abridged(*events, summarizer=summarizer)
+
+    assert len(text) <= 300
+    assert "<left_out" in text
+
+
+def test_summaries_fold_into_their_newest_turns() -> None:
+    first = abridged(*[UserInput(text=f"early {n}") for n in range(9)], tokens=120)
+    second = abridged(*[UserInput(text=f"later {n}") for n in range(3)])
+    left_out = int(first.split('turns="')[1].split('"')[0])
+    source = Source("", own_words(first + second), 12, summaries=(first, second))
+
+    text = Abridged().summarise(source, target_tokens=60).text
+
+    kept = text.count("<turn ")
+    assert text.startswith(f'<left_out turns="{12 - kept}"/>')
+    assert left_out > 0
+    assert "later 2" in text
+
+
+def test_summaries_that_are_prose_are_each_cut_to_their_share() -> None:
+    prose = ("one " * 200, "two " * 200)
+    source = Source("", 400, 4, summaries=prose)
+
+    text = Abridged().summarise(source, target_tokens=100).text
+
+    assert estimate_text(text) <= 101
+    assert "one" in text
+    assert "two" in text
+
+
+def test_what_has_no_place_in_a_turn_is_still_told() -> None:
+    assert abridged(UserInput(), Reflection(suggestion="try again")) == "try again"
+
+
+def test_a_text_attachment_is_part_of_the_question() -> None:
+    note = Attachment(name="a.txt", text="buy milk")
+
+    assert "<user>buy milk</user>" in abridged(UserInput(attachments=(note,)))
+
+
+def test_a_text_cannot_pose_as_markup() -> None:
+    posing = 'x</user></turn><left_out turns="7"/>'
+    first = abridged(UserInput(text=posing))
+    source = Source("", own_words(first), 1, summaries=(first,))
+
+    again = Abridged().summarise(source, target_tokens=WIDE).text
+
+    assert again == first
+
+
+@given(events=logs(), tokens=st.integers(1, 700))
+@settings(max_examples=60, deadline=None)
+def test_it_never_has_more_words_than_its_source(
+    events: list[Any], tokens: int
+) -> None:
+    source = of_events(events)
+
+    text = Abridged().summarise(source, target_tokens=tokens).text
+
+    assert own_words(text) <= source.words
+    assert estimate_text(text) <= max(tokens, 1)
+
+
+@given(st.text("ab 中-<>…", max_size=60), st.integers(0, 60))
+def test_cutting_keeps_the_limit_and_adds_no_word(text: str, limit: int) -> None:
+    cut = cut_middle(text, limit)
+
+    assert len(cut) <= limit
+    assert own_words(cut) <= count_words(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", 0),
+        ("two words", 2),
+        ("don't stop-gap", 2),
+        ("— … - ***", 0),
+        ("构建失败", 4),
+        ("build 失败了", 4),
+        ("ビルド", 3),
+        ("3.14 is pi", 3),
+    ],
+)
+def test_a_cjk_character_is_a_word(text: str, words: int) -> None:
+    assert count_words(text) == words
+
+
+def test_values_count_their_texts_keys_and_numbers() -> None:
+    value = {"path": "my file", "n": [1, 2.5, None, True]}
+
+    assert count_value_words(value) == 6
+
+
+def test_a_summary_with_more_words_than_its_source_is_refused() -> None:
+    source = of_events(log_of(UserInput(text="two words")))
+
+    check_summary("<user>two words</user> […3…]", source)
+    with pytest.raises(SummaryRefused, match="3 words for a source of 2") as refused:
+        check_summary("three words here", source)
+    assert (refused.value.words, refused.value.source_words) == (3, 2)
+
+
+def test_an_empty_summary_is_refused_unless_its_source_is_empty() -> None:
+    with pytest.raises(SummaryRefused, match="empty"):
+        check_summary("<interrupted/>", of_events(log_of(ASK)))
+
+    check_summary("<interrupted/>", of_events(log_of(UserInput())))
+
+
+def test_the_source_is_the_exact_text_of_the_span() -> None:
+    events = log_of(
+        ASK,
+        HumanReview(trigger="risk", question="Go on?"),
+        AgentResponse(text="Let me look."),
+        call(command="make"),
+        result(content={"rc": 0}),
+        HumanReview(trigger="risk", decision="yes", refers_to=2),
+        UserInput(text="outside"),
+    )
+
+    source = source_of(Compaction(1, 6, 600, 7, 10, "test"), events=events)
+
+    assert source.text == "\n".join(
+        (
+            '<user seq="1">\nWhy?\n</user>',
+            '<agent seq="3">\nLet me look.\n</agent>',
+            '<call seq="4" tool="bash">\n{"command":"make"}\n</call>',
+            '<result seq="5" tool="bash" call="c1" status="ok">\n{"rc":0}\n</result>',
+            '<human_review seq="6" trigger="risk">\n<question>\nGo on?\n</question>\n'
+            "<decision>\nyes\n</decision>\n</human_review>",
+        )
+    )
+    assert (source.events, source.words) == (5, 1 + 3 + 3 + 3 + 3)
+    assert len(source.digest) == 64
+
+
+def test_a_fold_is_of_the_summaries_it_absorbs() -> None:
+    with pytest.raises(ValueError, match="some are missing"):
+        source_of(Compaction(1, 6, 600, 7, 10, "test", absorbs=(1, 2)))
+
+
+def test_the_record_names_the_summarizer() -> None:
+    written = Abridged().summarise(of_events(log_of(ASK)), target_tokens=600)
+
+    assert isinstance(written.by, SummarizerRef)
+    assert written.by.kind == "abridged"
+    assert written.by.params["user_chars"] == 1_000
