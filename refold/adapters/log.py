@@ -181,7 +181,7 @@ class SealedLog:
             ) from None
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
-        """The stored state of a projection over this session."""
+        """The stored state of a projection; empty if it is not what was stored."""
         row = self.recorder.view_row(stream, name)
         if row is None:
             return None
@@ -190,7 +190,7 @@ class SealedLog:
         try:
             body = orjson.loads(unpack(unseal(key.cipher, row.body, context)))
         except InvalidTag:
-            return None
+            body = {}
         return StoredView(row.through_seq, row.derived_seq, body)
 
     def save_view(

@@ -42,13 +42,31 @@ class GroupCommit:
             self._queue.append(pending)
             leads, self._led = not self._led, True
         if not leads:
-            pending.wake.wait()
+            self._wait(pending)
         if pending.outcome is None:
             self._lead()
         outcome = pending.outcome
         if outcome is None or isinstance(outcome, BaseException):
             raise outcome or RuntimeError("the write has no outcome")
         return outcome
+
+    def _wait(self, pending: _Pending) -> None:
+        try:
+            pending.wake.wait()
+        except BaseException:
+            self._withdraw(pending)
+            raise
+
+    def _withdraw(self, pending: _Pending) -> None:
+        """Leave the queue, and pass on the lead if it was just given."""
+        with self._lock:
+            if pending not in self._queue:
+                return
+            self._queue.remove(pending)
+            if pending.wake.is_set():
+                self._led = bool(self._queue)
+                if self._queue:
+                    self._queue[0].wake.set()
 
     def _lead(self) -> None:
         with self._lock:
