@@ -97,9 +97,8 @@ show refold verify
 proved 'chains, heads, calls and results, and what each summary was made of'
 
 step '10. Import the same transcript again'
-show refold import "$run" $lin
-refold sessions >"$work/printed"
-[ "$(events)" = "$added" ] || fail 'it added events'
+top 4 refold import "$run" $lin
+grep -q '^0 events of 1 session written' "$work/printed" || fail 'it added events'
 proved "nothing was added: there still are $added events"
 
 step '11. How much that is'

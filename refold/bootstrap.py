@@ -48,6 +48,11 @@ def open_store(
     from refold.store import SessionStore
 
     url = url or config.database()
+    if url.startswith("postgres") and not (keys or os.environ.get("REFOLD_KEYS")):
+        raise InvalidConfiguration(
+            "PostgreSQL needs REFOLD_KEYS, a database for keys that all its clients "
+            "reach (a key file of one host would lock out the others)"
+        )
     with ExitStack() as opened:
         recorder, store_id = _recorder(url)
         opened.callback(recorder.close)
@@ -121,11 +126,6 @@ def _key_store(url: str, store_id: str, keys: str | KeyStore | None) -> KeyStore
         from refold.adapters.memory import MemoryKeyStore
 
         return MemoryKeyStore()
-    if not url.startswith("sqlite"):
-        raise InvalidConfiguration(
-            "PostgreSQL needs REFOLD_KEYS, a database for keys that all its clients "
-            "reach (a key file of one host would lock out the others)"
-        )
     return SqlKeyStore(f"sqlite:///{config.home() / 'keys' / (store_id + '.db')}")
 
 

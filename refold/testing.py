@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -137,6 +138,8 @@ class EventLogContract:
         assert texts(log.read(ADA, after=2, limit=2)) == ["c", "d"]
         assert texts(log.read(ADA, after=1, upto=3)) == ["b", "c"]
         assert log.read(ADA, after=6) == []
+        assert texts(log.read(ADA, limit=2, newest=True)) == ["e", "f"]
+        assert texts(log.read(ADA, upto=3, limit=2, newest=True)) == ["b", "c"]
 
     def test_types_can_be_picked(self, log: EventLog) -> None:
         call = ToolCall(call_id="c1", tool_name="bash")
@@ -155,6 +158,15 @@ class EventLogContract:
 
         assert isinstance(outcome, Conflict)
         assert outcome.head == log.head(ADA)
+        assert texts(log.read(ADA)) == ["a"]
+
+    def test_an_append_on_another_history_writes_nothing(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        elsewhere = replace(log.head(ADA), hash=bytes(32))
+
+        outcome = log.append(append_to(elsewhere, *said("b")))
+
+        assert isinstance(outcome, Conflict)
         assert texts(log.read(ADA)) == ["a"]
 
     def test_exactly_one_of_many_rivals_wins(self, log: EventLog) -> None:
@@ -277,13 +289,13 @@ class EventLogContract:
         assert log.streams("ada", "s-1") == ["main"]
 
     def test_a_closed_stream_takes_nothing_more(self, log: EventLog) -> None:
-        write(log, ADA, *said("a"))
-        before = log.head(ADA)
-        write(log, ADA, SystemPrompt(closed=True))
+        write(log, ADA, *said("a"), SystemPrompt(closed=True))
+        head = log.head(ADA)
+        unaware = replace(head, state=replace(head.state, closed=False))
 
-        assert log.head(ADA).status == "closed"
-        assert log.head(ADA).state.closed
-        assert isinstance(log.append(append_to(before, *said("b"))), Conflict)
+        assert (head.status, head.state.closed) == ("closed", True)
+        assert isinstance(log.append(append_to(unaware, *said("b"))), Conflict)
+        assert log.head(ADA) == head
 
     def test_open_calls_are_part_of_the_head(self, log: EventLog) -> None:
         write(log, ADA, ToolCall(call_id="c1", tool_name="bash"))
@@ -326,6 +338,7 @@ class EventLogContract:
             *"abc"
         ]
         assert not [item for item in proved if isinstance(item, Problem)]
+        assert log.orphans() == []
 
     def test_what_did_not_pass_redaction_is_refused(self, log: EventLog) -> None:
         request = append_to(log.head(ADA), *said("a"))

@@ -55,7 +55,10 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
         """An event store that reads envelopes by the name of their stream."""
         return EventStore(mapper or self.mapper(), recorder or self._recorder)
 
-    def tracking_recorder(self, tracking_recorder_class: Any = None) -> NoReturn:
+    def tracking_recorder(
+        self,
+        tracking_recorder_class: Any = None,  # noqa: ARG002  # the library's
+    ) -> NoReturn:
         """There is none: a follower tracks its place in a database of its own."""
         raise InfrastructureFactoryError("a Refold log tracks nobody's progress")
 

@@ -59,7 +59,6 @@ class KeyStore(Protocol):
     def add_session(
         self, user_ref: str, session_ref: str, wrapped: bytes, now: int
     ) -> bytes: ...
-    def is_empty(self) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -178,10 +177,6 @@ class KeyRing:
     def _ref(self, kind: bytes, *names: str) -> str:
         message = length_prefixed((kind, *(name.encode() for name in names)))
         return hmac.digest(self._pepper, message, "sha256").hex()
-
-    def is_empty(self) -> bool:
-        """Whether no user has a key yet."""
-        return self._store.is_empty()
 
     def close(self) -> None:
         """Let go of the key store and forget the keys."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -114,10 +115,11 @@ class SealedLog:
         upto: int | None = None,
         limit: int | None = None,
         types: Sequence[str] = (),
+        newest: bool = False,
     ) -> list[Envelope]:
         """The events with ``after < seq <= upto``, in order."""
         rows = self.recorder.rows(
-            stream, after=after, upto=upto, limit=limit, types=types
+            stream, after=after, upto=upto, limit=limit, types=types, newest=newest
         )
         return [self._open(row) for row in rows]
 
@@ -133,16 +135,28 @@ class SealedLog:
                         stream, row.header.seq, "chain", "the hash does not follow"
                     )
                 after, last = row.header.seq, row
-                yield self._audited(row)
+                yield from self._audited(row)
         yield from self._audit_head(stream, last)
 
-    def _audited(self, row: SealedEvent) -> Envelope | Problem:
+    def _audited(self, row: SealedEvent) -> Iterator[Envelope | Problem]:
+        stream, seq = row.header.stream, row.header.seq
         try:
-            return self._open(row)
+            yield self._open(row)
+            for sha256 in self.mapper.open(row).get("blobs", ()):  # type: ignore[union-attr]
+                if not self._blob_proves(stream.user_id, str(sha256)):
+                    detail = f"blob {sha256} is missing, or is not what was written"
+                    yield _problem(stream, seq, "blob", detail)
         except CorruptEvent as error:
-            return _problem(row.header.stream, row.header.seq, "corrupt", error.reason)
+            yield _problem(stream, seq, "corrupt", error.reason)
         except KeyUnavailable as error:
-            return _problem(row.header.stream, row.header.seq, "key", str(error))
+            yield _problem(stream, seq, "key", str(error))
+
+    def _blob_proves(self, user_id: str, sha256: str) -> bool:
+        try:
+            data = self.blob(user_id, sha256)
+        except CorruptEvent:
+            return False
+        return data is not None and hashlib.sha256(data).hexdigest() == sha256
 
     def _audit_head(
         self, stream: StreamId, last: SealedEvent | None
@@ -165,6 +179,13 @@ class SealedLog:
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""
         return self.recorder.streams(user_id, session_id)
+
+    def orphans(self) -> list[Problem]:
+        """Streams that have events and no head: their session is not listed."""
+        return [
+            _problem(stream, None, "head", "the stream has no head row")
+            for stream in self.recorder.orphans()
+        ]
 
     def blob(self, user_id: str, sha256: str) -> bytes | None:
         """The whole text of that digest, if this user has it."""
@@ -234,17 +255,21 @@ class SealedLog:
             seq=rows[-1].header.seq,
             hash=rows[-1].hash,
             status="closed" if request.state.closed else "open",
-            state=_seal_state(key, request.state, rows[-1].hash),
+            state=b"",
             key_check=key.check,
             tokens=base.tokens + sum(row.header.token_estimate for row in rows),
             created_at=base.created_at or request.now,
             updated_at=request.now,
         )
+        dumped = canonical(request.state.dump())
+        head = head._replace(
+            state=seal(key.cipher, dumped, _state_context(stream, head))
+        )
         receipt = None
         if request.idempotency_key is not None:
             receipt = _receipt_address(key.user.mac, stream, request.idempotency_key)
         blobs = tuple(_blob_rows(key, request.events))
-        return Batch(stream, base.seq, head, rows, blobs, receipt)
+        return Batch(stream, base.seq, base.hash, head, rows, blobs, receipt)
 
     def _seal(self, request: Append, key: SessionKey) -> tuple[SealedEvent, ...]:
         mapper, rows = self.mapper, []
@@ -305,7 +330,7 @@ class SealedLog:
             self._key(stream)
         try:
             dumped = orjson.loads(
-                unseal(key.cipher, row.state, _state_context(stream, row.seq, row.hash))
+                unseal(key.cipher, row.state, _state_context(stream, row))
             )
         except InvalidTag:
             raise CorruptEvent(
@@ -329,13 +354,18 @@ def uuid7(now: int) -> UUID:
     return uuid_of(stamp << 80 | random, version=7)
 
 
-def _seal_state(key: SessionKey, state: SessionState, hash_: bytes) -> bytes:
-    context = _state_context(state.stream, state.head_seq, hash_)
-    return seal(key.cipher, canonical(state.dump()), context)
-
-
-def _state_context(stream: StreamId, seq: int, hash_: bytes) -> bytes:
-    return length_prefixed((b"head", str(stream).encode(), b"%d" % seq, hash_))
+def _state_context(stream: StreamId, row: HeadRow) -> bytes:
+    """Every plain column of a head row: its state opens in that row alone."""
+    numbers = (row.seq, row.tokens, row.created_at, row.updated_at)
+    return length_prefixed(
+        (
+            b"head",
+            str(stream).encode(),
+            row.hash,
+            row.status.encode(),
+            " ".join(str(number) for number in numbers).encode(),
+        )
+    )
 
 
 def _view_context(stream: StreamId, name: str, through: int, derived: int) -> bytes:

@@ -35,10 +35,11 @@ class MemoryRecorder(Recorder):
     def write(self, batch: Batch) -> WriteOutcome:
         with self._lock:
             stream = batch.stream
-            if batch.receipt and (known := self.receipt(stream, batch.receipt)):
-                return known
+            if batch.receipt and (used := self.receipt(stream, batch.receipt)):
+                return used
             head = self._heads.get(stream)
-            if (head.seq if head else 0) != batch.expected_seq or (
+            known = (head.seq, head.hash) if head else (0, batch.expected_hash)
+            if known != (batch.expected_seq, batch.expected_hash) or (
                 head and head.status != "open"
             ):
                 return Moved(head)
@@ -88,11 +89,14 @@ class MemoryRecorder(Recorder):
         upto: int | None = None,
         limit: int | None = None,
         types: Sequence[str] = (),
+        newest: bool = False,
     ) -> list[SealedEvent]:
         with self._lock:
             found = self._events.get(stream, [])[after:upto]
         wanted = [row for row in found if not types or row.header.type in types]
-        return wanted[:limit]
+        if limit is None:
+            return wanted
+        return wanted[max(len(wanted) - limit, 0) :] if newest else wanted[:limit]
 
     def sessions(
         self, user_id: str | None, session_id: str | None
@@ -119,6 +123,10 @@ class MemoryRecorder(Recorder):
         with self._lock:
             names = [s.stream for s in self._heads if s[:2] == (user_id, session_id)]
         return sorted(names, key=lambda name: (name != MAIN, name))
+
+    def orphans(self) -> list[StreamId]:
+        with self._lock:
+            return sorted(set(self._events) - set(self._heads))
 
     def blob_row(self, user_id: str, address: bytes) -> bytes | None:
         found = self._blobs.get((user_id, address))
@@ -198,9 +206,6 @@ class MemoryKeyStore:
         now: int,  # noqa: ARG002  # the port's
     ) -> bytes:
         return self._kept.setdefault(("session", user_ref, session_ref), wrapped)
-
-    def is_empty(self) -> bool:
-        return not any(key[0] == "user" for key in self._kept)
 
     def close(self) -> None:
         pass

@@ -57,10 +57,11 @@ class ViewRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows to write if the stream's head is at ``expected_seq`` (0: there is none)."""
+    """Rows to write if the stream's head is at this seq and hash (0: there is none)."""
 
     stream: StreamId
     expected_seq: int
+    expected_hash: bytes
     head: HeadRow
     events: tuple[SealedEvent, ...]
     blobs: tuple[BlobRow, ...] = ()
@@ -128,8 +129,14 @@ class Recorder(ApplicationRecorder):
         upto: int | None = None,
         limit: int | None = None,
         types: Sequence[str] = (),
+        newest: bool = False,
     ) -> list[SealedEvent]:
-        """The rows with ``after < seq <= upto``, in order, each with ``prev_hash``."""
+        """The rows with ``after < seq <= upto``, in order, each with ``prev_hash``.
+
+        ``newest`` takes the last ``limit`` of them instead of the first.
+
+        Raises CorruptEvent if a row cannot be one of ours.
+        """
 
     @abstractmethod
     def sessions(
@@ -138,6 +145,10 @@ class Recorder(ApplicationRecorder):
 
     @abstractmethod
     def streams(self, user_id: str, session_id: str) -> list[str]: ...
+
+    @abstractmethod
+    def orphans(self) -> list[StreamId]:
+        """Streams that have events and no head."""
 
     @abstractmethod
     def blob_row(self, user_id: str, address: bytes) -> bytes | None: ...
@@ -188,10 +199,8 @@ class Recorder(ApplicationRecorder):
         limit: int | None = None,
     ) -> Sequence[StoredEvent]:
         stream = StreamId.parse(str(originator_id))
-        if not desc:
-            return self.rows(stream, after=gt or 0, upto=lte, limit=limit)
-        rows = self.rows(stream, after=gt or 0, upto=lte)
-        return rows[::-1][:limit]
+        rows = self.rows(stream, after=gt or 0, upto=lte, limit=limit, newest=desc)
+        return rows[::-1] if desc else rows
 
     def select_notifications(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 from uuid import UUID
@@ -12,11 +13,13 @@ from pydantic import (
     Field,
     JsonValue,
     SerializeAsAny,
+    ValidationError,
     field_serializer,
     model_validator,
 )
 
-from refold.domain.events import JsonObject, Model, SessionEvent
+from refold.domain.errors import InvalidEvent
+from refold.domain.events import JsonObject, Model, SessionEvent, explain
 from refold.domain.ids import StreamId
 
 
@@ -46,6 +49,19 @@ class Meta(Model):
     scenario: str | None = None
     response_id: str | None = None
     source: JsonObject | None = None
+
+    @classmethod
+    def of(cls, given: Self | Mapping[str, object] | None) -> Self:
+        """What a caller gave as meta.  Raises InvalidEvent."""
+        if isinstance(given, cls):
+            return given
+        if given is not None and not isinstance(given, Mapping):
+            raise InvalidEvent("meta must be a mapping of names to JSON values")
+        try:
+            return cls.model_validate(dict(given or {}))
+        except ValidationError as error:
+            reason = explain("meta", error, cls.model_fields)
+            raise InvalidEvent(reason) from None
 
     def dump(self) -> JsonObject:
         """The keys that hold something, as JSON."""

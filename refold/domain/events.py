@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import (
@@ -50,21 +51,33 @@ class Event(Model):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise InvalidEvent(explain(type(self).__name__, error)) from None
+            kind = type(self)
+            reason = explain(kind.__name__, error, kind.model_fields)
+            raise InvalidEvent(reason) from None
 
     def payload(self) -> JsonObject:
         """The fields as JSON, without ``type``."""
-        return self.model_dump(mode="json", exclude={"type"}, exclude_none=True)
+        dumped: JsonObject = self.model_dump(
+            mode="json", exclude={"type"}, exclude_none=True, warnings=False
+        )
+        for name, field in type(self).model_fields.items():
+            if getattr(self, name, None) is None and field.default is not None:
+                dumped[name] = None
+        return dumped
 
 
-def explain(what: str, error: ValidationError) -> str:
-    """Say which fields are wrong and why, without what stood in them."""
+def explain(what: str, error: ValidationError, fields: Container[str]) -> str:
+    """Say which of ``fields`` are wrong and why, without what stood in them.
+
+    Below a field nothing is named: keys there are the writer's text.
+    """
     reasons = []
     for detail in error.errors(include_input=False, include_url=False):
         if detail["type"] == "extra_forbidden":
             reasons.append("a field it does not have")
             continue
-        place = ".".join(str(part) for part in detail["loc"][:2]) or "value"
+        first = str(detail["loc"][0]) if detail["loc"] else ""
+        place = first if first in fields else "a value"
         reasons.append(f"{place}: {detail['msg']}")
     return f"{what}: " + "; ".join(dict.fromkeys(reasons))
 

@@ -178,10 +178,12 @@ class EventLog(Protocol):
         upto: int | None = None,
         limit: int | None = None,
         types: Sequence[str] = (),
+        newest: bool = False,
     ) -> list[Envelope]:
         """The events with ``after < seq <= upto``, in order, at most ``limit``.
 
-        ``types`` keeps only those; nothing else is decrypted then.
+        ``types`` keeps only those; nothing else is decrypted then.  ``newest`` takes
+        the last ``limit`` of them instead of the first.
 
         Raises CorruptEvent where a row is not what was written.
         """
@@ -199,6 +201,10 @@ class EventLog(Protocol):
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""
+        ...
+
+    def orphans(self) -> list[Problem]:
+        """Streams that have events and no head: their session is not listed."""
         ...
 
     def blob(self, user_id: str, sha256: str) -> bytes | None:

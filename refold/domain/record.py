@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from refold.domain.envelope import Meta
@@ -19,6 +19,6 @@ class Draft:
 
     event: Event
     ts: datetime | None = None
-    request_id: str | None = None
-    agent: str | None = None
+    request_id: str | None = field(default=None, repr=False)
+    agent: str | None = field(default=None, repr=False)
     meta: Meta = Meta()

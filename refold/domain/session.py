@@ -18,6 +18,7 @@ from refold.domain.events import (
     HumanReview,
     JsonObject,
     Pin,
+    Request,
     SystemPrompt,
     ToolCall,
     ToolResult,
@@ -39,15 +40,17 @@ class SessionState:
     """A stream as far as what it accepts depends on it.
 
     ``answered`` counts the calls that have their result: a call that is neither
-    open nor new was answered or never made, and takes no result.
+    open nor new was answered or never made, and takes no result.  ``last_request``
+    is the seq of the newest recorded request, 0 if there is none.
     """
 
     stream: StreamId
     head_seq: int = 0
-    open_calls: Mapping[str, OpenCall] = field(default_factory=dict)
+    open_calls: Mapping[str, OpenCall] = field(default_factory=dict, repr=False)
     answered: int = 0
     closed: bool = False
     forked_from: tuple[str, int] | None = None
+    last_request: int = 0
 
     def dump(self) -> JsonObject:
         """What cannot be read off the head row, as JSON."""
@@ -55,6 +58,7 @@ class SessionState:
             "open": {key: list(call) for key, call in self.open_calls.items()},
             "answered": self.answered,
             "fork": list(self.forked_from) if self.forked_from else None,
+            "request": self.last_request,
         }
 
     @classmethod
@@ -71,6 +75,7 @@ class SessionState:
             dumped["answered"],  # type: ignore[arg-type]
             closed,
             tuple(fork) if fork else None,  # type: ignore[arg-type]
+            dumped["request"],  # type: ignore[arg-type]
         )
 
 
@@ -96,13 +101,14 @@ def _accept(state: SessionState, event: Event) -> Event:
     match event:
         case ToolCall(call_id=call_id) if call_id in state.open_calls:
             raise InvalidEvent(
-                f"call {call_id!r} waits for its result since seq "
+                f"a call of this call_id waits for its result since seq "
                 f"{state.open_calls[call_id].seq}: one call, one call_id"
             )
         case ToolResult(call_id=call_id):
             return _answer(state, event, call_id)
-        case Fork() if state.head_seq:
-            raise InvalidEvent("a fork can only be the first event of a session")
+        case Fork(session_id=parent, at_seq=at):
+            if state.head_seq or state.forked_from != (parent, at):
+                raise InvalidEvent("a session is forked by session.fork(at, …) alone")
         case Pin(seqs=seqs) if max(seqs) > state.head_seq:
             raise InvalidEvent(
                 f"seq {max(seqs)} cannot be pinned: the session ends at "
@@ -119,7 +125,7 @@ def _answer(state: SessionState, event: ToolResult, call_id: str) -> ToolResult:
     call = state.open_calls.get(call_id)
     if call is None:
         raise InvalidEvent(
-            f"no open call {call_id!r}: it was never made here, or has its result "
+            "no open call of this call_id: it was never made here, or has its result "
             "already"
         )
     if event.tool_name is None:
@@ -150,8 +156,8 @@ def evolve(state: SessionState, event: Event) -> SessionState:
         case ToolResult(call_id=call_id):
             rest = {k: v for k, v in state.open_calls.items() if k != call_id}
             return replace(state, open_calls=rest, answered=state.answered + 1)
-        case Fork(session_id=parent, at_seq=at):
-            return replace(state, forked_from=(parent, at))
+        case Request():
+            return replace(state, last_request=seq)
         case SystemPrompt(closed=True):
             return replace(state, closed=True)
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
@@ -10,7 +11,7 @@ import orjson
 from refold.domain.canonical import canonical
 from refold.domain.envelope import microseconds
 from refold.domain.errors import EventTooLarge, InvalidEvent, RedactionFailed
-from refold.domain.events import JsonObject
+from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.ports import Blob
 from refold.domain.record import Draft
 from refold.domain.tokens import estimate
@@ -26,11 +27,10 @@ class RedactedEvent:
     """An event that passed redaction and the size guard.
 
     Only ``redact`` makes one: a log takes these and nothing else, so there is no
-    way around redaction.
+    way around redaction.  ``event`` is the event as it will read once recorded.
     """
 
-    type: str
-    schema_version: int
+    event: SessionEvent
     ts: int
     token_estimate: int
     content: JsonObject
@@ -40,6 +40,14 @@ class RedactedEvent:
     def __post_init__(self) -> None:
         if self.passed is not _PASS:
             raise TypeError("only redaction makes a RedactedEvent")
+
+    @property
+    def type(self) -> str:
+        return self.event.type
+
+    @property
+    def schema_version(self) -> int:
+        return self.event.version
 
     def __repr__(self) -> str:
         return f"RedactedEvent({self.type}, {self.token_estimate} tokens)"
@@ -57,6 +65,8 @@ def redact(
     Raises InvalidEvent for text that is not Unicode, RedactionFailed, EventTooLarge.
     """
     event = draft.event
+    if EVENT_CLASSES.get(event.type) is not type(event):
+        raise InvalidEvent("only the event classes of refold can be recorded")
     payload = _storable(event.type, event.payload())
     beside = _storable(
         event.type,
@@ -78,17 +88,27 @@ def redact(
     except Exception as error:
         raise RedactionFailed(event.type, reason=type(error).__name__) from None
     total = {key: counts.get(key, 0) + more.get(key, 0) for key in {*counts, *more}}
+    blobs = _blobs(guarded, guarded_beside)
+    content = _content(
+        guarded.payload, guarded_beside.payload, redactor.receipt(total), warnings
+    )
+    if blobs:
+        content["blobs"] = [blob.sha256 for blob in blobs]
     return RedactedEvent(
-        type=event.type,
-        schema_version=event.version,
-        ts=microseconds(draft.ts) if draft.ts else now,
+        event=event_of(event.type, guarded.payload),
+        ts=_microseconds(draft.ts) if draft.ts else now,
         token_estimate=estimate(guarded.payload),
-        content=_content(
-            guarded.payload, guarded_beside.payload, redactor.receipt(total), warnings
-        ),
-        blobs=_blobs(guarded, guarded_beside),
+        content=content,
+        blobs=blobs,
         passed=_PASS,
     )
+
+
+def _microseconds(ts: datetime) -> int:
+    try:
+        return microseconds(ts.astimezone(UTC))
+    except OverflowError:
+        raise InvalidEvent("ts must be in the years 1 to 9999 in UTC") from None
 
 
 def _storable(event_type: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -97,8 +117,9 @@ def _storable(event_type: str, value: dict[str, Any]) -> dict[str, Any]:
         stored: dict[str, Any] = orjson.loads(canonical(value))
     except orjson.JSONEncodeError:
         raise InvalidEvent(
-            f"the {event_type} event holds half of a surrogate pair, or an integer over "
-            "64 bits: refold.domain.canonical.repaired replaces both"
+            f"the {event_type} event is no JSON that can be stored: it holds half of a "
+            "surrogate pair, an integer over 64 bits or another kind of object, or is "
+            "nested too deeply; refold.domain.canonical.repaired mends the first two"
         ) from None
     return stored
 
@@ -111,7 +132,11 @@ def _content(
         added = [{"code": code} for code in warnings]
         meta = {**meta, "warnings": [*meta.get("warnings", []), *added]}
     content = {**beside, "meta": meta, "payload": payload, "redaction": receipt}
-    return {key: value for key, value in content.items() if value not in (None, {})}
+    return {
+        key: value
+        for key, value in content.items()
+        if key == "payload" or value not in (None, {})
+    }
 
 
 def _blobs(*parts: Guarded) -> tuple[Blob, ...]:

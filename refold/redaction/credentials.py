@@ -22,7 +22,8 @@ _IS = (
     rf"(?:{_QUOTE})?\]?"
     r"(?:[ \t]?:[ \t]?[A-Za-z_][\w.|\[\] ]{0,40}?(?=[ \t]?=))?"
     r"(?:[ \t]{0,4}(?:=>|:=|={1,3}|[:：＝])[ \t]{0,4}"
-    r"|[ \t](?:is|was)[ \t]{1,2}|是[:：]?|为[:：]?|[ \t]{1,2}(?=[\"']))"
+    r"|[ \t](?:is|was)[ \t]{1,2}|是[:：]?|为[:：]?|[ \t]{1,2}(?=[\"'])"
+    r"|>(?=[^<>\s]{4,256}</))"
 )
 _PLAIN = r"[^\s\"'`<>()\[\]{}|\\.,;:&=\u3000-\u303f\u4e00-\u9fff\uff00-\uff65]"
 _JOIN = r"(?:[.:=]|[,;&](?![\w.\-]{1,30}[=:]))"
@@ -32,8 +33,9 @@ _VALUE = (
     r"|(?(quote)(?:(?!(?P=quote))[^\\\n]|\\[^\n]){3,1024}"
     rf"|{_PLAIN}{{1,1024}}+(?:{_JOIN}{{1,2}}{_PLAIN}{{1,1024}}+){{0,16}}={{0,2}})))"
 )
-_PASSWORD = (
-    r"(?i:pass(?:word|wd|phrase|code)|pwd)|(?<=[_\-])(?i:pass)|(?<=[\"'])pass(?=[\"'])"  # noqa: S105 - a pattern
+_LOGIN_WORDS = (
+    r"(?i:pass(?:word|wd|phrase|code)|pwd)"
+    r"|(?<=[_\-])(?i:pass)|(?<=[\"'])pass(?=[\"'])"
 )
 _KEY_OF = (
     r"(?i:api|app|access|secret|private|auth|encryption|signing|account|license|client"
@@ -41,18 +43,7 @@ _KEY_OF = (
 )
 _NOT_A_SECRET = "".join(
     rf"(?<!{word})(?<!{word}[\-_ ])"
-    for word in (
-        "next",
-        "page",
-        "sync",
-        "eos",
-        "bos",
-        "pad",
-        "unk",
-        "sep",
-        "cls",
-        "mask",
-    )
+    for word in ("next", "page", "sync", "eos", "bos", "pad", "unk", "sep", "mask")
 )
 _FLAG = r"(?<![^\s\"'`(=\[])--(?:[a-z0-9]{1,15}[\-_]){0,3}"
 
@@ -69,8 +60,9 @@ CREDENTIALS = (
         r"|(?:[^\-]|-(?!----(?:BEGIN|END))){0,8192}+)",
         priority=100,
         examples=(
-            "key:\n«-----BEGIN RSA PRIVATE KEY-----\nMIIEow3fTq9\n-----END RSA PRIVATE KEY-----»\n",
-            r'"«-----BEGIN PRIVATE KEY-----\nMIIEow3fTq9Zk\n-----END PRIVATE KEY-----»\n"',
+            "key:\n«-----BEGIN RSA PRIVATE KEY-----\nMIIEow3fTq9\n"
+            "-----END RSA PRIVATE KEY-----»\n",
+            r'"«-----BEGIN PRIVATE KEY-----\nMIIEow3fTq\n-----END PRIVATE KEY-----»\n"',
             "«-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjE»",
         ),
         counter_examples=(
@@ -96,8 +88,9 @@ CREDENTIALS = (
         id="key.aws-secret",
         type="API_KEY",
         gate=("secret",),
-        pattern=r"(?i:secret[_\-. ]?(?:access[_\-. ]?)?key)\\{0,7}[\"']?[ \t]{0,4}(?:=>|[:=,])"
-        r"[ \t]{0,4}\\{0,7}[\"']?(?P<value>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+        pattern=r"(?i:secret[_\-. ]?(?:access[_\-. ]?)?key)\\{0,7}[\"']?"
+        r"[ \t]{0,4}(?:=>|[:=,])[ \t]{0,4}\\{0,7}[\"']?"
+        r"(?P<value>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
         group="value",
         validator=aws_secret,
         priority=80,
@@ -140,6 +133,19 @@ CREDENTIALS = (
         counter_examples=("bearer authentication-is-required", "Bearer $TOKEN"),
     ),
     Rule(
+        id="auth.header",
+        type="AUTH_TOKEN",
+        gate=("authorization",),
+        pattern=r"(?i:authorization)(?:\\{0,7}[\"'])?[ \t]{0,2}[:=][ \t]{0,2}"
+        r"(?:\\{0,7}[\"'])?(?:(?i:token|api-?key|key)[ \t]{1,2})?"
+        r"(?P<value>[A-Za-z0-9._~+/\-]{16,4096}+={0,2})",
+        group="value",
+        validator=bearer,
+        priority=30,
+        examples=("Authorization: Token «9944b09199c62bcf9418ad846dd0e4bb»",),
+        counter_examples=("authorization: required-by-the-server",),
+    ),
+    Rule(
         id="auth.basic",
         type="AUTH_TOKEN",
         gate=("basic",),
@@ -155,7 +161,7 @@ CREDENTIALS = (
         id="secret.password",
         type="SECRET",
         gate=("pass", "pwd"),
-        pattern=rf"(?:{_PASSWORD})[0-9]?{_IS}{_VALUE}",
+        pattern=rf"(?:{_LOGIN_WORDS})[0-9]?{_IS}{_VALUE}",
         group="value",
         validator=password,
         priority=20,
@@ -166,6 +172,8 @@ CREDENTIALS = (
             r'"{\"password\": \"«hunter2»\"}"',
             "the password is «hunter2x».",
             "CREATE USER ada PASSWORD '«hunter2»'",
+            "<password>«hunter2»</password>",
+            "passphrase: '«correct horse battery staple»'",
         ),
         counter_examples=(
             "password = get_password(user)",
@@ -271,7 +279,7 @@ CREDENTIALS = (
         type="SECRET",
         at="leaf",
         gate=("pass", "pwd", "密码", "口令"),
-        context=rf"(?:{_PASSWORD}|(?<![A-Za-z])(?i:pass))"
+        context=rf"(?:{_LOGIN_WORDS}|(?<![A-Za-z])(?i:pass))"
         r"(?:[\-_ ]?(?i:hash|digest|confirm(?:ation)?|again|value|plain(?:text)?))?"
         r"|密码|口令",
         pattern=r"[^\n]{4,256}",

@@ -53,7 +53,7 @@ class Redactor:
         return self._engine.engine
 
     def text(self, text: str, *, key: str | None = None) -> tuple[str, Counts]:
-        """Redact ``text``, which stands under ``key``; say how often each type was found.
+        """Redact ``text``, which stands under ``key``; count what was found by type.
 
         Raises RedactionError.
         """
@@ -97,17 +97,14 @@ class Redactor:
         return _failing_closed(work)
 
     def receipt(self, counts: Counts) -> JsonObject:
-        """What an event says of its redaction: never what was found, where, how long."""
-        types: JsonObject = {
-            kind: counts[kind] for kind in sorted(counts) if counts[kind]
-        }
-        total = sum(counts.values())
+        """What an event says of its redaction: never what, where or how long."""
+        types: JsonObject = {kind: n for kind, n in sorted(counts.items()) if n}
         receipt: JsonObject = {
             "rules": self.rule_set,
             "engine": self.engine,
-            "n": total,
+            "n": sum(counts.values()),
         }
-        return {**receipt, "types": types} if total else receipt
+        return {**receipt, "types": types} if types else receipt
 
 
 def _failing_closed(work: Callable[[], _Result]) -> _Result:
@@ -124,6 +121,5 @@ def _failing_closed(work: Callable[[], _Result]) -> _Result:
 
 def _fingerprint(rules: Sequence[Rule]) -> str:
     ordered = sorted(rules, key=lambda rule: rule.id)
-    return hashlib.sha256(
-        orjson.dumps([rule.canonical() for rule in ordered])
-    ).hexdigest()[:12]
+    canonical = orjson.dumps([rule.canonical() for rule in ordered])
+    return hashlib.sha256(canonical).hexdigest()[:12]

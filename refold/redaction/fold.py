@@ -34,7 +34,7 @@ def _ascii(match: re.Match[str]) -> str:
 
 
 class Folded(NamedTuple):
-    """A folded text; ``starts`` and ``origins`` are equal places in it and in the original.
+    """A folded text; ``starts`` in it and ``origins`` in the original are equal places.
 
     ``widths`` holds the length in the original of each escape, by its folded place.
     """
@@ -61,7 +61,7 @@ def _telling(text: str) -> bool:
 def fold(text: str) -> Folded:
     """Fold ``text``; it is returned as it is if there is nothing to fold."""
     escapes = "\\u" in text
-    if not (escapes or not text.isascii() and _telling(text)):
+    if not (escapes or (not text.isascii() and _telling(text))):
         return Folded(text)
     out: list[str] = []
     starts, origins, widths = [0], [0], dict[int, int]()

@@ -1,4 +1,4 @@
-"""The size guard: what is too large for an event is cut, and its whole goes to a blob."""
+"""The size guard: what is too large for an event is cut, its whole goes to a blob."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _end_of_head(text: str, end: int) -> int:
     for ends in _ENDS:
         *_, last = (None, *ends.finditer(text, end // 2, end))
         if last:
-            return last.end()
+            return _beside_placeholder(text, last.end())[0]
     return _beside_placeholder(text, end)[0]
 
 
@@ -143,7 +143,7 @@ def _start_of_tail(text: str, start: int) -> int:
     for ends in _ENDS:
         first = ends.search(text, start, (start + len(text)) // 2)
         if first:
-            return first.end()
+            return _beside_placeholder(text, first.end())[1]
     return _beside_placeholder(text, start)[1]
 
 

@@ -73,10 +73,17 @@ class Rule:
     examples: tuple[Example, ...] = ()
     counter_examples: tuple[Example, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.at == "gate" and not self.gate:
+            raise ValueError(f"rule {self.id}: a gate is where its pattern is tried")
+        if any(literal != literal.lower() for literal in self.gate):
+            raise ValueError(f"rule {self.id}: its gate must be in lower case")
+
     def canonical(self) -> list[str | bool | list[str]]:
         """All that decides what the rule finds, as JSON."""
         check = self.validator.__qualname__ if self.validator else ""
         return [
-            self.id, self.type, self.pattern, self.at, str(self.digits), list(self.gate), self.before, str(self.reach),
-            str(self.group), check, self.context, self.certain, str(self.priority),
+            self.id, self.type, self.pattern, self.at, str(self.digits),
+            list(self.gate), self.before, str(self.reach), str(self.group), check,
+            self.context, self.certain, str(self.priority),
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The standard library's engine: which rules some texts may concern, and what they find."""
+"""The standard library's engine: which rules concern some texts, what they find."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Compiled(NamedTuple):
         return bool(key) and self.context is not None and bool(self.context.search(key))
 
     def gated(self, lower: str) -> bool:
-        """Whether ``lower`` holds none of the literals without which nothing is found."""
+        """Whether ``lower`` holds none of the literals of which it needs one."""
         gate = self.rule.gate
         return bool(gate) and not any(literal in lower for literal in gate)
 

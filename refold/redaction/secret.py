@@ -31,7 +31,7 @@ _LITERAL = re.compile(
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_./:\\ ]+[A-Za-z]+)*[-_./:?!]*")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _ATTRIBUTE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::)[A-Za-z_$][\w$]*)+")
-_NUMBERED = re.compile(r"([A-Za-z_$]+?)_?[0-9]{1,3}")
+_NUMBERED = re.compile(r"([A-Za-z_$]+?)_?[0-9]{1,2}")
 _PATH = re.compile(
     r"(?:[A-Za-z]:)?(?:\\+|/|~|\.{1,2}/)[\w.\-/\\~]*|[a-z][a-z0-9+.\-]*://.*"
 )
@@ -40,9 +40,12 @@ _ROLE = re.compile(
     r"|str|string|text|data|input|output|user|name|node|type|line|item|idx|index|id|num"
     r"|field|config|expected|actual|result|test|tmp|temp|buf|hash)$"
 )
+_COUNTED = (
+    "next|prev|page|paging|continuation|cursor|sync|resume|eos|bos|pad|unk|sep|cls|mask"
+    "|start|end|stop|first|last|max|min|num|per|of|special|count|cancell?ation"
+)
 _NO_SECRET_TOKEN = re.compile(
-    r"(?i)(?:next|prev|page|paging|continuation|cursor|sync|resume|eos|bos|pad|unk|sep|cls"
-    r"|mask|start|end|stop|first|last|max|min|num|per|of|special|count|cancell?ation)[-_ .]?$"
+    rf"(?:(?<![A-Za-z])(?i:{_COUNTED})|(?<=[a-z])(?:{_COUNTED.title()}))[-_ .]?$"
 )
 
 
@@ -105,8 +108,10 @@ def url_password(found: Candidate) -> bool:
 def password(found: Candidate) -> bool:
     """A value that somebody called a password."""
     value = _chosen(found)
-    if value is None or len(value) < 4 or (" " in value and not _spoken(found)):
+    if value is None or len(value) < 4:
         return False
+    if " " in value:
+        return _phrase(found)
     return not _WORDS.fullmatch(value)
 
 
@@ -184,9 +189,12 @@ def _stands_in(value: str) -> bool:
     )
 
 
-def _spoken(found: Candidate) -> bool:
-    """A phrase of several words with a digit in it, short enough to be remembered."""
-    return len(found.value) <= 64 and bool(re.search("[0-9]", found.value))
+def _phrase(found: Candidate) -> bool:
+    """Some words that were chosen: called a passphrase, or few and with a digit."""
+    words = found.value.count(" ") + 1
+    if "phrase" in found.match.group().lower()[:10]:
+        return 3 <= words <= 12
+    return words <= 4 and bool(re.search("[0-9]", found.value))
 
 
 def _sentence(value: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 JsonValue: TypeAlias = (
-    "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+    "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 )
 JsonObject: TypeAlias = dict[str, JsonValue]
 Counts: TypeAlias = Mapping[str, int]

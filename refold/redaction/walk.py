@@ -57,7 +57,7 @@ class _At(NamedTuple):
 def redacted(
     value: JsonValue, engine: Finds, counts: Counter[str], skip: Skip = NO_SKIP
 ) -> JsonValue:
-    """``value`` without what ``engine`` finds in it; the same object if that is nothing.
+    """``value`` without what ``engine`` finds; the same object if that is nothing.
 
     Raises TooDeep, and RedactionError for what is not JSON.
     """
@@ -203,16 +203,11 @@ class _Walk:
         return value if clean == text else clean
 
     def _leaf(self, text: str, at: _At) -> str:
-        if (
-            text in self._survey.by_text
-            and at.nested < MAX_NESTED
-            and _OPENS.match(text)
-        ):
-            walked = self._documents(text, at)
-            if walked is not None:
-                return walked
-            return self._opened(text, at)
-        return self._plain(text, at.context)
+        concerned = text in self._survey.by_text
+        if not (concerned and at.nested < MAX_NESTED and _OPENS.match(text)):
+            return self._plain(text, at.context)
+        walked = self._documents(text, at)
+        return self._opened(text, at) if walked is None else walked
 
     def _opened(self, text: str, at: _At) -> str:
         """``text`` is not JSON, but without what is redacted it may become JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,9 +16,15 @@ from refold.projections.context.compaction import Compaction, summary_of
 from refold.projections.context.outline import Outline
 from refold.projections.context.source import Source, source_of
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Summarizer, check_summary
+from refold.projections.context.summarizer import (
+    Summarizer,
+    Written,
+    check_summary,
+)
 from refold.store.viewing import Viewer
 from refold.store.writing import Order, Writer
+
+log = logging.getLogger("refold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class Compactor:
         """Do what is due in one check: a compaction, and the folds that follow it.
 
         Returns the first summary; None if nothing was due, another compactor was
-        first, or the summary was refused (which is recorded).
+        first, or the summarizer failed or was refused (which is recorded).
         """
         first: Envelope | None = None
         for outline, decision in self._due():
@@ -56,25 +63,21 @@ class Compactor:
             decision = self.strategy.follow_up(outline, self._now())
 
     def _carry_out(self, outline: Outline, decision: Compaction) -> Envelope | None:
-        source = self._source(decision)
+        source, started = self._source(decision), self.writer.clock()
         try:
-            event: Event = self._summary(decision, source)
-        except SummaryRefused as refused:
-            event = CompactionNote(
-                phase="failed",
-                why=str(refused),
-                first_seq=decision.first_seq,
-                last_seq=decision.last_seq,
-                decided_at_seq=decision.decided_at_seq,
-                attempt=outline.failures + 1,
-            )
-        return self._record(outline, event)
+            target = decision.target_tokens
+            written = self.summarizer.summarise(source, target_tokens=target)
+            check_summary("\n".join((written.abridged, written.text)), source)
+        except Exception as error:
+            why = str(error) if isinstance(error, SummaryRefused) else _kind(error)
+            log.warning("a compaction failed, the context stays as it was: %s", why)
+            return self._record(outline, _failure(outline, decision, why))
+        summary = self._summary(decision, source, written, started)
+        return self._record(outline, summary)
 
-    def _summary(self, decision: Compaction, source: Source) -> Summary:
-        started = self.writer.clock()
-        target = decision.target_tokens
-        written = self.summarizer.summarise(source, target_tokens=target)
-        check_summary("\n".join((written.abridged, written.text)), source)
+    def _summary(
+        self, decision: Compaction, source: Source, written: Written, started: int
+    ) -> Summary:
         return summary_of(
             decision,
             source,
@@ -107,3 +110,19 @@ class Compactor:
 
     def _now(self) -> datetime:
         return from_microseconds(self.writer.clock())
+
+
+def _failure(outline: Outline, decision: Compaction, why: str) -> CompactionNote:
+    return CompactionNote(
+        phase="failed",
+        why=why,
+        first_seq=decision.first_seq,
+        last_seq=decision.last_seq,
+        decided_at_seq=decision.decided_at_seq,
+        attempt=outline.failures + 1,
+    )
+
+
+def _kind(error: Exception) -> str:
+    """What is said of an error whose message may hold what a model was sent."""
+    return f"the summarizer raised {type(error).__name__}"

@@ -22,7 +22,7 @@ from refold.domain.record import Draft
 from refold.domain.session import SessionState, decide
 from refold.redaction.chokepoint import RedactedEvent, redact
 from refold.store.sessions import Session
-from refold.store.writing import Order, recorded, same_event
+from refold.store.writing import Order, same_event
 
 _BATCH: Final = 200
 _TRIES: Final = 8
@@ -98,11 +98,11 @@ def _same(session: Session, draft: Draft, envelope: Envelope) -> bool:
     """Whether the draft is what was recorded, also if the rules changed since."""
     if draft.event.type != envelope.type:
         return False
-    incoming = recorded(_fitting(session, draft).redacted)
+    incoming = _fitting(session, draft).redacted.event
     if same_event(envelope.payload, incoming):
         return True
     again = _redact(session, replace(draft, event=envelope.payload))
-    return same_event(recorded(again), incoming)
+    return same_event(again.event, incoming)
 
 
 def _prepare(

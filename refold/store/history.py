@@ -28,15 +28,16 @@ class History:
     stream: StreamId
     parent: History | None = None
     at: int = 0
+    newest_request: int = 0
 
     @classmethod
     def of(cls, log: EventLog, state: SessionState) -> History:
         """The history of the session that is in this state."""
         if state.forked_from is None:
-            return cls(log, state.stream)
+            return cls(log, state.stream, newest_request=state.last_request)
         session_id, at = state.forked_from
         parent = log.head(state.stream._replace(session_id=session_id)).state
-        return cls(log, state.stream, cls.of(log, parent), at)
+        return cls(log, state.stream, cls.of(log, parent), at, state.last_request)
 
     def events(
         self, *, after: int | None = None, upto: int | None = None
@@ -77,4 +78,5 @@ def born(log: EventLog, stream: StreamId, fork: Fork) -> SessionState:
     """What a fork starts from: the calls that were open where it was made."""
     parent = stream._replace(session_id=fork.session_id)
     calls = folded(log, parent, upto=fork.at_seq).open_calls
-    return SessionState(stream, 0, calls)
+    origin = (fork.session_id, fork.at_seq)
+    return SessionState(stream, 0, calls, forked_from=origin)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import CorruptEvent, InvalidEvent, SessionNotFound
@@ -74,8 +74,8 @@ class Session:
         Raises InvalidEvent, EventTooLarge, RedactionFailed, StaleSession,
         IdempotencyConflict, SessionClosed, Erased, KeyUnavailable, StoreUnavailable.
         """
-        given = [events] if isinstance(events, Event | Draft) else list(events)
-        beside = Draft(Event(type=""), ts, request_id, agent, _meta(meta))
+        given = [events] if isinstance(events, Event | Draft) else _listed(events)
+        beside = Draft(Event(type=""), ts, request_id, agent, Meta.of(meta))
         drafts = tuple(_draft(event, beside) for event in given)
         return self.writer.append(
             Order(self.stream, drafts, idempotency_key, expected_seq)
@@ -291,8 +291,11 @@ class Session:
     def _chosen(
         self, viewer: Viewer, strategy: str | Strategy | None, at: int | None
     ) -> Strategy:
-        last = viewer.last_request(upto=at) if strategy is None else None
-        return chosen(strategy, last)
+        if strategy is not None:
+            return chosen(strategy, None)
+        newest = viewer.history.newest_request
+        upto = newest if at is None else min(at, newest)
+        return chosen(None, viewer.last_request(upto=upto) if upto else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,21 +336,30 @@ def _merged(
     yield from queue
 
 
-def _meta(meta: Meta | Mapping[str, object] | None) -> Meta:
-    if meta is None or isinstance(meta, Meta):
-        return meta or Meta()
-    return Meta(**meta)
+def _listed(events: object) -> list[Any]:
+    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
+        raise _no_event(events)
+    return list(events)
+
+
+def _no_event(given: object) -> InvalidEvent:
+    return InvalidEvent(
+        f"append takes events, not {type(given).__name__}: refold.UserInput(text=…)"
+    )
 
 
 def _draft(given: Appendable, beside: Draft) -> Draft:
-    if isinstance(given, Draft):
-        draft = given
+    if isinstance(given, Draft) and isinstance(given.event, Event):
+        draft = replace(given, meta=Meta.of(given.meta))
     elif isinstance(given, Event):
         draft = Draft(given, beside.ts, beside.request_id, beside.agent, beside.meta)
     else:
-        raise InvalidEvent(
-            f"append takes events, not {type(given).__name__}: refold.UserInput(text=…)"
-        )
-    if draft.ts is not None and draft.ts.tzinfo is None:
+        raise _no_event(given)
+    if draft.ts is not None and not (
+        isinstance(draft.ts, datetime) and draft.ts.tzinfo
+    ):
         raise InvalidEvent("ts needs a time zone: datetime.now(UTC)")
+    for name in ("request_id", "agent"):
+        if not isinstance(getattr(draft, name), str | None):
+            raise InvalidEvent(f"{name} must be a text")
     return draft

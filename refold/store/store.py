@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from refold.domain.ids import MAIN, StreamId, check_id, check_session_id
-from refold.domain.ports import EventLog, SessionInfo
+from refold.domain.ports import EventLog, Problem, SessionInfo
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
 from refold.store.sessions import Session
@@ -54,9 +54,21 @@ class SessionStore:
     def verify(
         self, user_id: str | None = None, session_id: str | None = None
     ) -> Iterator[tuple[SessionInfo, Verified]]:
-        """Prove session after session; yields each with what was proved of it."""
+        """Prove session after session; yields each with what was proved of it.
+
+        Events whose session is not listed any more come last, as a problem.
+        """
+        lost: dict[tuple[str, str], list[Problem]] = {}
+        for problem in self.log.orphans():
+            lost.setdefault((problem.user_id, problem.session_id), []).append(problem)
         for info in self.log.sessions(user_id, session_id=session_id):
-            yield info, self.session(info.user_id, info.session_id).verify()
+            orphans = lost.pop((info.user_id, info.session_id), [])
+            verified = self.session(info.user_id, info.session_id).verify()
+            yield info, verified._replace(problems=[*verified.problems, *orphans])
+        for (owner, name), orphans in lost.items():
+            if user_id in (None, owner) and session_id in (None, name):
+                info = SessionInfo(owner, name, 0, "open", 0, 0, 0)
+                yield info, Verified(0, 0, 0, orphans)
 
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""

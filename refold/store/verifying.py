@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from refold.domain.envelope import Envelope
-from refold.domain.errors import RefoldError
+from refold.domain.errors import CorruptEvent, Erased, KeyUnavailable, RefoldError
 from refold.domain.events import Fork, Request, Summary
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, Problem
 from refold.domain.session import SessionState, decide, evolve
 from refold.store.history import History, born
 from refold.store.viewing import Viewer
+
+T = TypeVar("T")
 
 
 class Verified(NamedTuple):
@@ -37,13 +40,22 @@ class Verifier:
         """Read everything once, then derive again what was derived from it."""
         names = self._log.streams(self._stream.user_id, self._stream.session_id)
         for name in [MAIN, *(name for name in names if name != MAIN)]:
-            self._prove(self._stream._replace(stream=name))
+            stream = self._stream._replace(stream=name)
+            self._guarded(stream, self._prove, stream)
         summaries = [e for e in self._derived if isinstance(e.payload, Summary)]
         if not self._problems:
-            self._derive_again(summaries)
+            self._guarded(self._stream, self._derive_again, summaries)
         return Verified(
             self._events, len(summaries), len(self._requests), self._problems
         )
+
+    def _guarded(self, stream: StreamId, prove: Callable[[T], None], what: T) -> None:
+        """A session that cannot be read is a problem of its own, not of others."""
+        try:
+            prove(what)
+        except (CorruptEvent, KeyUnavailable, Erased) as error:
+            seq = error.seq if isinstance(error, CorruptEvent) else None
+            self._problems.append(Problem(*stream, seq, "unreadable", str(error)))
 
     def _prove(self, stream: StreamId) -> None:
         state = SessionState(stream)

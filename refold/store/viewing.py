@@ -114,15 +114,16 @@ class Viewer:
         self, *, upto: int | None = None, fingerprint: str | None = None
     ) -> Request | None:
         """The newest recorded request, of this strategy if one is named."""
-        found = self.log.read(self.stream, upto=upto, types=("request",))
-        for envelope in reversed(found):
-            request = envelope.payload
-            if isinstance(request, Request) and fingerprint in (
-                None,
-                request.strategy.fingerprint,
-            ):
+        while True:
+            found = self.log.read(
+                self.stream, upto=upto, types=("request",), limit=1, newest=True
+            )
+            if not found or not isinstance(found[0].payload, Request):
+                return None
+            request = found[0].payload
+            if fingerprint in (None, request.strategy.fingerprint):
                 return request
-        return None
+            upto = found[0].seq - 1
 
     def render(self, strategy: Strategy, outline: Outline) -> View:
         """The view of an outline: the events and summaries it names, and no others."""

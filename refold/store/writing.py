@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final, NamedTuple
 
+from refold.domain.canonical import canonical
 from refold.domain.errors import (
     IdempotencyConflict,
     InvalidEvent,
     SessionClosed,
     StaleSession,
 )
-from refold.domain.events import Event, ToolResult, event_of
+from refold.domain.events import Event, ToolResult
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
     Append,
@@ -99,7 +100,7 @@ class Writer:
             outcome = self.log.append(request)
             if not isinstance(outcome, Conflict):
                 return self._receipt(order, redacted, request, outcome)
-            self.heads.put(outcome.head)
+            self.heads.correct(outcome.head)
             if order.expected_seq is not None or born is not None:
                 raise StaleSession(
                     order.stream.session_id, expected=head.seq, actual=outcome.head.seq
@@ -135,19 +136,20 @@ class Writer:
             except (InvalidEvent, SessionClosed, StaleSession):
                 pass
         head = self.log.head(order.stream)
-        self.heads.put(head)
+        self.heads.correct(head)
         _expect(head, order)
         if born is not None and head.seq == 0:
             head = born
         return head, self._decided(head, order, redacted)
 
     def _decided(self, head: Head, order: Order, redacted: _Redacted) -> Append:
-        events = decide(head.state, [draft.event for draft in order.drafts])
+        now = self.clock()
+        decided = decide(head.state, [draft.event for draft in order.drafts])
+        events = redacted.of(decided, now)
         state = head.state
         for event in events:
-            state = evolve(state, event)
-        now = self.clock()
-        return Append(head, state, redacted.of(events, now), now, order.idempotency_key)
+            state = evolve(state, event.event)
+        return Append(head, state, events, now, order.idempotency_key)
 
     def _receipt(
         self, order: Order, redacted: _Redacted, request: Append, outcome: Outcome
@@ -173,7 +175,7 @@ class Writer:
         stored = self.log.read(order.stream, after=first - 1, upto=last)
         events = redacted.of([draft.event for draft in order.drafts], self.clock())
         same = len(stored) == len(events) and all(
-            same_event(envelope.payload, recorded(event))
+            same_event(envelope.payload, event.event)
             for envelope, event in zip(stored, events, strict=True)
         )
         if not same:
@@ -193,13 +195,10 @@ def same_event(stored: Event, other: Event) -> bool:
     """Whether these are one event; a result may not name the tool its call names."""
     if isinstance(stored, ToolResult) and isinstance(other, ToolResult):
         name = stored.tool_name if other.tool_name is None else other.tool_name
-        return stored == other.model_copy(update={"tool_name": name})
-    return stored == other
-
-
-def recorded(event: RedactedEvent) -> Event:
-    """The event as it will read once it is recorded."""
-    return event_of(event.type, event.content["payload"])  # type: ignore[arg-type]
+        other = other.model_copy(update={"tool_name": name})
+    return stored.type == other.type and (
+        canonical(stored.payload()) == canonical(other.payload())
+    )
 
 
 class _Redacted:
@@ -240,6 +239,12 @@ class Heads:
         with self._lock:
             head = self._heads.get(stream)
             return head if head is not None and head.seq else None
+
+    def correct(self, head: Head) -> None:
+        """Remember ``head``, which was just read: whatever was known is wrong."""
+        with self._lock:
+            self._heads.pop(head.state.stream, None)
+        self.put(head)
 
     def put(self, head: Head) -> None:
         """Remember ``head``, unless a newer one is known."""

@@ -51,7 +51,11 @@ class NoopLog:
         upto: int | None = None,
         limit: int | None = None,
         types: Sequence[str] = (),
+        newest: bool = False,
     ) -> list[Envelope]:
+        return []
+
+    def orphans(self) -> list[Problem]:
         return []
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:

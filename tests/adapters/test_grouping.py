@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import sqlite3
 from collections.abc import Callable, Sequence
 from threading import Barrier, Event, Thread
 from typing import Any
 
+import psycopg
 import pytest
+from sqlalchemy import make_url
 
 from refold.adapters.recorder import Wrote
 from refold.adapters.sql.grouping import MOST, GroupCommit
+from refold.adapters.sql.migrations import migrate
+from refold.adapters.sql.recorder import SqlRecorder
+from refold.domain.errors import StoreUnavailable
+from refold.domain.ids import StreamId
+from refold.testing import append_to, memory_log, said
 
 
 class Recording:
@@ -139,3 +148,68 @@ def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
 
     assert group.write("third") == Wrote("third")  # type: ignore[arg-type]
     assert ["second"] not in database.groups
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_an_unexpected_failure_in_a_database_fails_only_its_own(
+    kind: str, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not store_url.startswith(kind):
+        return
+    module = importlib.import_module(f"refold.adapters.sql.{kind}")
+    dialect = {"sqlite": "SqliteDialect", "postgres": "PostgresDialect"}[kind]
+    database = getattr(module, dialect)(make_url(store_url))
+    migrate(database)
+    log = memory_log(SqlRecorder(database))
+    streams = [StreamId("ada", name) for name in ("a", "bad", "c")]
+    for stream in streams:
+        log.keys.session(stream.user_id, stream.session_id, now=1)
+    batches = [log._batch(append_to(log.head(s), *said("x"))) for s in streams]
+    write = module._write
+
+    def fail(connection: Any, batch: Any, **kwargs: Any) -> Any:
+        if batch.stream.session_id == "bad":
+            raise {"sqlite": sqlite3, "postgres": psycopg}[kind].DataError("no")
+        return write(connection, batch, **kwargs)
+
+    monkeypatch.setattr(module, "_write", fail)
+    outcomes = database.write_group(batches)
+
+    assert [type(outcome) for outcome in outcomes] == [Wrote, StoreUnavailable, Wrote]
+    assert [log.head(stream).seq for stream in streams] == [1, 0, 1]
+    log.close()
+
+
+def test_a_leaders_interrupt_is_its_own() -> None:
+    database = Recording()
+    calls: list[list[Any]] = []
+
+    def write(batches: Sequence[Any]) -> list[Any]:
+        calls.append(list(batches))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return database(batches)
+
+    results: dict[str, object] = {}
+
+    def caller(name: str) -> None:
+        try:
+            results[name] = group.write(name)  # type: ignore[arg-type]
+        except KeyboardInterrupt as error:
+            results[name] = error
+
+    group = GroupCommit(write)
+    threads = [started(lambda: caller("first"))]
+    assert database.entered.wait(10)
+    for name in "abc":
+        threads.append(started(lambda name=name: caller(name)))  # type: ignore[misc]
+        while len(group._queue) < len(threads) - 1:
+            pass
+    database.gate.set()
+    for thread in threads:
+        thread.join(10)
+
+    interrupted = [n for n, r in results.items() if isinstance(r, KeyboardInterrupt)]
+    assert interrupted == ["a"]
+    assert results["b"] == Wrote("b")  # type: ignore[arg-type]
+    assert results["c"] == Wrote("c")  # type: ignore[arg-type]

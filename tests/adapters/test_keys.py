@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -149,6 +150,28 @@ def test_a_private_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert made.count(True) == 1
     assert len(path.read_bytes()) == 40
     assert [file.name for file in path.parent.iterdir()] == ["key"]
+
+
+def test_a_destroyed_key_is_an_erasure_not_a_new_key(tmp_path: Path) -> None:
+    url, keys = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'k.db'}"
+    with refold.open(url, keys=keys) as store:
+        store.session("ada", "one").append(refold.UserInput(text="x"))
+    with sqlite3.connect(tmp_path / "k.db") as raw:
+        raw.execute("UPDATE user_keys SET wrapped=NULL")
+    raw.close()
+
+    with refold.open(url, keys=keys) as store:
+        for name in ("one", "two"):
+            with pytest.raises(refold.Erased):
+                store.session("ada", name).append(refold.UserInput(text="y"))
+
+
+@pytest.mark.parametrize(
+    "wrong", ["sqlite://", "sqlite:///:memory:", "mysql://x/y", "x"]
+)
+def test_a_key_store_that_keeps_nothing_is_refused(wrong: str, sqlite_url: str) -> None:
+    with pytest.raises(refold.InvalidConfiguration):
+        refold.open(sqlite_url, keys=wrong)
 
 
 def test_postgresql_needs_a_key_store_that_all_can_reach(

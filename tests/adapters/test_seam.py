@@ -51,7 +51,7 @@ def redacted() -> RedactedEvent:
 
 def test_nobody_but_redaction_makes_a_redacted_event() -> None:
     with pytest.raises(TypeError, match="only redaction"):
-        RedactedEvent("user_input", 1, 1, 1, {}, (), object())
+        RedactedEvent(refold.UserInput(), 1, 1, {}, (), object())
     with pytest.raises(TypeError):
         replace(redacted(), passed=None)
 
@@ -89,7 +89,7 @@ def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
         def __post_init__(self) -> None:
             pass
 
-    mine = Mine("user_input", 1, 1, 1, {"payload": {"text": "secret"}}, (), None)
+    mine = Mine(refold.UserInput(), 1, 1, {"payload": {"text": "secret"}}, (), None)
     placed = PlacedEvent(mine, HEADER, GENESIS)
 
     with pytest.raises(TypeError, match="passed redaction"):
@@ -103,7 +103,7 @@ def test_a_recorder_takes_only_sealed_events_with_their_head(log: SealedLog) -> 
     with pytest.raises(TypeError):
         log.recorder.insert_events([raw])
     with pytest.raises(TypeError):
-        Batch(ADA, 0, head, (raw,))  # type: ignore[arg-type]
+        Batch(ADA, 0, GENESIS, head, (raw,))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         log.recorder.insert_events([raw], batch="x")
     assert log.recorder.stats()["events"] == 0
@@ -116,7 +116,7 @@ def test_sealed_events_are_for_the_stream_they_were_sealed_for(log: SealedLog) -
     assert head is not None
 
     with pytest.raises(TypeError):
-        Batch(StreamId("bob", "s"), 0, head, (row,))
+        Batch(StreamId("bob", "s"), 0, GENESIS, head, (row,))
 
 
 def test_events_are_inserted_in_one_place_for_each_engine() -> None:

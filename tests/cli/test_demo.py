@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import ROOT
 
 
+@pytest.mark.timeout(600)  # a dozen processes
 def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "TMPDIR": str(tmp_path)}

@@ -43,25 +43,6 @@ def furnish(place: Path) -> None:
     )
 
 
-class Run(NamedTuple):
-    """A page that was run: each block with what was printed last, and what is left."""
-
-    blocks: list[tuple[Block, str]]
-    left: set[str]
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """All pages, each run once in a directory of its own."""
-    ran = {}
-    for page in PAGES:
-        place = tmp_path_factory.mktemp("page")
-        furnish(place)
-        before = set(os.listdir(place))
-        ran[page] = Run(list(run(page, place)), set(os.listdir(place)) - before)
-    return ran
-
-
 def run(page: str, place: Path) -> Iterator[tuple[Block, str]]:
     """Run a page from top to bottom; yields each block with what was printed last."""
     environment = {
@@ -93,33 +74,33 @@ def _printed(command: list[str], place: Path, environment: dict[str, str]) -> st
     return ran.stdout
 
 
+@pytest.mark.timeout(600)  # some twenty processes
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_runs_as_it_is_written(pages: dict[str, Run], page: str) -> None:
-    assert any("refold " in block.text for block, _ in pages[page].blocks)
+def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None:
+    furnish(tmp_path)
 
+    ran = list(run(page, tmp_path))
 
-def test_the_tutorial_prints_what_it_shows(pages: dict[str, Run]) -> None:
     shown = [
         (line, printed)
-        for block, printed in pages["docs/tutorial.md"].blocks
-        if block.language == "text"
+        for block, printed in ran
+        if block.language == "text" and page == "docs/tutorial.md"
         for line in block.text.splitlines()
     ]
-
-    assert shown
+    assert any("refold " in block.text for block, _ in ran)
     assert [line for line, printed in shown if line not in printed] == []
 
 
-def test_the_tutorial_leaves_nothing_behind(pages: dict[str, Run]) -> None:
-    assert pages["docs/tutorial.md"].left == set()
+def test_the_tutorial_cleans_up() -> None:
+    last = [block for block in blocks("docs/tutorial.md") if block.language == "sh"][-1]
+
+    assert last.text == "rm -r tutorial.db* tutorial-home\n"
 
 
-def test_the_first_example_of_the_readme_redacts(pages: dict[str, Run]) -> None:
-    printed = next(
-        printed
-        for block, printed in pages["README.md"].blocks
-        if block.language == "python"
-    )
+def test_the_first_example_of_the_readme_redacts(tmp_path: Path) -> None:
+    (example,) = (block for block in blocks("README.md") if block.language == "python")
+
+    printed = _printed([sys.executable, "-c", example.text], tmp_path, {**os.environ})
 
     assert "[REDACTED:EMAIL]" in printed
     assert "bob@build.test" not in printed

@@ -160,6 +160,21 @@ def test_a_single_summary_is_never_folded() -> None:
     assert strategy.decide(walk.outline, NOW) is None
 
 
+def test_a_fold_that_was_missed_is_due_at_the_next_check() -> None:
+    strategy = TurnWindow(full_turns=1, cached_turns=1, session_memory_tokens=30)
+    walk = imported(strategy, turns(3))
+    for _ in range(2):
+        due = strategy.decide(walk.outline, NOW)
+        assert due is not None
+        walk.compact(due)
+
+    fold = strategy.decide(walk.outline, NOW)
+
+    assert fold is not None
+    assert fold.absorbs == (1, 2)
+    assert strategy.follow_up(walk.outline, NOW) == fold
+
+
 def test_a_cut_moves_to_the_older_side_until_it_parts_no_result_from_its_call() -> None:
     strategy = TurnWindow(full_turns=1, cached_turns=2)
     events = log_of(
@@ -268,6 +283,24 @@ def test_a_pin_counts_from_the_next_compaction_on_and_unpin_likewise() -> None:
         pinned.append([(s.first, s.last) for s in spans if s.kind == "pinned"])
 
     assert pinned == [[], [], [], [], [], [], [(1, 1)], [(1, 1)], [(1, 1)], []]
+
+
+def test_a_pin_in_an_exchange_that_stays_raw_anyway_shows_it_once() -> None:
+    events = log_of(
+        UserInput(text="one"),
+        AgentResponse(text="starting the server"),
+        call("c1", command="serve"),
+        Pin(seqs=(2, 3)),
+        UserInput(text="two"),
+        AgentResponse(text="fine"),
+        UserInput(text="three"),
+        AgentResponse(text="ready"),
+    )
+
+    walk = checked(ONE, events)
+
+    assert raw_of(walk).count("starting the server") == 1
+    assert "pinned" not in [span.kind for span in walk.view().spans]
 
 
 def test_pins_over_their_budget_are_named_not_sent() -> None:

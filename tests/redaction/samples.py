@@ -98,12 +98,34 @@ NOISE = (
 
 PLACEHOLDERS = ("[REDACTED:PHONE]", "[REDACTED:API_KEY#abcdefgh]", "[REDACTED:SECRET]")
 _SCRAPS = (
-    "[REDACTED:", "REDACTED:PHONE]", "[REDACTED:PHO", "]", "[", "#", ":", "=", "'", '"', "\\",
-    "\\n", "\\u5bc6\\u7801\\uff1a", "\\u0031", "password", "token=", "密码：", "手机", "学号",
-    "phone: ", "card ", "://", "@", "a@b", ".com", "+86", "138", "1234", "5678", "0", "4111",
-    "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "eyJ", "sk-", "ghp_", "Bearer ",
-    "{", "}", ",", ", ", "\n", " ", "\u200b", "\u00a0", "＠", "１３８", "—", "~2",
-)  # fmt: skip
+    *("[REDACTED:", "REDACTED:PHONE]", "[REDACTED:PHO", "]", "[", "#", ":", "=", "'"),
+    *(
+        '"',
+        "\\",
+        "\\n",
+        "\\u5bc6\\u7801\\uff1a",
+        "\\u0031",
+        "password",
+        "token=",
+        "密码：",
+    ),
+    *(
+        "手机",
+        "学号",
+        "phone: ",
+        "card ",
+        "://",
+        "@",
+        "a@b",
+        ".com",
+        "+86",
+        "138",
+        "1234",
+    ),
+    *("5678", "0", "4111", "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"),
+    *("eyJ", "sk-", "ghp_", "Bearer ", "{", "}", ",", ", ", "\n", " ", "\u200b"),
+    *("\u00a0", "＠", "１３８", "—", "~2"),
+)
 
 pii = st.sampled_from([planted.text for planted in PLANTED] + [p.value for p in KEYED])
 texts = st.lists(

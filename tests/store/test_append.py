@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import refold
 from refold.domain.canonical import repaired
+from refold.domain.events import Event
 from refold.store import Session, SessionStore
 
 SECRET = "sk-ant-api03-Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6s"
@@ -238,11 +242,157 @@ def test_times_are_the_writers_or_the_sources(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [[], "text", {"type": "user_input"}, [None], 3, refold.UserInput]
+    "wrong",
+    [[], "text", b"x", {"type": "user_input"}, [None], None, 3, refold.UserInput],
 )
 def test_what_is_no_event_is_refused(session: Session, wrong: object) -> None:
-    with pytest.raises((refold.InvalidEvent, TypeError)):
+    with pytest.raises(refold.InvalidEvent):
         session.append(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        refold.Planner(plan=None),
+        refold.Planner(plan={"a": None, "b": [None]}),
+        refold.ToolCall(call_id="c", tool_name="t", arguments={"x": None}),
+        refold.Final(),
+        refold.StateUpdate(set={"a": None}),
+        refold.Reflection(issues=(None, {})),
+    ],
+    ids=lambda event: event.type,
+)
+def test_nothing_is_something(session: Session, event: refold.Planner) -> None:
+    session.append(event)
+
+    assert session.events()[0].payload == event
+    assert session.verify().problems == []
+
+
+def test_a_result_without_content_has_none(session: Session) -> None:
+    session.append(refold.ToolCall(call_id="c", tool_name="t"))
+    session.append(refold.ToolResult(call_id="c", content=None))
+
+    assert session.events()[1].payload.content is None  # type: ignore[union-attr]
+
+
+class Mine(refold.UserInput):
+    """Somebody's own event class."""
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Mine(text="x"),
+        Event(type="user_input"),
+        Event(type="dream"),
+        refold.UserInput.model_construct(text=3),  # type: ignore[arg-type]
+        refold.Fork(session_id="s-0", at_seq=1),
+        refold.Fork(session_id="s-1", at_seq=1),
+    ],
+    ids=["subclass", "base", "unknown", "unvalidated", "fork", "fork of itself"],
+)
+def test_what_could_not_be_read_again_is_not_written(
+    session: Session, event: Event
+) -> None:
+    with pytest.raises(refold.InvalidEvent):
+        session.append(event)
+    with pytest.raises(refold.SessionNotFound):
+        session.head()
+
+
+@pytest.mark.parametrize("hours", [14, -14])
+def test_a_time_outside_the_calendar_is_refused(session: Session, hours: int) -> None:
+    day = (1, 1, 1) if hours > 0 else (9999, 12, 31)
+    ts = datetime(*day, 12, tzinfo=timezone(timedelta(hours=hours)))
+
+    with pytest.raises(refold.InvalidEvent, match="years 1 to 9999"):
+        session.append(refold.UserInput(text="a"), ts=ts)
+    session.append(refold.UserInput(text="b"), ts=datetime(1, 1, 1, tzinfo=UTC))
+    assert session.events()[0].ts == datetime(1, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"meta": {SECRET: object()}},
+        {"meta": {"usage": SECRET}},
+        {"meta": SECRET},
+        {"request_id": 7},
+        {"agent": [SECRET]},
+    ],
+)
+def test_what_stands_beside_an_event_is_checked(
+    session: Session, beside: dict[str, Any]
+) -> None:
+    with pytest.raises(refold.InvalidEvent) as caught:
+        session.append(refold.UserInput(text="a"), **beside)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_tool_whose_name_is_redacted_verifies(session: Session) -> None:
+    session.append(refold.ToolCall(call_id="c", tool_name=MAIL))
+
+    assert MAIL not in repr(session.head())
+    assert session.verify().problems == []
+    session.append(refold.ToolResult(call_id="c"))
+    assert session.events()[1].payload.tool_name == "[REDACTED:EMAIL]"  # type: ignore[union-attr]
+
+
+def test_many_retries_of_one_key_at_once_write_once(store: SessionStore) -> None:
+    def work(number: int) -> tuple[int, bool]:
+        session = store.session("ada", f"s-{number % 2}")
+        session.append(refold.UserInput(text="noise"))
+        receipt = session.append(refold.UserInput(text="a"), idempotency_key="k")
+        return receipt.last_seq, receipt.duplicate
+
+    with ThreadPoolExecutor(12) as pool:
+        receipts = list(pool.map(work, range(24)))
+
+    assert sum(not duplicate for _, duplicate in receipts) == 2
+    assert len({seq for seq, _ in receipts[0::2]}) == 1
+    assert len({seq for seq, _ in receipts[1::2]}) == 1
+
+
+def test_a_closed_store_says_so(store: SessionStore, session: Session) -> None:
+    session.append(refold.UserInput(text="a"))
+    store.close()
+
+    for use in (lambda: session.append(refold.UserInput(text="b")), session.events):
+        with pytest.raises(refold.StoreUnavailable, match="was closed"):
+            use()
+
+
+def test_a_forked_process_has_connections_of_its_own(session: Session) -> None:
+    session.append(refold.UserInput(text="a"))
+    child = os.fork()
+    if child == 0:
+        try:
+            for _ in range(20):
+                session.append(refold.UserInput(text="child"))
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    for _ in range(20):
+        session.append(refold.UserInput(text="parent"))
+
+    assert os.waitpid(child, 0)[1] == 0
+    assert texts(session).count("child") == 20
+    assert [event.seq for event in session.events()] == list(range(1, 42))
+    assert session.verify().problems == []
+
+
+def test_another_working_directory_is_not_another_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    with refold.open("sqlite:///a b%20#c.db") as store:
+        monkeypatch.chdir(tmp_path / "other")
+        session = store.session("ada", "s")
+        session.append(refold.UserInput(text="a"))
+        assert texts(session) == ["a"]
+    assert list((tmp_path / "other").iterdir()) == []
 
 
 ODD = [

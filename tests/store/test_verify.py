@@ -104,6 +104,11 @@ def test_what_was_written_verifies(filled: Any) -> None:
         ),
         ("UPDATE @events SET type='compaction' WHERE seq=1 AND stream<>'main'", 1),
         ("DELETE FROM @events WHERE seq=1 AND stream<>'main'", 1),
+        ("DELETE FROM @heads WHERE stream='main'", None),
+        ("DELETE FROM @heads WHERE stream<>'main'", None),
+        ("UPDATE @heads SET status='closed' WHERE stream='main'", None),
+        ("UPDATE @heads SET tokens=1 WHERE stream='main'", None),
+        ("UPDATE @heads SET updated_at=1 WHERE stream='main'", None),
     ],
 )
 def test_what_was_changed_is_found_where_it_was(
@@ -118,6 +123,36 @@ def test_what_was_changed_is_found_where_it_was(
     assert {session_id for session_id, _, _ in found} == {"s-1"}
     if seq is not None:
         assert seq in {where for _, where, _ in found}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM @blobs",
+        "UPDATE @blobs SET body=hash FROM (SELECT hash FROM @events LIMIT 1) e",
+    ],
+)
+def test_a_blob_that_is_gone_or_changed_is_found(filled: Any, statement: str) -> None:
+    store, change = filled
+    session = store.session("ada", "s-1")
+    receipt = session.append(refold.UserInput(text="long " * 20_000))
+    assert problems(store) == []
+
+    change(statement)
+
+    assert problems(store) == [("s-1", receipt.last_seq, "blob")]
+
+
+def test_a_fork_of_a_damaged_session_does_not_hide_the_others(filled: Any) -> None:
+    store, change = filled
+    fork = store.session("ada", "s-1").fork(4, "fork")
+    fork.append(refold.UserInput(text="x"))
+    change("UPDATE @events SET ts=ts+1 WHERE seq=3 AND session_id='s-1'")
+
+    found = {session_id for session_id, _, _ in problems(store)}
+
+    assert found == {"s-1", "fork"}
+    assert len(list(store.verify())) == 3
 
 
 def test_a_changed_row_is_corrupt_and_says_where(filled: Any) -> None:

@@ -57,9 +57,7 @@ def _invoke(app: typer.Typer, args: list[str]) -> int:
 
 
 def _failed(error: Exception) -> int:
-    if hasattr(
-        error, "format_message"
-    ):  # a wrong option or argument, as typer tells it
+    if hasattr(error, "format_message"):
         complain(_usage(error))
         return WRONG
     if isinstance(error, RefoldError):
@@ -77,6 +75,7 @@ def _failed(error: Exception) -> int:
 
 
 def _usage(error: Any) -> str:
+    """Say what typer says of a wrong option or argument, in one sentence."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "refold"
     message = one_line(error.format_message()).rstrip(".")
@@ -87,13 +86,9 @@ def _usage(error: Any) -> str:
 
 def _unexpected(error: Exception) -> str:
     """Name the place, not the message: it may hold text that is not redacted."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = (
-        f" in {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}"
-        if frames
-        else ""
-    )
+    *_, frame = traceback.extract_tb(error.__traceback__)
+    place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
     return (
-        f"stopped by an unexpected {type(error).__name__}{place}: this is a fault of "
-        "Refold, and REFOLD_DEBUG=1 shows where it began"
+        f"stopped by an unexpected {type(error).__name__} in {place}: this is a fault "
+        "of Refold, and REFOLD_DEBUG=1 shows where it began"
     )

@@ -6,6 +6,7 @@ and hands the lead to the next in the queue.  No thread of its own, no timer.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Event, Lock
@@ -31,12 +32,19 @@ class GroupCommit:
 
     def __init__(self, write_group: WriteGroup) -> None:
         self._write_group = write_group
+        self._begin()
+
+    def _begin(self) -> None:
+        """An empty queue: at first, and in a forked child."""
+        self._pid = os.getpid()
         self._lock = Lock()
         self._queue: deque[_Pending] = deque()
         self._led = False
 
     def write(self, batch: Batch) -> WriteOutcome:
         """Write ``batch`` alone or with others; its outcome depends on none of them."""
+        if self._pid != os.getpid():
+            self._begin()
         pending = _Pending(batch)
         with self._lock:
             self._queue.append(pending)
@@ -76,14 +84,25 @@ class GroupCommit:
             outcomes = self._write_group([pending.batch for pending in group])
             for pending, outcome in zip(group, outcomes, strict=True):
                 pending.outcome = outcome
-        except BaseException as error:
+        except Exception as error:
             for pending in group:
                 pending.outcome = pending.outcome or error
+        except BaseException:
+            self._requeue(group)
             raise
         finally:
             self._hand_over()
             for pending in group:
-                pending.wake.set()
+                if pending.outcome is not None:
+                    pending.wake.set()
+
+    def _requeue(self, group: list[_Pending]) -> None:
+        """The leader was interrupted: the others are written by the next one.
+
+        What was committed already is found by its hash, or is a conflict.
+        """
+        with self._lock:
+            self._queue.extendleft(reversed(group[1:]))
 
     def _hand_over(self) -> None:
         with self._lock:

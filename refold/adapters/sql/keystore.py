@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     BigInteger,
     Column,
     Engine,
@@ -25,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
-from refold.domain.errors import InvalidConfiguration, KeyUnavailable
+from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
 
 _SCHEMA = "refold_keys"
 
@@ -38,7 +39,7 @@ class SqlKeyStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._engine = _engine(url)
+        self._engine, self._pid = _engine(url), os.getpid()
         metadata = MetaData(
             schema=None if self._engine.dialect.name == "sqlite" else _SCHEMA
         )
@@ -80,7 +81,7 @@ class SqlKeyStore:
 
     def add_setting(self, name: str, value: bytes) -> bytes:
         self._add(self._settings, {"name": name, "value": value})
-        return self.get_setting(name) or value
+        return _kept(self.get_setting(name))
 
     def get_user(self, user_ref: str) -> bytes | None:
         return self._value(self._users, "wrapped", user_ref=user_ref)
@@ -88,7 +89,7 @@ class SqlKeyStore:
     def add_user(self, user_ref: str, wrapped: bytes, now: int) -> bytes:
         row = {"user_ref": user_ref, "epoch": 1, "wrapped": wrapped, "created_at": now}
         self._add(self._users, row)
-        return self.get_user(user_ref) or wrapped
+        return _kept(self.get_user(user_ref))
 
     def get_session(self, user_ref: str, session_ref: str) -> bytes | None:
         keys = {"user_ref": user_ref, "session_ref": session_ref}
@@ -99,11 +100,7 @@ class SqlKeyStore:
     ) -> bytes:
         keys = {"user_ref": user_ref, "session_ref": session_ref}
         self._add(self._sessions, {**keys, "wrapped": wrapped, "created_at": now})
-        return self.get_session(user_ref, session_ref) or wrapped
-
-    def is_empty(self) -> bool:
-        """Whether no user has a key here."""
-        return self._guarded(lambda: self._first(select(self._users.c.epoch))) is None
+        return _kept(self.get_session(user_ref, session_ref))
 
     def close(self) -> None:
         """Close all connections."""
@@ -114,7 +111,9 @@ class SqlKeyStore:
         for name, value in keys.items():
             query = query.where(table.c[name] == value)
         row = self._guarded(lambda: self._first(query))
-        return bytes(row[0]) if row and row[0] is not None else None
+        if row is not None and row[0] is None:
+            raise Erased("the user")
+        return bytes(row[0]) if row else None
 
     def _first(self, query: Any) -> Any:
         with self._engine.connect() as connection:
@@ -131,6 +130,9 @@ class SqlKeyStore:
         self._guarded(add)
 
     def _guarded(self, action: Any) -> Any:
+        if self._pid != os.getpid():
+            self._engine.dispose(close=False)
+            self._pid = os.getpid()
         try:
             return action()
         except SQLAlchemyError as error:
@@ -138,6 +140,12 @@ class SqlKeyStore:
                 f"the key store cannot be used ({type(error).__name__})",
                 remedy="check REFOLD_KEYS, or the rights on the key file",
             ) from None
+
+
+def _kept(value: bytes | None) -> bytes:
+    if value is None:
+        raise KeyUnavailable("a new key was not kept", remedy="check the key store")
+    return value
 
 
 def _engine(url: str) -> Engine:
@@ -148,14 +156,17 @@ def _engine(url: str) -> Engine:
             "REFOLD_KEYS is no database URL: sqlite:///keys.db or postgresql://…"
         ) from None
     if parsed.get_backend_name() == "sqlite":
-        if not parsed.database:
-            raise InvalidConfiguration("a SQLite key store needs a file")
-        create_private(Path(parsed.database))
-        engine = create_engine(parsed, connect_args={"timeout": 10})
+        if not parsed.database or ":memory:" in parsed.database or parsed.query:
+            raise InvalidConfiguration("a SQLite key store is sqlite:///FILE")
+        path = Path(parsed.database).absolute()
+        create_private(path)
+        engine = create_engine(
+            URL.create("sqlite", database=str(path)), connect_args={"timeout": 10}
+        )
         event.listen(engine, "connect", _on_connect)
         event.listen(engine, "begin", _begin)
         return engine
-    if parsed.get_backend_name() == "postgresql":
+    if parsed.get_backend_name() in ("postgresql", "postgres"):
         url_ = parsed.set(drivername="postgresql+psycopg")
         return create_engine(url_, pool_size=2, max_overflow=8, pool_pre_ping=True)
     raise InvalidConfiguration("a key store is SQLite or PostgreSQL")

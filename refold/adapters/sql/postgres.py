@@ -8,7 +8,15 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine, create_engine, literal_column, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    literal_column,
+    text,
+)
 from sqlalchemy.exc import DBAPIError
 
 from refold.adapters.recorder import (
@@ -19,6 +27,7 @@ from refold.adapters.recorder import (
     Wrote,
 )
 from refold.adapters.sql import tables
+from refold.adapters.sql.process import Process
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
@@ -43,7 +52,7 @@ UPDATE {SCHEMA}.heads SET seq=%(seq)s, hash=%(hash)b, status=%(status)s,
   state=%(state)b, key_check=%(key_check)b, tokens=%(tokens)s,
   created_at=%(created_at)s, updated_at=%(updated_at)s
 WHERE user_id=%(user)s AND session_id=%(session)s AND stream=%(stream)s
-  AND seq=%(expected)s AND status='open'
+  AND seq=%(expected)s AND hash=%(expected_hash)b AND status='open'
 RETURNING 1
 """
 _NEW_HEAD = f"""
@@ -103,17 +112,22 @@ class PostgresDialect:
 
     def __init__(self, url: URL) -> None:
         self._url = url.set(drivername="postgresql+psycopg")
-        self._shown = url.render_as_string(hide_password=True)
+        shown = url.set(password=None, query={})
+        self._shown = shown.render_as_string(hide_password=True)
         self.tables = tables.build(SCHEMA, rowid=False)
         self._engine: Engine | None = None
+        self._process = Process(f"the store {self._shown}")
 
     def engine(self) -> Engine:
         """The pool of connections, made on first use."""
+        if self._process.is_another():
+            self._forget()
         if self._engine is None:
             try:
                 self._engine = create_engine(
                     self._url, pool_size=8, max_overflow=24, pool_recycle=1800
                 )
+                event.listen(self._engine, "connect", _on_connect)
             except Exception as error:
                 raise InvalidConfiguration(
                     f"{self._shown} is no PostgreSQL URL ({type(error).__name__}): "
@@ -245,6 +259,10 @@ class PostgresDialect:
                 if tried and _is_ours(driver, tried[-1]):
                     return Wrote(tried[-1].head)
                 tried.append(build(HeadRow(*row) if row else None))
+                if tried[-1].receipt is not None:
+                    values = (*stream, tried[-1].receipt)
+                    if found := driver.execute(_FIND_RECEIPT, values).fetchone():
+                        return Duplicate(*found)
                 return _write(driver, tried[-1], base=0)
 
         return self.retrying(write)
@@ -262,14 +280,18 @@ class PostgresDialect:
                     connection.invalidate()
 
     def retrying(self, attempt: Callable[[], T]) -> T:
-        """Do ``attempt`` again while the server breaks the connection, a few times."""
+        """Do ``attempt`` again, a few times, if the server broke the connection.
+
+        Or if two transactions collided and it gave up on this one.
+        """
         for tries in range(_RETRIES):
             try:
                 return attempt()
-            except (psycopg.OperationalError, DBAPIError) as error:
-                if not _broken(error):
+            except (psycopg.Error, DBAPIError) as error:
+                if _broken(error):
+                    self.engine().dispose()
+                elif not _collided(error):
                     raise
-                self.engine().dispose()
                 time.sleep(_FIRST_PAUSE * 2**tries)
         return attempt()
 
@@ -286,11 +308,27 @@ class PostgresDialect:
         found = connection.execute(text(f"{query} {where}"), {"schema": SCHEMA})
         return int(found.scalar_one())
 
+    def _forget(self) -> None:
+        """Let go, in a forked child, of connections that are its parent's."""
+        if self._engine is not None:
+            self._engine.dispose(close=False)
+            self._engine = None
+
     def close(self) -> None:
         """Close all connections."""
+        self._process.close()
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
+
+
+def _on_connect(connection: Any, _record: object) -> None:
+    """One isolation level whatever the server's default: heads are row locks."""
+    connection.autocommit = True
+    connection.execute(
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
+    )
+    connection.autocommit = False
 
 
 def _broken(error: Exception) -> bool:
@@ -298,6 +336,11 @@ def _broken(error: Exception) -> bool:
     return isinstance(cause, psycopg.OperationalError) and (
         cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))
     )
+
+
+def _collided(error: Exception) -> bool:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, psycopg.Error) and cause.sqlstate in ("40001", "40P01")
 
 
 def _write(driver: psycopg.Connection[Any], batch: Batch, *, base: int) -> WriteOutcome:
@@ -349,12 +392,14 @@ def _statement(batch: Batch) -> str:
 
 def _values(batch: Batch, base: int) -> dict[str, Any]:
     headers = [row.header for row in batch.events]
+    blobs = sorted(batch.blobs)  # locked in one order, so that no two writers deadlock
     return {
         **batch.head._asdict(),
         "user": batch.stream.user_id,
         "session": batch.stream.session_id,
         "stream": batch.stream.stream,
         "expected": batch.expected_seq,
+        "expected_hash": batch.expected_hash,
         "base": base,
         "seqs": [header.seq for header in headers],
         "types": [header.type for header in headers],
@@ -364,9 +409,9 @@ def _values(batch: Batch, base: int) -> dict[str, Any]:
         "versions": [header.schema_version for header in headers],
         "hashes": [row.hash for row in batch.events],
         "bodies": [row.state for row in batch.events],
-        "addresses": [blob.address for blob in batch.blobs],
-        "sizes": [blob.size for blob in batch.blobs],
-        "blobs": [blob.body for blob in batch.blobs],
+        "addresses": [blob.address for blob in blobs],
+        "sizes": [blob.size for blob in blobs],
+        "blobs": [blob.body for blob in blobs],
         "receipt": batch.receipt,
         "first": headers[0].seq,
     }

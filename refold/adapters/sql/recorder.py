@@ -20,6 +20,7 @@ from refold.adapters.sealing import SealedEvent, stored
 from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
 from refold.adapters.sql.grouping import GroupCommit
 from refold.domain.chain import GENESIS, Header
+from refold.domain.errors import CorruptEvent
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate, SessionInfo
 
@@ -72,21 +73,23 @@ class SqlRecorder(Recorder):
         upto: int | None = None,
         limit: int | None = None,
         types: Sequence[str] = (),
+        newest: bool = False,
     ) -> list[SealedEvent]:
         events = self._t.events
-        query = select(*self._columns(), self._prev_hash(after, types))
+        query = select(*self._columns(), self._prev_hash(after, types or newest))
         query = query.where(*_at(events, stream), events.c.seq > after)
         if upto is not None:
             query = query.where(events.c.seq <= upto)
         if types:
             query = query.where(events.c.type.in_(types))
-        query = query.order_by(events.c.seq).limit(limit)
+        order = events.c.seq.desc() if newest else events.c.seq
+        found = self._all(query.order_by(order).limit(limit))
         rows: list[SealedEvent] = []
-        for row in self._all(query):
+        for row in reversed(found) if newest else found:
             if row.prev_hash is not None:
                 prev = bytes(row.prev_hash)
             else:
-                prev = rows[-1].hash if rows and not types else GENESIS
+                prev = GENESIS if types or newest or not rows else rows[-1].hash
             rows.append(_sealed(row, prev))
         return rows
 
@@ -94,7 +97,7 @@ class SqlRecorder(Recorder):
         names = [c.name for c in self._t.events.c if c.name != "position"]
         return [self._t.events.c[name] for name in names]
 
-    def _prev_hash(self, after: int, types: Sequence[str]) -> Any:
+    def _prev_hash(self, after: int, scattered: object) -> Any:
         """The hash of the row before; asked for only where it is not in the page."""
         events, before = self._t.events, self._t.events.alias()
         previous = (
@@ -102,7 +105,7 @@ class SqlRecorder(Recorder):
             .where(*_at(before, _like(events)), before.c.seq == events.c.seq - 1)
             .scalar_subquery()
         )
-        if types:
+        if scattered:
             return previous.label("prev_hash")
         return case((events.c.seq == after + 1, previous)).label("prev_hash")
 
@@ -133,6 +136,12 @@ class SqlRecorder(Recorder):
         )
         names = [row.stream for row in self._all(query)]
         return sorted(names, key=lambda name: (name != MAIN, name))
+
+    def orphans(self) -> list[StreamId]:
+        events, heads = self._t.events, self._t.heads
+        head = select(heads.c.seq).where(*_at(heads, _like(events))).exists()
+        query = select(*_like(events)).where(~head).distinct()
+        return sorted(StreamId(*row) for row in self._all(query))
 
     def blob_row(self, user_id: str, address: bytes) -> bytes | None:
         blobs = self._t.blobs.c
@@ -212,7 +221,7 @@ class SqlRecorder(Recorder):
     ) -> list[tuple[int, SealedEvent]]:
         events = self._t.events
         query = select(
-            events.c.position, *self._columns(), self._prev_hash(0, ("all",))
+            events.c.position, *self._columns(), self._prev_hash(0, scattered=True)
         )
         query = query.where(events.c.position > after, self._dialect.settled())
         if upto is not None:
@@ -262,13 +271,21 @@ def _at(table: Any, stream: Any) -> tuple[Any, ...]:
 
 
 def _sealed(row: Any, prev_hash: bytes) -> SealedEvent:
-    header = Header(
-        StreamId(row.user_id, row.session_id, row.stream),
-        row.seq,
-        row.type,
-        row.ts,
-        UUID(bytes=bytes(row.event_id)),
-        row.token_estimate,
-        row.schema_version,
-    )
-    return stored(header, bytes(row.body), bytes(row.hash), prev_hash)
+    stream = StreamId(row.user_id, row.session_id, row.stream)
+    try:
+        header = Header(
+            stream,
+            int(row.seq),
+            row.type,
+            int(row.ts),
+            UUID(bytes=bytes(row.event_id)),
+            int(row.token_estimate),
+            int(row.schema_version),
+        )
+        return stored(header, bytes(row.body), bytes(row.hash), prev_hash)
+    except (TypeError, ValueError):
+        raise CorruptEvent(
+            f"session {stream.session_id!r} {stream.stream}",
+            seq=row.seq,
+            reason="a column does not hold what was written",
+        ) from None

@@ -21,6 +21,7 @@ from refold.adapters.recorder import (
     Wrote,
 )
 from refold.adapters.sql import tables
+from refold.adapters.sql.process import Process
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
@@ -40,7 +41,8 @@ _HEAD = "SELECT {} FROM heads WHERE user_id=? AND session_id=? AND stream=?".for
 _MOVE_HEAD = """
 UPDATE heads SET seq=?, hash=?, status=?, state=?, key_check=?, tokens=?,
   created_at=?, updated_at=?
-WHERE user_id=? AND session_id=? AND stream=? AND seq=? AND status='open'
+WHERE user_id=? AND session_id=? AND stream=? AND seq=? AND hash=?
+  AND status='open'
 """
 _NEW_HEAD = """
 INSERT INTO heads (seq, hash, status, state, key_check, tokens, created_at,
@@ -89,18 +91,20 @@ class SqliteDialect:
             raise InvalidConfiguration(
                 "a SQLite URL takes only ?synchronous=full or ?synchronous=normal"
             )
-        self.path = Path(url.database)
+        self.path = Path(url.database).absolute()
         self.tables = tables.build(None, rowid=True)
         self._synchronous = level
         self._engine: Engine | None = None
         self._writer: sqlite3.Connection | None = None
         self._lock = Lock()
+        self._process = Process(f"the store {self.path}")
 
     def engine(self) -> Engine:
         """The pool of connections, made on first use."""
+        self._check_process()
         if self._engine is None:
             self._engine = create_engine(
-                f"sqlite:///{self.path}",
+                URL.create("sqlite", database=str(self.path)),
                 poolclass=QueuePool,
                 connect_args={"timeout": _BUSY_MS / 1000, "check_same_thread": False},
             )
@@ -147,13 +151,17 @@ class SqliteDialect:
             )
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
-        """One transaction for all; if one fails unexpectedly, one for each."""
+        """One transaction for all; if one fails unexpectedly, one for each.
+
+        A file that another process keeps locked fails them all: each would wait.
+        """
         try:
             with self._writing() as connection:
                 return [_write(connection, batch) for batch in batches]
         except Exception as error:
-            if len(batches) == 1:
-                return [self.translate(error) or error]
+            ours = self.translate(error) or error
+            if len(batches) == 1 or "locked" in str(error):
+                return [ours] * len(batches)
             return [self.write_group([batch])[0] for batch in batches]
 
     def write_exclusive(
@@ -165,6 +173,7 @@ class SqliteDialect:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
+        self._check_process()
         with self._lock:
             connection = self._writer_connection()
             connection.execute("BEGIN IMMEDIATE")
@@ -175,6 +184,12 @@ class SqliteDialect:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def _check_process(self) -> None:
+        """Let go, in a forked child, of connections that are its parent's."""
+        if self._process.is_another():
+            self._engine = self._writer = None
+            self._lock = Lock()
 
     def _writer_connection(self) -> sqlite3.Connection:
         if self._writer is None:
@@ -203,6 +218,7 @@ class SqliteDialect:
 
     def close(self) -> None:
         """Close all connections; the last one out folds the log into the file."""
+        self._process.close()
         with self._lock:
             if self._writer is not None:
                 self._writer.close()
@@ -229,9 +245,8 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
         if found:
             return Duplicate(*found)
     if batch.expected_seq:
-        moved = connection.execute(
-            _MOVE_HEAD, (*batch.head, *stream, batch.expected_seq)
-        )
+        known = (batch.expected_seq, batch.expected_hash)
+        moved = connection.execute(_MOVE_HEAD, (*batch.head, *stream, *known))
     else:
         values = (
             *batch.head,

@@ -56,7 +56,7 @@ def context(
     ] = As.SENT,
     as_json: Json = False,
 ) -> None:
-    """Show the messages that a model is sent, or was before an earlier event.
+    """Show what a model is sent, or was sent earlier.
 
     Nothing is compacted by asking: `refold compact` does that.
     """

@@ -35,10 +35,10 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write envelopes as JSON, one a line: of all sessions, or of those named.
+    """Write the log out again, as JSON lines of envelopes.
 
-    The file can be read by its owner only: what was redacted is not in it, the rest
-    is in plain text.
+    A file can be read by its owner only: what was redacted is not in it, the rest is
+    in plain text.
     """
     with opening.existing(context) as store:
         found = opening.sessions(store, user, session)

@@ -36,10 +36,11 @@ def import_(
     ] = Transcripts.AUTO,
     as_json: Json = False,
 ) -> None:
-    """Bring transcripts into the log: redacted, size-guarded, each as a session.
+    """Bring transcripts into the log, each as a session.
 
-    Importing again adds nothing, and of a transcript that has grown only what is
-    new.  All files are read before anything is written.
+    What they hold is redacted and size-guarded.  Importing again adds nothing, and of
+    a transcript that has grown only what is new.  All files are read before anything
+    is written.
     """
     from refold.adapters.cli.naming import named
     from refold.adapters.cli.progress import Progress

@@ -39,7 +39,7 @@ def redact(
     ] = Values.TEXT,
     as_json: Json = False,
 ) -> None:
-    """Replace secrets and personal data in a file or in what is piped in.
+    """Replace secrets and personal data in a text or in JSON.
 
     Nothing is stored.  With --json each value comes with the receipt that an event
     would carry: the rules, the engine and what was found by type.

@@ -22,11 +22,11 @@ def verify(
     session: SomeSession = None,
     as_json: Json = False,
 ) -> None:
-    """Prove the integrity of sessions: of all, or of those named.
+    """Prove that what is stored is what was written.
 
-    Checks chains, heads and envelopes, that calls have their results, the sources of
-    all compactions and the digests of all recorded requests.  Exits 1 if anything
-    does not hold.
+    Checks chains, heads and envelopes, that each result answers a call, the sources
+    of all compactions and the digests of all recorded requests.  Exits with 1 if
+    anything does not hold.
     """
     screen = None if as_json else _screen()
     totals = {"sessions": 0, "events": 0, "compactions": 0, "requests": 0}

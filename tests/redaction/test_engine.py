@@ -1,0 +1,115 @@
+"""The redactor itself: one name for its rules, honest receipts, errors without text."""
+
+import subprocess
+import sys
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from refold.redaction.engine import RedactionError, Redactor
+from refold.redaction.rule import Candidate, Rule
+from refold.redaction.rules import DEFAULT_RULES
+from tests.redaction.samples import PLANTED
+
+SECRET = "hunter2-in-plain"
+
+
+def breaks(found: Candidate) -> bool:
+    raise ValueError(f"cannot judge {found.value}")
+
+
+BROKEN = Redactor(
+    (
+        Rule(
+            id="x",
+            type="X",
+            pattern="hunter2.{0,20}",
+            gate=("hunter2",),
+            validator=breaks,
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: BROKEN.text(SECRET),
+        lambda: BROKEN.value({"a": [SECRET]}),
+        lambda: BROKEN.value({"a": f'["{SECRET}"]'}),
+        lambda: Redactor().value({"a": {SECRET}}),  # type: ignore[dict-item]
+    ],
+)
+def test_an_error_holds_no_text(work: object) -> None:
+    with pytest.raises(RedactionError) as raised:
+        work()  # type: ignore[operator]
+
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_the_rule_set_has_one_name_in_every_process() -> None:
+    program = "from refold.redaction.engine import Redactor; print(Redactor().rule_set)"
+    names = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+
+    assert names == {Redactor().rule_set}
+
+
+def test_the_name_of_a_rule_set_follows_from_its_rules() -> None:
+    rules = Redactor(DEFAULT_RULES, name="mine").rule_set
+    one_changed = (replace(DEFAULT_RULES[0], priority=99), *DEFAULT_RULES[1:])
+
+    assert rules.startswith("mine-1:")
+    assert len(rules) == len("mine-1:") + 12
+    assert Redactor(DEFAULT_RULES[::-1], name="mine").rule_set == rules
+    assert Redactor(one_changed, name="mine").rule_set != rules
+    assert Redactor(DEFAULT_RULES[1:], name="mine").rule_set != rules
+
+
+def test_a_receipt_says_how_many_and_no_more() -> None:
+    redactor = Redactor()
+    _, counts = redactor.text("a@example.org, b@example.org or 13912345670")
+
+    assert redactor.receipt(counts) == {
+        "rules": redactor.rule_set,
+        "engine": "stdlib",
+        "n": 3,
+        "types": {"EMAIL": 2, "PHONE": 1},
+    }
+
+
+def test_the_receipt_of_a_clean_event_says_zero() -> None:
+    redactor = Redactor()
+    _, counts = redactor.value({"text": "hello"})
+
+    assert redactor.receipt(counts) == {
+        "rules": redactor.rule_set,
+        "engine": "stdlib",
+        "n": 0,
+    }
+
+
+def test_a_redactor_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Redactor().rule_set = "other"  # type: ignore[misc]
+
+
+def test_threads_share_a_redactor() -> None:
+    redactor = Redactor()
+    texts = [planted.text for planted in PLANTED] * 20
+    expected = [redactor.text(text) for text in texts]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(redactor.text, texts)) == expected

@@ -1,0 +1,61 @@
+"""No text takes long, not even one that is made to trip patterns."""
+
+from time import process_time
+
+import pytest
+
+from refold.redaction.engine import Redactor
+
+UNITS = (
+    *("a.", "@", "a@", "a@a.", "a@a.com,", "%40", "://", "://a:b@", "a:b@"),
+    *("1", "1 ", "1-", "(1)", "+1", "0.1,", "12345678901 ", "4111 ", "2024-01-01 "),
+    *("13912345670", "phone ", "phone 1", "学号 1", "card 4111", "1234567 office"),
+    *("eyJ", "eyJ.", "eyJabcdefghijkl.", "sk-", "sk-a", "SG.a.", "ghp_", "xoxb-1-"),
+    *(
+        "-----BEGIN ",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\nAAAAAAAA",
+    ),
+    *('"', "'", "\\", "\\\\u", "\\u0031", "{", "[", '{"a":', "[[", "\n"),
+    *(
+        "password=",
+        "password='",
+        'password="a',
+        "pass: str = ",
+        "token:",
+        "key=",
+        "api_key=",
+    ),
+    *(
+        "--",
+        "--a-a-a-pass ",
+        "-u a:b ",
+        "Bearer ",
+        "basic ",
+        "密码：",
+        "密码",
+        "call a at ",
+    ),
+    *(
+        "[REDACTED:",
+        "[REDACTED:PHONE",
+        "[REDACTED:PHONE]",
+        "１",
+        "\u200b",
+        "１\u200b",
+        "a—",
+    ),
+)
+LENGTH = 50_000
+redactor = Redactor()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_text_made_to_trip_patterns_is_soon_done(unit: str) -> None:
+    text = (unit * LENGTH)[:LENGTH]
+
+    began = process_time()
+    redactor.value({"password": text, "lines": [f"{text}\n{text[::-1]}"]})
+
+    # Quadratic work would take minutes; a slow machine takes a second.
+    assert process_time() - began < 10

@@ -1,0 +1,166 @@
+"""Redaction of text: once is enough, placeholders stand, look-alikes do not hide."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from refold.redaction.engine import Redactor
+from refold.redaction.fold import fold
+from refold.redaction.placeholder import PLACEHOLDER
+from refold.redaction.rule import Rule
+from tests.redaction.samples import (
+    NOISE,
+    PLACEHOLDERS,
+    PLANTED,
+    Planted,
+    keys,
+    pii,
+    texts,
+)
+
+redactor = Redactor()
+
+
+def redacted(text: str, key: str | None = None) -> str:
+    return redactor.text(text, key=key)[0]
+
+
+@given(texts, st.none() | keys)
+@settings(deadline=None)
+def test_a_second_pass_changes_nothing(text: str, key: str | None) -> None:
+    once = redacted(text, key)
+
+    assert redactor.text(once, key=key) == (once, {})
+
+
+@given(texts)
+@settings(deadline=None)
+def test_counts_are_of_the_placeholders_that_were_put(text: str) -> None:
+    clean, counts = redactor.text(text)
+
+    put = Counter(match.group() for match in PLACEHOLDER.finditer(clean))
+    put.subtract(match.group() for match in PLACEHOLDER.finditer(text))
+    assert +put == {f"[REDACTED:{kind}]": n for kind, n in counts.items()}
+
+
+@given(texts)
+@settings(deadline=None)
+def test_placeholders_that_were_there_stay_in_order(text: str) -> None:
+    left = iter(match.group() for match in PLACEHOLDER.finditer(redacted(text)))
+
+    assert all(match.group() in left for match in PLACEHOLDER.finditer(text))
+
+
+@given(st.sampled_from(PLACEHOLDERS), pii, pii)
+@settings(deadline=None)
+def test_a_placeholder_is_a_barrier(placeholder: str, left: str, right: str) -> None:
+    assert redacted(left + placeholder + right) == (
+        redacted(left) + placeholder + redacted(right)
+    )
+
+
+def test_a_word_before_a_placeholder_is_no_context_for_what_follows() -> None:
+    assert redacted("学号：[REDACTED:STUDENT_ID] 2021001234").endswith(" 2021001234")
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_clean_text_is_returned_itself(planted: Planted) -> None:
+    text = redacted(planted.text)
+
+    assert redacted(text) is text
+
+
+@pytest.mark.parametrize("text", NOISE)
+def test_what_tools_print_is_left_alone(text: str) -> None:
+    assert redactor.text(text) == (text, {})
+
+
+@given(st.lists(st.sampled_from(NOISE), max_size=6).map("\n".join))
+@settings(deadline=None)
+def test_what_tools_print_together_is_left_alone(text: str) -> None:
+    assert redacted(text) is text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("手机１３９１２３４５６７０。", "手机[REDACTED:PHONE]。"),
+        ("bob＠example．com", "[REDACTED:EMAIL]"),
+        ("139\u200b1234\u200b5670", "[REDACTED:PHONE]"),
+        ("139\u00a01234\u20115670!", "[REDACTED:PHONE]!"),
+        ("\ufeff密\u200b码：hunter2x", "\ufeff密\u200b码：[REDACTED:SECRET]"),
+        (r"\u5bc6\u7801\uff1aabc12345", r"\u5bc6\u7801\uff1a[REDACTED:SECRET]"),
+        (r"tel \u0031\u0033\u003912345670", r"tel [REDACTED:PHONE]"),
+    ],
+)
+def test_other_spellings_do_not_hide_a_value(text: str, expected: str) -> None:
+    assert redacted(text) == expected
+
+
+@given(st.text(st.sampled_from("a1\u200b\ufeff　－Ａ\\u0041\\\n中"), max_size=40))
+def test_folding_keeps_the_way_back(text: str) -> None:
+    folded = fold(text)
+
+    spans = [folded.span(at, at + 1) for at in range(len(folded.text))]
+    assert all(0 <= start < end <= len(text) for start, end in spans)
+    assert all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+def test_the_most_specific_rule_names_what_two_rules_found() -> None:
+    assert redacted("api_key=ghp_q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaX") == (
+        "api_key=[REDACTED:API_KEY]"
+    )
+    assert redacted("https://ada:hunter2@example.com/x") == (
+        "https://ada:[REDACTED:URL_CREDENTIAL]@example.com/x"
+    )
+
+
+def test_nothing_of_two_findings_that_overlap_survives() -> None:
+    rules = (
+        Rule(id="a", type="LEFT", pattern="one two", gate=("one",), priority=1),
+        Rule(id="b", type="RIGHT", pattern="two three", gate=("two",), priority=2),
+    )
+
+    assert Redactor(rules).text("one two three")[0] == "[REDACTED:RIGHT]"
+
+
+def test_a_longer_finding_names_the_type_among_equals() -> None:
+    rules = (
+        Rule(id="a", type="SHORT", pattern="two", gate=("two",)),
+        Rule(id="b", type="LONG", pattern="one two", gate=("one",)),
+    )
+
+    assert Redactor(rules).text("one two")[0] == "[REDACTED:LONG]"
+
+
+def test_what_appears_only_when_its_neighbour_is_gone_is_found_too() -> None:
+    rules = (
+        Rule(id="a", type="A", pattern="aa", gate=("a",), priority=1),
+        Rule(id="b", type="B", pattern=r"(?<![a-z])b", gate=("b",)),
+    )
+
+    assert Redactor(rules).text("aab") == ("[REDACTED:A][REDACTED:B]", {"A": 1, "B": 1})
+
+
+def test_a_text_made_to_go_on_for_ever_is_redacted_whole() -> None:
+    peel = Rule(id="a", type="A", pattern=r"a(?!a)", gate=("a",))
+
+    clean, _ = Redactor((peel,)).text("a" * 100)
+
+    assert not clean.replace("[REDACTED:A]", "")
+
+
+@pytest.mark.parametrize(
+    "key", ["phone", "phoneNumber", "mobile_no", "联系电话", "home phone"]
+)
+def test_a_key_gives_context(key: str) -> None:
+    assert redacted("4155550132", key) == "[REDACTED:PHONE]"
+
+
+@pytest.mark.parametrize(
+    "key", ["id", "phone_calls", "telemetry", "iphone_model_x", "n"]
+)
+def test_another_key_gives_none(key: str) -> None:
+    assert redacted("4155550132", key) == "4155550132"
