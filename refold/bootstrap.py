@@ -41,8 +41,8 @@ def open_store(
 
     Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
     """
-    from refold.adapters.keys import KeyRing
     from refold.adapters.factory import LogFactory
+    from refold.adapters.keys import KeyRing
     from refold.redaction.engine import Redactor
     from refold.redaction.guard import Limits
     from refold.store import SessionStore

@@ -28,7 +28,7 @@ _IS = (
 _PLAIN = r"[^\s\"'`<>()\[\]{}|\\.,;:&=\u3000-\u303f\u4e00-\u9fff\uff00-\uff65]"
 _JOIN = r"(?:[.:=]|[,;&](?![\w.\-]{1,30}[=:]))"
 _VALUE = (
-    r"[bruf]{0,2}(?:(?P<escaped>\\{1,7}[\"'])|(?P<quote>[\"'`]))?"
+    r"(?:[bBrRuUfF]{1,2}(?=[\"']))?(?:(?P<escaped>\\{1,7}[\"'])|(?P<quote>[\"'`]))?"
     r"(?P<value>(?(escaped)[^\"'\\\n]{3,1024}"
     r"|(?(quote)(?:(?!(?P=quote))[^\\\n]|\\[^\n]){3,1024}"
     rf"|{_PLAIN}{{1,1024}}+(?:{_JOIN}{{1,2}}{_PLAIN}{{1,1024}}+){{0,16}}={{0,2}})))"
@@ -172,7 +172,8 @@ CREDENTIALS = (
             r'"{\"password\": \"«hunter2»\"}"',
             "the password is «hunter2x».",
             "CREATE USER ada PASSWORD '«hunter2»'",
-            "<password>«hunter2»</password>",
+            "<password>«hunter2»</password> password=«bear77!»",
+            "password = b'«hunter2»'",
             "passphrase: '«correct horse battery staple»'",
         ),
         counter_examples=(
