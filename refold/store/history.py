@@ -16,6 +16,7 @@ from refold.domain.events import Fork, Span
 from refold.domain.ids import StreamId
 from refold.domain.ports import EventLog
 from refold.domain.session import SessionState, evolve
+from refold.projections.context.lineage import inherited
 
 _PAGE: Final = 1000
 
@@ -47,7 +48,7 @@ class History:
             last = self.at if upto is None else min(self.at, upto + self.at)
             first = None if after is None else after + self.at
             for envelope in self.parent.events(after=first, upto=last):
-                yield envelope.model_copy(update={"seq": envelope.seq - self.at})
+                yield inherited(envelope, at_seq=self.at)
         place = max(after or 0, 0)
         while upto is None or upto > place:
             page = self.log.read(self.stream, after=place, upto=upto, limit=_PAGE)

@@ -276,3 +276,16 @@ def test_a_session_nobody_began_is_not_found(store: SessionStore) -> None:
         with pytest.raises(refold.SessionNotFound):
             read()
     assert store.sessions("ada") == []
+
+
+def test_a_pin_of_the_parent_holds_in_the_fork(session: Session) -> None:
+    talk(session, 1, 2)
+    session.append(refold.Pin(seqs=(1, 2), reason="the requirement"))
+    fork = session.fork(5, "s-2")
+    talk(fork, 3, 6)
+
+    assert compact_all(fork) > 0
+
+    pinned = [span for span in fork.context(WINDOW).spans if span.kind == "pinned"]
+    assert (pinned[0].first, pinned[-1].last) == (-4, -3)
+    assert "question 1" in shown(fork)
