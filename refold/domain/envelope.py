@@ -19,8 +19,9 @@ from pydantic import (
 )
 
 from refold.domain.errors import InvalidEvent
-from refold.domain.events import JsonObject, Model, SessionEvent, explain
+from refold.domain.events import JsonObject, SessionEvent
 from refold.domain.ids import StreamId
+from refold.domain.model import Model, explain
 
 
 class Warn(Model):

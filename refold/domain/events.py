@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     JsonValue,
     TypeAdapter,
@@ -15,30 +12,9 @@ from pydantic import (
 )
 
 from refold.domain.errors import InvalidEvent
+from refold.domain.model import Model, explain
 
 JsonObject: TypeAlias = dict[str, JsonValue]
-
-
-class Model(BaseModel):
-    """A frozen value whose errors and repr never show what it holds."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
-    )
-
-    def __repr_args__(self) -> list[tuple[str | None, Any]]:
-        return [(name, Concealed(value)) for name, value in self if value is not None]
-
-
-class Concealed:
-    """Stands for a value in a repr: its kind and size, never its content."""
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __repr__(self) -> str:
-        sized = f" of {len(self._value)}" if hasattr(self._value, "__len__") else ""
-        return f"<{type(self._value).__name__}{sized}>"
 
 
 class Event(Model):
@@ -64,22 +40,6 @@ class Event(Model):
             if getattr(self, name, None) is None and field.default is not None:
                 dumped[name] = None
         return dumped
-
-
-def explain(what: str, error: ValidationError, fields: Container[str]) -> str:
-    """Say which of ``fields`` are wrong and why, without what stood in them.
-
-    Below a field nothing is named: keys there are the writer's text.
-    """
-    reasons = []
-    for detail in error.errors(include_input=False, include_url=False):
-        if detail["type"] == "extra_forbidden":
-            reasons.append("a field it does not have")
-            continue
-        first = str(detail["loc"][0]) if detail["loc"] else ""
-        place = first if first in fields else "a value"
-        reasons.append(f"{place}: {detail['msg']}")
-    return f"{what}: " + "; ".join(dict.fromkeys(reasons))
 
 
 class Attachment(Model):

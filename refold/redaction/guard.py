@@ -14,8 +14,13 @@ from refold.redaction.placeholder import LONGEST, PLACEHOLDER
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
 
 _LEAST = 1024
-# What to cut after, the best first: a line, a word, what cannot be inside a value.
-_ENDS = tuple(map(re.compile, (r"\n", r"[ \t,;]", r"[^0-9A-Za-z._%+@/=:#\-]")))
+# What to cut after, the best first: a line, a word, what is never inside a value.
+_ENDS = tuple(
+    map(
+        re.compile,
+        (r"\n", r"(?<![0-9+(). \-/])[ \t,;]", r"[^\s0-9A-Za-z._%+@/=:#()\-]"),
+    )
+)
 
 
 class TooLarge(Exception):

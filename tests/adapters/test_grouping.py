@@ -165,14 +165,15 @@ def test_an_unexpected_failure_in_a_database_fails_only_its_own(
     for stream in streams:
         log.keys.session(stream.user_id, stream.session_id, now=1)
     batches = [log._batch(append_to(log.head(s), *said("x"))) for s in streams]
-    write = module._write
+    name = {"sqlite": "_write", "postgres": "write"}[kind]
+    write = getattr(module, name)
 
     def fail(connection: Any, batch: Any, **kwargs: Any) -> Any:
         if batch.stream.session_id == "bad":
             raise {"sqlite": sqlite3, "postgres": psycopg}[kind].DataError("no")
         return write(connection, batch, **kwargs)
 
-    monkeypatch.setattr(module, "_write", fail)
+    monkeypatch.setattr(module, name, fail)
     outcomes = database.write_group(batches)
 
     assert [type(outcome) for outcome in outcomes] == [Wrote, StoreUnavailable, Wrote]

@@ -129,7 +129,7 @@ def test_events_are_inserted_in_one_place_for_each_engine() -> None:
 
     assert places == {
         "refold/adapters/sql/sqlite.py": 1,
-        "refold/adapters/sql/postgres.py": 1,
+        "refold/adapters/sql/postgres_append.py": 1,
     }
 
 

@@ -54,10 +54,10 @@ def test_a_call_and_its_result_can_come_in_one_append() -> None:
 @pytest.mark.parametrize(
     ("events", "why"),
     [
-        ([RESULT], "no open call 'c1'"),
+        ([RESULT], "no open call of this call_id"),
         ([CALL, RESULT, RESULT], "has its result already"),
         ([CALL, CALL], "waits for its result since seq 1"),
-        ([HELLO, Fork(session_id="s-0", at_seq=1)], "only be the first"),
+        ([Fork(session_id="s-0", at_seq=1)], r"by session\.fork"),
         ([Pin(seqs=(1,))], "cannot be pinned"),
         ([HumanReview(trigger="x", refers_to=4)], "which is to come"),
         ([SystemPrompt()], "needs a text"),
@@ -101,9 +101,15 @@ def test_what_concerns_a_user_goes_into_their_own_session() -> None:
 
 
 def test_a_fork_starts_with_the_calls_that_were_open() -> None:
-    born = SessionState(StreamId("ada", "s-2"), 0, after(HELLO, CALL).open_calls)
+    calls = after(HELLO, CALL).open_calls
+    stream = StreamId("ada", "s-2")
+    born = SessionState(stream, 0, calls, forked_from=("s-1", 2))
 
     assert decide(born, [Fork(session_id="s-1", at_seq=2), RESULT])
+    with pytest.raises(InvalidEvent):
+        decide(born, [Fork(session_id="s-1", at_seq=1)])
+    with pytest.raises(InvalidEvent):
+        decide(born, [Fork(session_id="s-1", at_seq=2)] * 2)
 
 
 ids = st.sampled_from(["c1", "c2", "c3"])

@@ -22,11 +22,17 @@ from sqlalchemy.exc import DBAPIError
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
-    Moved,
     WriteOutcome,
     Wrote,
 )
 from refold.adapters.sql import tables
+from refold.adapters.sql.postgres_append import (
+    SCHEMA,
+    head_row,
+    is_ours,
+    receipt,
+    write,
+)
 from refold.adapters.sql.process import Process
 from refold.domain.errors import (
     IncompatibleStore,
@@ -35,70 +41,12 @@ from refold.domain.errors import (
     StoreUnavailable,
 )
 from refold.domain.ids import StreamId
-from refold.domain.ports import Duplicate
 
 T = TypeVar("T")
-SCHEMA: Final = "refold"
 _SCHEMA_LOCK: Final = 0x5265666F6C64
 _RETRIES: Final = 5
 _FIRST_PAUSE: Final = 0.1
 
-_HEAD = f"""
-SELECT {", ".join(HeadRow._fields)} FROM {SCHEMA}.heads
-WHERE user_id=%s AND session_id=%s AND stream=%s
-"""
-_MOVE_HEAD = f"""
-UPDATE {SCHEMA}.heads SET seq=%(seq)s, hash=%(hash)b, status=%(status)s,
-  state=%(state)b, key_check=%(key_check)b, tokens=%(tokens)s,
-  created_at=%(created_at)s, updated_at=%(updated_at)s
-WHERE user_id=%(user)s AND session_id=%(session)s AND stream=%(stream)s
-  AND seq=%(expected)s AND hash=%(expected_hash)b AND status='open'
-RETURNING 1
-"""
-_NEW_HEAD = f"""
-INSERT INTO {SCHEMA}.heads (user_id, session_id, stream, seq, hash, status, state,
-  key_check, tokens, created_at, updated_at)
-SELECT %(user)s, %(session)s, %(stream)s, %(seq)s, %(hash)b, %(status)s, %(state)b,
-  %(key_check)b, %(tokens)s, %(created_at)s, %(updated_at)s
-{{where}}
-ON CONFLICT DO NOTHING
-RETURNING 1
-"""
-_WHERE_MAIN = f"""
-FROM (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=%(user)s AND session_id=%(session)s
-  AND stream='main' AND status<>'erased' FOR SHARE) main
-"""
-_EVENTS = f"""
-INSERT INTO {SCHEMA}.events (position, user_id, session_id, stream, seq, type, ts,
-  event_id, token_estimate, schema_version, hash, body)
-SELECT (pg_current_xact_id()::text::bigint << 20) + %(base)s + e.n,
-  %(user)s, %(session)s, %(stream)s, e.seq, e.type, e.ts, e.event_id,
-  e.token_estimate, e.schema_version, e.hash, e.body
-FROM head, unnest(%(seqs)b::int8[], %(types)b::text[], %(times)b::int8[],
-  %(ids)b::bytea[], %(estimates)b::int4[], %(versions)b::int2[], %(hashes)b::bytea[],
-  %(bodies)b::bytea[]) WITH ORDINALITY AS e(seq, type, ts, event_id, token_estimate,
-  schema_version, hash, body, n)
-"""
-_BLOBS = f"""
-blobs AS (INSERT INTO {SCHEMA}.blobs (user_id, address, size, created_at, body)
-  SELECT %(user)s, b.address, b.size, %(updated_at)s, b.body
-  FROM head, unnest(%(addresses)b::bytea[], %(sizes)b::int8[], %(blobs)b::bytea[])
-    AS b(address, size, body)
-  ON CONFLICT DO NOTHING)
-"""
-_RECEIPT = f"""
-receipt AS (INSERT INTO {SCHEMA}.receipts (user_id, session_id, stream, address,
-  first_seq, last_seq)
-  SELECT %(user)s, %(session)s, %(stream)s, %(receipt)b, %(first)s, %(seq)s FROM head)
-"""
-_FIND_RECEIPT = f"""
-SELECT first_seq, last_seq FROM {SCHEMA}.receipts
-WHERE user_id=%s AND session_id=%s AND stream=%s AND address=%b
-"""
-_LAST_HASH = f"""
-SELECT hash FROM {SCHEMA}.events
-WHERE user_id=%s AND session_id=%s AND stream=%s AND seq=%s
-"""
 _REFUSE = f"""
 CREATE OR REPLACE FUNCTION {SCHEMA}.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION 'refold: events are immutable, % is refused', TG_OP; END $$
@@ -225,16 +173,16 @@ class PostgresDialect:
     def _write_alone(self, batch: Batch) -> WriteOutcome:
         """Write; if the connection breaks, find out whether it took effect."""
 
-        def write() -> WriteOutcome:
+        def attempt() -> WriteOutcome:
             with self._connected() as driver:
                 driver.autocommit = True
                 try:
-                    return _write(driver, batch, base=0)
+                    return write(driver, batch, base=0)
                 finally:
                     if not driver.closed:
                         driver.autocommit = False
 
-        return self.retrying(write)
+        return self.retrying(attempt)
 
     def _write_together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
         """One commit for all; heads are locked in sorted order, so none deadlock."""
@@ -243,7 +191,7 @@ class PostgresDialect:
         with self._connected() as driver, driver.transaction():
             base = 0
             for index in order:
-                outcomes[index] = _write(driver, batches[index], base=base)
+                outcomes[index] = write(driver, batches[index], base=base)
                 base += len(batches[index].events)
         return [outcomes[index] for index in range(len(batches))]
 
@@ -253,19 +201,18 @@ class PostgresDialect:
         """Lock the head row while ``build`` decides."""
         tried: list[Batch] = []
 
-        def write() -> WriteOutcome:
+        def attempt() -> WriteOutcome:
             with self._connected() as driver, driver.transaction():
-                row = driver.execute(_HEAD + "FOR UPDATE", stream).fetchone()
-                if tried and _is_ours(driver, tried[-1]):
+                row = head_row(driver, stream, lock=True)
+                if tried and is_ours(driver, tried[-1]):
                     return Wrote(tried[-1].head)
-                tried.append(build(HeadRow(*row) if row else None))
-                if tried[-1].receipt is not None:
-                    values = (*stream, tried[-1].receipt)
-                    if found := driver.execute(_FIND_RECEIPT, values).fetchone():
-                        return Duplicate(*found)
-                return _write(driver, tried[-1], base=0)
+                tried.append(build(row))
+                key = tried[-1].receipt
+                if key is not None and (found := receipt(driver, stream, key)):
+                    return found
+                return write(driver, tried[-1], base=0)
 
-        return self.retrying(write)
+        return self.retrying(attempt)
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[Any]]:
@@ -341,77 +288,3 @@ def _broken(error: Exception) -> bool:
 def _collided(error: Exception) -> bool:
     cause = error.orig if isinstance(error, DBAPIError) else error
     return isinstance(cause, psycopg.Error) and cause.sqlstate in ("40001", "40P01")
-
-
-def _write(driver: psycopg.Connection[Any], batch: Batch, *, base: int) -> WriteOutcome:
-    try:
-        written = driver.execute(_statement(batch), _values(batch, base), prepare=True)
-    except psycopg.errors.UniqueViolation:
-        if not driver.autocommit:
-            raise
-        return _what_is_there(driver, batch)
-    if written.rowcount == len(batch.events):
-        return Wrote(batch.head)
-    return _what_is_there(driver, batch)
-
-
-def _what_is_there(driver: psycopg.Connection[Any], batch: Batch) -> WriteOutcome:
-    """Why nothing was written: it was before, the key was used, or the head moved."""
-    stream = batch.stream
-    if batch.receipt is not None:
-        values = (*stream, batch.receipt)
-        found = driver.execute(_FIND_RECEIPT, values).fetchone()
-        if found and not _is_ours(driver, batch):
-            return Duplicate(*found)
-    if _is_ours(driver, batch):
-        return Wrote(batch.head)
-    row = driver.execute(_HEAD, stream).fetchone()
-    return Moved(HeadRow(*row) if row else None)
-
-
-def _is_ours(driver: psycopg.Connection[Any], batch: Batch) -> bool:
-    """Whether the very rows of ``batch`` are there: an acknowledgement was lost."""
-    last = batch.events[-1]
-    found = driver.execute(_LAST_HASH, (*batch.stream, last.header.seq)).fetchone()
-    return found is not None and bytes(found[0]) == last.hash
-
-
-def _statement(batch: Batch) -> str:
-    if batch.expected_seq:
-        head = _MOVE_HEAD
-    else:
-        where = "" if batch.stream.stream == "main" else _WHERE_MAIN
-        head = _NEW_HEAD.format(where=where)
-    parts = [f"head AS ({head})"]
-    if batch.blobs:
-        parts.append(_BLOBS)
-    if batch.receipt is not None:
-        parts.append(_RECEIPT)
-    return f"WITH {', '.join(parts)} {_EVENTS}"
-
-
-def _values(batch: Batch, base: int) -> dict[str, Any]:
-    headers = [row.header for row in batch.events]
-    blobs = sorted(batch.blobs)  # locked in one order, so that no two writers deadlock
-    return {
-        **batch.head._asdict(),
-        "user": batch.stream.user_id,
-        "session": batch.stream.session_id,
-        "stream": batch.stream.stream,
-        "expected": batch.expected_seq,
-        "expected_hash": batch.expected_hash,
-        "base": base,
-        "seqs": [header.seq for header in headers],
-        "types": [header.type for header in headers],
-        "times": [header.ts for header in headers],
-        "ids": [header.event_id.bytes for header in headers],
-        "estimates": [header.token_estimate for header in headers],
-        "versions": [header.schema_version for header in headers],
-        "hashes": [row.hash for row in batch.events],
-        "bodies": [row.state for row in batch.events],
-        "addresses": [blob.address for blob in blobs],
-        "sizes": [blob.size for blob in blobs],
-        "blobs": [blob.body for blob in blobs],
-        "receipt": batch.receipt,
-        "first": headers[0].seq,
-    }
