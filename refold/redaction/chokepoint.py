@@ -17,7 +17,7 @@ from refold.domain.record import Draft
 from refold.domain.tokens import estimate
 from refold.redaction.engine import RedactionError, Redactor
 from refold.redaction.guard import Guarded, Limits, TooLarge, guard
-from refold.redaction.payload import redact_payload
+from refold.redaction.payload import redact_payload, skipped
 
 _PASS: Final = object()
 
@@ -79,7 +79,7 @@ def redact(
     try:
         clean, counts, warnings = redact_payload(redactor, event.type, payload)
         clean_beside, more = redactor.value(beside)
-        guarded = guard(clean, limits)
+        guarded = guard(clean, limits, skip=skipped(event.type))
         guarded_beside = guard(clean_beside, limits)
     except RedactionError as error:
         raise RedactionFailed(event.type, reason=str(error)) from None

@@ -143,7 +143,10 @@ CREDENTIALS = (
         validator=bearer,
         priority=30,
         examples=("Authorization: Token «9944b09199c62bcf9418ad846dd0e4bb»",),
-        counter_examples=("authorization: required-by-the-server",),
+        counter_examples=(
+            "authorization: required-by-the-server",
+            "Authorization: AWS4-HMAC-SHA256 Signature=x",
+        ),
     ),
     Rule(
         id="auth.basic",

@@ -84,6 +84,7 @@ def bearer(found: Candidate) -> bool:
     value = found.value
     return bool(
         re.search("[0-9]", value)
+        and not re.fullmatch("[A-Z0-9]+(?:-[A-Z0-9]+)+", value)  # a scheme
         and entropy(value) >= 3.2
         and not _made_up(value)
         and not _ATTRIBUTE.fullmatch(value)

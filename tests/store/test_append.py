@@ -116,6 +116,14 @@ def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> Non
     assert [warning.code for warning in event.meta.warnings] == ["thinking_dropped"]
 
 
+def test_what_a_provider_encrypted_is_kept_whole(session: Session) -> None:
+    opaque = "Zk3vQ9xL" * 12_000
+    block = refold.Thinking(type="redacted_thinking", data=opaque)
+    session.append(refold.AgentResponse(text="x", thinking=(block,)))
+
+    assert session.events()[0].payload.thinking == (block,)  # type: ignore[union-attr]
+
+
 def test_a_long_text_is_cut_truthfully_and_can_be_read_whole(session: Session) -> None:
     whole = "".join(f"line {number} by {MAIL}\n" for number in range(5000))
     session.append(
