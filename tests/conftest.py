@@ -36,11 +36,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in os.environ:
-        if name.startswith("REFOLD_") and name != VARIABLE:
-            monkeypatch.delenv(name)
+def _clean_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[None]:
+    for name in _ours():
+        monkeypatch.delenv(name)
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    yield
+    for name in _ours():
+        del os.environ[name]
+
+
+def _ours() -> list[str]:
+    """The settings of Refold that are in the environment now."""
+    return [n for n in os.environ if n.startswith("REFOLD_") and n != VARIABLE]
 
 
 @pytest.fixture(scope="session")
