@@ -52,13 +52,16 @@ def test_different_parts_never_give_the_same_bytes(
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=6), inner, max_size=4)
+    ),
+    max_leaves=12,
 )
 
 
-@given(st.dictionaries(st.text(), json_values))
+@given(st.dictionaries(st.text(max_size=6), json_values, max_size=5))
 def test_the_order_of_keys_changes_no_digest(value: dict[str, object]) -> None:
     backwards = dict(reversed(value.items()))
 
