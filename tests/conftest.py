@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support.postgres import VARIABLE, Postgres, PostgresUnavailable
+
+# Machines differ in speed; a slow one is not a failure.
+settings.register_profile("refold", deadline=None)
+settings.load_profile("refold")
 
 _shared = pytest.StashKey[Postgres]()
 _handed = pytest.StashKey[dict[str, str]]()
