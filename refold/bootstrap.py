@@ -56,10 +56,11 @@ def open_store(
     with ExitStack() as opened:
         recorder, store_id = _recorder(url)
         opened.callback(recorder.close)
-        key_store = _key_store(url, store_id, keys)
+        filled = recorder.has_sessions()
+        key_store = _key_store(url, store_id, keys, filled=filled)
         opened.callback(key_store.close)
         fresh = key_store.get_setting("pepper") is None
-        if fresh and recorder.has_sessions():
+        if fresh and filled:
             raise KeyUnavailable(
                 "the key store of this database is empty, the database is not",
                 remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
@@ -109,7 +110,9 @@ def _recorder(url: str) -> tuple[Recorder, str]:
     return SqlRecorder(dialect), store_id
 
 
-def _key_store(url: str, store_id: str, keys: str | KeyStore | None) -> KeyStore:
+def _key_store(
+    url: str, store_id: str, keys: str | KeyStore | None, *, filled: bool
+) -> KeyStore:
     if keys is not None and not isinstance(keys, str):
         return keys
     from refold.adapters.sql.keystore import SqlKeyStore
@@ -126,7 +129,13 @@ def _key_store(url: str, store_id: str, keys: str | KeyStore | None) -> KeyStore
         from refold.adapters.memory import MemoryKeyStore
 
         return MemoryKeyStore()
-    return SqlKeyStore(f"sqlite:///{config.home() / 'keys' / (store_id + '.db')}")
+    path = config.home() / "keys" / f"{store_id}.db"
+    if filled and not path.exists():
+        raise KeyUnavailable(
+            f"the key store of this database, {path}, is not there",
+            remedy="restore it, or set REFOLD_HOME or REFOLD_KEYS to where it is",
+        )
+    return SqlKeyStore(f"sqlite:///{path}")
 
 
 def _master_key(url: str, *, create: bool) -> MasterKey:
@@ -135,7 +144,12 @@ def _master_key(url: str, *, create: bool) -> MasterKey:
     if url == "memory://":
         return LocalMasterKey(os.urandom(32), origin="memory")
     if given := os.environ.get("REFOLD_MASTER_KEY"):
-        return LocalMasterKey(_decoded(given), origin="REFOLD_MASTER_KEY")
+        key = _decoded(given)
+        if len(key) != 32:
+            raise InvalidConfiguration(
+                "REFOLD_MASTER_KEY must be 32 bytes, in base64 or hex"
+            )
+        return LocalMasterKey(key, origin="REFOLD_MASTER_KEY")
     path = config.home() / "master.key"
     if create:
         from refold.adapters.sql.keystore import create_private
@@ -159,6 +173,8 @@ def _master_key(url: str, *, create: bool) -> MasterKey:
 def _decoded(text: str) -> bytes:
     text = text.strip()
     try:
-        return bytes.fromhex(text) if len(text) == 64 else base64.b64decode(text)
+        if len(text) == 64:
+            return bytes.fromhex(text)
+        return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
         return b""

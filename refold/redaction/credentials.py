@@ -57,13 +57,17 @@ CREDENTIALS = (
         r"(?:(?:Proc-Type|DEK-Info|Version|Comment)[^\n\\]{0,120}(?:\s|\\{1,7}[nr]){1,8}){0,4}"
         r"[A-Za-z0-9+/=]{8})"
         r"(?:(?:[^\-]|-(?!----(?:BEGIN|END))){0,32768}+-----END[A-Z0-9 ]{0,40}-----"
-        r"|(?:[^\-]|-(?!----(?:BEGIN|END))){0,8192}+)",
+        r"|(?:(?:[\s\"'+,;|>]|\\{1,7}[nrt\"]|\\){0,40}+"
+        r"(?:(?:Proc-Type|DEK-Info|Version|Comment)[^\n\\]{0,120}+"
+        r"|[A-Za-z0-9+/=]{8,8192}+)){0,1024}+)",
         priority=100,
         examples=(
             "key:\n«-----BEGIN RSA PRIVATE KEY-----\nMIIEow3fTq9\n"
             "-----END RSA PRIVATE KEY-----»\n",
             r'"«-----BEGIN PRIVATE KEY-----\nMIIEow3fTq\n-----END PRIVATE KEY-----»\n"',
             "«-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjE»",
+            "«-----BEGIN RSA PRIVATE KEY-----\nMIIEow3fTq9wZx81\nq9wZx81MIIEow3f»\n"
+            "$ make test\nbuild ok",
         ),
         counter_examples=(
             "-----BEGIN PUBLIC KEY-----\nMIIEow3fTq9\n-----END PUBLIC KEY-----",

@@ -96,7 +96,8 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
 
     with pytest.raises(refold.IncompatibleStore, match="another program"):
         open_at(f"sqlite:///{path}", tmp_path)
-    assert path.read_bytes()[100:] == before[100:]
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.glob("other.db*")] == ["other.db"]
 
 
 def test_a_schema_of_another_program_is_left_alone(

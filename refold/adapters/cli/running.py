@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -31,6 +32,7 @@ def run(app: typer.Typer, args: Sequence[str]) -> int:
 
     With ``REFOLD_DEBUG=1`` what was not expected is raised as it is.
     """
+    mend_streams()
     show_warnings()
     speak_plainly()
     try:
@@ -44,6 +46,19 @@ def run(app: typer.Typer, args: Sequence[str]) -> int:
     except Exception as error:
         return _failed(error)
     return code
+
+
+def mend_streams() -> None:
+    """Give a closed stream an end, and an unbuffered stdout a buffer.
+
+    Unbuffered (PYTHONUNBUFFERED), a write that the disk takes half of is no error.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for good
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
 
 
 def _invoke(app: typer.Typer, args: list[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -103,6 +103,7 @@ class SqliteDialect:
         """The pool of connections, made on first use."""
         self._check_process()
         if self._engine is None:
+            self._identify()
             self._engine = create_engine(
                 URL.create("sqlite", database=str(self.path)),
                 poolclass=QueuePool,
@@ -111,6 +112,18 @@ class SqliteDialect:
             event.listen(self._engine, "connect", self._on_connect)
             event.listen(self._engine, "begin", _begin)
         return self._engine
+
+    def _identify(self) -> None:
+        """Refuse, before anything is set or written, a file of another program."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
+        with closing(sqlite3.connect(self.path, timeout=_BUSY_MS / 1000)) as looker:
+            (made_by,) = looker.execute("PRAGMA application_id").fetchone()
+            (tables_,) = looker.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if made_by != APPLICATION_ID and tables_:
+            raise IncompatibleStore(
+                f"{self.path} is the database of another program: give a new file"
+            )
 
     def _on_connect(self, connection: Any, _record: object) -> None:
         connection.isolation_level = None
@@ -126,15 +139,8 @@ class SqliteDialect:
         return _translated(str(self.path), str(cause))
 
     def prepare(self, connection: Connection) -> None:
-        """Refuse a file that another program made."""
-        made_by = connection.execute(text("PRAGMA application_id")).scalar_one()
-        names = connection.execute(text("SELECT count(*) FROM sqlite_master"))
-        if made_by != APPLICATION_ID and names.scalar_one():
-            raise IncompatibleStore(
-                f"{self.path} is the database of another program: give a new file"
-            )
-        if made_by != APPLICATION_ID:
-            connection.execute(text(f"PRAGMA application_id={APPLICATION_ID}"))
+        """Mark the file as ours; that it is no other's was seen before."""
+        connection.execute(text(f"PRAGMA application_id={APPLICATION_ID}"))
 
     def lock_schema(self, connection: Connection) -> None:
         """Nothing to do: every transaction of ours begins with the write lock."""

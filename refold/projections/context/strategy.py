@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from refold.domain.canonical import digest
+from refold.domain.canonical import canonical, digest
 from refold.domain.envelope import microseconds
 from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject, StrategyRef
@@ -41,6 +41,12 @@ class Strategy(BaseModel):
             super().__init__(**params)
         except ValidationError as error:
             raise UnknownStrategy(_explain(type(self), error)) from None
+        try:
+            canonical(self.params)
+        except TypeError:
+            raise UnknownStrategy(
+                f"strategy {self.name}: a number has more than 64 bits"
+            ) from None
 
     @property
     def params(self) -> JsonObject:
