@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from tests.support.stores import ROOT
+
 LOG = ("log", "--user", "lin", "--session", "run")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -113,3 +115,33 @@ def test_a_long_import_shows_its_progress(tmp_path: Path) -> None:
 
     assert process.wait() == 0
     assert "600" in plain(written)
+
+
+@pytest.mark.parametrize("closed", ["1", "0"])
+def test_a_closed_stream_is_no_fault(closed: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m refold redact {closed}>&-"
+
+    ran = subprocess.run(
+        ["sh", "-c", command], input=b"", capture_output=True, check=False, cwd=ROOT
+    )
+
+    assert b"unexpected" not in ran.stderr
+    assert ran.returncode in (0, 1)
+
+
+def test_an_unbuffered_stdout_that_fills_up_is_an_error(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("word " * 100_000)
+    command = f"ulimit -f 100; {sys.executable} -m refold redact {text} > {text}.out"
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+    ran = subprocess.run(
+        ["sh", "-c", f"trap '' XFSZ; {command}"],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        env=environment,
+    )
+
+    assert ran.returncode == 1, ran.stderr
+    assert ran.stderr.startswith(b"refold: ")

@@ -18,7 +18,7 @@ from refold.adapters.cli.commands import (
     sessions,
     verify,
 )
-from refold.adapters.cli.running import run
+from refold.adapters.cli.running import mend_streams, run
 
 # Plain help: rich would take as long to load as all the rest.
 app = typer.Typer(
@@ -77,4 +77,7 @@ for name, function in (
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line with ``args``, or the process's; returns the exit code."""
-    return run(app, sys.argv[1:] if args is None else args)
+    if args is not None:
+        return run(app, args)
+    mend_streams()
+    return run(app, sys.argv[1:])

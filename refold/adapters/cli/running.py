@@ -32,7 +32,6 @@ def run(app: typer.Typer, args: Sequence[str]) -> int:
 
     With ``REFOLD_DEBUG=1`` what was not expected is raised as it is.
     """
-    mend_streams()
     show_warnings()
     speak_plainly()
     try:
@@ -58,7 +57,13 @@ def mend_streams() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for good
     raw = getattr(sys.stdout, "buffer", None)
     if isinstance(raw, io.RawIOBase):
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
+        old = sys.stdout
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw),
+            encoding=old.encoding,
+            errors=old.errors,
+            line_buffering=old.isatty(),
+        )
 
 
 def _invoke(app: typer.Typer, args: list[str]) -> int:
