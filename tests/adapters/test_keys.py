@@ -40,14 +40,14 @@ def test_the_master_key_is_made_once_private_and_said(
     assert str(path) in said[0]
 
 
-def test_the_key_file_is_private_and_names_nobody(
-    sqlite_url: str, tmp_path: Path
-) -> None:
-    fill(sqlite_url, tmp_path)
+def test_the_key_file_is_private_and_names_nobody(sqlite_url: str) -> None:
+    with refold.open(sqlite_url) as store:
+        session = store.session("someone-by-name", "session-one")
+        session.append(refold.UserInput(text="hello"))
     (file,) = (config.home() / "keys").glob("*.db")
 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert b"ada" not in file.read_bytes()
+    assert b"someone" not in file.read_bytes()
     assert b"session-one" not in file.read_bytes()
 
 
