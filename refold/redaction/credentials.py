@@ -191,7 +191,7 @@ CREDENTIALS = (
             "def login(password: str, retries: int = 3)",
             "password = self.password2",
             "password=None, passwd=<password>, password=****",
-            "PWD=/srv/app/v2",
+            "PWD=/opt/app/v2",
             "password is required",
         ),
     ),

@@ -223,9 +223,18 @@ def test_a_reader_that_goes_ends_the_command_quietly(sample: Path) -> None:
     assert (process.returncode, err) == (141, b"")
 
 
+# A shell starts what it runs in the background with interrupts ignored.
+HEARS_INTERRUPTS = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from refold.adapters.cli import main
+raise SystemExit(main())
+"""
+
+
 def test_an_interrupt_ends_the_command_quietly() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "refold", "redact"],
+        [sys.executable, "-c", HEARS_INTERRUPTS, "redact"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
