@@ -58,8 +58,17 @@ if TYPE_CHECKING:
         Verdict,
     )
     from refold.domain.record import Draft
+    from refold.redacting import redact
     from refold.redaction.engine import Redactor
+    from refold.redaction.filters import (
+        RedactingFilter,
+        RedactingWriter,
+        redacted_lines,
+    )
     from refold.redaction.guard import Limits
+    from refold.redaction.policy import Policy, PolicyError
+    from refold.redaction.registered import Registered
+    from refold.redaction.streaming import StreamRedactor
     from refold.store import Receipt, Session, SessionStore
 
 __version__ = "0.1.0"
@@ -90,13 +99,18 @@ __all__ = [
     "Meta",
     "Pin",
     "Planner",
+    "Policy",
+    "PolicyError",
     "ProviderEdit",
     "Receipt",
+    "RedactingFilter",
+    "RedactingWriter",
     "RedactionApplied",
     "RedactionFailed",
     "Redactor",
     "Reflection",
     "RefoldError",
+    "Registered",
     "Request",
     "Session",
     "SessionClosed",
@@ -105,6 +119,7 @@ __all__ = [
     "StaleSession",
     "StateUpdate",
     "StoreUnavailable",
+    "StreamRedactor",
     "Summary",
     "SummaryRefused",
     "SystemPrompt",
@@ -116,14 +131,21 @@ __all__ = [
     "Verdict",
     "__version__",
     "open",
+    "redact",
+    "redacted_lines",
 ]
 _MODULES = (
     "refold.domain.events",
     "refold.domain.errors",
     "refold.domain.envelope",
     "refold.domain.record",
+    "refold.redacting",
     "refold.redaction.engine",
+    "refold.redaction.filters",
     "refold.redaction.guard",
+    "refold.redaction.policy",
+    "refold.redaction.registered",
+    "refold.redaction.streaming",
     "refold.store",
 )
 

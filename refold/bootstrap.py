@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from refold.adapters.recorder import Recorder
     from refold.redaction.engine import Redactor
     from refold.redaction.guard import Limits
+    from refold.redaction.policy import Policy
+    from refold.redaction.recognizer import Recognizer
+    from refold.redaction.registered import Registered
     from refold.store import SessionStore
 
 log = logging.getLogger("refold")
@@ -25,6 +28,9 @@ log = logging.getLogger("refold")
 def open_store(
     url: str | None = None,
     *,
+    policy: str | os.PathLike[str] | Policy | None = None,
+    registered: Registered | None = None,
+    recognizer: Recognizer | None = None,
     redactor: Redactor | None = None,
     limits: Limits | None = None,
     keys: str | KeyStore | None = None,
@@ -34,7 +40,12 @@ def open_store(
 
     url:    ``sqlite:///file.db``, ``postgresql://…``, or ``memory://`` for tests;
             None is ``REFOLD_DB``, else ``sqlite:///refold.db``.
-    limits: of the size guard, in bytes.
+    policy: what is redacted: a file, or a ``Policy``; None is ``REFOLD_POLICY``, else
+            the default.
+    registered: exact values that are redacted wherever they stand.
+    recognizer: a model of your own, asked after the rules, within the policy's limits.
+    redactor: a redactor made elsewhere, in place of the three above.
+    limits: of the size guard, in bytes; None is the policy's.
     keys:   where wrapped keys are kept; None is ``REFOLD_KEYS``, else a file under
             ``REFOLD_HOME``.  PostgreSQL needs one that all its clients reach.
     master: what wraps the keys; None is ``REFOLD_MASTER_KEY``, else a file there.
@@ -43,10 +54,20 @@ def open_store(
     """
     from refold.adapters.factory import LogFactory
     from refold.adapters.keys import KeyRing
-    from refold.redaction.engine import Redactor
     from refold.redaction.guard import Limits
     from refold.store import SessionStore
 
+    if redactor and any(
+        given is not None for given in (policy, registered, recognizer)
+    ):
+        raise InvalidConfiguration(
+            "a redactor has its own policy, registered values and recognizer: give "
+            "either it or those"
+        )
+    chosen = None if redactor else config.policy(policy)
+    if redactor is None:
+        redactor = make_redactor(chosen, registered=registered, recognizer=recognizer)
+    limits = limits or (chosen.limits() if chosen else Limits())
     url = url or config.database()
     if url.startswith("postgres") and not (keys or os.environ.get("REFOLD_KEYS")):
         raise InvalidConfiguration(
@@ -68,7 +89,34 @@ def open_store(
         ring = KeyRing(key_store, master or _master_key(url, create=fresh))
         opened.pop_all()
     sealed = LogFactory(recorder, ring).log()
-    return SessionStore(sealed, redactor or Redactor(), limits or Limits())
+    return SessionStore(sealed, redactor, limits)
+
+
+def make_redactor(
+    policy: Policy | None = None,
+    *,
+    registered: Registered | None = None,
+    recognizer: Recognizer | None = None,
+) -> Redactor:
+    """The redactor that a policy describes; None is the default policy.
+
+    Raises InvalidConfiguration if its engine is not installed.
+    """
+    from refold.redaction.engine import Redactor
+    from refold.redaction.recognizer import Guard
+
+    if policy:
+        guard = policy.guard(recognizer)
+    else:
+        guard = Guard(recognizer) if recognizer else None
+    plan = policy.plan() if policy else None
+    try:
+        return Redactor(plan, registered=registered, recognizer=guard)
+    except ModuleNotFoundError as error:
+        raise InvalidConfiguration(
+            f"the policy's engine is not installed ({error.name} is missing): "
+            'engine = "auto" takes the best there is'
+        ) from None
 
 
 def _recorder(url: str) -> tuple[Recorder, str]:

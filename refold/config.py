@@ -6,9 +6,12 @@ import os
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refold.domain.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from refold.redaction.policy import Policy
 
 DEFAULT_DB = "sqlite:///refold.db"
 
@@ -46,12 +49,36 @@ def settings() -> dict[str, Any]:
     return context
 
 
+def policy(given: str | os.PathLike[str] | Policy | None = None) -> Policy | None:
+    """The policy that is given, or at that path, else at ``REFOLD_POLICY``, if any.
+
+    Raises InvalidConfiguration with the line that cannot be used.
+    """
+    from_environment = os.environ.get("REFOLD_POLICY") or None
+    chosen = from_environment if given is None else given
+    if chosen is None:
+        return None
+    from refold.redaction.policy import Policy, PolicyError
+
+    if isinstance(chosen, Policy):
+        return chosen
+    try:
+        return Policy.parse(_read(Path(chosen)), where=os.fspath(chosen))
+    except PolicyError as error:
+        raise InvalidConfiguration(str(error)) from None
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file.  Raises InvalidConfiguration."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(_read(path))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidConfiguration(f"{path} is no TOML: {error}") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
         raise InvalidConfiguration(f"{path} cannot be read: {reason}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidConfiguration(f"{path} is no TOML: {error}") from None

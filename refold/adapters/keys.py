@@ -48,17 +48,27 @@ class KeyStore(Protocol):
     """Where wrapped keys are kept, apart from the events they open.
 
     ``add_*`` are durable before they return; of two that add the same key at once
-    one wins, and both are given the winner's.
+    one wins, and both are given the winner's.  A session has one key, or several by
+    version while it is sealed anew; destroying is for good, and durable too.
     """
 
     def get_setting(self, name: str) -> bytes | None: ...
     def add_setting(self, name: str, value: bytes) -> bytes: ...
     def get_user(self, user_ref: str) -> bytes | None: ...
     def add_user(self, user_ref: str, wrapped: bytes, now: int) -> bytes: ...
-    def get_session(self, user_ref: str, session_ref: str) -> bytes | None: ...
+    def session_keys(self, user_ref: str, session_ref: str) -> dict[int, bytes]: ...
     def add_session(
-        self, user_ref: str, session_ref: str, wrapped: bytes, now: int
+        self,
+        user_ref: str,
+        session_ref: str,
+        wrapped: bytes,
+        now: int,
+        *,
+        version: int = 1,
     ) -> bytes: ...
+    def destroy_sessions(
+        self, user_ref: str, session_ref: str, *, before: int
+    ) -> int: ...
     def close(self) -> None: ...
 
 
@@ -105,6 +115,7 @@ class SessionKey(NamedTuple):
     cipher: AESGCM
     check: bytes
     user: UserKey
+    version: int = 1
 
 
 class KeyRing:
@@ -124,16 +135,66 @@ class KeyRing:
             wrapped = self._store.add_setting("pepper", fresh)
         return self._master.unwrap(wrapped, context)
 
-    def session(self, user_id: str, session_id: str, *, now: int | None) -> SessionKey:
+    def session(
+        self, user_id: str, session_id: str, *, now: int | None, check: bytes = b""
+    ) -> SessionKey:
         """The session's key.  ``now`` lets a missing one be made, None does not.
 
-        ``now`` is in microseconds since 1970.
+        ``now`` is in microseconds since 1970.  ``check`` names the key that is meant
+        where there are several; without it, or if it is not there, it is the one
+        that was used last here, or the oldest.
 
         Raises KeyUnavailable if the key is missing or cannot be opened.
         """
-        return self._sessions.get(
+        key = self._sessions.get(
             (user_id, session_id), lambda: self._open_session(user_id, session_id, now)
         )
+        if not check or key.check == check:
+            return key
+        for other in self._versions(user_id, session_id):
+            if other.check == check:
+                return self._sessions.put((user_id, session_id), other)
+        return key
+
+    def unseal(
+        self, user_id: str, session_id: str, sealed: bytes, context: bytes
+    ) -> bytes:
+        """Open what was sealed under the session's key, or under another of its keys.
+
+        Raises InvalidTag if it was not, KeyUnavailable if there is no key.
+        """
+        key = self.session(user_id, session_id, now=None)
+        try:
+            return unseal(key.cipher, sealed, context)
+        except InvalidTag:
+            for other in self._versions(user_id, session_id):
+                if other.check != key.check and _opens(other, sealed, context):
+                    self._sessions.put((user_id, session_id), other)
+                    return unseal(other.cipher, sealed, context)
+            raise
+
+    def successor(
+        self, user_id: str, session_id: str, *, of: SessionKey, now: int
+    ) -> SessionKey:
+        """The key after ``of``: one that was made and not used yet, or a new one."""
+        for key in self._versions(user_id, session_id):
+            if key.version > of.version:
+                return key
+        ref, version = self._session_ref(user_id, session_id), of.version + 1
+        fresh = seal(_wrapper(of.user), os.urandom(32), _context(of.user, ref, version))
+        wrapped = self._store.add_session(of.user.ref, ref, fresh, now, version=version)
+        return _opened(of.user, ref, version, wrapped)
+
+    def retire(self, user_id: str, session_id: str, *, before: SessionKey) -> int:
+        """Destroy the keys of lower versions for good; returns how many."""
+        self._sessions.put((user_id, session_id), before)
+        ref = self._session_ref(user_id, session_id)
+        return self._store.destroy_sessions(before.user.ref, ref, before=before.version)
+
+    def older(self, user_id: str, session_id: str, *, than: SessionKey) -> int:
+        """How many keys of lower versions there are."""
+        keys = self._versions(user_id, session_id)
+        return sum(key.version < than.version for key in keys)
 
     def user(self, user_id: str, *, now: int | None) -> UserKey:
         """The user's key, with the same rules as ``session``."""
@@ -155,24 +216,25 @@ class KeyRing:
         self, user_id: str, session_id: str, now: int | None
     ) -> SessionKey:
         user = self.user(user_id, now=now)
-        ref = self._ref(b"session", user_id, session_id)
-        wrapper = AESGCM(_derive(user.key, "sessions"))
-        context = f"refold session key {user.ref} {ref}".encode()
-        wrapped = self._store.get_session(user.ref, ref)
-        if wrapped is None:
-            if now is None:
-                raise _missing("the session's key")
-            fresh = seal(wrapper, os.urandom(32), context)
-            wrapped = self._store.add_session(user.ref, ref, fresh, now)
-        try:
-            key = unseal(wrapper, wrapped, context)
-        except InvalidTag:
-            raise KeyUnavailable(
-                "the session's key does not open with its user's key",
-                remedy="restore the key store from its newest backup",
-            ) from None
-        check = hmac.digest(key, b"refold key check", "sha256")[:8]
-        return SessionKey(AESGCM(key), check, user)
+        known = self._versions(user_id, session_id)
+        if known:
+            return known[0]
+        if now is None:
+            raise _missing("the session's key")
+        ref = self._session_ref(user_id, session_id)
+        fresh = seal(_wrapper(user), os.urandom(32), _context(user, ref, 1))
+        wrapped = self._store.add_session(user.ref, ref, fresh, now)
+        return _opened(user, ref, 1, wrapped)
+
+    def _versions(self, user_id: str, session_id: str) -> list[SessionKey]:
+        """The session's keys that are in the key store now, the oldest first."""
+        user = self.user(user_id, now=None)
+        ref = self._session_ref(user_id, session_id)
+        found = sorted(self._store.session_keys(user.ref, ref).items())
+        return [_opened(user, ref, version, wrapped) for version, wrapped in found]
+
+    def _session_ref(self, user_id: str, session_id: str) -> str:
+        return self._ref(b"session", user_id, session_id)
 
     def _ref(self, kind: bytes, *names: str) -> str:
         message = length_prefixed((kind, *(name.encode() for name in names)))
@@ -210,6 +272,38 @@ def unseal(cipher: AESGCM, sealed: bytes, context: bytes) -> bytes:
     return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], context)
 
 
+def _wrapper(user: UserKey) -> AESGCM:
+    return AESGCM(_derive(user.key, "sessions"))
+
+
+def _context(user: UserKey, session_ref: str, version: int) -> bytes:
+    which = "" if version == 1 else f" {version}"
+    return f"refold session key {user.ref} {session_ref}{which}".encode()
+
+
+def _opened(
+    user: UserKey, session_ref: str, version: int, wrapped: bytes
+) -> SessionKey:
+    context = _context(user, session_ref, version)
+    try:
+        key = unseal(_wrapper(user), wrapped, context)
+    except InvalidTag:
+        raise KeyUnavailable(
+            "the session's key does not open with its user's key",
+            remedy="restore the key store from its newest backup",
+        ) from None
+    check = hmac.digest(key, b"refold key check", "sha256")[:8]
+    return SessionKey(AESGCM(key), check, user, version)
+
+
+def _opens(key: SessionKey, sealed: bytes, context: bytes) -> bool:
+    try:
+        unseal(key.cipher, sealed, context)
+    except InvalidTag:
+        return False
+    return True
+
+
 def _derive(key: bytes, purpose: str) -> bytes:
     return hmac.digest(key, b"refold " + purpose.encode(), "sha256")
 
@@ -236,7 +330,9 @@ class _Recent(OrderedDict[K, T]):
             if key in self:
                 self.move_to_end(key)
                 return self[key]
-        value = make()
+        return self.put(key, make())
+
+    def put(self, key: K, value: T) -> T:
         with self._lock:
             self[key] = value
             while len(self) > _CACHED:

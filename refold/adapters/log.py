@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, TypeVar
 from uuid import UUID
 
 import orjson
 from cryptography.exceptions import InvalidTag
 
+from refold.adapters.auditing import Auditor
+from refold.adapters.blobs import Blobs
+from refold.adapters.heads import (
+    check_not_erased,
+    head_of,
+    opened_head,
+    sealed_head,
+)
 from refold.adapters.keys import (
     KeyRing,
     SessionKey,
+    UserKey,
     idempotent_id,
     seal,
-    unseal,
     uuid_of,
 )
 from refold.adapters.recorder import (
     Batch,
-    BlobRow,
     HeadRow,
     Moved,
     Recorder,
@@ -30,10 +37,12 @@ from refold.adapters.recorder import (
     WriteOutcome,
     Wrote,
 )
+from refold.adapters.rewriting import Rewriter
 from refold.adapters.sealing import (
     PlacedEvent,
     SealedEvent,
     SealingMapper,
+    envelope_of,
     new_header,
     pack,
     unpack,
@@ -41,7 +50,8 @@ from refold.adapters.sealing import (
 from refold.domain.canonical import canonical
 from refold.domain.chain import length_prefixed
 from refold.domain.envelope import Envelope
-from refold.domain.errors import CorruptEvent, Erased, KeyUnavailable
+from refold.domain.errors import CorruptEvent, KeyUnavailable
+from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
     Append,
@@ -51,14 +61,15 @@ from refold.domain.ports import (
     Head,
     Outcome,
     Problem,
-    Recordable,
+    Rewriting,
+    Rewritten,
     SessionInfo,
     StoredView,
 )
 from refold.domain.session import SessionState
 from refold.redaction.chokepoint import RedactedEvent
 
-PAGE: Final = 500
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,7 @@ class SealedLog:
 
     def head(self, stream: StreamId) -> Head:
         """The stream's end; seq 0 if there is no such stream."""
-        return self._open_head(stream, self.recorder.head_row(stream))
+        return _twice(lambda: self.open_head(stream, self.recorder.head_row(stream)))
 
     def append(self, request: Append) -> Outcome:
         """Write all of the events after the base, or nothing."""
@@ -90,7 +101,7 @@ class SealedLog:
         requests: list[Append] = []
 
         def batch(row: HeadRow | None) -> Batch:
-            request = build(self._open_head(stream, row))
+            request = build(self.open_head(stream, row))
             requests.append(request)
             if request.base.seq == 0:
                 self._admit(request)
@@ -118,57 +129,30 @@ class SealedLog:
         newest: bool = False,
     ) -> list[Envelope]:
         """The events with ``after < seq <= upto``, in order."""
-        rows = self.recorder.rows(
-            stream, after=after, upto=upto, limit=limit, types=types, newest=newest
+        rows = partial(
+            self.recorder.rows,
+            stream,
+            after=after,
+            upto=upto,
+            limit=limit,
+            types=types,
+            newest=newest,
         )
-        return [self._open(row) for row in rows]
+        return self.opened(rows)
+
+    def opened(self, rows: Callable[[], list[SealedEvent]]) -> list[Envelope]:
+        """The envelopes of ``rows``, read a second time if they do not open.
+
+        Between reading them and having their key, a rewriting may have ended.
+        """
+        try:
+            return [self.mapper.to_domain_event(row) for row in rows()]
+        except CorruptEvent:
+            return [envelope_of(row, self.content(row)) for row in rows()]
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
         """Every event with its chain proved, then the head; or what is wrong."""
-        after, last = 0, None
-        while rows := self.recorder.rows(stream, after=after, limit=PAGE):
-            for row in rows:
-                if row.header.seq != after + 1:
-                    yield _problem(stream, after + 1, "gap", "an event is missing")
-                elif not self.mapper.proves(row):
-                    yield _problem(
-                        stream, row.header.seq, "chain", "the hash does not follow"
-                    )
-                after, last = row.header.seq, row
-                yield from self._audited(row)
-        yield from self._audit_head(stream, last)
-
-    def _audited(self, row: SealedEvent) -> Iterator[Envelope | Problem]:
-        stream, seq = row.header.stream, row.header.seq
-        try:
-            yield self._open(row)
-            for sha256 in self.mapper.open(row).get("blobs", ()):  # type: ignore[union-attr]
-                if not self._blob_proves(stream.user_id, str(sha256)):
-                    detail = f"blob {sha256} is missing, or is not what was written"
-                    yield _problem(stream, seq, "blob", detail)
-        except CorruptEvent as error:
-            yield _problem(stream, seq, "corrupt", error.reason)
-        except KeyUnavailable as error:
-            yield _problem(stream, seq, "key", str(error))
-
-    def _blob_proves(self, user_id: str, sha256: str) -> bool:
-        try:
-            data = self.blob(user_id, sha256)
-        except CorruptEvent:
-            return False
-        return data is not None and hashlib.sha256(data).hexdigest() == sha256
-
-    def _audit_head(
-        self, stream: StreamId, last: SealedEvent | None
-    ) -> Iterator[Problem]:
-        row = self.recorder.head_row(stream)
-        if row is None:
-            if last is not None:
-                yield _problem(stream, None, "head", "the stream has no head row")
-        elif last is None or (row.seq, row.hash) != (last.header.seq, last.hash):
-            seq = last.header.seq if last else 0
-            detail = f"the head says seq {row.seq}, the events end at {seq}"
-            yield _problem(stream, row.seq, "head", detail)
+        return Auditor(self, stream).run()
 
     def sessions(
         self, user_id: str | None = None, *, session_id: str | None = None
@@ -183,33 +167,27 @@ class SealedLog:
     def orphans(self) -> list[Problem]:
         """Streams that have events and no head: their session is not listed."""
         return [
-            _problem(stream, None, "head", "the stream has no head row")
+            Problem(*stream, None, "head", "the stream has no head row")
             for stream in self.recorder.orphans()
         ]
 
-    def blob(self, user_id: str, sha256: str) -> bytes | None:
-        """The whole text of that digest, if this user has it."""
-        user = self.keys.user(user_id, now=None)
-        address = user.mac("blob", bytes.fromhex(sha256))
-        body = self.recorder.blob_row(user_id, address)
-        if body is None:
-            return None
+    def blob(self, stream: StreamId, sha256: str) -> bytes | None:
+        """The whole text of that digest, if an event of this session was cut."""
         try:
-            return unpack(unseal(user.cipher, body, address))
-        except InvalidTag:
-            raise CorruptEvent(
-                f"blob {sha256}", seq=0, reason="it does not open"
-            ) from None
+            return Blobs(self.recorder, self.keys, stream.main).read(sha256)
+        except CorruptEvent:
+            self.key(stream)
+            raise
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         """The stored state of a projection; empty if it is not what was stored."""
         row = self.recorder.view_row(stream, name)
         if row is None:
             return None
-        key = self.keys.session(stream.user_id, stream.session_id, now=None)
         context = _view_context(stream, name, row.through_seq, row.derived_seq)
         try:
-            body = orjson.loads(unpack(unseal(key.cipher, row.body, context)))
+            plain = self.keys.unseal(*stream[:2], row.body, context)
+            body = orjson.loads(unpack(plain))
         except InvalidTag:
             body = {}
         return StoredView(row.through_seq, row.derived_seq, body)
@@ -222,11 +200,45 @@ class SealedLog:
         context = _view_context(stream, name, view.through_seq, view.derived_seq)
         body = seal(key.cipher, pack(canonical(view.body)), context)
         row = ViewRow(view.through_seq, view.derived_seq, body)
-        return self.recorder.save_view_row(stream, name, row, replaces=replaces)
+        return self.recorder.save_view_row(
+            stream, name, row, replaces=replaces, key_check=key.check
+        )
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """The names of the projections that are kept for this session."""
         return self.recorder.view_names(user_id, session_id)
+
+    def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
+        """What this user's pseudonyms are made with, derived from the user's key."""
+        return self._user(user_id, now=now).mac("pseudonym")
+
+    def _user(self, user_id: str, *, now: int) -> UserKey:
+        """The user's key; a new user's is made, but never in place of a lost one."""
+        try:
+            return self.keys.user(user_id, now=None)
+        except KeyUnavailable:
+            if self.recorder.knows(user_id):
+                raise
+        return self.keys.user(user_id, now=now)
+
+    def drop_views(self, user_id: str, session_id: str) -> None:
+        """Forget the stored views of this session."""
+        self.recorder.drop_views(user_id, session_id)
+
+    def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
+        """Replace what ``rewriting`` changes, and seal the session under a new key."""
+        return Rewriter(self, stream.main, rewriting, now).run()
+
+    def retire_keys(self, stream: StreamId) -> int:
+        """Destroy the keys that a rewriting which was cut off left; how many."""
+        if not self.retired_keys(stream):
+            return 0
+        self.recorder.flush()
+        return self.keys.retire(*stream[:2], before=self.key(stream))
+
+    def retired_keys(self, stream: StreamId) -> int:
+        """How many keys of before a rewriting are not destroyed yet."""
+        return self.keys.older(*stream[:2], than=self.key(stream))
 
     def stats(self) -> dict[str, Any]:
         """Sizes: sessions, events, blobs, views, and bytes of each."""
@@ -241,15 +253,20 @@ class SealedLog:
         """Make a new session's key, but never in place of one that was lost."""
         user_id, session_id, _ = stream = request.state.stream
         if self.recorder.head_row(stream.main) is not None:
-            self._key(stream)
+            self.key(stream)
             return
         if self.recorder.knows(user_id):
             self.keys.user(user_id, now=None)
         self.keys.session(user_id, session_id, now=request.now)
 
     def _batch(self, request: Append) -> Batch:
-        stream, base = request.state.stream, request.base
+        stream = request.state.stream
         key = self.keys.session(stream.user_id, stream.session_id, now=None)
+        return self.batch(request, key)
+
+    def batch(self, request: Append, key: SessionKey) -> Batch:
+        """The rows of an append, sealed under this key."""
+        stream, base = request.state.stream, request.base
         rows = self._seal(request, key)
         head = HeadRow(
             seq=rows[-1].header.seq,
@@ -261,14 +278,12 @@ class SealedLog:
             created_at=base.created_at or request.now,
             updated_at=request.now,
         )
-        dumped = canonical(request.state.dump())
-        head = head._replace(
-            state=seal(key.cipher, dumped, _state_context(stream, head))
-        )
+        head = sealed_head(head, request.state, key)
         receipt = None
         if request.idempotency_key is not None:
             receipt = _receipt_address(key.user.mac, stream, request.idempotency_key)
-        blobs = tuple(_blob_rows(key, request.events))
+        cut = [blob for event in request.events for blob in event.blobs]
+        blobs = Blobs(self.recorder, self.keys, stream.main).rows(cut, key)
         return Batch(stream, base.seq, base.hash, head, rows, blobs, receipt)
 
     def _seal(self, request: Append, key: SessionKey) -> tuple[SealedEvent, ...]:
@@ -280,7 +295,7 @@ class SealedLog:
             seq += 1
             event_id = self._event_id(request, key, index)
             header = new_header(stream, seq, event, event_id)
-            row = mapper.to_stored_event(PlacedEvent(event, header, prev))
+            row = mapper.seal(PlacedEvent(event, header, prev), key)
             rows.append(row)
             prev = row.hash
         return tuple(rows)
@@ -295,56 +310,64 @@ class SealedLog:
     def _outcome(self, request: Append, outcome: WriteOutcome) -> Outcome:
         match outcome:
             case Wrote(head=row):
-                return Appended(_head(request.state, row))
+                return Appended(head_of(request.state, row))
             case Moved(head=row):
-                return Conflict(self._open_head(request.state.stream, row))
+                return Conflict(self._head_after(request.state.stream, row))
             case Duplicate():
                 return outcome
 
-    def _open(self, row: SealedEvent) -> Envelope:
+    def _head_after(self, stream: StreamId, row: HeadRow | None) -> Head:
+        """The head that an append found in its way, or the one that is there since."""
         try:
-            envelope: Envelope = self.mapper.to_domain_event(row)
-        except CorruptEvent:
-            self._key(row.header.stream)
-            raise
-        return envelope
+            return self.open_head(stream, row)
+        except KeyUnavailable:
+            return self.head(stream)
 
-    def _key(self, stream: StreamId) -> SessionKey:
-        """The session's key, if it is the one its rows were written with."""
-        key = self.keys.session(stream.user_id, stream.session_id, now=None)
+    def content(self, row: SealedEvent) -> JsonObject:
+        """What was sealed in a row.
+
+        Raises CorruptEvent, KeyUnavailable if it was sealed under another key.
+        """
+        try:
+            return self.mapper.open(row)
+        except CorruptEvent:
+            self.key(row.header.stream)
+            raise
+
+    def key(self, stream: StreamId) -> SessionKey:
+        """The session's key, if it is the one its rows were written with.
+
+        Raises KeyUnavailable if that one is not there.
+        """
+        return _twice(lambda: self._key_of(stream, self._check(stream)))
+
+    def _check(self, stream: StreamId) -> bytes:
         row = self.recorder.head_row(stream.main)
-        if row is not None and row.key_check != key.check:
+        return row.key_check if row else b""
+
+    def _key_of(self, stream: StreamId, check: bytes) -> SessionKey:
+        key = self.keys.session(*stream[:2], now=None, check=check)
+        if check and key.check != check:
             raise KeyUnavailable(
                 f"session {stream.session_id!r} was written with another key",
                 remedy="restore the key store that belongs to this database",
             )
         return key
 
-    def _open_head(self, stream: StreamId, row: HeadRow | None) -> Head:
+    def open_head(self, stream: StreamId, row: HeadRow | None) -> Head:
+        """What a head row says.  Raises Erased, CorruptEvent, KeyUnavailable."""
         if row is None:
             return Head(SessionState(stream))
-        if row.status == "erased":
-            raise Erased(f"session {stream.session_id!r}")
-        key = self.keys.session(stream.user_id, stream.session_id, now=None)
-        if key.check != row.key_check:
-            self._key(stream)
-        try:
-            dumped = orjson.loads(
-                unseal(key.cipher, row.state, _state_context(stream, row))
-            )
-        except InvalidTag:
-            raise CorruptEvent(
-                f"session {stream.session_id!r} {stream.stream}",
-                seq=row.seq,
-                reason="the head row is not what was written",
-            ) from None
-        closed = row.status == "closed"
-        state = SessionState.load(stream, row.seq, closed=closed, dumped=dumped)
-        return _head(state, row)
+        check_not_erased(stream, row)
+        return opened_head(stream, row, self._key_of(stream, row.key_check))
 
 
-def _head(state: SessionState, row: HeadRow) -> Head:
-    return Head(state, row.hash, row.status, row.tokens, row.created_at, row.updated_at)
+def _twice(read: Callable[[], T]) -> T:
+    """Read a row and find its key, again if a rewriting ended between the two."""
+    try:
+        return read()
+    except KeyUnavailable:
+        return read()
 
 
 def uuid7(now: int) -> UUID:
@@ -352,20 +375,6 @@ def uuid7(now: int) -> UUID:
     stamp = (now // 1000) & ((1 << 48) - 1)
     random = int.from_bytes(os.urandom(10), "big")
     return uuid_of(stamp << 80 | random, version=7)
-
-
-def _state_context(stream: StreamId, row: HeadRow) -> bytes:
-    """Every plain column of a head row: its state opens in that row alone."""
-    numbers = (row.seq, row.tokens, row.created_at, row.updated_at)
-    return length_prefixed(
-        (
-            b"head",
-            str(stream).encode(),
-            row.hash,
-            row.status.encode(),
-            " ".join(str(number) for number in numbers).encode(),
-        )
-    )
 
 
 def _view_context(stream: StreamId, name: str, through: int, derived: int) -> bytes:
@@ -377,15 +386,3 @@ def _receipt_address(
     mac: Callable[..., bytes], stream: StreamId, idempotency_key: str
 ) -> bytes:
     return mac("receipt", str(stream).encode(), idempotency_key.encode())
-
-
-def _blob_rows(key: SessionKey, events: Sequence[Recordable]) -> Iterator[BlobRow]:
-    for event in events:
-        for blob in event.blobs:
-            address = key.user.mac("blob", bytes.fromhex(blob.sha256))
-            body = seal(key.user.cipher, pack(blob.data), address)
-            yield BlobRow(address, body, len(blob.data))
-
-
-def _problem(stream: StreamId, seq: int | None, code: str, detail: str) -> Problem:
-    return Problem(*stream, seq=seq, code=code, detail=detail)

@@ -9,8 +9,10 @@ from typing import Any
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
+    Heads,
     Moved,
     Recorder,
+    Rewrite,
     ViewRow,
     WriteOutcome,
     Wrote,
@@ -40,13 +42,14 @@ class MemoryRecorder(Recorder):
             head = self._heads.get(stream)
             known = (head.seq, head.hash) if head else (0, batch.expected_hash)
             if known != (batch.expected_seq, batch.expected_hash) or (
-                head and head.status != "open"
+                head and (head.status != "open" or not _same_key(head, batch))
             ):
                 return Moved(head)
+            main = self._heads.get(stream.main)
             if (
                 head is None
                 and stream != stream.main
-                and stream.main not in self._heads
+                and not (main and _same_key(main, batch))
             ):
                 return Moved(None)
             self._commit(batch)
@@ -68,6 +71,42 @@ class MemoryRecorder(Recorder):
     ) -> WriteOutcome:
         with self._lock:
             return self.write(build(self._heads.get(stream)))
+
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
+    ) -> bool:
+        with self._lock:
+            names = self.streams(stream.user_id, stream.session_id)
+            places = {name: stream._replace(stream=name) for name in names}
+            rewrite = build({name: self._heads[places[name]] for name in names})
+            if rewrite is None:
+                return False
+            for row in rewrite.rows:
+                self._replace(row)
+            check = rewrite.batch.head.key_check
+            for name, state in rewrite.states.items():
+                head = self._heads[places[name]]
+                changed = head._replace(state=state, key_check=check)
+                self._heads[places[name]] = changed
+            for address in rewrite.blobs:
+                self._blobs.pop((stream.user_id, address), None)
+            self.drop_views(stream.user_id, stream.session_id)
+            self._commit(rewrite.batch)
+            return True
+
+    def _replace(self, row: SealedEvent) -> None:
+        rows = self._events[row.header.stream]
+        place = self._order.index(rows[row.header.seq - 1])
+        rows[row.header.seq - 1] = self._order[place] = row
+
+    def flush(self) -> None:
+        pass
+
+    def drop_views(self, user_id: str, session_id: str) -> None:
+        with self._lock:
+            gone = [key for key in self._views if key[0][:2] == (user_id, session_id)]
+            for key in gone:
+                del self._views[key]
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         return self._heads.get(stream)
@@ -136,11 +175,19 @@ class MemoryRecorder(Recorder):
         return self._views.get((stream, name))
 
     def save_view_row(
-        self, stream: StreamId, name: str, row: ViewRow, *, replaces: int
+        self,
+        stream: StreamId,
+        name: str,
+        row: ViewRow,
+        *,
+        replaces: int,
+        key_check: bytes,
     ) -> bool:
         with self._lock:
-            known = self._views.get((stream, name))
+            known, head = self._views.get((stream, name)), self._heads.get(stream)
             if (known.through_seq if known else 0) != replaces:
+                return False
+            if head is None or head.key_check != key_check:
                 return False
             self._views[stream, name] = row
             return True
@@ -177,11 +224,16 @@ class MemoryRecorder(Recorder):
         pass
 
 
+def _same_key(head: HeadRow, batch: Batch) -> bool:
+    return head.key_check == batch.head.key_check
+
+
 class MemoryKeyStore:
     """Wrapped keys in dictionaries."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], bytes] = {}
+        self._sessions: dict[tuple[str, str], dict[int, bytes]] = {}
 
     def get_setting(self, name: str) -> bytes | None:
         return self._kept.get(("setting", name))
@@ -195,8 +247,8 @@ class MemoryKeyStore:
     def add_user(self, user_ref: str, wrapped: bytes, now: int) -> bytes:  # noqa: ARG002  # the port's
         return self._kept.setdefault(("user", user_ref), wrapped)
 
-    def get_session(self, user_ref: str, session_ref: str) -> bytes | None:
-        return self._kept.get(("session", user_ref, session_ref))
+    def session_keys(self, user_ref: str, session_ref: str) -> dict[int, bytes]:
+        return dict(self._sessions.get((user_ref, session_ref), {}))
 
     def add_session(
         self,
@@ -204,8 +256,18 @@ class MemoryKeyStore:
         session_ref: str,
         wrapped: bytes,
         now: int,  # noqa: ARG002  # the port's
+        *,
+        version: int = 1,
     ) -> bytes:
-        return self._kept.setdefault(("session", user_ref, session_ref), wrapped)
+        keys = self._sessions.setdefault((user_ref, session_ref), {})
+        return keys.setdefault(version, wrapped)
+
+    def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
+        keys = self._sessions.get((user_ref, session_ref), {})
+        old = [version for version in keys if version < before]
+        for version in old:
+            del keys[version]
+        return len(old)
 
     def close(self) -> None:
         pass

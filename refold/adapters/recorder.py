@@ -7,7 +7,7 @@ stream's head row, and takes only what the sealing mapper made.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
@@ -75,6 +75,33 @@ class Batch:
                 raise TypeError("a recorder takes only what the sealing mapper made")
 
 
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What takes the place of a session's rows, all under one new key.
+
+    batch:  the events at the end of the main stream that say so; its blobs are all
+            that the session has from now on.
+    rows:   of any stream, sealed anew; they replace the ciphertext, no other column.
+    states: the sealed state of each other stream's head, by the stream's name.
+    blobs:  the addresses of the blobs there were.
+    """
+
+    batch: Batch
+    rows: tuple[SealedEvent, ...]
+    states: Mapping[str, bytes]
+    blobs: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if type(row) is not SealedEvent or row.first_digest is None:
+                raise TypeError("a row is replaced only by what was sealed anew")
+            if row.header.stream.main != self.batch.stream:
+                raise TypeError("a rewrite is of one session")
+
+
+Heads: TypeAlias = Mapping[str, "HeadRow"]
+
+
 class Wrote(NamedTuple):
     """The batch is durable."""
 
@@ -102,6 +129,23 @@ class Recorder(ApplicationRecorder):
         self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
     ) -> WriteOutcome:
         """Write what ``build`` makes of the head while the head cannot move."""
+
+    @abstractmethod
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
+    ) -> bool:
+        """Do what ``build`` makes of the session's heads while none can move.
+
+        All views of the session are dropped with it.  False if ``build`` gave None
+        and nothing was done.
+        """
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Return when all that was written is durable, also where appends need not."""
+
+    @abstractmethod
+    def drop_views(self, user_id: str, session_id: str) -> None: ...
 
     @abstractmethod
     def head_row(self, stream: StreamId) -> HeadRow | None: ...
@@ -158,8 +202,15 @@ class Recorder(ApplicationRecorder):
 
     @abstractmethod
     def save_view_row(
-        self, stream: StreamId, name: str, row: ViewRow, *, replaces: int
-    ) -> bool: ...
+        self,
+        stream: StreamId,
+        name: str,
+        row: ViewRow,
+        *,
+        replaces: int,
+        key_check: bytes,
+    ) -> bool:
+        """Store it if the stored one stands at ``replaces`` and the key is this."""
 
     @abstractmethod
     def view_names(self, user_id: str, session_id: str) -> list[str]: ...

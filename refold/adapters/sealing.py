@@ -6,6 +6,7 @@ else, and these are made of what passed redaction and nothing else.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from threading import local
 from typing import Any, Final
@@ -15,9 +16,9 @@ import zstandard
 from cryptography.exceptions import InvalidTag
 from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
 
-from refold.adapters.keys import KeyRing, seal, unseal
+from refold.adapters.keys import KeyRing, SessionKey, seal
 from refold.domain.canonical import canonical
-from refold.domain.chain import Header, link
+from refold.domain.chain import Header, Resealing, link, link_digest
 from refold.domain.envelope import Envelope, Meta, from_microseconds
 from refold.domain.errors import CorruptEvent, InvalidEvent
 from refold.domain.events import JsonObject
@@ -54,19 +55,36 @@ class PlacedEvent:
 
 @dataclass(frozen=True)
 class SealedEvent(StoredEvent):
-    """A row of the log: ``state`` is the ciphertext, ``topic`` type and version."""
+    """A row of the log: ``state`` is the ciphertext, ``topic`` type and version.
+
+    ``first_digest`` is the SHA-256 of the ciphertext that ``hash`` was made of, if
+    ``state`` is another since.
+    """
 
     header: Header
     prev_hash: bytes
     hash: bytes
     sealed_by: object
+    first_digest: bytes | None = None
 
     def __post_init__(self) -> None:
         if self.sealed_by is not _SEAL:
             raise TypeError("only the sealing mapper makes a SealedEvent")
 
+    @property
+    def resealing(self) -> Resealing:
+        """What binds the present ciphertext to the first."""
+        digest = hashlib.sha256(self.state).digest()
+        return Resealing(self.header.seq, self.first_digest or digest, digest)
 
-def stored(header: Header, body: bytes, hash_: bytes, prev_hash: bytes) -> SealedEvent:
+
+def stored(
+    header: Header,
+    body: bytes,
+    hash_: bytes,
+    prev_hash: bytes,
+    first_digest: bytes | None = None,
+) -> SealedEvent:
     """A row as it was read; what it says is not proved yet."""
     return SealedEvent(
         originator_id=str(header.stream),
@@ -77,6 +95,7 @@ def stored(header: Header, body: bytes, hash_: bytes, prev_hash: bytes) -> Seale
         prev_hash=prev_hash,
         hash=hash_,
         sealed_by=_SEAL,
+        first_digest=first_digest,
     )
 
 
@@ -92,18 +111,40 @@ class SealingMapper(Mapper[str]):
 
         Raises TypeError for anything that did not pass redaction, KeyUnavailable.
         """
-        if type(domain_event) is not PlacedEvent or (
-            type(domain_event.redacted) is not RedactedEvent
-        ):
+        if type(domain_event) is not PlacedEvent:
             raise TypeError("only an event that passed redaction can be sealed")
-        header = domain_event.header
-        stream = header.stream
-        key = self._keys.session(stream.user_id, stream.session_id, now=None)
-        encoded = header.encode()
-        plain = pack(canonical(domain_event.redacted.content))
+        _check(domain_event.redacted)
+        user_id, session_id, _ = domain_event.header.stream
+        key = self._keys.session(user_id, session_id, now=None)
+        return self.seal(domain_event, key)
+
+    def seal(self, placed: PlacedEvent, key: SessionKey) -> SealedEvent:
+        """Seal one event under this key.
+
+        Raises TypeError for anything that did not pass redaction.
+        """
+        _check(placed.redacted)
+        encoded, prev = placed.header.encode(), placed.prev_hash
+        plain = pack(canonical(placed.redacted.content))
         body = _FORMAT + seal(key.cipher, plain, encoded)
-        prev = domain_event.prev_hash
-        return stored(header, body, link(prev, encoded, body), prev)
+        return stored(placed.header, body, link(prev, encoded, body), prev)
+
+    def reseal(
+        self, row: SealedEvent, key: SessionKey, again: RedactedEvent | None
+    ) -> SealedEvent:
+        """The row under another key, with what it held or with ``again`` instead.
+
+        Header and hash stay.  The receipt of ``again`` goes before that of the
+        event it replaces.
+        """
+        plain = self._plain(row)
+        if again is not None:
+            _check(again)
+            content = _superseding(row.header, again, orjson.loads(unpack(plain)))
+            plain = pack(canonical(content))
+        body = _FORMAT + seal(key.cipher, plain, row.header.encode())
+        first = row.resealing.first_digest
+        return stored(row.header, body, row.hash, row.prev_hash, first)
 
     def to_domain_event(self, stored_event: StoredEvent) -> Any:
         """Open one row into its envelope.
@@ -112,32 +153,56 @@ class SealingMapper(Mapper[str]):
         """
         if not isinstance(stored_event, SealedEvent):
             raise TypeError("only a row of the log can be opened")
-        return _envelope(stored_event, self.open(stored_event))
+        return envelope_of(stored_event, self.open(stored_event))
 
     def open(self, row: SealedEvent) -> JsonObject:
         """The content of a row: payload, meta, receipt and what else was sealed."""
-        stream = row.header.stream
-        key = self._keys.session(stream.user_id, stream.session_id, now=None)
-        where, seq = f"session {stream.session_id!r} {stream.stream}", row.header.seq
+        content: JsonObject = orjson.loads(unpack(self._plain(row)))
+        return content
+
+    def _plain(self, row: SealedEvent) -> bytes:
+        user_id, session_id, name = row.header.stream
+        where, seq = f"session {session_id!r} {name}", row.header.seq
         if row.state[:1] != _FORMAT:
             raise CorruptEvent(where, seq=seq, reason="the row has no known format")
         try:
-            plain = unseal(key.cipher, row.state[1:], row.header.encode())
+            sealed, context = row.state[1:], row.header.encode()
+            return self._keys.unseal(user_id, session_id, sealed, context)
         except InvalidTag:
             reason = "the row does not open with its session's key"
             raise CorruptEvent(where, seq=seq, reason=reason) from None
-        content: JsonObject = orjson.loads(unpack(plain))
-        return content
 
     def proves(self, row: SealedEvent) -> bool:
-        """Whether the row's hash follows from the hash before it and its bytes."""
-        return link(row.prev_hash, row.header.encode(), row.state) == row.hash
+        """Whether the row's hash follows from the hash before it and its bytes.
+
+        Where the ciphertext was replaced, from the digest of the first.
+        """
+        header, first = row.header.encode(), row.resealing.first_digest
+        return link_digest(row.prev_hash, header, first) == row.hash
 
 
-def _envelope(row: SealedEvent, content: dict[str, Any]) -> Envelope:
+def _check(redacted: object) -> None:
+    if type(redacted) is not RedactedEvent:
+        raise TypeError("only an event that passed redaction can be sealed")
+
+
+def _superseding(
+    header: Header, again: RedactedEvent, before: JsonObject
+) -> dict[str, Any]:
+    content = dict(again.content)
+    receipt: Any = content["redaction"]
+    content["redaction"] = {**receipt, "before": before["redaction"]}
+    if again.schema_version != header.schema_version:
+        content["shape"] = again.schema_version
+    return content
+
+
+def envelope_of(row: SealedEvent, content: dict[str, Any]) -> Envelope:
+    """The envelope of a row that holds ``content``.  Raises CorruptEvent."""
     header = row.header
     try:
-        payload = upcast(header.type, header.schema_version, content["payload"])
+        shape = content.get("shape", header.schema_version)
+        payload = upcast(header.type, shape, content["payload"])
     except InvalidEvent as error:
         where = f"session {header.stream.session_id!r} {header.stream.stream}"
         raise CorruptEvent(where, seq=header.seq, reason=str(error)) from None
@@ -161,6 +226,12 @@ def _envelope(row: SealedEvent, content: dict[str, Any]) -> Envelope:
         schema_version=header.schema_version,
         meta=Meta(**content.get("meta", {})),
     )
+
+
+def cut_from(content: JsonObject) -> tuple[str, ...]:
+    """The digests of the blobs that the event was cut to."""
+    digests: Any = content.get("blobs", ())
+    return tuple(digests)
 
 
 _codecs = local()

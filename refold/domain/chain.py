@@ -16,6 +16,7 @@ from refold.domain.ids import StreamId
 
 GENESIS = bytes(32)
 _DOMAIN = b"refold:event:1"
+_RESEALED = b"refold:resealed:1"
 
 
 class Header(NamedTuple):
@@ -54,9 +55,27 @@ def length_prefixed(parts: Iterable[bytes]) -> bytes:
 
 def link(prev_hash: bytes, header: bytes, ciphertext: bytes) -> bytes:
     """The hash of an event: of the one before it, its header and its ciphertext."""
+    return link_digest(prev_hash, header, hashlib.sha256(ciphertext).digest())
+
+
+def link_digest(prev_hash: bytes, header: bytes, first_digest: bytes) -> bytes:
+    """The same, where the ciphertext was replaced and only its SHA-256 is left."""
     return hashlib.sha256(
-        _DOMAIN
-        + prev_hash
-        + hashlib.sha256(header).digest()
-        + hashlib.sha256(ciphertext).digest()
+        _DOMAIN + prev_hash + hashlib.sha256(header).digest() + first_digest
     ).digest()
+
+
+class Resealing(NamedTuple):
+    """A row that was sealed anew: the SHA-256 of its first and present ciphertext."""
+
+    seq: int
+    first_digest: bytes
+    digest: bytes
+
+
+def resealed(rows: Iterable[Resealing]) -> str:
+    """The digest that binds what ``rows`` hold now to what the chain was made of."""
+    whole = hashlib.sha256(_RESEALED)
+    for row in rows:
+        whole.update(row.seq.to_bytes(8, "big") + row.first_digest + row.digest)
+    return whole.hexdigest()

@@ -308,13 +308,29 @@ class ProviderEdit(Event):
 
 
 class RedactionApplied(Event):
-    """Stored events were redacted again: their seqs and the hashes that now hold."""
+    """Stored events were redacted again: their seqs and the hashes that now hold.
 
+    All rows of ``stream`` from ``first_seq`` to ``last_seq`` were sealed under the
+    session's key of ``key_version``; ``digest`` binds their first and their present
+    ciphertexts.  Those of ``seqs`` hold less since: ``hashes`` are the SHA-256 of
+    their present ciphertexts, ``first_hashes`` of those the chain was made of.
+    ``types`` counts what was found, ``blobs`` the blobs that were replaced.
+    """
+
+    version: ClassVar[int] = 2
     type: Literal["redaction_applied"] = "redaction_applied"
     stream: str
-    seqs: tuple[int, ...]
-    hashes: tuple[str, ...]
-    rules: str
+    seqs: tuple[int, ...] = ()
+    hashes: tuple[str, ...] = ()
+    first_hashes: tuple[str, ...] = ()
+    first_seq: int = Field(default=1, ge=1)
+    last_seq: int = Field(default=0, ge=0)
+    digest: str = ""
+    rules: str = ""
+    rules_before: tuple[str, ...] = ()
+    types: dict[str, int] = Field(default_factory=dict)
+    blobs: int = Field(default=0, ge=0)
+    key_version: int = Field(default=1, ge=1)
 
 
 class Consent(Event):

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Envelope
-from refold.domain.events import JsonObject
+from refold.domain.events import JsonObject, RedactionApplied
 from refold.domain.ids import StreamId
 from refold.domain.session import SessionState
 
@@ -137,6 +137,30 @@ class StoredView:
     body: JsonObject = field(default_factory=dict)
 
 
+class Rewriting(Protocol):
+    """What a session is to hold from now on: the log asks, redaction answers."""
+
+    def again(self, envelope: Envelope) -> Recordable | None:
+        """What stands in the event's place, or None to leave it as it is."""
+        ...
+
+    def state(self, state: SessionState) -> SessionState:
+        """The state of a stream, without what is not to be kept of it."""
+        ...
+
+    def record(self, event: RedactionApplied) -> Recordable:
+        """The event that binds what was replaced, with what the rules say of it."""
+        ...
+
+
+class Rewritten(NamedTuple):
+    """What a rewriting did, and the version of the session's key since."""
+
+    events: int
+    blobs: int
+    key_version: int
+
+
 class EventLog(Protocol):
     """Where events are kept: append-only, in order within a stream, encrypted.
 
@@ -207,8 +231,8 @@ class EventLog(Protocol):
         """Streams that have events and no head: their session is not listed."""
         ...
 
-    def blob(self, user_id: str, sha256: str) -> bytes | None:
-        """The whole text of that digest, if this user has it."""
+    def blob(self, stream: StreamId, sha256: str) -> bytes | None:
+        """The whole text of that digest, if an event of this session was cut."""
         ...
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
@@ -226,6 +250,36 @@ class EventLog(Protocol):
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """The names of the projections that are kept for this session."""
+        ...
+
+    def drop_views(self, user_id: str, session_id: str) -> None:
+        """Forget the stored views of this session; they are folded again."""
+        ...
+
+    def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
+        """Replace what ``rewriting`` changes in the session of ``stream``.
+
+        All of the session is sealed under a new key, its views are dropped, and
+        ``redaction_applied`` events at the end of the main stream bind the present
+        rows to the chain, whose hashes stay.  Once that is durable the old key is
+        destroyed.  All of it or nothing is seen; a call that was cut off is
+        completed by the next one, or by ``retire_keys``.
+        """
+        ...
+
+    def retire_keys(self, stream: StreamId) -> int:
+        """Destroy the keys that a rewriting which was cut off left; how many."""
+        ...
+
+    def retired_keys(self, stream: StreamId) -> int:
+        """How many keys of before a rewriting are not destroyed yet."""
+        ...
+
+    def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
+        """What this user's pseudonyms are made with; it goes when the user's key goes.
+
+        The key of a user who has nothing in the log yet is made at ``now``.
+        """
         ...
 
     def stats(self) -> dict[str, Any]:

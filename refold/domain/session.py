@@ -18,6 +18,7 @@ from refold.domain.events import (
     HumanReview,
     JsonObject,
     Pin,
+    RedactionApplied,
     Request,
     SystemPrompt,
     ToolCall,
@@ -51,6 +52,10 @@ class SessionState:
     closed: bool = False
     forked_from: tuple[str, int] | None = None
     last_request: int = 0
+
+    def with_calls(self, calls: Mapping[str, OpenCall]) -> SessionState:
+        """The same with these open calls."""
+        return replace(self, open_calls=calls)
 
     def dump(self) -> JsonObject:
         """What cannot be read off the head row, as JSON."""
@@ -95,7 +100,7 @@ def decide(state: SessionState, events: Sequence[Event]) -> tuple[Event, ...]:
 
 
 def _accept(state: SessionState, event: Event) -> Event:
-    if state.closed:
+    if state.closed and not isinstance(event, RedactionApplied):
         raise SessionClosed(state.stream.session_id, head_seq=state.head_seq)
     _check_stream(state.stream, event)
     match event:
@@ -138,6 +143,8 @@ def _check_stream(stream: StreamId, event: Event) -> None:
     if derived != (stream.stream != MAIN):
         place = "a derived stream" if derived else "the main stream"
         raise InvalidEvent(f"a {event.type} event belongs into {place}")
+    if isinstance(event, RedactionApplied):
+        return
     if (event.type in _USER_WIDE) != (stream.session_id == USER_SESSION):
         raise InvalidEvent(
             f"consent and forget, and nothing else, belong into {USER_SESSION!r}"

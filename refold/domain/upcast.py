@@ -8,7 +8,9 @@ from refold.domain.errors import InvalidEvent
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 
 Upcast = Callable[[JsonObject], JsonObject]
-UPCASTS: Mapping[tuple[str, int], Upcast] = {}
+UPCASTS: Mapping[tuple[str, int], Upcast] = {
+    ("redaction_applied", 1): dict,  # the fields that were added have defaults
+}
 
 
 def upcast(

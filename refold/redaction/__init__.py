@@ -3,15 +3,16 @@
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Blob, Guarded, Limits, TooLarge, guard
 from refold.redaction.payload import redact_payload, skipped
+from refold.redaction.plan import Plan
 from refold.redaction.rule import Candidate, Rule
 from refold.redaction.rules import DEFAULT_RULES
 from refold.redaction.values import (
     NO_SKIP,
-    Counts,
     JsonObject,
     JsonValue,
     RedactionError,
     Skip,
+    Tally,
 )
 
 __all__ = [
@@ -19,15 +20,16 @@ __all__ = [
     "NO_SKIP",
     "Blob",
     "Candidate",
-    "Counts",
     "Guarded",
     "JsonObject",
     "JsonValue",
     "Limits",
+    "Plan",
     "RedactionError",
     "Redactor",
     "Rule",
     "Skip",
+    "Tally",
     "TooLarge",
     "guard",
     "redact_payload",

@@ -18,6 +18,7 @@ from refold.domain.tokens import estimate
 from refold.redaction.engine import RedactionError, Redactor
 from refold.redaction.guard import Guarded, Limits, TooLarge, guard
 from refold.redaction.payload import redact_payload, skipped
+from refold.redaction.plan import Tagger
 
 _PASS: Final = object()
 
@@ -54,13 +55,19 @@ class RedactedEvent:
 
 
 def redact(
-    draft: Draft, *, now: int, redactor: Redactor, limits: Limits
+    draft: Draft,
+    *,
+    now: int,
+    redactor: Redactor,
+    limits: Limits,
+    tag: Tagger | None = None,
 ) -> RedactedEvent:
     """Make of ``draft`` what may be written; ``now`` stands in for a missing ``ts``.
 
     Payload, request_id, agent and meta pass the redactor, each string and key of
     them; leaves over the limit go to blobs, redacted.  Redaction never edits a
-    signed block: it drops it, and ``meta.warnings`` says so.
+    signed block: it drops it, and ``meta.warnings`` says so.  ``tag`` makes pseudonyms
+    of the user's, if the redactor's plan wants any.
 
     Raises InvalidEvent for text that is not Unicode, RedactionFailed, EventTooLarge.
     """
@@ -77,8 +84,8 @@ def redact(
         },
     )
     try:
-        clean, counts, warnings = redact_payload(redactor, event.type, payload)
-        clean_beside, more = redactor.value(beside)
+        clean, tally, warnings = redact_payload(redactor, event.type, payload, tag=tag)
+        clean_beside, more = redactor.value(beside, tag=tag)
         guarded = guard(clean, limits, skip=skipped(event.type))
         guarded_beside = guard(clean_beside, limits)
     except RedactionError as error:
@@ -87,10 +94,12 @@ def redact(
         raise EventTooLarge(event.type, size=error.size, limit=error.limit) from None
     except Exception as error:
         raise RedactionFailed(event.type, reason=type(error).__name__) from None
-    total = {key: counts.get(key, 0) + more.get(key, 0) for key in {*counts, *more}}
     blobs = _blobs(guarded, guarded_beside)
     content = _content(
-        guarded.payload, guarded_beside.payload, redactor.receipt(total), warnings
+        guarded.payload,
+        guarded_beside.payload,
+        redactor.receipt(tally + more),
+        warnings,
     )
     if blobs:
         content["blobs"] = [blob.sha256 for blob in blobs]

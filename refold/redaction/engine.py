@@ -2,84 +2,151 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TypeVar, overload
+from collections.abc import Callable
+from threading import Lock
+from time import perf_counter
+from typing import Final, TypeVar, overload
 
 import orjson
 
-from refold.redaction.rule import Rule
-from refold.redaction.rules import DEFAULT_RULES
-from refold.redaction.scan import Scanner
-from refold.redaction.settle import Finds, Settler
+from refold.redaction.engines import check_installed
+from refold.redaction.plan import Plan, Tagger
+from refold.redaction.scan import Finding, Scanner
+from refold.redaction.settle import Finds, Settler, Text
 from refold.redaction.values import (
+    MAX_DEPTH,
     NO_SKIP,
-    Counts,
     JsonObject,
     JsonValue,
     RedactionError,
     Skip,
+    Tally,
+    check_length,
 )
-from refold.redaction.walk import redacted
+from refold.redaction.walk import Around, Work, redacted
 
-__all__ = ["NO_SKIP", "Counts", "RedactionError", "Redactor", "Skip"]
+__all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
 
 _Result = TypeVar("_Result")
+# What JSON has no word for must not be let through as if it were scanned.
+_STRICT: Final = (
+    orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
 
 
 class Redactor:
-    """A set of rules to redact with.  Immutable: threads may share it.
+    """A plan, ready to redact with.  Immutable: threads may share it.
 
     A second pass changes nothing: ``text(text(x)) == text(x)``, and so for ``value``.
+
+    plan:       rules, and what is done with what they find.
+    registered: exact values that are redacted wherever they are; they win over the
+                plan's allow-lists.
+    recognizer: a user's own model, asked about every text after the rules.
+
+    Raises ModuleNotFoundError if the plan asks for an engine that is not installed.
     """
 
-    __slots__ = ("_engine", "_rule_set")
+    __slots__ = ("_lock", "_made", "_plan", "_recognizer", "_registered", "_rule_set")
 
     def __init__(
-        self, rules: Sequence[Rule] = DEFAULT_RULES, *, name: str = "default"
+        self,
+        plan: Plan | None = None,
+        *,
+        registered: Finds | None = None,
+        recognizer: Finds | None = None,
     ) -> None:
-        self._engine: Finds = Scanner(rules)
-        self._rule_set = f"{name}-1:{_fingerprint(rules)}"
+        self._plan = plan = plan or Plan()
+        check_installed(plan.engine)
+        self._registered, self._recognizer = registered, recognizer
+        self._rule_set = f"{plan.name}-2:{plan.fingerprint}"
+        self._lock = Lock()
+        self._made: Settler | None = None
+
+    @property
+    def _settler(self) -> Settler:
+        """Rules and engine, compiled when they are first needed."""
+        if self._made is None:
+            with self._lock:
+                if self._made is None:
+                    plan = self._plan
+                    self._made = Settler(
+                        plan,
+                        Scanner(plan.rules, plan.engine, plan.min_score),
+                        registered=self._registered,
+                        recognizer=self._recognizer,
+                    )
+        return self._made
+
+    @property
+    def _scanner(self) -> Scanner:
+        return self._settler.scanner
+
+    @property
+    def plan(self) -> Plan:
+        """What it does."""
+        return self._plan
+
+    @property
+    def scanner(self) -> Scanner:
+        """What its rules run in."""
+        return self._scanner
+
+    @property
+    def registered(self) -> Finds | None:
+        """The exact values that it redacts."""
+        return self._registered
+
+    @property
+    def recognizer(self) -> Finds | None:
+        """The user's own model."""
+        return self._recognizer
 
     @property
     def rule_set(self) -> str:
-        """The name of the rules and a digest of all that decides what they find."""
+        """The plan's name and a digest of all that decides what is redacted."""
         return self._rule_set
 
     @property
     def engine(self) -> str:
-        """What runs the rules."""
-        return self._engine.engine
+        """What runs the rules, and its version."""
+        return self._scanner.engine
 
-    def text(self, text: str, *, key: str | None = None) -> tuple[str, Counts]:
-        """Redact ``text``, which stands under ``key``; count what was found by type.
+    def text(
+        self, text: str, *, key: str | None = None, tag: Tagger | None = None
+    ) -> tuple[str, Tally]:
+        """Redact ``text``, which stands under ``key``; tally what was found.
 
-        Raises RedactionError.
+        ``tag`` makes the pseudonyms, if the plan wants any.  Raises RedactionError.
         """
+        return _failing_closed(lambda: self._text(text, key or "", tag))
 
-        def work() -> tuple[str, Counts]:
-            counts: Counter[str] = Counter()
-            survey = self._engine.survey([text, key or ""])
-            rules = [*survey.by_text.get(text, ())]
-            rules += [rule for rule in survey.by_key if rule not in rules]
-            return Settler(self._engine, counts).text(text, rules, key or ""), counts
-
-        return _failing_closed(work)
-
-    @overload
-    def value(
-        self, value: JsonObject, *, skip: Skip = NO_SKIP
-    ) -> tuple[JsonObject, Counts]: ...
+    def _text(self, text: str, key: str, tag: Tagger | None) -> tuple[str, Tally]:
+        check_length(text, self._plan.max_leaf_bytes)
+        prepared = self._scanner.look(text)
+        concern = self._scanner.concern(key)
+        if prepared is None and not (
+            concern.rules or self._settler.finds_more_in((text,))
+        ):
+            return text, Tally()
+        given = Text(text, prepared, concern)
+        return self._settler.settle([given], self._tag(tag), self._until())[0]
 
     @overload
     def value(
-        self, value: JsonValue, *, skip: Skip = NO_SKIP
-    ) -> tuple[JsonValue, Counts]: ...
+        self, value: JsonObject, *, skip: Skip = ..., tag: Tagger | None = ...
+    ) -> tuple[JsonObject, Tally]: ...
+
+    @overload
+    def value(
+        self, value: JsonValue, *, skip: Skip = ..., tag: Tagger | None = ...
+    ) -> tuple[JsonValue, Tally]: ...
 
     def value(
-        self, value: JsonValue, *, skip: Skip = NO_SKIP
-    ) -> tuple[JsonValue, Counts]:
+        self, value: JsonValue, *, skip: Skip = NO_SKIP, tag: Tagger | None = None
+    ) -> tuple[JsonValue, Tally]:
         """Redact every string, key and telling number of ``value``.
 
         It is copied where it changes; a clean value is returned itself.  A key, its
@@ -89,22 +156,65 @@ class Redactor:
 
         Raises RedactionError, also for what is not JSON or nested too deep.
         """
+        return _failing_closed(lambda: self._value(value, skip, tag))
 
-        def work() -> tuple[JsonValue, Counts]:
-            counts: Counter[str] = Counter()
-            return redacted(value, self._engine, counts, skip), counts
+    def _value(
+        self, value: JsonValue, skip: Skip, tag: Tagger | None
+    ) -> tuple[JsonValue, Tally]:
+        if self._proved_clean(value):
+            return value, Tally()
+        work = Work(self._settler, self._tag(tag), self._until())
+        return redacted(value, work, Around(skip | self._plan.skip))
 
-        return _failing_closed(work)
+    def _proved_clean(self, value: JsonValue) -> bool:
+        """Whether nothing in the JSON of ``value`` triggers a rule."""
+        if not self._scanner.gates or self._recognizer is not None:
+            return False
+        try:
+            data = orjson.dumps(value, option=_STRICT)
+        except orjson.JSONEncodeError:
+            # Half of a surrogate pair, a very large integer, or no JSON at all.
+            return False
+        return (
+            len(data) <= self._plan.max_leaf_bytes
+            and data.count(b"[") + data.count(b"{") < MAX_DEPTH
+            and self._scanner.clean(data)
+            and not (
+                self._settler.finds_more
+                and self._settler.finds_more_in([data.decode()])
+            )
+        )
 
-    def receipt(self, counts: Counts) -> JsonObject:
-        """What an event says of its redaction: never what, where or how long."""
-        types: JsonObject = {kind: n for kind, n in sorted(counts.items()) if n}
-        receipt: JsonObject = {
-            "rules": self.rule_set,
-            "engine": self.engine,
-            "n": sum(counts.values()),
-        }
-        return {**receipt, "types": types} if types else receipt
+    def spans(self, text: str) -> list[Finding]:
+        """What the rules find in ``text`` at first sight: places, types, rules.
+
+        For accuracy's measure: ``text`` redacts more where a finding hid another.
+        """
+        prepared = self._scanner.look(text)
+        return self._scanner.findings(prepared, whole=True) if prepared else []
+
+    def receipt(self, tally: Tally) -> JsonObject:
+        """What an event says of its redaction: never what or how long.
+
+        Where is said, as JSON pointers, only if the plan's audit is ``paths``; if it is
+        ``silent``, not even how many.
+        """
+        receipt: JsonObject = {"rules": self.rule_set, "engine": self.engine}
+        if self._plan.audit == "silent":
+            return receipt
+        receipt["n"] = tally.n
+        if tally.n:
+            receipt["types"] = dict(sorted(tally.types.items()))
+        if self._plan.audit == "paths" and tally.paths:
+            receipt["paths"] = [*sorted(set(tally.paths))]
+        return receipt
+
+    def _tag(self, tag: Tagger | None) -> Tagger | None:
+        return tag if self._plan.pseudonyms else None
+
+    def _until(self) -> float:
+        budget = self._plan.budget_ms
+        return perf_counter() + budget / 1000 if budget else 0.0
 
 
 def _failing_closed(work: Callable[[], _Result]) -> _Result:
@@ -117,9 +227,3 @@ def _failing_closed(work: Callable[[], _Result]) -> _Result:
         failure = RedactionError(f"redaction stopped with {type(error).__name__}")
     # Outside of `except`, so that no context is attached.
     raise failure
-
-
-def _fingerprint(rules: Sequence[Rule]) -> str:
-    ordered = sorted(rules, key=lambda rule: rule.id)
-    canonical = orjson.dumps([rule.canonical() for rule in ordered])
-    return hashlib.sha256(canonical).hexdigest()[:12]

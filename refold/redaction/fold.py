@@ -1,12 +1,14 @@
 """One spelling for what looks alike, with the way back to the original places.
 
-Full-width forms, odd spaces and odd dashes become ASCII one for one; characters that
-show nothing are left out; ``\\u5bc6`` escapes of JSON become their character.  Rules
-match the folded text; what they find is replaced in the original.
+Full-width forms, odd spaces, odd dashes and letters whose other case is ASCII become
+ASCII one for one; characters that show nothing are left out; escapes of JSON such as
+``\\u5bc6`` become their character.  Rules match the folded text; what they find is
+replaced in the original.  Only lines that hold something telling are folded.
 """
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 _SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
@@ -16,20 +18,46 @@ _HIDDEN = (
 )
 _WIDE = "＃＆＊＋－．／０-９＝＠Ａ-Ｚ＿ａ-ｚ"
 
-# Prose is full of dashes and wide spaces: only after ASCII can they be inside a value.
-_TELLING = re.compile(f"[{_WIDE}{_HIDDEN}{_SPACES}{_DASHES}]")
-_COMMON = re.compile(f"[{_SPACES}{_DASHES}](?<![!-~].)")
-_SHOWS_NOTHING = re.compile(f"[{_HIDDEN}]+()")
+# Letters whose other case is an ASCII letter: nothing else stands for one in a search
+# that ignores case.
+_LETTERS = "\u0130\u0131\u017f\u212a"
+_LETTERS_AS = str.maketrans(_LETTERS, "iisk")
+
+# An escape of a character that is not a control character.
+_TELLING_ESCAPE = r"\\u(?:[1-9a-fA-F]|0[1-9a-fA-F]|00[2-9a-fA-F])"
+# What a text must hold to be folded, as patterns of RE2.  Prose is full of dashes and
+# wide spaces: they count only where they can be inside a value or right before one.
+_EITHER = f"[{_SPACES}{_DASHES}]"
+_TELLING_WIDE = "|".join(
+    (
+        f"[{_WIDE}{_HIDDEN}{_LETTERS}]",
+        f"[:：=][{_SPACES}]",
+        f"[!-~][{_SPACES}]{{1,3}}[!-~]",
+        f"[0-9A-Za-z][{_DASHES}][A-Za-z]",
+        f"[A-Za-z][{_DASHES}][0-9]",
+        f"[{_DASHES}]{{4}}",
+        rf"[0-9]{{3}}\)?{_EITHER}{{1,3}}\(?[0-9]{{3}}",
+        f"[0-9]{{2}}{_EITHER}[0-9]{{2}}{_EITHER}[0-9]",
+    )
+)
+TELLING = (_TELLING_WIDE, _TELLING_ESCAPE)
+_TELLING = re.compile("|".join(TELLING))
+# One of these is in all that is telling, and hardly any of them in most texts.
+_RARE = re.compile(f"[{_WIDE}{_HIDDEN}{_LETTERS}{_SPACES}{_DASHES}]")
+_ESCAPED = re.compile(_TELLING_ESCAPE)
+_AROUND = 8
 # From the first backslash of a run on: each level of JSON in JSON doubles them.
 _ESCAPE = r"\\(?<!\\\\)\\*+u([0-9a-fA-F]{4})"
 _LEFT_OUT = re.compile(rf"{_ESCAPE}|[{_HIDDEN}]+")
-_ALIKE = re.compile(f"[\uff01-\uff5e{_SPACES}{_DASHES}]")
+_ALIKE = re.compile(f"[\uff01-\uff5e{_SPACES}{_DASHES}{_LETTERS}]")
 
 
 def _ascii(match: re.Match[str]) -> str:
     character = match[0]
     if "\uff01" <= character <= "\uff5e":
         return chr(ord(character) - 0xFEE0)
+    if character in _LETTERS:
+        return character.translate(_LETTERS_AS)
     return " " if character.isspace() else "-"
 
 
@@ -54,30 +82,75 @@ class Folded(NamedTuple):
         return self.place(start), self.place(end - 1) + self.widths.get(end - 1, 1)
 
 
-def _telling(text: str) -> bool:
-    return any(not _COMMON.match(text, m.start()) for m in _TELLING.finditer(text))
+def fold(text: str, *, told: Sequence[int] = ()) -> Folded:
+    """Fold the lines of ``text`` that need it; without any, it stays as it is.
 
-
-def fold(text: str) -> Folded:
-    """Fold ``text``; it is returned as it is if there is nothing to fold."""
-    escapes = "\\u" in text
-    if not (escapes or (not text.isascii() and _telling(text))):
+    told: where something telling ends, if that is known already.
+    """
+    if not (told or "\\u" in text or not text.isascii()):
         return Folded(text)
+    ends = told or telling(text)
+    lines = _lines(text, ends)
+    return _folded(text, lines) if lines else Folded(text)
+
+
+def telling(text: str) -> list[int]:
+    """Where something ends for which ``text`` must be folded, in no order."""
+    ends = []
+    if not text.isascii():
+        for rare in _RARE.finditer(text):
+            start = max(0, rare.start() - _AROUND)
+            found = _TELLING.search(text, start, rare.end() + _AROUND)
+            if found:
+                ends.append(found.end())
+    if "\\u" in text:
+        ends += [match.end() for match in _ESCAPED.finditer(text)]
+    return ends
+
+
+def _lines(text: str, ends: Iterable[int]) -> list[tuple[int, int]]:
+    """The lines in which these places are."""
+    found: list[tuple[int, int]] = []
+    last = -1
+    for end in sorted(ends):
+        if end <= last:
+            continue
+        # What is telling may be a line's last character.
+        place = max(0, end - 1)
+        start = text.rfind("\n", 0, place) + 1
+        stop = text.find("\n", place)
+        last = len(text) if stop < 0 else stop
+        if not found or start > found[-1][0]:
+            found.append((start, last))
+    return found
+
+
+def _folded(text: str, lines: list[tuple[int, int]]) -> Folded:
     out: list[str] = []
     starts, origins, widths = [0], [0], dict[int, int]()
     length = end = 0
-    for match in (_LEFT_OUT if escapes else _SHOWS_NOTHING).finditer(text):
-        out.append(text[end : match.start()])
-        length += match.start() - end
-        end = match.end()
-        if match[1]:
-            out.append(chr(int(match[1], 16)))
+    for begin, stop in lines:
+        out.append(text[end:begin])
+        length += begin - end
+        end = begin
+        for match in _LEFT_OUT.finditer(text, begin, stop):
+            out.append(_alike(text[end : match.start()]))
+            length += match.start() - end
+            end = match.end()
+            if match[1]:
+                out.append(_alike(chr(int(match[1], 16))))
+                starts.append(length)
+                origins.append(match.start())
+                widths[length] = end - match.start()
+                length += 1
             starts.append(length)
-            origins.append(match.start())
-            widths[length] = end - match.start()
-            length += 1
-        starts.append(length)
-        origins.append(end)
+            origins.append(end)
+        out.append(_alike(text[end:stop]))
+        length += stop - end
+        end = stop
     out.append(text[end:])
-    folded = _ALIKE.sub(_ascii, "".join(out))
-    return Folded(folded, tuple(starts), tuple(origins), widths)
+    return Folded("".join(out), tuple(starts), tuple(origins), widths)
+
+
+def _alike(text: str) -> str:
+    return _ALIKE.sub(_ascii, text)

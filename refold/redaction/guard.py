@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,6 +21,12 @@ _ENDS = tuple(
         re.compile,
         (r"\n", r"(?<![0-9+(). \-/])[ \t,;]", r"[^\s0-9A-Za-z._%+@/=:#()\-]"),
     )
+)
+
+_STUB_SIGN = "\n[refold: "
+_STUB = re.compile(
+    r"\n\[refold: [0-9]+ of [0-9]+ bytes left out here; "
+    r'whole text: session\.blob\("(?P<sha256>[0-9a-f]{64})"\)\]\n'
 )
 
 
@@ -108,6 +115,35 @@ def _guarded(
         same = all(new is old for new, old in zip(items, value, strict=True))
         return value if same else items
     return value
+
+
+def restored(value: JsonObject, read: Callable[[str], bytes | None]) -> JsonObject:
+    """``value`` with the whole texts in place of the cut ones, as far as ``read`` goes.
+
+    ``read`` gives the blob of a SHA-256, or None.  A text that only looks as if it
+    was cut stays as it is.
+    """
+    return cast(JsonObject, _restored(value, read))
+
+
+def _restored(value: JsonValue, read: Callable[[str], bytes | None]) -> JsonValue:
+    if isinstance(value, str):
+        return _uncut(value, read) if _STUB_SIGN in value else value
+    if isinstance(value, dict):
+        return {key: _restored(item, read) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_restored(item, read) for item in value]
+    return value
+
+
+def _uncut(text: str, read: Callable[[str], bytes | None]) -> str:
+    for stub in _STUB.finditer(text):
+        head, tail = text[: stub.start()], text[stub.end() :]
+        data = read(stub["sha256"])
+        whole = data.decode("utf-8", "surrogatepass") if data is not None else ""
+        if data is not None and whole.startswith(head) and whole.endswith(tail):
+            return whole
+    return text
 
 
 def _cut(text: str, limit: int, blobs: dict[str, Blob]) -> str:

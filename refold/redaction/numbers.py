@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import date
 
 from refold.redaction.rule import Candidate
 
@@ -15,7 +14,43 @@ _DATE = re.compile(
 )
 _DECIMAL = re.compile(r"[0-9]+\.[0-9]+")
 _EPOCH_MS = re.compile(r"1[4-9][0-9]{11}")
-_ID_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+
+# Names of counts, times and places in files, whose values may look like a phone.
+_COUNT = re.compile(
+    r"(?i)(?:(?<![a-z])(?:ts|(?-i:t|n)|ns|ms|us|pid|seq|len|pos|max|min|sum|off|rss|vsz|tid"
+    r"|tx|mem|rows?|epoch|allocated|[xyzijk]|(?!wechat)[a-z]{2,8}(?<=id)(?=[\\\"':=])"
+    r"|ppid|fd|lba|ptr|rev|lag|ttl|took|crc|(?<!contact )no|(?<!wechat )(?<!微信)id)"
+    r"|(?<!any)(?<!any )time(?:stamp)?|[a-z]_(?:id|at|ts|ns|ms|us)|count(?:er)?|size"
+    r"|bytes?|offset|total|length|index|hash|seed|sequence|version|order|nanos|ticks"
+    r"|cycles|inode|uuid|memory|alloc|capacity|elapsed|duration|latency|blocks?|sectors?"
+    r"|lines|build|revision|commit|thread|task|cursor|checkpoint|position|invoice"
+    r"|tracking|serial|ticket|transaction|balance|amount|checksum"
+    r")(?:\\{0,7}[\"'])?[ ]?[:=#： ][ ]?(?:\\{0,7}[\"'])?$"
+    r"|(?:编号|单号|流水号|序号|时间戳?|字节数?|大小|数量|总数|总计|金额|耗时|偏移量?)"
+    r"(?:是|为)?[:：= ]{0,2}$|(?:^|\n|\\n)[+\-]$|#$"
+)
+# What stands after a number that counts something.
+_UNIT = re.compile(
+    r"(?i) ?(?:bytes?|[kmgt]i?b|[mun]s|sec(?:ond)?s?|ticks|cycles|rows|records|tokens"
+    r"|lines|blocks|sectors|pages|items|events|packets"
+    r")(?![a-z])| (?:DEBUG|INFO|WARN|ERROR)|%| ?(?:字节|毫秒|纳秒|微秒|条|次|元)"
+)
+# What stands between the numbers of a row, and around the value of a name.
+_BESIDE, _AROUND = " ,;|/\t", " :=#：\"'\\"
+_NO_MOBILE = re.compile(r"(?:^|[^0-9.+\-])[2-9][0-9]{10}$")
+_NO_MOBILE_AFTER = re.compile(r"[ ,;|/\t]{1,3}[2-9][0-9]{10}(?![0-9])")
+# Before the number of an order, which may look like a card's.
+_ORDER = re.compile(
+    r"(?i)(?:(?<![a-z])(?:order|invoice|tracking|shipment|waybill|trace|ticket|batch"
+    r"|job|build|run|serial|imei|ts|timestamp)(?:[ _-]?(?:id|no|number|num))?)"
+    r"(?:\\{0,7}[\"'])?[ .]?[:=#： ][ ]?(?:\\{0,7}[\"'])?$"
+    r"|(?:订单|编号|单号|流水号|序号|批次)(?:号码?)?(?:是|为)?[:：= ]{0,2}$"
+)
+# What stands before the size of a file in a listing; not after it, for a text may be
+# cut there, and what was no phone must not become one.
+_LISTED = re.compile(
+    r"[\-dlbcps][rwxsStT\-]{9}[.+@]? +[0-9]+ +[^\s]{1,32} +[^\s]{1,32} +$"
+)
 
 # Leading digits and lengths of the card networks, for numbers without context.
 _CARD = re.compile(
@@ -49,30 +84,12 @@ def luhn(digits: str) -> bool:
     return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0
 
 
-def id_checksum(number: str) -> bool:
-    """Whether the last of 18 characters is the check character of GB 11643."""
-    total = sum(int(d) * w for d, w in zip(number, _ID_WEIGHTS, strict=False))
-    return "10X98765432"[total % 11] == number[17].upper()
-
-
-def id_card(found: Candidate) -> bool:
-    """A resident identity number: a real day of birth and a right check character."""
-    number = re.sub(r"[^0-9Xx]", "", found.value)
-    return _is_day(number[6:14]) and id_checksum(number)
-
-
-def _is_day(digits: str) -> bool:
-    try:
-        born = date(int(digits[:4]), int(digits[4:6]), int(digits[6:]))
-    except ValueError:
-        return False
-    return 1900 <= born.year < 2100
-
-
 def card(found: Candidate) -> bool:
     """A card number that needs no context: a network's range and the Luhn digit."""
     digits = digits_of(found.value)
-    return bool(_CARD.fullmatch(digits)) and luhn(digits) and not _uniform(digits)
+    if not (_CARD.fullmatch(digits) and luhn(digits)) or _uniform(digits):
+        return False
+    return digits != found.value or not _ORDER.search(found.before(24))
 
 
 def card_in_context(found: Candidate) -> bool:
@@ -82,10 +99,36 @@ def card_in_context(found: Candidate) -> bool:
 
 def mobile(found: Candidate) -> bool:
     """A Chinese mobile number; not a fraction, a factor, or a multiple of 4 KiB."""
-    digits = digits_of(found.value)[-11:]
-    if found.value == digits:
-        return int(digits) % 4096 != 0 and not found.after(2).lstrip().startswith("*")
-    return not _DECIMAL.fullmatch(found.value)
+    value = found.value
+    if len(value) > 11:
+        return not _DECIMAL.fullmatch(value)
+    return int(value) % 4096 != 0 and not (_counts(found) or _in_row(found))
+
+
+def _counts(found: Candidate) -> bool:
+    """Whether what is around a number says that it counts or names something else."""
+    after, before = found.after(12), found.before(24)
+    if _UNIT.match(after) or after[:2].lstrip().startswith("*"):
+        return True
+    named = before.rstrip(_AROUND)
+    # A search is slow, and a list of phones long.
+    if (named[-1:].isalpha() or before[-1:] in "+-#") and _COUNT.search(before):
+        return True
+    return named[-1:].isalnum() and before[-1:] == " " and _is_listed(found)
+
+
+def _is_listed(found: Candidate) -> bool:
+    before = found.before(64)
+    return "r" in before and bool(_LISTED.search(before))
+
+
+def _in_row(found: Candidate) -> bool:
+    """Whether a number beside it, as long and no mobile phone's, is of the same row."""
+    beside = found.before(15).rstrip(_BESIDE)
+    return bool(
+        (beside[-1:].isdigit() and _NO_MOBILE.search(beside[-12:]))
+        or _NO_MOBILE_AFTER.match(found.after(16))
+    )
 
 
 def international(found: Candidate) -> bool:
@@ -95,7 +138,7 @@ def international(found: Candidate) -> bool:
     hardly be anything else are taken.
     """
     digits = digits_of(found.value.split("x")[0].replace("(0)", ""))
-    if not _CALLING.fullmatch(digits):
+    if not _CALLING.fullmatch(digits) or _DECIMAL.fullmatch(found.value[1:]):
         return False
     bare = len(found.value) == len(digits) + 1
     starts_line = found.before(1) == "\n"

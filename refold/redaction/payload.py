@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
 from refold.redaction.engine import Redactor
-from refold.redaction.values import NO_SKIP, Counts, JsonObject, JsonValue, Skip
+from refold.redaction.plan import Tagger
+from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, Tally
 
 # Ids that must match, digests, and what a provider signed or encrypted.
 _SKIPS: Final[Mapping[str, Skip]] = {
@@ -37,7 +37,9 @@ _SKIPS: Final[Mapping[str, Skip]] = {
         }
     ),
     "fork": frozenset({("session_id",)}),
-    "redaction_applied": frozenset({("hashes", "*")}),
+    "redaction_applied": frozenset(
+        {("stream",), ("hashes", "*"), ("first_hashes", "*"), ("digest",)}
+    ),
 }
 # Where the blocks of a type stand that may be signed.
 _BLOCKS: Final[Mapping[str, str]] = {
@@ -55,38 +57,40 @@ def redact_payload(
     redactor: Redactor,
     type: str,  # noqa: A002 - the event's own word for it
     payload: JsonObject,
-) -> tuple[JsonObject, Counts, list[str]]:
+    *,
+    tag: Tagger | None = None,
+) -> tuple[JsonObject, Tally, list[str]]:
     """Redact the payload of an event of ``type``.
 
     A provider refuses a signed block that was edited, so one in which something is
     found is dropped whole.
 
-    Returns the payload, how often each type was found, and codes of warnings:
+    Returns the payload, what was found, and codes of warnings:
     ``thinking_dropped``.  Raises RedactionError.
     """
     kept, dropped = _without_signed_findings(redactor, type, payload)
-    clean, counts = redactor.value(kept, skip=skipped(type))
+    clean, tally = redactor.value(kept, skip=skipped(type), tag=tag)
     warnings = ["thinking_dropped"] if kept is not payload else []
-    return clean, Counter(counts) + dropped, warnings
+    return clean, tally + dropped, warnings
 
 
 def _without_signed_findings(
     redactor: Redactor,
     type: str,  # noqa: A002 - the event's own word for it
     payload: JsonObject,
-) -> tuple[JsonObject, Counter[str]]:
-    counts: Counter[str] = Counter()
+) -> tuple[JsonObject, Tally]:
+    tally = Tally()
     name = _BLOCKS.get(type, "")
     blocks = payload.get(name)
     if not isinstance(blocks, list):
-        return payload, counts
+        return payload, tally
     kept: list[JsonValue] = []
     for block in blocks:
         found = _in_signed(redactor, type, name, block)
-        counts.update(found)
+        tally.update(found)
         if not found:
             kept.append(block)
-    return ({**payload, name: kept} if len(kept) < len(blocks) else payload), counts
+    return ({**payload, name: kept} if len(kept) < len(blocks) else payload), tally
 
 
 def _in_signed(
@@ -94,8 +98,8 @@ def _in_signed(
     type: str,  # noqa: A002 - the event's own word for it
     name: str,
     block: JsonValue,
-) -> Counts:
+) -> Tally:
     """What is found in ``block`` if it is signed, in the place where it stands."""
     if not (isinstance(block, dict) and block.get("signature")):
-        return {}
+        return Tally()
     return redactor.value({name: [block]}, skip=skipped(type))[1]

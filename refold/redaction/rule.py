@@ -30,7 +30,8 @@ class Candidate(NamedTuple):
         return self.text[self.end : self.end + length]
 
 
-Validator: TypeAlias = Callable[[Candidate], bool]
+# True and False decide; a number is added to the score of what was matched.
+Validator: TypeAlias = Callable[[Candidate], bool | float]
 # A text with each «value» marked, or a key and the text under it.
 Example: TypeAlias = str | tuple[str, str]
 
@@ -48,13 +49,25 @@ class Rule:
                characters long; the finding starts where it does.
     pattern:   bounded in every repeat, so that no text takes long.
     group:     the group that is redacted.
-    validator: a function that may refuse what the pattern matched.
-    context:   a pattern of words, one of which must stand shortly before the value
-               or end its key.
+    validator: a function that may refuse what the pattern matched, or change its score.
+    score:     how likely the pattern and the validator alone make a value, from 0 to 1.
+    context:   a pattern of words, one of which stands shortly before the value or ends
+               its key.
+    boost:     what such a word adds to the score.
+    in_keys:   whether a key can be the context of what stands under it.
     certain:   good enough for a bare number without context.
     priority:  of findings that overlap, the highest names the type.
 
-    examples and counter_examples run as tests.
+    What reaches a policy's least score is found: a rule whose score is under it needs
+    its context.
+
+    lead, then, shape: what a text must hold for the pattern to match, for engines that
+    find it faster than the pattern; they never change what is found. ``lead``: a class
+    of the byte before a gate literal; ``then``: what follows a gate literal;
+    ``shape``: how the value looks, of a ``digits`` rule.  All three are patterns of
+    RE2 over UTF-8, in any case, without spaces or quotes that JSON would escape.
+
+    examples and counter_examples are checked when a policy loads.
     """
 
     id: str
@@ -67,7 +80,13 @@ class Rule:
     reach: int = 0
     group: int | str = 0
     validator: Validator | None = None
+    score: float = 0.9
     context: str = ""
+    boost: float = 0.45
+    in_keys: bool = True
+    lead: str = ""
+    then: str = ""
+    shape: str = ""
     certain: bool = False
     priority: int = 0
     examples: tuple[Example, ...] = ()
@@ -79,11 +98,12 @@ class Rule:
         if any(literal != literal.lower() for literal in self.gate):
             raise ValueError(f"rule {self.id}: its gate must be in lower case")
 
-    def canonical(self) -> list[str | bool | list[str]]:
+    def canonical(self) -> list[str | bool | float | list[str]]:
         """All that decides what the rule finds, as JSON."""
         check = self.validator.__qualname__ if self.validator else ""
         return [
             self.id, self.type, self.pattern, self.at, str(self.digits),
             list(self.gate), self.before, str(self.reach), str(self.group), check,
-            self.context, self.certain, str(self.priority),
+            self.score, self.context, self.boost, self.in_keys, self.certain,
+            str(self.priority),
         ]  # fmt: skip

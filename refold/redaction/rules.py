@@ -1,10 +1,10 @@
 """The rules that are used unless others are given."""
 
-from refold.redaction.credentials import CREDENTIALS
-from refold.redaction.personal import PERSONAL
+from refold.redaction.packs import DEFAULT_PACKS, PACKS
 from refold.redaction.rule import Rule
-from refold.redaction.vendors import VENDORS
 
-DEFAULT_RULES: tuple[Rule, ...] = (*PERSONAL, *CREDENTIALS, *VENDORS)
+DEFAULT_RULES: tuple[Rule, ...] = tuple(
+    rule for pack in DEFAULT_PACKS for rule in PACKS[pack]
+)
 
 __all__ = ["DEFAULT_RULES", "Rule"]

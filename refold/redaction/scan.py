@@ -1,271 +1,378 @@
-"""The standard library's engine: which rules concern some texts, what they find."""
+"""What rules find in texts: an engine names the places, patterns judge them."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import Final, NamedTuple
 
-from refold.redaction.fold import fold
-from refold.redaction.rule import Candidate, Rule
-
-_DIGITS = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
-# How far a value may reach around its run of digits, and a word around its value.
-_LEAD, _TRAIL, _CONTEXT = 12, 24, 64
-# What may stand between a word and the value it speaks of.
-_LINK = (
-    r"[0-9]?(?:[\s:：=＝是为\"'`*#_\-–—.?？()+>~/\\]|(?<![\"'\]}0-9])[,，]"
-    r"|(?i:number|num|no|nr|is|was|at|on|to|me|us|home|work|office|value)|号码?|编号){0,24}"
-    r"[0-9]?"
+from refold.redaction.compiled import (
+    CONTEXT,
+    LEAD,
+    TELLING_TRIGGERS,
+    TRAIL,
+    WORD,
+    Compiled,
+    compiled,
+    triggers,
 )
+from refold.redaction.engines import EngineName, Hit, engine_of
+from refold.redaction.engines.trigger import Trigger
+from refold.redaction.fold import Folded, fold
+from refold.redaction.rule import Candidate, Rule
+from refold.redaction.runs import Runs
+
+# The triggers that say that a text must be folded come first.
+_TELLING = len(TELLING_TRIGGERS)
+# So many keys are remembered with the rules that they concern.
+_REMEMBERED = 4096
 
 
 class Finding(NamedTuple):
-    """An extent of a text that must go, and the rule that says so."""
+    """An extent of a text that must go, and why."""
 
     start: int
     end: int
-    rule: Rule
+    type: str
+    rule: str
+    priority: int = 0
 
 
-class Compiled(NamedTuple):
-    """A rule, ready to run."""
+class Concern(NamedTuple):
+    """The rules that a key gives context to."""
 
-    rule: Rule
-    pattern: re.Pattern[str]
-    before: re.Pattern[str] | None
-    context: re.Pattern[str] | None
-
-    def concerns(self, key: str) -> bool:
-        """Whether ``key`` is context for what stands under it."""
-        return bool(key) and self.context is not None and bool(self.context.search(key))
-
-    def gated(self, lower: str) -> bool:
-        """Whether ``lower`` holds none of the literals of which it needs one."""
-        gate = self.rule.gate
-        return bool(gate) and not any(literal in lower for literal in gate)
+    rules: tuple[Compiled, ...] = ()
+    numbers: frozenset[int] = frozenset()
 
 
-Rules: TypeAlias = Sequence[Compiled]
+NO_CONCERN: Final = Concern()
 
 
-class Survey(NamedTuple):
-    """Which rules may find something in which of some texts: all others find nothing.
-
-    ``by_key`` are those that may find something in any text, if its key says so.
-    """
-
-    by_text: Mapping[str, Rules]
-    by_key: Rules
-
-
-class _Text(NamedTuple):
-    """A folded text, and the same in lower case with every character in its place."""
+class Prepared(NamedTuple):
+    """A text as rules see it, with the places where something may be found in it."""
 
     text: str
-    lower: str
-
-
-class _Window(NamedTuple):
-    """A part of a text with runs of digits, the longest ``run`` characters long."""
-
-    start: int
-    end: int
-    run: int
-
-
-def _lower(text: str) -> str:
-    # The one letter whose lower case is longer than itself.
-    return text.replace("İ", "i").lower()
+    folded: Folded
+    hits: Sequence[Hit] = ()
 
 
 class Scanner:
-    """Compiled rules.  It holds no text and changes nothing: threads may share it."""
+    """Rules over an engine.  It holds no text: threads may share it."""
 
-    engine = "stdlib"
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        engine: EngineName = "auto",
+        min_score: float = 0.6,
+    ) -> None:
+        self.rules = tuple(compiled(number, rule) for number, rule in enumerate(rules))
+        found = triggers(self.rules)
+        self._triggers = tuple(found)
+        self._concerned = tuple(found.values())
+        self._reach = [t.reach if t.then else 0 for t in self._triggers]
+        ranked = sorted(self.rules, key=lambda c: (-c.rule.priority, c.rule.id))
+        self._rank = {c.number: rank for rank, c in enumerate(ranked)}
+        self._lettered = [_has_letters(t.shape) for t in self._triggers]
+        # By trigger: how far before its end it may begin, how far after it rules look.
+        self.reach = tuple(t.reach for t in self._triggers)
+        self.ahead = tuple(_ahead(found[t]) for t in self._triggers)
+        self._min_score = min_score
+        self._engine = engine_of(engine, self._triggers)
+        self._with_context = [c for c in self.rules if c.context and c.rule.in_keys]
+        self._keys: dict[str, Concern] = {}
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        compiled = [_compiled(rule) for rule in rules]
-        self._gated = _by_literal(c for c in compiled if c.rule.at != "digits")
-        self._numeric = _by_literal(c for c in compiled if c.rule.at == "digits")
+    @property
+    def engine(self) -> str:
+        """The name of the engine and its version."""
+        return self._engine.name
 
-    def survey(self, texts: Sequence[str]) -> Survey:
-        """Look at all ``texts`` at once for what rules need to find anything."""
-        joined = _Joined(texts)
-        found: dict[str, dict[str, Compiled]] = {}
-        by_key: dict[str, Compiled] = {}
-        for literal, rules in self._gated.items():
-            if literal in joined.lower:
-                by_key |= {name: c for name, c in rules.items() if c.rule.at == "leaf"}
-                for text in joined.holding(literal):
-                    found.setdefault(text, {}).update(rules)
-        with_digits = joined.with_digits()
-        if with_digits:
-            numeric: dict[str, Compiled] = {}
-            for literal, rules in self._numeric.items():
-                if literal in joined.lower:
-                    numeric |= rules
-            for text in with_digits:
-                found.setdefault(text, {}).update(numeric)
-        by_text = {text: tuple(rules.values()) for text, rules in found.items()}
-        return Survey(by_text, tuple(by_key.values()))
+    @property
+    def gates(self) -> bool:
+        """Whether ``clean`` is worth asking before anything else."""
+        return self._engine.gates
 
-    def findings(
-        self, text: str, rules: Rules, *, key: str, whole: bool
-    ) -> list[Finding]:
-        """What ``rules`` find in ``text``, which stands under ``key``.
+    def clean(self, data: bytes) -> bool:
+        """Whether nothing can be found in ``data``, a text or JSON with its keys."""
+        return self._engine.clean(b"\n%b\n" % data)
 
-        ``whole``: the text is all there is under the key.
-        """
-        folded = fold(text)
-        prepared = _Text(folded.text, _lower(folded.text))
-        windows = _windows(prepared.text, rules)
-        found = []
-        for compiled in rules:
-            concerned = compiled.concerns(key)
-            if not concerned and compiled.gated(prepared.lower):
-                continue
-            candidates = _candidates(compiled, prepared, windows, whole=whole)
-            found += [
-                Finding(*folded.span(candidate.start, candidate.end), compiled.rule)
-                for candidate in candidates
-                if (concerned or _in_context(compiled, candidate, prepared))
-                and _accepted(compiled, candidate)
-            ]
+    def concern(self, key: str) -> Concern:
+        """The rules for which ``key`` is context."""
+        try:
+            return self._keys[key]
+        except KeyError:
+            pass
+        concern = self._concern(key)
+        if len(self._keys) >= _REMEMBERED:
+            self._keys.clear()
+        if len(key) <= CONTEXT:
+            self._keys[key] = concern
+        return concern
+
+    def _concern(self, key: str) -> Concern:
+        # Context reaches no further, and keys may be long.
+        near = fold(key).text[-2 * CONTEXT :]
+        lower = near.lower()
+        rules = tuple(c for c in self._with_context if c.speaks(near, lower))
+        return (
+            Concern(rules, frozenset(c.number for c in rules)) if rules else NO_CONCERN
+        )
+
+    def survey(self, texts: Sequence[str]) -> dict[int, Prepared]:
+        """Scan all ``texts`` at once: those in which something may be found."""
+        if len(texts) == 1:
+            prepared = self.look(texts[0])
+            return {} if prepared is None else {0: prepared}
+        found: dict[int, Prepared] = {}
+        telling: list[int] = []
+        folded: list[Folded] = []
+        for index, hits in self._hits(texts):
+            told = [end for number, end in hits if number < _TELLING]
+            if told:
+                telling.append(index)
+                folded.append(fold(texts[index], told=told))
+            else:
+                found[index] = Prepared(texts[index], Folded(texts[index]), hits)
+        for index, one in zip(telling, folded, strict=True):
+            found[index] = Prepared(texts[index], one)
+        for place, hits in self._hits([one.text for one in folded]):
+            index = telling[place]
+            found[index] = Prepared(texts[index], folded[place], hits)
         return found
 
+    def look(self, text: str) -> Prepared | None:
+        """Scan one text, as ``survey`` does."""
+        data = text.encode(errors="replace")
+        hits = self._engine.scan(b"\n%b\n" % data)
+        if not hits:
+            return None
+        placed = _in_characters(data, hits)
+        told = [end for number, end in placed if number < _TELLING]
+        if told:
+            folded = fold(text, told=told)
+            data = folded.text.encode(errors="replace")
+            hits = self._engine.scan(b"\n%b\n" % data)
+            return Prepared(text, folded, _in_characters(data, hits))
+        return Prepared(text, Folded(text), placed)
 
-class _Joined:
-    """Some texts as one, folded and in lower case, and which of them stands where."""
+    def _hits(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Hit]]]:
+        """(index of a text, what is in it, and where it ends) for those with any."""
+        if not texts:
+            return
+        data = "\n".join(texts).encode(errors="replace")
+        hits = self._engine.scan(b"\n%b\n" % data)
+        if not hits:
+            return
+        placed = _in_characters(data, hits)
+        ends = list(accumulate([len(text) + 1 for text in texts]))
+        by_text: dict[int, list[Hit]] = {}
+        last = len(texts) - 1
+        for number, end in placed:
+            index = min(bisect_left(ends, end), last)
+            start = ends[index] - len(texts[index]) - 1
+            hit = (number, min(end - start, len(texts[index])))
+            by_text.setdefault(index, []).append(hit)
+            reach = self._reach[number]
+            while reach and end - start < reach and index:
+                # What follows a literal may be the next text: it belongs to its own.
+                index -= 1
+                start = ends[index] - len(texts[index]) - 1
+                by_text.setdefault(index, []).append((number, len(texts[index])))
+        yield from by_text.items()
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = list(dict.fromkeys(texts))
-        folded = [fold(text).text for text in self._texts]
-        self.lower = _lower("\n".join(folded))
-        self._ends = list(accumulate(len(text) + 1 for text in folded))
+    def findings(
+        self,
+        prepared: Prepared,
+        concern: Concern = NO_CONCERN,
+        *,
+        whole: bool = False,
+        number: bool = False,
+    ) -> list[Finding]:
+        """What is in a text that stands under a key of that ``concern``.
 
-    def holding(self, literal: str) -> Iterator[str]:
-        """The texts that hold ``literal``."""
-        return self._each(partial(self.lower.find, literal))
+        whole:  the text is all there is under the key.
+        number: the text is an integer's, which needs context or a checksum.
+        """
+        found: list[Finding] = []
+        numbers, folded = concern.numbers, prepared.folded
+        anchored, runs = self._anchored(prepared, concern, whole=whole)
 
-    def with_digits(self) -> list[str]:
-        """The texts that hold a long run of digits."""
+        def judged(ready: Compiled, candidate: Candidate) -> bool:
+            concerned = ready.number in numbers
+            if number and not (concerned or ready.rule.certain):
+                return False
+            if not self._accepted(ready, candidate, concerned=concerned):
+                return False
+            rule = ready.rule
+            start, end = folded.span(candidate.start, candidate.end)
+            found.append(Finding(start, end, rule.type, rule.id, rule.priority))
+            return True
 
-        def find(start: int) -> int:
-            match = _DIGITS.search(self.lower, start)
-            return match.start() if match else -1
+        for ready, candidate in anchored:
+            judged(ready, candidate)
+        for run, rules in runs.items():
+            self._judge_run(folded.text, run, rules, numbers, judged)
+        return found
 
-        return list(self._each(find))
+    def _judge_run(
+        self,
+        text: str,
+        run: tuple[int, int],
+        rules: Mapping[int, Compiled],
+        concerned: frozenset[int],
+        judged: Callable[[Compiled, Candidate], bool],
+    ) -> None:
+        """Let rules judge a run of digits, until one takes all of it."""
+        start, end = run
+        first, last = max(0, start - LEAD), min(len(text), end + TRAIL)
+        near = ""
+        for number in sorted(rules, key=self._rank.__getitem__):
+            ready = rules[number]
+            if end - start < ready.rule.digits:
+                continue
+            if ready.rule.gate and number not in concerned:
+                near = near or text[max(0, first - CONTEXT) : last].lower()
+                if not ready.spoken_of(near):
+                    continue
+            whole = False
+            for match in ready.pattern.finditer(text, first, last):
+                # What ends where the look ends may be longer: it is another run's.
+                if match.end() < last or last == len(text):
+                    a, b = match.span(ready.rule.group)
+                    taken = judged(ready, Candidate(text, a, b, match))
+                    whole = whole or (taken and a <= start and end <= b)
+            if whole:
+                return
 
-    def _each(self, find: Callable[[int], int]) -> Iterator[str]:
-        """The texts in which ``find`` finds a place, each once."""
-        place = find(0)
-        while place >= 0:
-            index = bisect_right(self._ends, place)
-            yield self._texts[index]
-            place = find(self._ends[index])
+    def _accepted(
+        self, ready: Compiled, candidate: Candidate, *, concerned: bool
+    ) -> bool:
+        """Whether the score of ``candidate``, with its context, is enough."""
+        rule = ready.rule
+        score, least = rule.score, self._min_score
+        if candidate.start >= candidate.end:
+            return False
+        if score < least and not concerned and not _in_context(ready, candidate):
+            return False
+        if rule.validator is not None:
+            verdict = rule.validator(candidate)
+            if verdict is False:
+                return False
+            if verdict is not True:
+                score += verdict
+        if score >= least:
+            return True
+        return score + rule.boost >= least and (
+            concerned or _in_context(ready, candidate)
+        )
+
+    def _anchored(
+        self, prepared: Prepared, concern: Concern, *, whole: bool
+    ) -> tuple[
+        list[tuple[Compiled, Candidate]], dict[tuple[int, int], dict[int, Compiled]]
+    ]:
+        """What patterns match at literals, and which rules are for which runs."""
+        text, found = prepared.folded.text, list[tuple[Compiled, Candidate]]()
+        by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
+        runs = Runs(text)
+        seen: set[tuple[int, int]] = set()
+        for number, end in prepared.hits:
+            rules = self._concerned[number]
+            trigger = self._triggers[number]
+            if trigger.shape:
+                near = runs.near(end) if self._lettered[number] else runs.at(end)
+                for run in near if rules else ():
+                    by_run.setdefault(run, {}).update((c.number, c) for c in rules)
+                continue
+            for place in _places(text, trigger, self._reach[number], end):
+                if (number, place) in seen:
+                    continue
+                seen.add((number, place))
+                for ready in rules:
+                    candidate = _at(ready, text, place)
+                    if candidate:
+                        found.append((ready, candidate))
+        for ready in concern.rules:
+            if ready.rule.at == "digits":
+                for run in runs.all():
+                    by_run.setdefault(run, {})[ready.number] = ready
+            elif ready.rule.at == "leaf" and whole:
+                match = ready.pattern.fullmatch(text)
+                if match:
+                    start, end = match.span(ready.rule.group)
+                    found.append((ready, Candidate(text, start, end, match)))
+        return found, by_run
 
 
-def _by_literal(rules: Iterable[Compiled]) -> dict[str, dict[str, Compiled]]:
-    """The rules by gate literal, then by id; one without a gate stands under "".
-
-    Every text holds the empty literal.
-    """
-    found: dict[str, dict[str, Compiled]] = {}
-    for compiled in rules:
-        for literal in compiled.rule.gate or ("",):
-            found.setdefault(literal, {})[compiled.rule.id] = compiled
-    return found
+def _has_letters(shape: str) -> bool:
+    """Whether a value of that shape has letters, so that its digits may be apart."""
+    return bool(re.search(r"a-z|a-y|A-Z", re.sub(r"\[\^[^\]]*\]", "", shape)))
 
 
-def _compiled(rule: Rule) -> Compiled:
-    return Compiled(
-        rule,
-        re.compile(rule.pattern),
-        re.compile(rf"(?:{rule.before})\Z") if rule.before else None,
-        re.compile(rf"(?:{rule.context}){_LINK}\Z") if rule.context else None,
-    )
+def _ahead(rules: Sequence[Compiled]) -> int:
+    """How many characters after a trigger its rules and their judges look at."""
+    return max((c.extent for c in rules), default=0) + 4 * CONTEXT
 
 
-def _in_context(compiled: Compiled, found: Candidate, text: _Text) -> bool:
-    """Whether a word of the rule's context, if it has one, stands before the value."""
-    if not compiled.context:
-        return True
-    start = max(0, found.start - _CONTEXT)
-    if compiled.gated(text.lower[start : found.start]):
-        return False
-    return bool(compiled.context.search(text.text, start, found.start))
+def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
+    """The same hits, with places in the decoded text and not in the bytes around it."""
+    if data.isascii():
+        return [(number, end - 1) for number, end in hits]
+    placed = []
+    byte = character = 0
+    length = len(data)
+    hits.sort(key=itemgetter(1))
+    for number, end in hits:
+        stop = end - 1
+        while stop < length and data[stop] & 0xC0 == 0x80:
+            stop -= 1
+        if stop > byte:
+            character += len(data[byte:stop].decode())
+            byte = stop
+        placed.append((number, character))
+    return placed
 
 
-def _accepted(compiled: Compiled, found: Candidate) -> bool:
-    validator = compiled.rule.validator
-    return found.start < found.end and (validator is None or validator(found))
+def _places(text: str, trigger: Trigger, reach: int, end: int) -> Iterator[int]:
+    """Where the literal of ``trigger`` begins, which ends at ``end``."""
+    literal = trigger.literal
+    if not trigger.then:
+        yield end - len(literal)
+        return
+    first = max(0, end - reach)
+    window = text[first:end].lower()
+    place = window.find(literal)
+    while place >= 0:
+        yield first + place
+        place = window.find(literal, place + 1)
 
 
-def _windows(text: str, rules: Rules) -> list[_Window]:
-    """Where numbers may be: the long runs of digits with some room, merged."""
-    windows: list[_Window] = []
-    if not any(compiled.rule.at == "digits" for compiled in rules):
-        return windows
-    for match in _DIGITS.finditer(text):
-        start, end = max(0, match.start() - _LEAD), min(len(text), match.end() + _TRAIL)
-        run = match.end() - match.start()
-        if windows and start <= windows[-1].end:
-            start, _, longest = windows.pop()
-            run = max(run, longest)
-        windows.append(_Window(start, end, run))
-    return windows
-
-
-def _candidates(
-    compiled: Compiled, text: _Text, windows: Sequence[_Window], *, whole: bool
-) -> Iterator[Candidate]:
-    match compiled.rule.at:
-        case "gate":
-            return _at_gate(compiled, text)
-        case "digits":
-            return _in_windows(compiled, text.text, windows)
-        case "leaf":
-            return _leaf(compiled, text.text) if whole else iter(())
-
-
-def _at_gate(compiled: Compiled, text: _Text) -> Iterator[Candidate]:
-    for literal in compiled.rule.gate:
-        place = text.lower.find(literal)
-        while place >= 0:
-            found = _at(compiled, text.text, place)
-            if found:
-                yield found
-            place = text.lower.find(literal, place + 1)
-
-
-def _at(compiled: Compiled, text: str, place: int) -> Candidate | None:
-    match = compiled.pattern.match(text, place)
+def _at(ready: Compiled, text: str, place: int) -> Candidate | None:
+    match = ready.pattern.match(text, place) if place >= 0 else None
     if not match:
         return None
-    start, end = match.span(compiled.rule.group)
-    if compiled.before:
-        lead = compiled.before.search(text, max(0, place - compiled.rule.reach), place)
+    start, end = match.span(ready.rule.group)
+    if ready.before:
+        lead = ready.before.search(text, max(0, place - ready.rule.reach), place)
         if not lead:
             return None
-        start = start if compiled.rule.group else lead.start()
+        start = start if ready.rule.group else lead.start()
     return Candidate(text, start, end, match)
 
 
-def _in_windows(
-    compiled: Compiled, text: str, windows: Sequence[_Window]
-) -> Iterator[Candidate]:
-    for start, end, run in windows:
-        if run < compiled.rule.digits:
-            continue
-        for match in compiled.pattern.finditer(text, start, end):
-            yield Candidate(text, *match.span(compiled.rule.group), match)
-
-
-def _leaf(compiled: Compiled, text: str) -> Iterator[Candidate]:
-    match = compiled.pattern.fullmatch(text)
-    if match:
-        yield Candidate(text, *match.span(compiled.rule.group), match)
+def _in_context(ready: Compiled, found: Candidate) -> bool:
+    """Whether a word of the rule's context stands before the value."""
+    if ready.context is None:
+        return False
+    start = max(0, found.start - CONTEXT)
+    if ready.rule.at == "digits" and ready.rule.gate:
+        near = found.text[start : found.start].lower()
+        places = [near.find(word) for word in ready.rule.gate]
+        first = min((place for place in places if place >= 0), default=-1)
+        if first < 0:
+            return False
+        # A pattern of context begins little before its word.
+        start += max(0, first - WORD)
+    return bool(ready.context.search(found.text, start, found.start))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import re
-from collections import Counter
 from math import log2
 
 from refold.redaction.rule import Candidate
 
+_LETTER, _DIGIT = re.compile("[A-Za-z]"), re.compile("[0-9]")
+_TURN = re.compile("(?<=[a-z])[A-Z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[A-Z]")
 # As much of a long value as needs a closer look.
 _ENOUGH = 128
+_BITS = (0.0, *(n * log2(n) for n in range(1, _ENOUGH + 1)))
 _STAND_IN = re.compile(
     r"example|x{4,}|your[-_]|[-_]here|change[-_]?me|placeholder|dummy|\.{3}|\*{3}"
 )
-_VARIABLE = re.compile(
+VARIABLE = re.compile(
     r"\$[A-Za-z_{(]|--|\$\$|%[({A-Za-z]|[<{]|#\{|@\{|\[REDACTED|&[a-z]+;"
     r"|(?i:env|vault|secret|op|ssm|arn|file)[:!]"
 )
@@ -28,12 +27,43 @@ _LITERAL = re.compile(
     r"|utf-?8|base(?:32|64)|md5|sha-?(?:1|224|256|384|512)|hs256|rs256|bcrypt|argon2(?:id)?"
     r"|oauth2?|oidc|v[0-9]+)"
 )
-_WORDS = re.compile(r"[A-Za-z]+(?:[-_./:\\ ]+[A-Za-z]+)*[-_./:?!]*")
+_WORDS = re.compile(r"[A-Za-z]+(?:[-_./:\\ ]+[A-Za-z]+)*[-_./:?!=]*")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-_ATTRIBUTE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::)[A-Za-z_$][\w$]*)+")
+ATTRIBUTE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::)[A-Za-z_$][\w$]*)+")
 _NUMBERED = re.compile(r"([A-Za-z_$]+?)_?[0-9]{1,2}")
 _PATH = re.compile(
     r"(?:[A-Za-z]:)?(?:\\+|/|~|\.{1,2}/)[\w.\-/\\~]*|[a-z][a-z0-9+.\-]*://.*"
+)
+# As one company's mail hands them out.
+_APP_PASSWORD = re.compile("[a-z]{4}(?: [a-z]{4}){3}")
+_FORMAT = re.compile(r"%[ds](?![0-9A-Za-z])|\.(?:pem|key|json|txt|crt|cer|ya?ml|env)$")
+# With a digit and a letter: a name, a path or a call has other signs, or no digit.
+_PLAIN_SECRET = re.compile(
+    r"(?=.{0,64}[0-9])(?=.{0,64}[A-Za-z])[A-Za-z0-9!@#$%^&*+=_/\-]{6,1024}"
+)
+_VARIABLE_SET = re.compile(
+    r"(?:[A-Z]{0,4}PASS(?:WORD|WD|PHRASE)?|PWD|PW)[0-9]?=['\"]?[^=]"
+)
+_KEYLIKE = re.compile(r"[A-Za-z0-9+/_\-.:]+={0,2}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128}|[0-9]+")
+# As files of packages pin them; a password with so few signs is hardly any.
+_VERSION = re.compile(r"v?[0-9]+(?:\.[0-9]+)+(?:[.\-+]?[a-z]{1,5}[0-9.]{0,4})?")
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Before the word key: what a secret key is of.
+_OWNERS = (
+    "api app access secret private auth encryption encrypt signing account "
+    "license client consumer master shared session service storage "
+    "subscription admin server write read deploy webhook hmac jwt aes cipher "
+    "crypto user application integration ingest instrumentation bot rest "
+    "functions function host event stream project root openai anthropic "
+    "stripe groq mistral cohere gemini google azure aws maps datadog "
+    "sendgrid mailgun algolia mapbox pinecone deepseek qwen dashscope "
+    "moonshot zhipu twilio github gitlab heroku cloudflare"
+)
+KEY_OWNERS = tuple(_OWNERS.split())
+_NO_KEY = re.compile(
+    r"(?i)(?:cache|partition|primary|foreign|sort|public|group|index|hash|row|object|file"
+    r"|s3|registry|hot|accessibility|build|idempotency|dedup|lookup|shard)$"
 )
 _ROLE = re.compile(
     r"(?i)(?:pass(?:word|wd|phrase)?|pwd|token|tok|secret|key|cred|value|val|param|arg|var"
@@ -53,79 +83,112 @@ def entropy(text: str) -> float:
     """Shannon's entropy in bits per character, of as much as tells."""
     text = text[:_ENOUGH]
     total = len(text)
-    return -sum(n / total * log2(n / total) for n in Counter(text).values())
+    if not total:
+        return 0.0
+    return log2(total) - sum(map(_BITS.__getitem__, map(text.count, set(text)))) / total
 
 
-def _made_up(value: str) -> bool:
+def made_up(value: str) -> bool:
     """Whether it was written for documentation."""
     return bool(_STAND_IN.search(value[:_ENOUGH].lower()))
 
 
-def random_looking(found: Candidate) -> bool:
-    """What follows a vendor's prefix: varied, and not made up for documentation."""
-    return entropy(found.value) >= 3 and not _made_up(found.value)
-
-
 def aws_secret(found: Candidate) -> bool:
-    return entropy(found.value) >= 3.5 and not _made_up(found.value)
-
-
-def jwt(found: Candidate) -> bool:
-    """The first part decodes to a header that names an algorithm."""
-    head = found.value.partition(".")[0]
-    try:
-        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(header, dict) and ("alg" in header or "enc" in header)
-
-
-def bearer(found: Candidate) -> bool:
-    value = found.value
-    return bool(
-        re.search("[0-9]", value)
-        and not re.fullmatch("[A-Z0-9]+(?:-[A-Z0-9]+)+", value)  # a scheme
-        and entropy(value) >= 3.2
-        and not _made_up(value)
-        and not _ATTRIBUTE.fullmatch(value)
-    )
-
-
-def basic(found: Candidate) -> bool:
-    """Base64 of ``user:password``."""
-    try:
-        plain = base64.b64decode(found.value + "=" * (-len(found.value) % 4))
-    except (ValueError, binascii.Error):
-        return False
-    return b":" in plain and all(32 <= byte < 127 for byte in plain)
-
-
-def url_password(found: Candidate) -> bool:
-    """The password of a URL, unless it is a variable or masked."""
-    value = found.value
-    return not (_VARIABLE.match(value) or set(value) <= set("*xX.-_"))
+    return entropy(found.value) >= 3.5 and not made_up(found.value)
 
 
 def password(found: Candidate) -> bool:
     """A value that somebody called a password."""
+    # Most of what is none is soon told: a text may hold thousands of such names.
+    if _LITERAL.fullmatch(found.value.rstrip("=")):
+        return False
+    if _argument(found) and not _plain_secret(found.value):
+        return False
+    if _in_environment(found) and " " not in found.value:
+        return _weak(found.value)
     value = _chosen(found)
     if value is None or len(value) < 4:
         return False
     if " " in value:
         return _phrase(found)
-    return not _WORDS.fullmatch(value)
+    return not _WORDS.fullmatch(value) or _jumbled(value)
 
 
 def token(found: Candidate) -> bool:
     """A value called a token, a secret or a key: made by a machine, so mixed."""
-    value = _chosen(found)
-    if value is None or len(value) < 8 or " " in value:
+    value = found.value
+    # What is soon told comes first: a text may hold thousands of such names.
+    if len(value) < 8 or " " in value or not (_mixed(value) or _jumbled(value)):
         return False
-    kinds = bool(re.search("[A-Za-z]", value)) + len(re.findall("[0-9]", value))
+    if _VERSION.fullmatch(value):
+        return False
+    if _argument(found) and not _plain_secret(value):
+        return False
     return (
-        kinds >= 3
+        _chosen(found) is not None
         and entropy(value) >= 2.5
-        and not _NO_SECRET_TOKEN.search(found.text[: found.match.start()][-16:])
+        and not _NO_SECRET_TOKEN.search(_named(found, 16))
+    )
+
+
+def key(found: Candidate) -> bool:
+    """A value called the key of something that a key opens."""
+    name = _named(found, 20).rstrip("-_ .").lower()
+    return name.endswith(KEY_OWNERS) and token(found)
+
+
+def _named(found: Candidate, length: int) -> str:
+    """What stands before the word that named the value."""
+    start = found.match.start()
+    return found.text[max(0, start - length) : start]
+
+
+def _mixed(value: str) -> bool:
+    letters = bool(_LETTER.search(value, 0, _ENOUGH))
+    return letters + len(_DIGIT.findall(value, 0, _ENOUGH)) >= 3
+
+
+def flag(found: Candidate) -> bool:
+    """The value of an option for a password; a mere word after a space is prose."""
+    named = found.text[found.match.start() : found.start]
+    return typed(found) if set(named) & set("=\"'`") else password(found)
+
+
+def sql(found: Candidate) -> bool:
+    """What SQL identifies a user by, and no prose about what something is."""
+    return typed(found) and (
+        found.match.group().startswith("IDENTIFIED") or not found.value.isalpha()
+    )
+
+
+def typed(found: Candidate) -> bool:
+    """A password that was typed after an option that takes one: a word will do."""
+    value = found.value
+    return not (
+        len(value) < 3
+        or _stands_in(value)
+        or value.startswith("-")
+        or found.after(1) in tuple("([{")
+    )
+
+
+def login(found: Candidate) -> bool:
+    """What stands after a user and a colon, where programs take a login."""
+    value = found.value
+    return not (len(value) < 3 or value.isdigit() or _stands_in(value))
+
+
+def env_key(found: Candidate) -> bool:
+    """A value of something that may be a key: long, mixed, and no digest of a file."""
+    value = found.value
+    return (
+        len(value) >= 16
+        and len(_DIGIT.findall(value, 0, _ENOUGH)) >= 2
+        and bool(_KEYLIKE.fullmatch(value))
+        and entropy(value) >= 3.2
+        and _chosen(found) is not None
+        and not (_DIGEST.fullmatch(value) or _UUID.fullmatch(value))
+        and not _NO_KEY.search(_named(found, 16))
     )
 
 
@@ -164,11 +227,61 @@ def _chosen(found: Candidate) -> str | None:
     if quote:
         return value if found.after(1) in ("", "\\", quote) else None
     code = (
-        found.after(1) in tuple("([{")
-        or _ATTRIBUTE.fullmatch(value)
+        value.startswith("?")
+        or found.after(1) in tuple("([{")
+        or (ATTRIBUTE.fullmatch(value) and not _scrambled(value))
         or (_NAME.fullmatch(value) and _is_name(value))
     )
     return None if code else value
+
+
+def _scrambled(value: str) -> bool:
+    return (
+        len(value) >= 20
+        and len(re.findall("[0-9]", value)) >= 3
+        and entropy(value) >= 4
+    )
+
+
+def _strong(value: str) -> bool:
+    signs = set(re.findall("[!@#$%^&*~?]", value))
+    return len(signs) >= 3 and " " not in value and bool(re.search("[0-9]", value))
+
+
+def _plain_secret(value: str) -> bool:
+    return bool(_PLAIN_SECRET.fullmatch(value)) or _strong(value)
+
+
+def _argument(found: Candidate) -> bool:
+    """Whether the name and the value are arguments, of a call or in a list."""
+    named = found.text[found.match.start() : found.start]
+    return "," in named or "(" in named
+
+
+def _in_environment(found: Candidate) -> bool:
+    """Whether it stands as in a file of variables: ``DB_PASSWORD=letmein``."""
+    after = found.after(1)
+    return (
+        bool(_VARIABLE_SET.match(found.match.group()))
+        and found.before(1) in ("=", "'", '"')
+        and (after in tuple("\\'\";),|&") or not after.isascii() or not after.strip())
+    )
+
+
+def _weak(value: str) -> bool:
+    return not (
+        len(value) < 4 or " " in value or _stands_in(value) or _PATH.fullmatch(value)
+    )
+
+
+def _jumbled(value: str) -> bool:
+    """Whether the case of its letters changes more often than names change it."""
+    value = value[:_ENOUGH]
+    return (
+        len(value) >= 10
+        and value.isalnum()
+        and len(_TURN.findall(value)) >= 0.45 * len(value)
+    )
 
 
 def _quote(found: Candidate) -> str:
@@ -183,9 +296,10 @@ def _is_name(value: str) -> bool:
 
 def _stands_in(value: str) -> bool:
     return bool(
-        _VARIABLE.match(value)
-        or _LITERAL.fullmatch(value)
-        or _made_up(value)
+        VARIABLE.match(value)
+        or _FORMAT.search(value)
+        or _LITERAL.fullmatch(value.rstrip("="))
+        or made_up(value)
         or len(set(value[:_ENOUGH])) == 1
     )
 
@@ -193,6 +307,8 @@ def _stands_in(value: str) -> bool:
 def _phrase(found: Candidate) -> bool:
     """Some words that were chosen: called a passphrase, or few and with a digit."""
     words = found.value.count(" ") + 1
+    if _APP_PASSWORD.fullmatch(found.value):
+        return True
     if "phrase" in found.match.group().lower()[:10]:
         return 3 <= words <= 12
     return words <= 4 and bool(re.search("[0-9]", found.value))

@@ -20,9 +20,9 @@ from refold.domain.errors import (
 from refold.domain.events import ToolCall, ToolResult
 from refold.domain.record import Draft
 from refold.domain.session import SessionState, decide
-from refold.redaction.chokepoint import RedactedEvent, redact
+from refold.redaction.chokepoint import RedactedEvent
 from refold.store.sessions import Session
-from refold.store.writing import Order, same_event
+from refold.store.writing import Order, same_event, superseded
 
 _BATCH: Final = 200
 _TRIES: Final = 8
@@ -102,7 +102,7 @@ def _same(session: Session, draft: Draft, envelope: Envelope) -> bool:
     if same_event(envelope.payload, incoming):
         return True
     again = _redact(session, replace(draft, event=envelope.payload))
-    return same_event(again.event, incoming)
+    return same_event(again.event, incoming) or superseded(envelope, incoming)
 
 
 def _prepare(
@@ -150,9 +150,8 @@ def _text(value: object) -> str:
 
 def _redact(session: Session, draft: Draft) -> RedactedEvent:
     writer = session.writer
-    return redact(
-        draft, now=writer.clock(), redactor=writer.redactor, limits=writer.limits
-    )
+    user_id = session.stream.user_id
+    return writer.redacted(draft, user_id=user_id, now=writer.clock())
 
 
 def _append(

@@ -158,7 +158,7 @@ class Session:
         """The whole (redacted) text that a stub in an event stands for.
 
         Raises InvalidEvent if ``sha256`` is not 64 hex digits, CorruptEvent if the
-        text is not this user's, or not there.
+        text is not this session's, or not there.
         """
         try:
             bytes.fromhex(sha256)
@@ -166,10 +166,18 @@ class Session:
             raise InvalidEvent(
                 "a blob is named by the 64 hex digits of its SHA-256"
             ) from None
-        data = self.writer.log.blob(self.user_id, sha256)
-        if data is None:
-            raise CorruptEvent(f"blob {sha256}", seq=0, reason="there is no such blob")
-        return data.decode()
+        stream: StreamId | None = self.stream
+        while stream is not None:
+            data = self.writer.log.blob(stream, sha256)
+            if data is not None:
+                return data.decode()
+            stream = self._parent(stream)
+        raise CorruptEvent(f"blob {sha256}", seq=0, reason="there is no such blob")
+
+    def _parent(self, stream: StreamId) -> StreamId | None:
+        """What ``stream`` was forked from: its events are read, and its blobs too."""
+        origin = self.writer.log.head(stream).state.forked_from
+        return None if origin is None else stream._replace(session_id=origin[0])
 
     def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
         """The events as they happened, summaries and their like where decided.

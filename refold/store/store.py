@@ -11,6 +11,7 @@ from refold.domain.ids import MAIN, StreamId, check_id, check_session_id
 from refold.domain.ports import EventLog, Problem, SessionInfo
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
+from refold.store.rechecking import Rechecked, forks_of, recheck, reredact
 from refold.store.sessions import Session
 from refold.store.verifying import Verified
 from refold.store.writing import Heads, Writer
@@ -69,6 +70,45 @@ class SessionStore:
             if user_id in (None, owner) and session_id in (None, name):
                 info = SessionInfo(owner, name, 0, "open", 0, 0, 0)
                 yield info, Verified(0, 0, 0, orphans)
+
+    def recheck(
+        self, user_id: str | None = None, session_id: str | None = None
+    ) -> Iterator[Rechecked]:
+        """Run the present rules over what is stored, session after session.
+
+        Yields each with what they would take out now: where and how often which
+        type, never the value.  Nothing is changed.
+        """
+        for info in self._readable(user_id, session_id):
+            yield recheck(self._writer, info)
+
+    def reredact(
+        self, user_id: str | None = None, session_id: str | None = None
+    ) -> Iterator[Rechecked]:
+        """Do the same, and replace what is found, for good.
+
+        A session in which something is found is sealed under a new key and its old
+        key destroyed; ``redaction_applied`` events bind what was replaced to the
+        chain.  Contexts and summaries are then made of what is left.  Cut off, it is
+        completed by running it again.
+        """
+        for info in self._readable(user_id, session_id):
+            done = reredact(self._writer, info)
+            if done.applied is not None:
+                self._drop_views_of_forks(info)
+            yield done
+
+    def _readable(
+        self, user_id: str | None, session_id: str | None
+    ) -> Iterator[SessionInfo]:
+        found = self.log.sessions(user_id, session_id=session_id)
+        return (info for info in found if info.status != "erased")
+
+    def _drop_views_of_forks(self, info: SessionInfo) -> None:
+        stream = StreamId(info.user_id, info.session_id, MAIN)
+        others = self._readable(info.user_id, None)
+        for session_id in forks_of(self._writer, others, stream):
+            self.log.drop_views(info.user_id, session_id)
 
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, Erased, KeyUnavailable, RefoldError
-from refold.domain.events import Fork, Request, Summary
+from refold.domain.events import Fork, RedactionApplied, Request, Summary
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import EventLog, Problem
+from refold.domain.ports import EventLog, Problem, SessionInfo
 from refold.domain.session import SessionState, decide, evolve
 from refold.store.history import History, born
+from refold.store.superseded import Superseded
 from refold.store.viewing import Viewer
 
 T = TypeVar("T")
+_TRIES: Final = 3
 
 
 class Verified(NamedTuple):
-    """What was proved of a session, and what is wrong with it."""
+    """What was proved of a session, and what is wrong with it.
+
+    superseded:         events that were redacted again: their chain is proved from
+                        the first ciphertext, and that the present one took its place.
+    superseded_digests: digests of summaries and requests that cannot be derived
+                        again, for they were made of what such events held.
+    """
 
     events: int
     compactions: int
     requests: int
     problems: list[Problem]
+    superseded: int = 0
+    superseded_digests: int = 0
 
 
 class Verifier:
@@ -31,12 +41,31 @@ class Verifier:
 
     def __init__(self, log: EventLog, stream: StreamId) -> None:
         self._log, self._stream = log, stream
+        self._begin()
+
+    def _begin(self) -> None:
         self._problems: list[Problem] = []
         self._events = 0
         self._derived: list[Envelope] = []
         self._requests: list[Envelope] = []
+        self._superseded: dict[str, set[int]] = {}
+        self._underived = 0
 
     def run(self) -> Verified:
+        """Prove the session, again if it was changed by others meanwhile."""
+        for _ in range(_TRIES):
+            before = self._end()
+            verified = self._run()
+            if not verified.problems or self._end() == before:
+                break
+            self._begin()
+        return verified
+
+    def _end(self) -> list[SessionInfo]:
+        user_id, session_id, _ = self._stream
+        return self._log.sessions(user_id, session_id=session_id)
+
+    def _run(self) -> Verified:
         """Read everything once, then derive again what was derived from it."""
         names = self._log.streams(self._stream.user_id, self._stream.session_id)
         for name in [MAIN, *(name for name in names if name != MAIN)]:
@@ -46,7 +75,12 @@ class Verifier:
         if not self._problems:
             self._guarded(self._stream, self._derive_again, summaries)
         return Verified(
-            self._events, len(summaries), len(self._requests), self._problems
+            self._events,
+            len(summaries),
+            len(self._requests),
+            self._problems,
+            sum(len(seqs) for seqs in self._superseded.values()),
+            self._underived,
         )
 
     def _guarded(self, stream: StreamId, prove: Callable[[T], None], what: T) -> None:
@@ -69,6 +103,9 @@ class Verifier:
                 self._derived.append(item)
             elif isinstance(item.payload, Request):
                 self._requests.append(item)
+            elif isinstance(item.payload, RedactionApplied):
+                seqs = self._superseded.setdefault(item.payload.stream, set())
+                seqs.update(item.payload.seqs)
         if not self._problems:
             self._compare(stream, state)
 
@@ -88,7 +125,7 @@ class Verifier:
         except RefoldError as error:
             self._problems.append(Problem(*stream, None, "head", str(error)))
             return
-        if head.state != state:
+        if _unnamed(head.state) != _unnamed(state):
             detail = "the head does not hold what follows from the events"
             self._problems.append(Problem(*stream, head.seq, "head", detail))
 
@@ -97,24 +134,38 @@ class Verifier:
             return
         state = self._log.head(self._stream).state
         viewer = Viewer(self._log, History.of(self._log, state))
+        made_of = Superseded(viewer.history, self._superseded)
         for envelope in summaries:
-            if not viewer.source_matches(envelope):
+            if viewer.source_matches(envelope):
+                continue
+            if made_of.touches_summary(envelope):
+                self._underived += 1
+            else:
                 self._report(envelope, "source", "the source digest does not follow")
         for envelope in self._requests:
-            self._check_request(viewer, envelope)
+            self._check_request(viewer, made_of, envelope)
 
-    def _check_request(self, viewer: Viewer, envelope: Envelope) -> None:
+    def _check_request(
+        self, viewer: Viewer, made_of: Superseded, envelope: Envelope
+    ) -> None:
         request = envelope.payload
+        if not isinstance(request, Request):
+            return
         try:
-            same = (
-                isinstance(request, Request)
-                and viewer.requested(request).digest == request.digest
-            )
+            same = viewer.requested(request).digest == request.digest
         except RefoldError as error:
             self._report(envelope, "request", str(error))
             return
-        if not same:
+        if not same and made_of.touches_request(request):
+            self._underived += 1
+        elif not same:
             self._report(envelope, "request", "the view has another digest now")
 
     def _report(self, envelope: Envelope, code: str, detail: str) -> None:
         self._problems.append(Problem(*envelope.stream_id, envelope.seq, code, detail))
+
+
+def _unnamed(state: SessionState) -> SessionState:
+    """The state without tool names: a parent's may have been redacted since."""
+    calls = state.open_calls.items()
+    return state.with_calls({key: call._replace(tool_name="") for key, call in calls})

@@ -9,13 +9,14 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from refold.domain.canonical import canonical
+from refold.domain.envelope import Envelope
 from refold.domain.errors import (
     IdempotencyConflict,
     InvalidEvent,
     SessionClosed,
     StaleSession,
 )
-from refold.domain.events import Event, ToolResult
+from refold.domain.events import Event, RedactionApplied, ToolResult
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
     Append,
@@ -31,6 +32,7 @@ from refold.domain.session import decide, evolve
 from refold.redaction.chokepoint import RedactedEvent, redact
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
+from refold.redaction.pseudonym import tagger
 
 _OPTIMISTIC: Final = 4
 _EXCLUSIVE: Final = 16
@@ -76,6 +78,19 @@ class Writer:
     clock: Callable[[], int]
     heads: Heads
 
+    def redacted(
+        self, draft: Draft, *, user_id: str, now: int, limits: Limits | None = None
+    ) -> RedactedEvent:
+        """``draft`` as it may be written to a stream of the user's.
+
+        Raises InvalidEvent, RedactionFailed, EventTooLarge, KeyUnavailable.
+        """
+        tag = None
+        if self.redactor.plan.pseudonyms:
+            tag = tagger(self.log.pseudonym_key(user_id, now=now))
+        limits = limits or self.limits
+        return redact(draft, now=now, redactor=self.redactor, limits=limits, tag=tag)
+
     def append(self, order: Order, *, born: Head | None = None) -> Receipt:
         """Append all of the order or nothing; durable when it returns.
 
@@ -85,6 +100,8 @@ class Writer:
         """
         if not order.drafts:
             raise InvalidEvent("there is nothing to append")
+        if any(isinstance(draft.event, RedactionApplied) for draft in order.drafts):
+            raise InvalidEvent("redaction_applied is recorded by store.reredact alone")
         try:
             return self._append(order, born)
         except (InvalidEvent, SessionClosed, StaleSession):
@@ -101,7 +118,8 @@ class Writer:
             if not isinstance(outcome, Conflict):
                 return self._receipt(order, redacted, request, outcome)
             self.heads.correct(outcome.head)
-            if order.expected_seq is not None or born is not None:
+            moved = (outcome.head.seq, outcome.head.hash) != (head.seq, head.hash)
+            if moved and (order.expected_seq is not None or born is not None):
                 raise StaleSession(
                     order.stream.session_id, expected=head.seq, actual=outcome.head.seq
                 )
@@ -111,6 +129,7 @@ class Writer:
         made: list[Append] = []
 
         def build(head: Head) -> Append:
+            _expect(head, order)
             made.append(self._decided(head, order, redacted))
             return made[-1]
 
@@ -175,7 +194,8 @@ class Writer:
         stored = self.log.read(order.stream, after=first - 1, upto=last)
         events = redacted.of([draft.event for draft in order.drafts], self.clock())
         same = len(stored) == len(events) and all(
-            same_event(envelope.payload, event.event)
+            superseded(envelope, event.event)
+            or same_event(envelope.payload, event.event)
             for envelope, event in zip(stored, events, strict=True)
         )
         if not same:
@@ -201,6 +221,14 @@ def same_event(stored: Event, other: Event) -> bool:
     )
 
 
+def superseded(stored: Envelope, other: Event) -> bool:
+    """Whether the event was redacted again, so that its content proves nothing more.
+
+    Its idempotency key, or its place in a transcript, is all that is left to tell.
+    """
+    return stored.type == other.type and "before" in stored.redaction
+
+
 class _Redacted:
     """The redacted events of one order, each redacted once."""
 
@@ -219,10 +247,8 @@ class _Redacted:
         known = self._made.get(index)
         if known is None or known[0] is not event:
             draft = replace(self._order.drafts[index], event=event)
-            writer = self._writer
-            clean = redact(
-                draft, now=now, redactor=writer.redactor, limits=writer.limits
-            )
+            user_id = self._order.stream.user_id
+            clean = self._writer.redacted(draft, user_id=user_id, now=now)
             self._made[index] = known = (event, clean)
         return known[1]
 

@@ -17,6 +17,8 @@ from refold.domain.ports import (
     Head,
     Outcome,
     Problem,
+    Rewriting,
+    Rewritten,
     SessionInfo,
     StoredView,
 )
@@ -69,7 +71,7 @@ class NoopLog:
     def streams(self, user_id: str, session_id: str) -> list[str]:
         return []
 
-    def blob(self, user_id: str, sha256: str) -> bytes | None:
+    def blob(self, stream: StreamId, sha256: str) -> bytes | None:
         return None
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
@@ -82,6 +84,21 @@ class NoopLog:
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         return []
+
+    def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
+        return b""
+
+    def drop_views(self, user_id: str, session_id: str) -> None:
+        pass
+
+    def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
+        return Rewritten(1, 1, 2)
+
+    def retire_keys(self, stream: StreamId) -> int:
+        return 0
+
+    def retired_keys(self, stream: StreamId) -> int:
+        return 0
 
     def stats(self) -> dict[str, Any]:
         return {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Refold
+from tests.cli.conftest import SAMPLE, Refold
 
 MAIL = "write to lin.wei@campus-mail.test\n"
 CLEAN = "write to [REDACTED:EMAIL]\n"
@@ -94,3 +94,102 @@ def test_an_error_does_not_repeat_the_text(refold: Refold) -> None:
 
     assert ran.code == 1
     assert "sk-secret" not in ran.err
+
+
+POLICY = r"""version = 1
+engine = "stdlib"
+[[rules]]
+id = "org.badge"
+type = "BADGE"
+pattern = '\bBDG-\d{4}\b'
+examples = ["«BDG-4711»"]
+"""
+BADGES = f"BDG-1234 {MAIL}".encode()
+
+
+def test_a_policy_says_what_is_redacted(refold: Refold, tmp_path: Path) -> None:
+    (tmp_path / "acme.toml").write_text(POLICY)
+
+    ran = refold("redact", "--policy", "acme.toml", stdin=BADGES)
+
+    assert (ran.code, ran.out) == (0, f"[REDACTED:BADGE] {CLEAN}")
+
+
+def test_the_environment_names_a_policy(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme.toml").write_text(POLICY)
+    monkeypatch.setenv("REFOLD_POLICY", "acme.toml")
+
+    assert refold("redact", stdin=BADGES).out == f"[REDACTED:BADGE] {CLEAN}"
+
+
+def test_an_option_comes_before_the_environment(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme.toml").write_text(POLICY)
+    (tmp_path / "bare.toml").write_text("version = 1\npacks = []")
+    monkeypatch.setenv("REFOLD_POLICY", "acme.toml")
+
+    ran = refold("redact", "--policy", "bare.toml", stdin=BADGES)
+
+    assert ran.out == BADGES.decode()
+
+
+def test_packs_take_the_place_of_those_of_the_policy(
+    refold: Refold, tmp_path: Path
+) -> None:
+    (tmp_path / "acme.toml").write_text(POLICY)
+
+    ran = refold("redact", "--policy", "acme.toml", "--packs", "pii-cn", stdin=BADGES)
+
+    assert ran.out == f"[REDACTED:BADGE] {MAIL}"
+
+
+@pytest.mark.parametrize("engine", ["re2", "stdlib"])
+def test_the_engine_can_be_chosen(refold: Refold, engine: str) -> None:
+    ran = refold("redact", "--engine", engine, "--json", stdin=MAIL.encode())
+
+    assert ran.json()["value"] == CLEAN
+    assert ran.json()["redaction"]["engine"].startswith(engine)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["redact"], ["import", str(SAMPLE), "--user", "u"], ["stats"]],
+    ids=lambda args: args[0],
+)
+def test_with_a_bad_policy_nothing_starts(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    (tmp_path / "acme.toml").write_text("version = 1\n\naudit = 'all'\n")
+    (tmp_path / "refold.db").touch()
+    monkeypatch.setenv("REFOLD_POLICY", "acme.toml")
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+
+    ran = refold(*args, stdin=BADGES)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "acme.toml line 3: audit: it should be 'silent'" in ran.err
+    assert not (tmp_path / "home").exists()
+    assert (tmp_path / "refold.db").stat().st_size == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["--policy", "none.toml"], "none.toml cannot be read: No such file"),
+        (["--policy", "latin.toml"], "latin.toml cannot be read: not UTF-8"),
+        (["--packs", "pii-cn,secret"], "no pack of that name: pii-common, pii-cn"),
+        (["--engine", "hyper"], "'vectorscan'"),
+    ],
+)
+def test_a_wrong_option_is_exit_code_2(
+    refold: Refold, tmp_path: Path, args: list[str], reason: str
+) -> None:
+    (tmp_path / "latin.toml").write_bytes('name = "café"'.encode("latin-1"))
+
+    ran = refold("redact", *args, stdin=BADGES)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert reason in ran.err

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from refold.adapters.cli import app
-from refold.adapters.cli.options import As, Transcripts, Values, Verbosity
+from refold.adapters.cli.options import As, Engines, Transcripts, Values, Verbosity
 from refold.adapters.importers import FORMATS
 from tests.cli.conftest import ROOT
 
@@ -64,7 +64,13 @@ def test_options_of_the_program_are_documented() -> None:
 
 @pytest.mark.parametrize(
     ("command", "choices"),
-    [("import", Transcripts), ("log", Verbosity), ("context", As), ("redact", Values)],
+    [
+        ("import", Transcripts),
+        ("log", Verbosity),
+        ("context", As),
+        ("redact", Values),
+        ("redact", Engines),
+    ],
 )
 def test_every_choice_is_documented(command: str, choices: type[StrEnum]) -> None:
     for choice in choices:

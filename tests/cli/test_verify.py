@@ -29,6 +29,8 @@ def test_a_store_that_is_whole_verifies(refold: Refold, sample: Path) -> None:
         "events": 57,
         "compactions": 0,
         "requests": 0,
+        "superseded": 0,
+        "superseded_digests": 0,
         "problems": [],
     }
 

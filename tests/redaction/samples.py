@@ -51,6 +51,17 @@ PLANTED = (
     plant("SECRET", "s3cr-t!x9", "DB_PASSWORD={}"),
     plant("SECRET", "hunter2x", "登录密码：{}，请保密"),
     plant("SECRET", "a8f5f167f44f4964", 'api_key: "{}"'),
+    plant("USCC", "91110000600037341L", "统一社会信用代码：{}"),
+    plant("LICENSE_PLATE", "京A12345", "他的车是{}，停在楼下"),
+    plant("PASSPORT", "E12345678", "护照号：{}"),
+    plant("HKID", "A123456(3)", "HKID {}."),
+    plant("TWID", "A123456789", "身分證字號 {}"),
+    plant("IBAN", "GB33 BUKB 2020 1555 5555 55", "pay to {} please"),
+    plant("SECRET", "letmein", "export PGPASSWORD={}"),
+    plant("SECRET", "bear-77!", "deploy --password '{}' now"),
+    plant("SECRET", "hunter2x", "machine m login ada password {}"),
+    plant("AUTH_TOKEN", "f3a9K2lq8Zt0Vb7Np5Rs", "Cookie: sid={}"),
+    plant("API_KEY", "glpat-q7Zt0Kx3Vb9Lm2Np5Rs8", "remote: {}"),
 )
 
 # Values that only their key gives away.
@@ -93,6 +104,10 @@ NOISE = (
     "SELECT id, name FROM users WHERE id IN (1000001, 1000002, 1000003);",
     "PASS: test_password_reset_2 (0.01s)\nFAIL: TestTokenRefresh3",
     "ISBN 978-3-16-148410-0, order 202601020304050607",
+    "https://user:pass@hostname/path, ssh -p 22 build@ci.example.com uptime",
+    "DB_PASSWORD=${DB_PASSWORD:?not set}, PASSWORD=$(pass show db), --password <pw>",
+    "Cookie: theme=dark; lang=en, session_id=7f3a9c1e-5b8d-4046-ace8-137f95bd0462",
+    "apiKeyHash: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "学生共 1234567 人，编号 20210012345，订单号 123456789012345678",
 )
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from refold.redaction.engine import RedactionError, Redactor
+from refold.redaction.plan import Plan
 from refold.redaction.rule import Candidate, Rule
 from refold.redaction.rules import DEFAULT_RULES
 from tests.redaction.samples import PLANTED
@@ -21,14 +22,16 @@ def breaks(found: Candidate) -> bool:
 
 
 BROKEN = Redactor(
-    (
-        Rule(
-            id="x",
-            type="X",
-            pattern="hunter2.{0,20}",
-            gate=("hunter2",),
-            validator=breaks,
-        ),
+    Plan(
+        rules=(
+            Rule(
+                id="x",
+                type="X",
+                pattern="hunter2.{0,20}",
+                gate=("hunter2",),
+                validator=breaks,
+            ),
+        )
     )
 )
 
@@ -68,14 +71,14 @@ def test_the_rule_set_has_one_name_in_every_process() -> None:
 
 
 def test_the_name_of_a_rule_set_follows_from_its_rules() -> None:
-    rules = Redactor(DEFAULT_RULES, name="mine").rule_set
+    rules = Redactor(Plan(name="mine", rules=DEFAULT_RULES)).rule_set
     one_changed = (replace(DEFAULT_RULES[0], priority=99), *DEFAULT_RULES[1:])
 
-    assert rules.startswith("mine-1:")
-    assert len(rules) == len("mine-1:") + 12
-    assert Redactor(DEFAULT_RULES[::-1], name="mine").rule_set == rules
-    assert Redactor(one_changed, name="mine").rule_set != rules
-    assert Redactor(DEFAULT_RULES[1:], name="mine").rule_set != rules
+    assert rules.startswith("mine-2:")
+    assert len(rules) == len("mine-2:") + 12
+    assert Redactor(Plan(name="mine", rules=DEFAULT_RULES[::-1])).rule_set == rules
+    assert Redactor(Plan(name="mine", rules=one_changed)).rule_set != rules
+    assert Redactor(Plan(name="mine", rules=DEFAULT_RULES[1:])).rule_set != rules
 
 
 def test_a_receipt_says_how_many_and_no_more() -> None:
@@ -84,7 +87,7 @@ def test_a_receipt_says_how_many_and_no_more() -> None:
 
     assert redactor.receipt(counts) == {
         "rules": redactor.rule_set,
-        "engine": "stdlib",
+        "engine": redactor.engine,
         "n": 3,
         "types": {"EMAIL": 2, "PHONE": 1},
     }
@@ -96,7 +99,7 @@ def test_the_receipt_of_a_clean_event_says_zero() -> None:
 
     assert redactor.receipt(counts) == {
         "rules": redactor.rule_set,
-        "engine": "stdlib",
+        "engine": redactor.engine,
         "n": 0,
     }
 

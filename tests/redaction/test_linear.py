@@ -26,6 +26,8 @@ UNITS = (
         "key=",
         "api_key=",
     ),
+    *("password: ", 'password="', "secret_key_token=", "a://b:", "a@b.com "),
+    *("13912345670 ", "eyJhbGciOiJIUzI1NiJ9.", "use aaaaaaaa", "secret value"),
     *(
         "--",
         "--a-a-a-pass ",

@@ -6,6 +6,7 @@ import pytest
 
 from refold.redaction.engine import Redactor
 from refold.redaction.payload import redact_payload
+from refold.redaction.values import Tally
 
 MAIL = "a@example.org"
 GONE = "[REDACTED:EMAIL]"
@@ -36,7 +37,7 @@ def test_ids_digests_and_signatures_pass_untouched(
     clean, counts, warnings = redact_payload(redactor, kind, {**kept, "note": MAIL})
 
     assert clean == {**kept, "note": GONE}
-    assert counts == {"EMAIL": 1}
+    assert counts.types == {"EMAIL": 1}
     assert not warnings
 
 
@@ -69,7 +70,7 @@ def test_a_signed_block_with_a_finding_is_dropped_whole(kind: str, field: str) -
     clean, counts, warnings = redact_payload(redactor, kind, payload)
 
     assert clean == {"text": "ok", field: [fine]}
-    assert counts == {"EMAIL": 2}
+    assert counts.types == {"EMAIL": 2}
     assert warnings == ["thinking_dropped"]
     assert payload[field] == [signed, fine, signed]
 
@@ -90,7 +91,7 @@ def test_an_unsigned_block_is_redacted_in_place() -> None:
 def test_a_clean_payload_is_returned_itself() -> None:
     payload: Any = {"thinking": [{"thinking": "hm", "signature": "c2ln"}], "text": "hi"}
 
-    assert redact_payload(redactor, "agent_response", payload) == (payload, {}, [])
+    assert redact_payload(redactor, "agent_response", payload) == (payload, Tally(), [])
     assert redact_payload(redactor, "agent_response", payload)[0] is payload
 
 

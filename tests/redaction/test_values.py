@@ -150,7 +150,7 @@ def test_a_path_is_skipped_and_a_key_of_that_name_elsewhere_is_not() -> None:
         "blocks": [{"signature": mail, "text": "[REDACTED:EMAIL]"}],
         "signature": "[REDACTED:EMAIL]",
     }
-    assert counts == {"EMAIL": 2}
+    assert counts.types == {"EMAIL": 2}
 
 
 def test_json_in_a_string_is_written_anew_only_if_it_changes() -> None:
@@ -217,7 +217,7 @@ def test_a_value_nested_deep_is_redacted() -> None:
     assert "example" not in json.dumps(redacted(value))
 
 
-@pytest.mark.parametrize("value", [{"a": (1,)}, [b"x"], {1: "a"}, {"a": {2.5}}])
+@pytest.mark.parametrize("value", [[b"x"], {1: "a"}, {"a": {2.5}}])
 def test_what_is_not_json_is_refused(value: Any) -> None:
     with pytest.raises(RedactionError):
         redactor.value(value)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from refold.adapters.cli.commands import (
+    bench,
     compact,
     context,
     export,
@@ -71,6 +72,7 @@ for name, function in (
     ("redact", redact.redact),
     ("export", export.export),
     ("stats", sessions.stats),
+    ("bench", bench.bench),
 ):
     app.command(name)(function)
 

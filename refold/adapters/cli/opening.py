@@ -12,28 +12,39 @@ from refold.domain.errors import RefoldError, SessionNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
+    from refold.redaction.engine import Redactor
+    from refold.redaction.guard import Limits
     from refold.store import SessionStore
 
 
 def new_or_existing(context: typer.Context) -> SessionStore:
     """The store, made if it is not there."""
     from refold.bootstrap import open_store
+    from refold.redaction.engines import start_quickly
 
+    start_quickly()
     return open_store(_url(context))
 
 
-def existing(context: typer.Context) -> SessionStore:
-    """The store, to be read.
+def existing(
+    context: typer.Context,
+    *,
+    redactor: Redactor | None = None,
+    limits: Limits | None = None,
+) -> SessionStore:
+    """The store, to be read; a redactor and limits other than the policy's if given.
 
     Raises StoreUnavailable where a file would have to be made: a misspelt path is
     no empty log.
     """
     from refold.bootstrap import open_store
+    from refold.redaction.engines import start_quickly
 
+    start_quickly()
     url = _url(context)
     if url.startswith("sqlite:"):
         _check_file(url)
-    return open_store(url)
+    return open_store(url, redactor=redactor, limits=limits)
 
 
 def sessions(

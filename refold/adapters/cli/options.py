@@ -97,6 +97,15 @@ class Transcripts(StrEnum):
     INSPECT = "inspect"
 
 
+class Engines(StrEnum):
+    """What looks for values: all of them find the same."""
+
+    AUTO = "auto"
+    VECTORSCAN = "vectorscan"
+    RE2 = "re2"
+    STDLIB = "stdlib"
+
+
 class Values(StrEnum):
     """What ``redact`` reads: text, one JSON value, or one in each line."""
 

@@ -114,6 +114,9 @@ def _bookkeeping(event: SessionEvent) -> Preview:
         case ProviderEdit(edits=edits, blocks=blocks):
             counts = f"{counted(len(edits), 'edit')}, {counted(len(blocks), 'block')}"
             return Preview(f"{counts} of the provider")
+        case RedactionApplied(stream=stream, seqs=()):
+            span = _span(event.first_seq, event.last_seq)
+            return Preview(f"a new key for {stream}{span}")
         case RedactionApplied(stream=stream, seqs=seqs):
             return Preview(f"{counted(len(seqs), 'event')} of {stream} redacted again")
         case Consent(scope=scope, granted=granted, reason=reason):

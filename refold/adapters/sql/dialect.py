@@ -8,7 +8,13 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from refold.adapters.recorder import Batch, HeadRow, WriteOutcome
+from refold.adapters.recorder import (
+    Batch,
+    HeadRow,
+    Heads,
+    Rewrite,
+    WriteOutcome,
+)
 from refold.adapters.sql.tables import Tables
 from refold.domain.errors import RefoldError
 from refold.domain.ids import StreamId
@@ -39,7 +45,11 @@ class Dialect(Protocol):
         ...
 
     def guard_events(self, connection: Connection) -> None:
-        """Make the database itself refuse UPDATE and DELETE on events."""
+        """Make the database itself refuse UPDATE and DELETE on events.
+
+        But for ``rewrite``, in its own transaction, and then for no more than the
+        ciphertext.
+        """
         ...
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
@@ -50,6 +60,16 @@ class Dialect(Protocol):
         self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
     ) -> WriteOutcome:
         """Write what ``build`` makes of the head while the head cannot move."""
+        ...
+
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
+    ) -> bool:
+        """Do what ``build`` makes of the session's heads while none can move."""
+        ...
+
+    def flush(self) -> None:
+        """Return when all that was committed survives a power cut."""
         ...
 
     def retrying(self, attempt: Callable[[], T]) -> T:

@@ -18,10 +18,13 @@ from sqlalchemy import (
     Table,
     Text,
     create_engine,
+    delete,
     event,
     insert,
+    literal,
     make_url,
     select,
+    union_all,
 )
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
@@ -35,7 +38,8 @@ class SqlKeyStore:
     """A KeyStore in a database.
 
     Users and sessions stand there as keyed hashes, keys only wrapped.  An erased
-    user's row keeps its hash and epoch, and nothing else.
+    user's row keeps its hash and epoch, and nothing else.  What replaces a session's
+    first key is in ``rotated_session_keys``.
     """
 
     def __init__(self, url: str) -> None:
@@ -65,6 +69,15 @@ class SqlKeyStore:
             Column("wrapped", LargeBinary, nullable=False),
             Column("created_at", BigInteger, nullable=False),
         )
+        self._rotated = Table(
+            "rotated_session_keys",
+            metadata,
+            Column("user_ref", Text, primary_key=True),
+            Column("session_ref", Text, primary_key=True),
+            Column("version", Integer, primary_key=True, autoincrement=False),
+            Column("wrapped", LargeBinary, nullable=False),
+            Column("created_at", BigInteger, nullable=False),
+        )
         self._guarded(lambda: self._create(metadata))
 
     def _create(self, metadata: MetaData) -> None:
@@ -91,16 +104,68 @@ class SqlKeyStore:
         self._add(self._users, row)
         return _kept(self.get_user(user_ref))
 
-    def get_session(self, user_ref: str, session_ref: str) -> bytes | None:
-        keys = {"user_ref": user_ref, "session_ref": session_ref}
-        return self._value(self._sessions, "wrapped", **keys)
+    def session_keys(self, user_ref: str, session_ref: str) -> dict[int, bytes]:
+        first, rotated = self._sessions.c, self._rotated.c
+        query = union_all(
+            select(literal(1).label("version"), first.wrapped).where(
+                first.user_ref == user_ref, first.session_ref == session_ref
+            ),
+            select(rotated.version, rotated.wrapped).where(
+                rotated.user_ref == user_ref, rotated.session_ref == session_ref
+            ),
+        )
+
+        def fetch() -> dict[int, bytes]:
+            with self._engine.connect() as connection:
+                return {row[0]: bytes(row[1]) for row in connection.execute(query)}
+
+        found: dict[int, bytes] = self._guarded(fetch)
+        return found
 
     def add_session(
-        self, user_ref: str, session_ref: str, wrapped: bytes, now: int
+        self,
+        user_ref: str,
+        session_ref: str,
+        wrapped: bytes,
+        now: int,
+        *,
+        version: int = 1,
     ) -> bytes:
-        keys = {"user_ref": user_ref, "session_ref": session_ref}
-        self._add(self._sessions, {**keys, "wrapped": wrapped, "created_at": now})
-        return _kept(self.get_session(user_ref, session_ref))
+        row: dict[str, object] = {
+            "user_ref": user_ref,
+            "session_ref": session_ref,
+            "wrapped": wrapped,
+            "created_at": now,
+        }
+        if version == 1:
+            self._add(self._sessions, row)
+        else:
+            self._add(self._rotated, {**row, "version": version})
+        return _kept(self.session_keys(user_ref, session_ref).get(version))
+
+    def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
+        first, rotated = self._sessions, self._rotated
+
+        def destroy() -> int:
+            with self._engine.begin() as connection:
+                found = connection.execute(
+                    delete(rotated).where(
+                        rotated.c.user_ref == user_ref,
+                        rotated.c.session_ref == session_ref,
+                        rotated.c.version < before,
+                    )
+                ).rowcount
+                if before > 1:
+                    found += connection.execute(
+                        delete(first).where(
+                            first.c.user_ref == user_ref,
+                            first.c.session_ref == session_ref,
+                        )
+                    ).rowcount
+                return found
+
+        destroyed: int = self._guarded(destroy)
+        return destroyed
 
     def close(self) -> None:
         """Close all connections."""

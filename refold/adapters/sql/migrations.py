@@ -20,7 +20,20 @@ def m001_log(connection: Connection, dialect: Dialect) -> None:
     dialect.guard_events(connection)
 
 
-STEPS: Final[tuple[Step, ...]] = (m001_log,)
+def m002_first_digest(connection: Connection, dialect: Dialect) -> None:
+    """Rows can be sealed anew: the digest of the first ciphertext is kept."""
+    events = dialect.tables.events
+    columns = inspect(connection).get_columns(events.name, schema=events.schema)
+    column = events.c.first_digest
+    if column.name not in {known["name"] for known in columns}:
+        kind = column.type.compile(connection.dialect)
+        connection.exec_driver_sql(
+            f"ALTER TABLE {events.fullname} ADD COLUMN {column.name} {kind}"
+        )
+    dialect.guard_events(connection)
+
+
+STEPS: Final[tuple[Step, ...]] = (m001_log, m002_first_digest)
 
 
 def migrate(dialect: Dialect, *, steps: tuple[Step, ...] = STEPS) -> str:

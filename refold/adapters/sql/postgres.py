@@ -22,10 +22,12 @@ from sqlalchemy.exc import DBAPIError
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
+    Heads,
+    Rewrite,
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import tables
+from refold.adapters.sql import postgres_rewrite, tables
 from refold.adapters.sql.postgres_append import (
     SCHEMA,
     head_row,
@@ -46,11 +48,6 @@ T = TypeVar("T")
 _SCHEMA_LOCK: Final = 0x5265666F6C64
 _RETRIES: Final = 5
 _FIRST_PAUSE: Final = 0.1
-
-_REFUSE = f"""
-CREATE OR REPLACE FUNCTION {SCHEMA}.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE EXCEPTION 'refold: events are immutable, % is refused', TG_OP; END $$
-"""
 
 
 class PostgresDialect:
@@ -137,7 +134,7 @@ class PostgresDialect:
 
     def guard_events(self, connection: Connection) -> None:
         """Triggers that refuse UPDATE, DELETE and TRUNCATE."""
-        connection.exec_driver_sql(_REFUSE.replace("%", "%%"))
+        connection.exec_driver_sql(postgres_rewrite.REFUSE.replace("%", "%%"))
         for name, verbs, each in (
             ("events_refuse_change", "UPDATE OR DELETE", "ROW"),
             ("events_refuse_truncate", "TRUNCATE", "STATEMENT"),
@@ -213,6 +210,29 @@ class PostgresDialect:
                 return write(driver, tried[-1], base=0)
 
         return self.retrying(attempt)
+
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
+    ) -> bool:
+        """Lock the session's heads while ``build`` decides."""
+
+        def attempt() -> bool:
+            with self._connected() as driver, driver.transaction():
+                what = build(postgres_rewrite.heads(driver, stream))
+                if what is not None:
+                    postgres_rewrite.rewrite(driver, what)
+                return what is not None
+
+        return self.retrying(attempt)
+
+    def flush(self) -> None:
+        """Commit once and wait for the disk: nothing committed before is behind it."""
+
+        def attempt() -> None:
+            with self._connected() as driver, driver.transaction():
+                postgres_rewrite.wait_for_disk(driver)
+
+        self.retrying(attempt)
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[Any]]:

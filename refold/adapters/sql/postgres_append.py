@@ -21,7 +21,8 @@ UPDATE {SCHEMA}.heads SET seq=%(seq)s, hash=%(hash)b, status=%(status)s,
   state=%(state)b, key_check=%(key_check)b, tokens=%(tokens)s,
   created_at=%(created_at)s, updated_at=%(updated_at)s
 WHERE user_id=%(user)s AND session_id=%(session)s AND stream=%(stream)s
-  AND seq=%(expected)s AND hash=%(expected_hash)b AND status='open'
+  AND seq=%(expected)s AND hash=%(expected_hash)b AND key_check=%(key_check)b
+  AND status='open'
 RETURNING 1
 """
 _NEW_HEAD = f"""
@@ -35,7 +36,7 @@ RETURNING 1
 """
 _WHERE_MAIN = f"""
 FROM (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=%(user)s AND session_id=%(session)s
-  AND stream='main' AND status<>'erased' FOR SHARE) main
+  AND stream='main' AND status<>'erased' AND key_check=%(key_check)b FOR SHARE) main
 """
 _EVENTS = f"""
 INSERT INTO {SCHEMA}.events (position, user_id, session_id, stream, seq, type, ts,

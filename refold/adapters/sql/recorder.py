@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, case, func, insert, select, update
+from sqlalchemy import Select, and_, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError as SqlIntegrityError
 
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
+    Heads,
     Recorder,
+    Rewrite,
     ViewRow,
     WriteOutcome,
 )
@@ -42,6 +44,30 @@ class SqlRecorder(Recorder):
     ) -> WriteOutcome:
         with self._errors:
             return self._dialect.write_exclusive(stream, build)
+
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
+    ) -> bool:
+        with self._errors:
+            return self._dialect.rewrite(stream, build)
+
+    def flush(self) -> None:
+        with self._errors:
+            self._dialect.flush()
+
+    def drop_views(self, user_id: str, session_id: str) -> None:
+        views = self._t.views
+        with self._errors, self._exclusive() as connection:
+            connection.execute(
+                delete(views).where(
+                    views.c.user_id == user_id, views.c.session_id == session_id
+                )
+            )
+
+    def _exclusive(self) -> Any:
+        """A transaction that can write from its first statement on."""
+        engine = self._dialect.engine()
+        return engine.execution_options(refold_begin="IMMEDIATE").begin()
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         heads = self._t.heads.c
@@ -157,11 +183,22 @@ class SqlRecorder(Recorder):
         return ViewRow(row[0], row[1], bytes(row[2])) if row else None
 
     def save_view_row(
-        self, stream: StreamId, name: str, row: ViewRow, *, replaces: int
+        self,
+        stream: StreamId,
+        name: str,
+        row: ViewRow,
+        *,
+        replaces: int,
+        key_check: bytes,
     ) -> bool:
-        views = self._t.views
+        views, heads = self._t.views, self._t.heads
         values = row._asdict()
-        with self._errors, self._dialect.engine().begin() as connection:
+        same_key = select(heads.c.seq).where(
+            *_at(heads, stream), heads.c.key_check == key_check
+        )
+        with self._errors, self._exclusive() as connection:
+            if connection.execute(same_key.with_for_update(read=True)).first() is None:
+                return False
             found = connection.execute(
                 update(views)
                 .where(*self._view(stream, name), views.c.through_seq == replaces)
@@ -282,7 +319,8 @@ def _sealed(row: Any, prev_hash: bytes) -> SealedEvent:
             int(row.token_estimate),
             int(row.schema_version),
         )
-        return stored(header, bytes(row.body), bytes(row.hash), prev_hash)
+        first = None if row.first_digest is None else bytes(row.first_digest)
+        return stored(header, bytes(row.body), bytes(row.hash), prev_hash, first)
     except (TypeError, ValueError):
         raise CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",

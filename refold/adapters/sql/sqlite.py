@@ -16,11 +16,13 @@ from sqlalchemy.pool import QueuePool
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
+    Heads,
     Moved,
+    Rewrite,
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import tables
+from refold.adapters.sql import sqlite_rewrite, tables
 from refold.adapters.sql.process import Process
 from refold.domain.errors import (
     IncompatibleStore,
@@ -42,14 +44,15 @@ _MOVE_HEAD = """
 UPDATE heads SET seq=?, hash=?, status=?, state=?, key_check=?, tokens=?,
   created_at=?, updated_at=?
 WHERE user_id=? AND session_id=? AND stream=? AND seq=? AND hash=?
-  AND status='open'
+  AND key_check=? AND status='open'
 """
 _NEW_HEAD = """
 INSERT INTO heads (seq, hash, status, state, key_check, tokens, created_at,
   updated_at, user_id, session_id, stream)
 SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 WHERE ?='main' OR EXISTS (SELECT 1 FROM heads
-  WHERE user_id=? AND session_id=? AND stream='main' AND status<>'erased')
+  WHERE user_id=? AND session_id=? AND stream='main' AND status<>'erased'
+    AND key_check=?)
 ON CONFLICT DO NOTHING
 """
 _EVENT = """
@@ -147,14 +150,8 @@ class SqliteDialect:
 
     def guard_events(self, connection: Connection) -> None:
         """Triggers that refuse UPDATE and DELETE."""
-        for verb in ("UPDATE", "DELETE"):
-            connection.execute(
-                text(
-                    f"CREATE TRIGGER IF NOT EXISTS events_refuse_{verb.lower()} BEFORE "
-                    f"{verb} ON events BEGIN SELECT RAISE(ABORT, "
-                    f"'refold: events are immutable, {verb} is refused'); END"
-                )
-            )
+        for statement in sqlite_rewrite.GUARDS:
+            connection.exec_driver_sql(statement)
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
         """One transaction for all; if one fails unexpectedly, one for each.
@@ -176,6 +173,29 @@ class SqliteDialect:
         """Hold the write lock while ``build`` decides."""
         with self._writing() as connection:
             return _write(connection, build(_head(connection, stream)))
+
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
+    ) -> bool:
+        """Hold the write lock while ``build`` decides."""
+        with self._writing() as connection:
+            what = build(sqlite_rewrite.heads(connection, stream))
+            if what is not None:
+                sqlite_rewrite.rewrite(connection, what, _write)
+            return what is not None
+
+    def flush(self) -> None:
+        """Commit once with FULL: that syncs the write-ahead log as far as it goes."""
+        self._check_process()
+        with self._lock:
+            self._writer_connection().execute("PRAGMA synchronous=FULL")
+        try:
+            with self._writing() as connection:
+                connection.execute(sqlite_rewrite.TOUCH)
+        finally:
+            with self._lock:
+                level = f"PRAGMA synchronous={self._synchronous}"
+                self._writer_connection().execute(level)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -251,7 +271,7 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
         if found:
             return Duplicate(*found)
     if batch.expected_seq:
-        known = (batch.expected_seq, batch.expected_hash)
+        known = (batch.expected_seq, batch.expected_hash, batch.head.key_check)
         moved = connection.execute(_MOVE_HEAD, (*batch.head, *stream, *known))
     else:
         values = (
@@ -260,6 +280,7 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
             stream.stream,
             stream.user_id,
             stream.session_id,
+            batch.head.key_check,
         )
         moved = connection.execute(_NEW_HEAD, values)
     if not moved.rowcount:

@@ -106,6 +106,7 @@ def _events(metadata: MetaData, *, rowid: bool) -> Table:
         Column("schema_version", SmallInteger, nullable=False),
         Column("hash", LargeBinary, nullable=False),
         Column("body", LargeBinary, nullable=False),
+        Column("first_digest", LargeBinary),
         UniqueConstraint(*keys) if rowid else PrimaryKeyConstraint(*keys),
         sqlite_autoincrement=True,
     )

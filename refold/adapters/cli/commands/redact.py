@@ -1,4 +1,4 @@
-"""``refold redact``: the redactor alone, as a filter."""
+"""``refold redact``: the redactor alone, as a filter, or over what is stored."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from refold.adapters.cli.options import Json, Values
+from refold.adapters.cli.commands import recheck as rechecking
+from refold.adapters.cli.options import Engines, Json, SomeSession, SomeUser, Values
 from refold.adapters.cli.output import write_line
-from refold.domain.errors import RefoldError
+from refold.domain.errors import InvalidConfiguration, RefoldError
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from refold.redaction.engine import Redactor
+    from refold.redaction.policy import Policy
+
+# What only the filter reads, and what only --recheck does.
+_OF_FILTER: Final = {"file": "FILE", "form": "--format"}
+_OF_RECHECK: Final = {"apply": "--apply", "user": "--user", "session": "--session"}
 
 
 class _Clean(NamedTuple):
@@ -26,6 +32,7 @@ class _Clean(NamedTuple):
 
 
 def redact(
+    context: typer.Context,
     file: Annotated[
         str, typer.Argument(metavar="[FILE|-]", help="What to read; - is stdin.")
     ] = "-",
@@ -37,16 +44,112 @@ def redact(
             "line, in order.",
         ),
     ] = Values.TEXT,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="What is redacted, in TOML.  Left out: REFOLD_POLICY, else the "
+            "default.",
+        ),
+    ] = None,
+    packs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,…", help="The packs of rules, in place of the policy's."
+        ),
+    ] = None,
+    engine: Annotated[
+        Engines | None,
+        typer.Option(help="What looks for values, in place of the policy's engine."),
+    ] = None,
+    recheck: Annotated[
+        bool,
+        typer.Option(
+            "--recheck", help="Look at what is stored, and say what is found now."
+        ),
+    ] = False,
+    apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply", help="With --recheck: replace what is found, for good."
+        ),
+    ] = False,
+    user: SomeUser = None,
+    session: SomeSession = None,
     as_json: Json = False,
 ) -> None:
     """Replace secrets and personal data in a text or in JSON.
 
     Nothing is stored.  With --json each value comes with the receipt that an event
     would carry: the rules, the engine and what was found by type.
-    """
-    from refold.redaction.engine import RedactionError, Redactor
 
-    redactor = Redactor()
+    With --recheck nothing is read but the store: where the rules of today find
+    something in it, and of which type, is printed, never the value.  --apply replaces
+    it there, for good.
+    """
+    _check(context, recheck=recheck)
+    from refold.bootstrap import make_redactor
+    from refold.redaction.engines import start_quickly
+
+    start_quickly()
+    chosen = _policy(policy, packs, engine)
+    redactor = make_redactor(chosen)
+    if not recheck:
+        _filter(redactor, file, form, as_json=as_json)
+        return
+    limits = chosen.limits() if chosen else None
+    rechecking.run(
+        *(context, user, session),
+        redactor=redactor,
+        limits=limits,
+        apply=apply,
+        as_json=as_json,
+    )
+
+
+def _check(context: typer.Context, *, recheck: bool) -> None:
+    """Refuse what does not go with ``--recheck``, or does not go without it."""
+    wrong = _OF_FILTER if recheck else _OF_RECHECK
+    shown = next((wrong[name] for name in wrong if _is_given(context, name)), None)
+    if shown and recheck:
+        raise typer.BadParameter(
+            f"{shown} is for values to be redacted, --recheck for the store: leave one "
+            "of them out"
+        )
+    if shown:
+        raise typer.BadParameter(f"{shown} is for the store: add --recheck")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _policy(
+    path: str | None, packs: str | None, engine: Engines | None
+) -> Policy | None:
+    """The policy of a file, with other packs and another engine if given."""
+    from refold import config
+
+    chosen = config.policy(path)
+    if packs is None and engine is None:
+        return chosen
+    from refold.redaction.policy import Policy, PolicyError
+
+    chosen = chosen or Policy(version=1)
+    try:
+        if packs is not None:
+            chosen = chosen.with_packs([name.strip() for name in packs.split(",")])
+        if engine is not None:
+            chosen = chosen.with_engine(engine.value)
+    except PolicyError as error:
+        raise InvalidConfiguration(error.reason) from None
+    return chosen
+
+
+def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> None:
+    from refold.redaction.engine import RedactionError
+
     with _input(file) as (name, source):
         try:
             for clean in _cleaned(redactor, form, name, source):

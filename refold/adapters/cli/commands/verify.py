@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
     from refold.store.verifying import Verified
 
+_COUNTED = ("events", "compactions", "requests", "superseded", "superseded_digests")
+
 
 def verify(
     context: typer.Context,
@@ -25,19 +27,19 @@ def verify(
     """Prove that what is stored is what was written.
 
     Checks chains, heads and envelopes, that each result answers a call, the sources
-    of all compactions and the digests of all recorded requests.  Exits with 1 if
-    anything does not hold.
+    of all compactions and the digests of all recorded requests.  Events that were
+    redacted again are superseded: proved too, but not what was made of them.  Exits
+    with 1 if anything does not hold.
     """
     screen = None if as_json else _screen()
-    totals = {"sessions": 0, "events": 0, "compactions": 0, "requests": 0}
+    totals = dict.fromkeys(("sessions", *_COUNTED), 0)
     problems = []
     with opening.existing(context) as store:
         opening.sessions(store, user, session)
         for info, verified in store.verify(user, session):
             totals["sessions"] += 1
-            totals["events"] += verified.events
-            totals["compactions"] += verified.compactions
-            totals["requests"] += verified.requests
+            for what in _COUNTED:
+                totals[what] += getattr(verified, what)
             problems += verified.problems
             if screen:
                 _session(screen, info, verified)
@@ -81,15 +83,24 @@ def _total(screen: Screen, totals: dict[str, int], problems: int) -> None:
 
     sessions = counted(totals["sessions"], "session")
     if problems:
-        verdict = (f"{counted(problems, 'problem')} in {sessions}", "bold red")
+        verdict: tuple[str, str] = (
+            f"{counted(problems, 'problem')} in {sessions}",
+            "bold red",
+        )
     else:
-        verdict = (f"all is as it was written: {sessions}", "bold green")
+        what = "all that is not superseded" if totals["superseded"] else "all"
+        verdict = (f"{what} is as it was written: {sessions}", "bold green")
     screen.line(verdict, f", {_counts(totals)}")
 
 
 def _counts(counts: dict[str, int]) -> str:
     from refold.adapters.cli.wording import counted
 
-    return ", ".join(
+    told = [
         counted(counts[f"{what}s"], what) for what in ("event", "compaction", "request")
-    )
+    ]
+    if counts["superseded"]:
+        told.append(counted(counts["superseded"], "superseded event"))
+    if counts["superseded_digests"]:
+        told.append(counted(counts["superseded_digests"], "superseded digest"))
+    return ", ".join(told)

@@ -1,34 +1,17 @@
-"""What every event log must do, as a test suite to inherit; and a log in memory.
-
-    class TestMine(EventLogContract):
-        @pytest.fixture
-        def log(self):
-            return my_log()
-
-The suite uses nothing but the port, and fails on a log that does nothing.
-"""
+"""The promises of an event log, but for those of rewriting it."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
 
 import pytest
 
-from refold.adapters.keys import KeyRing, LocalMasterKey
-from refold.adapters.log import SealedLog
-from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
-from refold.adapters.recorder import Recorder
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
     CompactionNote,
-    Event,
     SystemPrompt,
     ToolCall,
-    UserInput,
 )
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
@@ -38,60 +21,15 @@ from refold.domain.ports import (
     Duplicate,
     EventLog,
     Head,
-    Outcome,
     Problem,
     StoredView,
 )
-from refold.domain.record import Draft
-from refold.domain.session import decide, evolve
-from refold.redaction.chokepoint import redact
-from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
-
-NOW: Final = 1_700_000_000_000_000
-ADA: Final = StreamId("ada", "s-1")
-BOB: Final = StreamId("bob", "s-1")
-_REDACTOR: Final = Redactor()
+from refold.testing.rewriting import RewritingContract
+from refold.testing.support import ADA, BOB, NOW, append_to, said, texts, write
 
 
-def memory_log(recorder: Recorder | None = None) -> SealedLog:
-    """A log whose keys live in memory; its rows too, unless a recorder is given."""
-    master = LocalMasterKey(os.urandom(32), origin="a test")
-    return SealedLog(recorder or MemoryRecorder(), KeyRing(MemoryKeyStore(), master))
-
-
-def append_to(
-    head: Head, *events: Event, key: str | None = None, limits: Limits | None = None
-) -> Append:
-    """The append of ``events`` to ``head``, decided and redacted as the store does."""
-    decided = decide(head.state, events)
-    state = head.state
-    for event in decided:
-        state = evolve(state, event)
-    redacted = tuple(
-        redact(Draft(event), now=NOW, redactor=_REDACTOR, limits=limits or Limits())
-        for event in decided
-    )
-    return Append(head, state, redacted, NOW, key)
-
-
-def write(log: EventLog, stream: StreamId, *events: Event) -> Outcome:
-    """Append ``events`` to the end of ``stream``, wherever it is."""
-    return log.append(append_to(log.head(stream), *events))
-
-
-def said(*texts: str) -> tuple[UserInput, ...]:
-    """One user input for each text."""
-    return tuple(UserInput(text=text) for text in texts)
-
-
-def texts(events: Sequence[Envelope]) -> list[str]:
-    """What the users said in ``events``."""
-    inputs = (event.payload for event in events)
-    return [said.text for said in inputs if isinstance(said, UserInput)]
-
-
-class EventLogContract:
+class EventLogContract(RewritingContract):
     """The promises of the port.  Inherit it and give a fixture ``log``."""
 
     @pytest.fixture
@@ -312,8 +250,9 @@ class EventLogContract:
         log.append(request)
 
         (blob,) = request.events[0].blobs
-        assert log.blob("ada", blob.sha256) == text.encode()
-        assert log.blob("bob", blob.sha256) is None
+        assert log.blob(ADA, blob.sha256) == text.encode()
+        assert log.blob(BOB, blob.sha256) is None
+        assert log.blob(ADA._replace(session_id="s-2"), blob.sha256) is None
         assert len(texts(log.read(ADA))[0]) < 2048
 
     def test_a_view_is_replaced_only_by_who_knows_it(self, log: EventLog) -> None:
@@ -347,6 +286,14 @@ class EventLogContract:
         with pytest.raises(TypeError):
             log.append(raw)
         assert log.head(ADA).seq == 0
+
+    def test_each_user_has_a_key_for_pseudonyms(self, log: EventLog) -> None:
+        before = log.pseudonym_key("ada", now=NOW)
+        write(log, ADA, *said("a"))
+
+        assert log.pseudonym_key("ada", now=NOW + 1) == before
+        assert log.pseudonym_key("bob", now=NOW) != before
+        assert len(before) == 32
 
     def test_sizes_are_counted(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b"))

@@ -1,0 +1,148 @@
+"""Proving a stream: its chain, what replaced its rows, its blobs and its head."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from refold.adapters.sealing import SealedEvent, cut_from, envelope_of
+from refold.domain.chain import Resealing, resealed
+from refold.domain.envelope import Envelope
+from refold.domain.errors import CorruptEvent, KeyUnavailable
+from refold.domain.events import RedactionApplied
+from refold.domain.ids import StreamId
+from refold.domain.ports import Problem
+
+if TYPE_CHECKING:
+    from refold.adapters.log import SealedLog
+
+PAGE: Final = 500
+
+
+class Auditor:
+    """Proves one stream of a log, row by row."""
+
+    def __init__(self, log: SealedLog, stream: StreamId) -> None:
+        self._log, self._stream = log, stream
+
+    def run(self) -> Iterator[Envelope | Problem]:
+        """Every event with its chain proved, then the head; or what is wrong."""
+        after, last, bindings = 0, None, Bindings.of(self._log, self._stream)
+        while rows := self._log.recorder.rows(self._stream, after=after, limit=PAGE):
+            for row in rows:
+                yield from self._chained(row, after + 1)
+                for seq, detail in bindings.wrong(row.resealing, row.first_digest):
+                    yield self._problem(seq, "replaced", detail)
+                yield from self._opened(row)
+                after, last = row.header.seq, row
+        yield from self._head(last)
+
+    def _chained(self, row: SealedEvent, expected: int) -> Iterator[Problem]:
+        if row.header.seq != expected:
+            yield self._problem(expected, "gap", "an event is missing")
+        elif not self._log.mapper.proves(row):
+            yield self._problem(expected, "chain", "the hash does not follow")
+
+    def _opened(self, row: SealedEvent) -> Iterator[Envelope | Problem]:
+        seq = row.header.seq
+        try:
+            content = self._log.content(row)
+            yield envelope_of(row, content)
+        except CorruptEvent as error:
+            yield self._problem(seq, "corrupt", error.reason)
+        except KeyUnavailable as error:
+            yield self._problem(seq, "key", str(error))
+        else:
+            for sha256 in cut_from(content):
+                if not self._blob_proves(sha256):
+                    detail = f"blob {sha256} is missing, or is not what was written"
+                    yield self._problem(seq, "blob", detail)
+
+    def _blob_proves(self, sha256: str) -> bool:
+        try:
+            data = self._log.blob(self._stream, sha256)
+        except CorruptEvent:
+            return False
+        return data is not None and hashlib.sha256(data).hexdigest() == sha256
+
+    def _head(self, last: SealedEvent | None) -> Iterator[Problem]:
+        row = self._log.recorder.head_row(self._stream)
+        if row is None:
+            if last is not None:
+                yield self._problem(None, "head", "the stream has no head row")
+        elif last is None or (row.seq, row.hash) != (last.header.seq, last.hash):
+            seq = last.header.seq if last else 0
+            detail = f"the head says seq {row.seq}, the events end at {seq}"
+            yield self._problem(row.seq, "head", detail)
+
+    def _problem(self, seq: int | None, code: str, detail: str) -> Problem:
+        return Problem(*self._stream, seq=seq, code=code, detail=detail)
+
+
+class Bindings:
+    """What the newest rewriting of a stream says that its rows hold since.
+
+    A rewriting takes every row there is, so the newest one alone counts.
+    """
+
+    def __init__(self, events: list[RedactionApplied]) -> None:
+        newest = max((event.key_version for event in events), default=0)
+        self._events = [event for event in events if event.key_version == newest]
+        self._rows: list[Resealing] = []
+
+    @classmethod
+    def of(cls, log: SealedLog, stream: StreamId) -> Bindings:
+        """Those of this stream, as far as they can be read."""
+        try:
+            found = log.read(stream.main, types=("redaction_applied",))
+        except (CorruptEvent, KeyUnavailable):
+            found = []  # the audit of the main stream says what is wrong with it
+        payloads = [envelope.payload for envelope in found]
+        return cls(
+            [
+                event
+                for event in payloads
+                if isinstance(event, RedactionApplied)
+                and event.stream == stream.stream
+                and event.digest
+            ]
+        )
+
+    def wrong(
+        self, row: Resealing, first_digest: bytes | None
+    ) -> Iterator[tuple[int, str]]:
+        """What is wrong of this row, or of those that it is the last of.
+
+        Rows are given in order.
+        """
+        seq, event = row.seq, self._covering(row.seq)
+        if event is None:
+            if first_digest is not None:
+                yield seq, "it was replaced, and no redaction_applied event binds that"
+            return
+        if first_digest is None:
+            yield seq, "it is not what a redaction_applied event put there"
+        elif not _names(event, row):
+            yield seq, "it is not the ciphertext that a redaction_applied event names"
+        self._rows.append(row)
+        if seq == event.last_seq:
+            if resealed(self._rows) != event.digest:
+                span = f"seq {event.first_seq} to {seq}"
+                yield seq, f"{span} are not what a redaction_applied event binds"
+            self._rows = []
+
+    def _covering(self, seq: int) -> RedactionApplied | None:
+        for event in self._events:
+            if event.first_seq <= seq <= event.last_seq:
+                return event
+        return None
+
+
+def _names(event: RedactionApplied, row: Resealing) -> bool:
+    """Whether the event names this very ciphertext, if it names one of this row."""
+    if row.seq not in event.seqs:
+        return True
+    place = event.seqs.index(row.seq)
+    named = event.hashes[place], event.first_hashes[place]
+    return named == (row.digest.hex(), row.first_digest.hex())

@@ -1,0 +1,249 @@
+"""Sealing a session anew: other rows under another key, on the same chain.
+
+The order keeps a session readable at every moment, and whole whenever it is cut off:
+the new key is durable before a row is under it, all rows change in one transaction,
+and the old key is destroyed when that is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from refold.adapters.auditing import PAGE
+from refold.adapters.blobs import Blobs
+from refold.adapters.heads import check_not_erased, opened_head, sealed_head
+from refold.adapters.recorder import Batch, HeadRow, Rewrite
+from refold.adapters.sealing import SealedEvent, cut_from, envelope_of
+from refold.domain.chain import resealed
+from refold.domain.errors import (
+    CorruptEvent,
+    KeyUnavailable,
+    SessionNotFound,
+    StoreUnavailable,
+)
+from refold.domain.events import RedactionApplied
+from refold.domain.ids import MAIN, StreamId
+from refold.domain.ports import Append, Blob, Rewriting, Rewritten
+from refold.domain.session import evolve
+from refold.redaction.chokepoint import RedactedEvent
+
+if TYPE_CHECKING:
+    from refold.adapters.keys import SessionKey
+    from refold.adapters.log import SealedLog
+
+_TRIES: Final = 5
+# At most so many rows are bound by one event, and so many of them named in it.
+_BOUND: Final = 10_000
+_NAMED: Final = 1_000
+
+
+class Rewriter:
+    """Seals one session anew."""
+
+    def __init__(
+        self, log: SealedLog, stream: StreamId, rewriting: Rewriting, now: int
+    ) -> None:
+        self._log, self._stream = log, stream
+        self._rewriting, self._now = rewriting, now
+
+    def run(self) -> Rewritten:
+        """Do it, again if another rewriting of the session was first."""
+        for _ in range(_TRIES):
+            draft = self._draft()
+            if draft is None:
+                continue
+            done = self._log.recorder.rewrite(self._stream, draft.finished)
+            if done or draft.is_there():
+                self._log.retire_keys(self._stream)
+                return draft.result()
+        raise StoreUnavailable(
+            f"others seal session {self._stream.session_id!r} anew all the time",
+            remedy="try again when they are done",
+        )
+
+    def _draft(self) -> _Draft | None:
+        """The session, read once; None if others sealed it anew meanwhile."""
+        user_id, session_id, _ = self._stream
+        row = self._log.recorder.head_row(self._stream)
+        if row is None:
+            raise SessionNotFound(user_id, session_id)
+        check_not_erased(self._stream, row)
+        old = self._log.key(self._stream)
+        new = self._log.keys.successor(user_id, session_id, of=old, now=self._now)
+        draft = _Draft(self._log, self._stream, self._rewriting, old, new, self._now)
+        try:
+            for name in self._log.streams(user_id, session_id):
+                draft.read(name)
+        except CorruptEvent:
+            if self._log.key(self._stream).check == old.check:
+                raise
+            return None
+        return draft
+
+
+class _Draft:
+    """The session under its new key, as far as it was read."""
+
+    def __init__(
+        self,
+        log: SealedLog,
+        stream: StreamId,
+        rewriting: Rewriting,
+        old: SessionKey,
+        new: SessionKey,
+        now: int,
+    ) -> None:
+        self._log, self._stream, self._rewriting = log, stream, rewriting
+        self._old, self.new, self._now = old, new, now
+        self._rows: dict[str, list[SealedEvent]] = {}
+        self._superseded: dict[str, set[int]] = {}
+        self._cut_before: set[str] = set()
+        self._cut: dict[str, Blob] = {}
+        self._blobs = Blobs(log.recorder, log.keys, stream)
+        self._batch: Batch | None = None
+
+    def is_there(self) -> bool:
+        """Whether it took effect though the answer to the commit was lost."""
+        if self._batch is None:
+            return False
+        first = self._batch.events[0]
+        found = self._log.recorder.rows(
+            self._stream, after=first.header.seq - 1, limit=1
+        )
+        return bool(found) and found[0].hash == first.hash
+
+    def result(self) -> Rewritten:
+        """What was done."""
+        events = sum(len(seqs) for seqs in self._superseded.values())
+        gone = len(self._cut_before - set(self._cut))
+        return Rewritten(events, gone, self.new.version)
+
+    def read(self, name: str, upto: int | None = None) -> None:
+        """Seal anew what of this stream was not yet."""
+        stream = self._stream._replace(stream=name)
+        sealed = self._rows.setdefault(name, [])
+        while page := self._log.recorder.rows(
+            stream, after=len(sealed), upto=upto, limit=PAGE
+        ):
+            sealed.extend(self._resealed(row) for row in page)
+
+    def _resealed(self, row: SealedEvent) -> SealedEvent:
+        content = self._log.content(row)
+        again = self._rewriting.again(envelope_of(row, content))
+        before = cut_from(content)
+        self._cut_before.update(before)
+        if again is None:
+            self._keep(before)
+            return self._log.mapper.reseal(row, self.new, None)
+        if not isinstance(again, RedactedEvent):
+            raise TypeError("only an event that passed redaction can be written")
+        self._cut |= {blob.sha256: blob for blob in again.blobs}
+        name = row.header.stream.stream
+        self._superseded.setdefault(name, set()).add(row.header.seq)
+        return self._log.mapper.reseal(row, self.new, again)
+
+    def _keep(self, digests: tuple[str, ...]) -> None:
+        for sha256 in digests:
+            data = self._blobs.read(sha256)
+            if data is not None:
+                self._cut[sha256] = Blob(sha256, data)
+
+    def finished(self, heads: Mapping[str, HeadRow]) -> Rewrite | None:
+        """The whole session, read to these heads; None if its key is another now."""
+        if any(head.key_check != self._old.check for head in heads.values()):
+            return None
+        for name, head in heads.items():
+            self.read(name, upto=head.seq)
+        derived = {name: head for name, head in heads.items() if name != MAIN}
+        kept = self._blobs.rows(self._cut.values(), self.new)
+        batch = self._log.batch(self._append(heads), self.new)
+        self._batch = replace(batch, blobs=kept)
+        return Rewrite(
+            batch=self._batch,
+            rows=tuple(row for rows in self._rows.values() for row in rows),
+            states={name: self._state(name, head) for name, head in derived.items()},
+            blobs=tuple(self._dropped()),
+        )
+
+    def _append(self, heads: Mapping[str, HeadRow]) -> Append:
+        base = opened_head(self._stream, heads[MAIN], self._old)
+        state, events = self._rewriting.state(base.state), list(self._bound())
+        for event in events:
+            state = evolve(state, event)
+        recorded = tuple(self._rewriting.record(event) for event in events)
+        return Append(base, state, recorded, self._now)
+
+    def _state(self, name: str, head: HeadRow) -> bytes:
+        stream = self._stream._replace(stream=name)
+        state = self._rewriting.state(opened_head(stream, head, self._old).state)
+        return sealed_head(head, state, self.new).state
+
+    def _bound(self) -> Iterator[RedactionApplied]:
+        """The events that bind all rows, a run of them each."""
+        for name, rows in self._rows.items():
+            superseded = self._superseded.get(name, set())
+            for run in _runs(rows, superseded):
+                yield self._binding(name, run, superseded)
+
+    def _binding(
+        self, name: str, run: list[SealedEvent], superseded: set[int]
+    ) -> RedactionApplied:
+        rows = [row.resealing for row in run]
+        named = [row for row in rows if row.seq in superseded]
+        return RedactionApplied(
+            stream=name,
+            seqs=tuple(row.seq for row in named),
+            hashes=tuple(row.digest.hex() for row in named),
+            first_hashes=tuple(row.first_digest.hex() for row in named),
+            first_seq=rows[0].seq,
+            last_seq=rows[-1].seq,
+            digest=resealed(rows),
+            key_version=self.new.version,
+        )
+
+    def _dropped(self) -> Iterator[bytes]:
+        for sha256 in self._cut_before:
+            yield self._blobs.address(sha256)
+            if sha256 not in self._cut and not self._needed_elsewhere(sha256):
+                yield self._blobs.shared_address(sha256)
+
+    def _needed_elsewhere(self, sha256: str) -> bool:
+        """Whether another session may read this blob where schema 1 shared it."""
+        user_id = self._stream.user_id
+        shared = self._blobs.shared_address(sha256)
+        if self._log.recorder.blob_row(user_id, shared) is None:
+            return False
+        others = (
+            StreamId(user_id, info.session_id, name)
+            for info in self._log.sessions(user_id)
+            if info.session_id != self._stream.session_id
+            for name in self._log.streams(user_id, info.session_id)
+        )
+        try:
+            return any(self._refers(stream, sha256) for stream in others)
+        except (CorruptEvent, KeyUnavailable):
+            return True
+
+    def _refers(self, stream: StreamId, sha256: str) -> bool:
+        after = 0
+        while page := self._log.recorder.rows(stream, after=after, limit=PAGE):
+            for row in page:
+                if sha256 in cut_from(self._log.content(row)):
+                    return True
+            after = page[-1].header.seq
+        return False
+
+
+def _runs(rows: list[SealedEvent], superseded: set[int]) -> Iterator[list[SealedEvent]]:
+    run: list[SealedEvent] = []
+    named = 0
+    for row in rows:
+        run.append(row)
+        named += row.header.seq in superseded
+        if len(run) == _BOUND or named == _NAMED:
+            yield run
+            run, named = [], 0
+    if run:
+        yield run

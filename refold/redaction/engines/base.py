@@ -1,0 +1,34 @@
+"""What an engine is."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, TypeAlias
+
+EngineName: TypeAlias = Literal["auto", "vectorscan", "re2", "stdlib"]
+# The number of a trigger, and where it ends.
+Hit: TypeAlias = tuple[int, int]
+
+
+class Engine(Protocol):
+    """Triggers, ready to run over any bytes of UTF-8; threads may share it."""
+
+    @property
+    def name(self) -> str:
+        """Which engine, and its version."""
+        ...
+
+    @property
+    def gates(self) -> bool:
+        """Whether ``clean`` is so fast that it pays to ask it first."""
+        ...
+
+    def clean(self, data: bytes) -> bool:
+        """Whether no trigger is in ``data``, which may be JSON of the texts."""
+        ...
+
+    def scan(self, data: bytes) -> list[Hit]:
+        """(number of a trigger, where it ends) for each place that has one.
+
+        A place may be named more than once, and one may be named that has none.
+        """
+        ...

@@ -1,0 +1,151 @@
+"""Vectorscan, through the package ``hyperscan``: all triggers in one pass."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any
+
+import hyperscan
+
+from refold.redaction.engines.octets import in_bytes, narrow
+from refold.redaction.engines.trigger import (
+    LONG_RUN,
+    Trigger,
+    spoken_runs,
+    windows,
+)
+
+# With a run of digits in so many bytes, a pass over all is faster than a look at each.
+_DENSE = 1024
+
+
+class Vectorscan:
+    """Databases that are each fast, and scanned only where they can find something.
+
+    All in one would be far slower: expressions that are not ASCII need a mode of their
+    own, and shapes of digits are many states that most texts have no use for.
+    """
+
+    gates = True
+
+    def __init__(self, triggers: Sequence[Trigger]) -> None:
+        self.name = f"vectorscan/{version('hyperscan')}"
+        single = hyperscan.HS_FLAG_SINGLEMATCH
+        plain = [
+            (n, _expression(t), 0)
+            for n, t in enumerate(triggers)
+            if not (t.beside or t.key)
+        ]
+        shapes = [(n, t.shape, 0) for n, t in enumerate(triggers) if t.beside]
+        worded = [shape for shape in shapes if triggers[shape[0]].words]
+        keys = [(n, t.shape, single) for n, t in enumerate(triggers) if t.key]
+        self._run, self._spoken = len(triggers), len(triggers) + 1
+        runs = [(self._spoken, e, 0) for e in spoken_runs(triggers)]
+        runs.append((self._run, LONG_RUN, 0))
+        in_ascii = [
+            (n, only, flags)
+            for n, expression, flags in [*plain, *runs]
+            if (only := narrow(expression) or _in_any(expression))
+        ]
+        of_keys = [(n, only, flags) for n, e, flags in keys if (only := narrow(e))]
+        self._plain = _Database(in_ascii)
+        self._any = _Database([*in_ascii, *of_keys])
+        self._wide = _Database([one for one in [*plain, *runs] if not one[1].isascii()])
+        self._keys = _Database(keys)
+        self._long_keys = {n for n, t in enumerate(triggers) if t.key and t.run}
+        self._shapes = _Database([one for one in shapes if one not in worded])
+        self._worded = _Database(worded)
+
+    def clean(self, data: bytes) -> bool:
+        wide = not data.isascii()
+        hits = self._any.hits(data)
+        if wide:
+            hits += self._keys.hits(data)
+        if not (hits or wide):
+            return True
+        numbers = {number for number, _ in hits}
+        if not self._long_keys.isdisjoint(numbers) and self._run in numbers:
+            return False
+        rest = [hit for hit in hits if hit[0] not in self._long_keys]
+        return not self._placed(data, rest, wide=wide)
+
+    def scan(self, data: bytes) -> list[tuple[int, int]]:
+        return self._placed(data, self._plain.hits(data), wide=not data.isascii())
+
+    def _placed(
+        self, data: bytes, hits: list[tuple[int, int]], *, wide: bool
+    ) -> list[tuple[int, int]]:
+        """All hits in ``data``, given what the first pass has found in it."""
+        if wide:
+            hits += self._wide.hits(data)
+        long = [end for number, end in hits if number == self._run]
+        spoken = [end for number, end in hits if number == self._spoken]
+        if not (long or spoken):
+            return hits
+        found = [hit for hit in hits if hit[0] < self._run]
+        for ends, shapes in ((long, self._shapes), (spoken, self._worded)):
+            if len(ends) * _DENSE > len(data):
+                found += shapes.hits(data)
+                continue
+            for start, stop in windows(data, ends):
+                inside = shapes.hits(data[start:stop])
+                found += [(number, start + end) for number, end in inside]
+        return found
+
+
+class _Database:
+    """Expressions compiled together, and working memory for each thread."""
+
+    def __init__(self, expressions: Sequence[tuple[int, str, int]]) -> None:
+        self._local = threading.local()
+        self._compiled: Any = None
+        if not expressions:
+            return
+        caseless = hyperscan.HS_FLAG_CASELESS
+        self._compiled = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        self._compiled.compile(
+            expressions=[in_bytes(text).encode() for _, text, _ in expressions],
+            ids=[number for number, _, _ in expressions],
+            elements=len(expressions),
+            flags=[flags | caseless for _, _, flags in expressions],
+        )
+
+    def hits(self, data: bytes) -> list[tuple[int, int]]:
+        """(number of an expression, where a match ends) for each match."""
+        hits: list[tuple[int, int]] = []
+        if self._compiled is not None:
+            try:
+                scratch = self._local.scratch
+            except AttributeError:
+                # No two scans may share it at a time.
+                scratch = self._local.scratch = hyperscan.Scratch(self._compiled)
+            self._compiled.scan(
+                data, match_event_handler=_note, context=hits, scratch=scratch
+            )
+        return hits
+
+
+def _expression(trigger: Trigger) -> str:
+    """What to look for: the literal alone where that is rare enough."""
+    return re.escape(trigger.literal) if trigger.rare else trigger.expression
+
+
+def _in_any(expression: str) -> str:
+    """An expression that cannot be narrowed, if it may yet match in ASCII."""
+    return expression if expression[:1].isascii() and expression[0] != "(" else ""
+
+
+def _note(
+    number: int, _start: int, end: int, _flags: int, hits: list[tuple[int, int]]
+) -> None:
+    hits.append((number, end))
+
+
+@lru_cache(maxsize=8)
+def engine(triggers: tuple[Trigger, ...]) -> Vectorscan:
+    """The engine over ``triggers``, compiled once."""
+    return Vectorscan(triggers)

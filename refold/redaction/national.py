@@ -1,0 +1,215 @@
+"""Judges of numbers that states give to people and companies, by their checksums."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+
+from refold.redaction.rule import Candidate
+
+_NOT_ALNUM = re.compile(r"[^0-9A-Za-z]")
+_GB_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+_USCC = "0123456789ABCDEFGHJKLMNPQRTUWXY"
+# GB/T 2260: the first two digits are a province.
+_PROVINCES = frozenset(
+    re.findall(
+        "..",
+        "1112131415212223313233343536374142434445465051525354616263646571818283",
+    )
+)
+# Who registered it, and what it is.
+_USCC_KINDS = frozenset(
+    re.findall(
+        "..",
+        "1112131921293132333435394149515253596162697172798189919293A1A9N1N2N3N9Y1",
+    )
+)
+# The letters of a Taiwanese identity number, in the order of their values from 10 on.
+_TAIWAN = "ABCDEFGHJKLMNPQRSTUVXYWZIO"
+
+
+def bare(text: str) -> str:
+    """Letters in upper case and digits, without what separates them."""
+    return _NOT_ALNUM.sub("", text).upper()
+
+
+def weighted(digits: str, weights: tuple[int, ...]) -> int:
+    return sum(int(d) * w for d, w in zip(digits, weights, strict=False))
+
+
+def is_day(digits: str) -> bool:
+    """Whether eight digits are a day on which a living person may be born."""
+    try:
+        born = date(int(digits[:4]), int(digits[4:6]), int(digits[6:]))
+    except ValueError:
+        return False
+    return 1850 <= born.year < 2100
+
+
+def gb11643_checksum(number: str) -> bool:
+    """Whether the last of 18 characters is the check character (mod 11-2)."""
+    return "10X98765432"[weighted(number, _GB_WEIGHTS) % 11] == number[17]
+
+
+def id_card(found: Candidate) -> bool:
+    """A resident identity number (GB 11643): province, birthday, check character."""
+    number = bare(found.value)
+    return (
+        number[:2] in _PROVINCES and is_day(number[6:14]) and gb11643_checksum(number)
+    )
+
+
+def id_card_in_context(found: Candidate) -> bool:
+    """A number that is called an identity number: it holds a day of birth."""
+    number = bare(found.value)
+    return is_day("19" + number[6:12] if len(number) == 15 else number[6:14])
+
+
+def uscc_checksum(code: str) -> bool:
+    """Whether the last of 18 characters is the check character of GB 32100 (mod 31)."""
+    if any(character not in _USCC for character in code):
+        return False
+    total = sum(_USCC.index(c) * pow(3, i, 31) for i, c in enumerate(code[:17]))
+    return _USCC[-total % 31] == code[17]
+
+
+def uscc(found: Candidate) -> bool:
+    """A unified social credit code (GB 32100) with a letter, as no other number has."""
+    code = bare(found.value)
+    return not code.isdigit() and uscc_in_context(found) and uscc_checksum(code)
+
+
+def uscc_in_context(found: Candidate) -> bool:
+    """What is called such a code: its first two places and its province exist."""
+    code = bare(found.value)
+    return code[:2] in _USCC_KINDS and code[2:4] in _PROVINCES | {"10"}
+
+
+def hkid(found: Candidate) -> bool:
+    """A Hong Kong identity card: one or two letters, six digits, a check character."""
+    number = bare(found.value)
+    letters, last = number[:-7], number[-1]
+    values = [36] * (2 - len(letters)) + [ord(letter) - 55 for letter in letters]
+    values += [int(digit) for digit in number[-7:-1]]
+    total = sum(v * w for v, w in zip(values, range(9, 1, -1), strict=True))
+    return (total + (10 if last == "A" else int(last))) % 11 == 0
+
+
+def taiwan_id(found: Candidate) -> bool:
+    """A Taiwanese identity number; the second digit tells citizens and residents."""
+    number = bare(found.value)
+    head = _TAIWAN.index(number[0]) + 10
+    total = head // 10 + head % 10 * 9
+    return (total + weighted(number[1:], (8, 7, 6, 5, 4, 3, 2, 1, 1))) % 10 == 0
+
+
+def ssn(found: Candidate) -> bool:
+    """Area, group and serial of a US social security number can be given out."""
+    number = bare(found.value)
+    return not (
+        number[:3] in ("000", "666")
+        or number[0] == "9"
+        or number[3:5] == "00"
+        or number[5:] == "0000"
+    )
+
+
+def routing(found: Candidate) -> bool:
+    """A US bank's routing number: a Federal Reserve district and the check digit."""
+    number = bare(found.value)
+    first = int(number[:2])
+    district = first <= 12 or 21 <= first <= 32 or 61 <= first <= 72 or first == 80
+    weights = (3, 7, 1, 3, 7, 1, 3, 7, 1)
+    return district and first > 0 and weighted(number, weights) % 10 == 0
+
+
+def german_tax_id(found: Candidate) -> bool:
+    """A Steuer-ID: it does not begin with 0, and ends with its check digit."""
+    number = bare(found.value)
+    return number[0] != "0" and mod_11_10(number)
+
+
+def mod_11_10(number: str) -> bool:
+    """Whether the last digit is the check digit of ISO 7064 mod 11,10."""
+    product = 10
+    for digit in number[:-1]:
+        total = (int(digit) + product) % 10 or 10
+        product = total * 2 % 11
+    return (11 - product) % 10 == int(number[-1])
+
+
+def french_nir(found: Candidate) -> bool:
+    """A French social security number: 13 characters and 97 less their remainder."""
+    number = bare(found.value)
+    digits = number[:13].replace("2A", "19", 1).replace("2B", "18", 1)
+    return digits.isdigit() and 97 - int(digits) % 97 == int(number[13:])
+
+
+def spanish_id(found: Candidate) -> bool:
+    """A DNI or NIE: the letter at the end is the remainder of the number."""
+    number = bare(found.value)
+    digits = number[:-1]
+    if digits[0] in "XYZ":
+        digits = str("XYZ".index(digits[0])) + digits[1:]
+    return "TRWAGMYFPDXBNJZSQVHLCKE"[int(digits) % 23] == number[-1]
+
+
+def codice_fiscale(found: Candidate) -> bool:
+    """An Italian tax code: 15 characters and a check letter."""
+    code = bare(found.value)
+    odd = (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10,
+           22, 25, 24, 23)  # fmt: skip
+    places = [ord(c) - (48 if c.isdigit() else 65) for c in code]
+    total = sum(odd[place] for place in places[:15:2]) + sum(places[1:15:2])
+    return total % 26 == places[15]
+
+
+def dutch_bsn(found: Candidate) -> bool:
+    """A BSN: the eleven test, in which the last digit counts against the others."""
+    number = bare(found.value).zfill(9)
+    total = weighted(number, (9, 8, 7, 6, 5, 4, 3, 2)) - int(number[8])
+    return total % 11 == 0 and int(number) > 0
+
+
+def pesel(found: Candidate) -> bool:
+    """A Polish PESEL: a day of birth, whose month tells the century, and a check."""
+    number = bare(found.value)
+    century = (1900, 2000, 2100, 2200, 1800)[int(number[2]) // 2]
+    month = int(number[2:4]) % 20
+    born = f"{century + int(number[:2])}{month:02}{number[4:6]}"
+    weights = (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1)
+    return is_day(born) and weighted(number, weights) % 10 == 0
+
+
+def nhs(found: Candidate) -> bool:
+    """A number of the British NHS: mod 11 with weights from ten down."""
+    number = bare(found.value)
+    return weighted(number, (10, 9, 8, 7, 6, 5, 4, 3, 2, 1)) % 11 == 0
+
+
+def nino(found: Candidate) -> bool:
+    """A British national insurance number, whose letters have rules."""
+    number = bare(found.value)
+    return number[:2] not in ("BG", "GB", "KN", "NK", "NT", "TN", "ZZ")
+
+
+def vat(found: Candidate) -> bool:
+    """A VAT number of a state of the EU, or Britain, that has this length."""
+    number = bare(found.value)
+    form = _VAT.get(number[:2])
+    if form is None or not re.fullmatch(form, number[2:]):
+        return False
+    return number[:2] != "DE" or mod_11_10(number[2:])
+
+
+_VAT = {
+    "AT": "U[0-9]{8}", "BE": "[01][0-9]{9}", "BG": "[0-9]{9,10}",
+    "CY": "[0-9]{8}[A-Z]", "CZ": "[0-9]{8,10}", "DE": "[0-9]{9}", "DK": "[0-9]{8}",
+    "EE": "[0-9]{9}", "EL": "[0-9]{9}", "ES": "[0-9A-Z][0-9]{7}[0-9A-Z]",
+    "FI": "[0-9]{8}", "FR": "[0-9A-Z]{2}[0-9]{9}", "GB": "[0-9]{9}(?:[0-9]{3})?",
+    "HR": "[0-9]{11}", "HU": "[0-9]{8}", "IE": "[0-9][0-9A-Z][0-9]{5}[A-Z]{1,2}",
+    "IT": "[0-9]{11}", "LT": "(?:[0-9]{9}|[0-9]{12})", "LU": "[0-9]{8}",
+    "LV": "[0-9]{11}", "MT": "[0-9]{8}", "NL": "[0-9]{9}B[0-9]{2}",
+    "PL": "[0-9]{10}", "PT": "[0-9]{9}", "RO": "[0-9]{2,10}", "SE": "[0-9]{12}",
+    "SI": "[0-9]{8}", "SK": "[0-9]{10}",
+}  # fmt: skip

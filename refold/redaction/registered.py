@@ -1,0 +1,254 @@
+"""Exact secrets that a program hands over: found however they are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+from typing import Final, NamedTuple, NoReturn, TypeAlias
+
+from refold.redaction.engines import EngineName, best
+from refold.redaction.fold import fold
+from refold.redaction.literals import occurring
+from refold.redaction.placeholder import PLACEHOLDER
+from refold.redaction.spellings import Spelling, spellings
+
+SHORTEST: Final = 8
+Extent: TypeAlias = tuple[int, int, str]
+
+# Names of environment variables that hold a secret.
+SECRET_NAMES: Final = re.compile(
+    r"(?i)(?:key|token|secret|passw(?:or)?d|passphrase|credential"
+    r"|(?<![a-z])(?:pass|pwd|auth|pat))s?(?![a-z])"
+)
+_WORD = "(?:[a-z]+|[A-Z]+|[A-Z][a-z]+)"
+_PLAIN = re.compile(
+    rf"{_WORD}(?:[-_. ,:]{_WORD})*|[0-9.,:+\-]*|(?:\.{{0,2}}|~|[A-Za-z]:|file:)[/\\].*"
+    r"|[a-z][a-z0-9+.\-]*://[^@]*|\$.*",
+    re.DOTALL,
+)
+_TYPE = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
+# So much of a long spelling is looked for before the rest of it: vectorscan compiles
+# short ones much faster, the others find long ones faster.
+_PIECE: Final[Mapping[EngineName, int]] = {"vectorscan": 8, "re2": 32, "stdlib": 32}
+
+
+class Registered:
+    """Values to be redacted wherever they stand; they win over every rule.
+
+    A value is found as it is, escaped for JSON once and twice, URL-encoded, in hex, in
+    base64 of itself or of a text that holds it, and in any of these with full-width or
+    invisible characters.  Values are kept in memory only: never shown, never pickled.
+
+    Threads may share it: a search sees all values of one moment.
+    """
+
+    __slots__ = ("_engine", "_known", "_lock", "_values")
+
+    def __init__(self, *, engine: EngineName = "auto") -> None:
+        self._engine: EngineName = engine
+        self._lock = Lock()
+        self._values: dict[str, str] = {}
+        self._known: _Known | None = None
+
+    @classmethod
+    def from_environ(
+        cls,
+        environ: Mapping[str, str],
+        *,
+        names: re.Pattern[str] = SECRET_NAMES,
+        engine: EngineName = "auto",
+    ) -> Registered:
+        """Register the values of the variables whose names ``names`` finds.
+
+        Values that are too short, or look like words, numbers, paths or addresses, are
+        left out: they would be redacted where they are no secret.
+        """
+        registered = cls(engine=engine)
+        registered._change(
+            {
+                value.strip(): "SECRET"
+                for name, value in environ.items()
+                if names.search(name) and _telling(value.strip())
+            }
+        )
+        return registered
+
+    def register(self, value: str, type: str = "SECRET") -> None:  # noqa: A002 - its name
+        """Redact ``value`` from now on, as a value of ``type``.
+
+        White space around it is no part of it.  Raises ValueError if it is shorter than
+        8 characters, is no Unicode, or if ``type`` cannot stand in a placeholder.
+        """
+        value = value.strip()
+        if len(value) < SHORTEST:
+            raise ValueError(
+                f"a registered value needs at least {SHORTEST} characters: a shorter "
+                "one would be found in what has nothing to do with it"
+            )
+        if not _encodable(value):
+            raise ValueError("a registered value cannot hold half of a surrogate pair")
+        if not _TYPE.fullmatch(type):
+            raise ValueError(
+                f"a type is 2 to 40 of A-Z, 0-9 and _, with a letter first: {type!r}"
+            )
+        self._change({value: type})
+
+    def forget(self, value: str) -> None:
+        """Redact ``value`` no longer; one that is not registered changes nothing."""
+        self._change({}, without=value.strip())
+
+    def find(self, text: str) -> list[Extent]:
+        """(start, end, type) of all that must go from ``text``, in order and apart.
+
+        What overlaps is one extent, with the type of the longest part.  What is within
+        a placeholder is none.
+        """
+        known = self._known
+        return known.find(text) if known is not None else []
+
+    def clean(self, texts: Iterable[str]) -> bool:
+        """Whether nothing is found in any of ``texts``: faster than to search each.
+
+        False may also be said of texts in which nothing is.
+        """
+        known = self._known
+        if known is None:
+            return True
+        pieces, telling = known.ready().pieces_in("\n".join(texts))
+        return not (pieces or telling)
+
+    def longest(self) -> int:
+        """How many characters a spelling has at most, but for invisible ones; or 0."""
+        known = self._known
+        return known.ready().longest if known is not None else 0
+
+    def _change(self, values: Mapping[str, str], without: str = "") -> None:
+        with self._lock:
+            kept = {**self._values, **values}
+            kept.pop(without, None)
+            self._values = kept
+            self._known = _Known(kept, self._engine) if kept else None
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __bool__(self) -> bool:
+        return self._known is not None
+
+    def __repr__(self) -> str:
+        return f"Registered({len(self)} values)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("registered values stay in this process")
+
+
+class _Ready(NamedTuple):
+    """What to look for: ``by_piece`` are the spellings that hold each piece."""
+
+    by_piece: Mapping[str, list[tuple[Spelling, str]]]
+    pieces_in: Callable[[str], tuple[list[str], bool]]
+    shortest: int
+    longest: int
+
+
+class _Known:
+    """The values of one moment, made ready by the first search."""
+
+    __slots__ = ("_engine", "_ready", "_values")
+
+    def __init__(self, values: Mapping[str, str], engine: EngineName) -> None:
+        self._values, self._engine = values, engine
+        self._ready: _Ready | None = None
+
+    def ready(self) -> _Ready:
+        # Two threads may both make it: it is the same, and neither waits.
+        ready = self._ready
+        if ready is None:
+            ready = self._ready = self._made()
+        return ready
+
+    def _made(self) -> _Ready:
+        engine = best() if self._engine == "auto" else self._engine
+        by_piece: dict[str, list[tuple[Spelling, str]]] = {}
+        lengths = []
+        for value, kind in self._values.items():
+            for spelling in spellings(value):
+                piece = _middle(spelling.text, _PIECE[engine])
+                by_piece.setdefault(piece, []).append((spelling, kind))
+                lengths.append(len(spelling.text))
+        pieces_in = occurring(tuple(by_piece), engine)
+        return _Ready(by_piece, pieces_in, min(lengths), max(lengths) + 6)
+
+    def find(self, text: str) -> list[Extent]:
+        ready = self.ready()
+        if len(text) < ready.shortest:
+            return []
+        extents = _extents(text, ready)
+        if extents and PLACEHOLDER.search(text):
+            extents = _between_placeholders(text, ready)
+        return _joined(extents) if extents else extents
+
+
+def _middle(text: str, length: int) -> str:
+    """The middle of ``text``: the ends of long secrets are often the same."""
+    start = max(0, (len(text) - length) // 2)
+    return text[start : start + length]
+
+
+def _extents(text: str, ready: _Ready) -> list[Extent]:
+    """Where a spelling stands in ``text``, or in what it looks like."""
+    pieces, telling = ready.pieces_in(text)
+    extents = [
+        (start, end, kind)
+        for piece in pieces
+        for spelling, kind in ready.by_piece[piece]
+        for start, end in spelling.extents(text)
+    ]
+    if telling:
+        folded = fold(text)
+        extents += [
+            (*folded.span(start, end), kind)
+            for piece in ready.pieces_in(folded.text)[0]
+            for spelling, kind in ready.by_piece[piece]
+            for start, end in spelling.extents(folded.text)
+        ]
+    return extents
+
+
+def _between_placeholders(text: str, ready: _Ready) -> list[Extent]:
+    extents, begin = [], 0
+    barriers = [match.span() for match in PLACEHOLDER.finditer(text)]
+    for stop, after in (*barriers, (len(text), len(text))):
+        piece = text[begin:stop]
+        extents += [
+            (begin + s, begin + e, kind) for s, e, kind in _extents(piece, ready)
+        ]
+        begin = after
+    return extents
+
+
+def _joined(extents: Iterable[Extent]) -> list[Extent]:
+    """Extents that overlap as one, of the type of the longest."""
+    joined: list[Extent] = []
+    longest = 0
+    for start, end, kind in sorted(extents, key=lambda extent: (extent[0], -extent[1])):
+        length = end - start
+        if not joined or start >= joined[-1][1]:
+            joined.append((start, end, kind))
+            longest = length
+            continue
+        first, last, before = joined[-1]
+        joined[-1] = (first, max(last, end), kind if length > longest else before)
+        longest = max(longest, length)
+    return joined
+
+
+def _telling(value: str) -> bool:
+    """Whether a value is long and odd enough to be looked for everywhere."""
+    long = len(value) >= SHORTEST and _encodable(value)
+    return long and not _PLAIN.fullmatch(value)
+
+
+def _encodable(value: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in value)

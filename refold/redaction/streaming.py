@@ -1,0 +1,248 @@
+"""Redaction of text that arrives in pieces, equal to redaction of the whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from refold.redaction.compiled import CONTEXT, LEAD, TRAIL
+from refold.redaction.extents import reach
+from refold.redaction.fold import Folded, fold
+from refold.redaction.placeholder import LONGEST, Placeholders
+from refold.redaction.registered import Registered
+from refold.redaction.unfinished import unfinished
+from refold.redaction.values import Tally
+
+if TYPE_CHECKING:
+    from refold.redaction.engine import Redactor
+    from refold.redaction.plan import Tagger
+    from refold.redaction.rule import Rule
+
+_CHUNK = 65_536
+# How far before and after a value its validator may look.
+_JUDGED = 64
+_IN_RUN = "0123456789 .()-/"
+# How many places to cut are tried before more text is waited for.
+_TRIES = 4
+_HIDDEN = "\u200b"
+
+
+class StreamRedactor:
+    """Redacts a text that arrives in pieces; made for one text.
+
+    What ``feed`` and ``close`` return is together what ``redactor.text`` returns for
+    all pieces together, however the text is divided.  The end of what was fed is held
+    back: some hundred characters, and more while a value may go on.  What may never end
+    is held to the end, up to the plan's ``max_leaf_bytes``.
+
+    Raises ValueError for a plan with ``drop_leaf``, or a redactor with a recognizer:
+    both need the whole text.
+    """
+
+    def __init__(self, redactor: Redactor, *, tag: Tagger | None = None) -> None:
+        if "drop_leaf" in redactor.plan.actions.values():
+            raise ValueError("drop_leaf replaces whole texts: a stream has none")
+        if redactor.recognizer is not None:
+            raise ValueError("a recognizer judges whole texts: a stream has none")
+        if not isinstance(redactor.registered, Registered | None):
+            raise ValueError("how far what it registers reaches is not known")
+        self._cutter = _Cutter(redactor, tag)
+        self._pieces: list[str] = []
+        self._length = self._tried = 0
+        self._shared = 0
+        self._closed = False
+        self.tally = Tally()
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece; return what is redacted and final, maybe nothing.
+
+        Raises RedactionError, and ValueError once it is closed.
+        """
+        if self._closed:
+            raise ValueError("the stream is closed")
+        ready = []
+        for start in range(0, len(piece), _CHUNK):
+            self._pieces.append(piece[start : start + _CHUNK])
+            self._length += len(self._pieces[-1])
+            # Each try costs as much as what is held is long.
+            if self._length >= self._tried + max(self._tried // 4, CONTEXT):
+                ready.append(self._released())
+        return "".join(ready)
+
+    def close(self) -> str:
+        """Return the redacted rest.  Raises RedactionError."""
+        if self._closed:
+            return ""
+        clean, tally = self._cutter.redacted("".join(self._pieces))
+        self._pieces, self._closed = [], True
+        self.tally.update(tally)
+        return clean[self._shared :]
+
+    def _released(self) -> str:
+        held = "".join(self._pieces)
+        cut = self._cutter.cut(held)
+        clean = ""
+        if cut is not None:
+            clean = cut.clean[self._shared :]
+            held = held[cut.place :]
+            self._shared = 1
+            self.tally.update(cut.tally)
+        self._pieces, self._length, self._tried = [held], len(held), len(held)
+        return clean
+
+
+class _Cut(NamedTuple):
+    """A text is redacted up to ``place``, and with the character there it is ``clean``.
+
+    What follows can be redacted by itself, beginning with that character.
+    """
+
+    place: int
+    clean: str
+    tally: Tally
+
+
+class _Cutter:
+    """Finds where a text that goes on can be divided, and each part stands for itself.
+
+    That is where nothing before the place can be judged anew when more text comes,
+    nothing that is to come looks back over it, and the parts together become what the
+    whole becomes.  Both parts have the character at the place, so that a pattern sees
+    what is next to what it matches.
+    """
+
+    def __init__(self, redactor: Redactor, tag: Tagger | None) -> None:
+        self._redactor, self._tag = redactor, tag
+        self._placeholders = Placeholders(redactor.plan.labels)
+        rules = redactor.plan.rules
+        self._gates = [
+            (literal, found, _span(found)) for literal, found in _gates(rules).items()
+        ]
+        # How far a rule looks back from where its literal or its digits begin.
+        self._back = max([0, *(r.reach for r in rules)]) + LEAD + max(CONTEXT, _JUDGED)
+        # How much of the end may belong to a trigger that is not complete.
+        self._open = max(CONTEXT + TRAIL + _JUDGED, LONGEST, *map(_opening, rules))
+
+    def redacted(self, text: str) -> tuple[str, Tally]:
+        return self._redactor.text(text, tag=self._tag)
+
+    def cut(self, text: str) -> _Cut | None:
+        """The last place at which ``text`` can be divided whatever comes."""
+        registered = self._redactor.registered
+        longest = registered.longest() if isinstance(registered, Registered) else 0
+        if len(text) <= self._back + self._open + longest:
+            return None
+        clean = not (
+            longest
+            or self._redactor.scanner.survey((text,))
+            or self._placeholders.within(text)
+        )
+        folded = fold(text)
+        if clean:
+            last = len(folded.text) - self._back - self._open
+            for place in _places(text, folded, last):
+                return _Cut(place, text[: place + 1], Tally())
+            return None
+        last = self._settled(folded.text) - longest
+        places = list(_places(text, folded, last))
+        return self._tried(text, places) if places else None
+
+    def _settled(self, text: str) -> int:
+        """Up to where nothing in ``text``, which is folded, can be judged anew."""
+        end = len(text) - self._open
+        end = _before_run(text, end) - self._back
+        lower = text.lower()
+        for literal, rules, span in self._gates:
+            place = lower.find(literal, max(0, len(text) - span))
+            while 0 <= place < end + self._back:
+                if any(_may_go_on(rule, text, place) for rule in rules):
+                    end = min(end, place - self._back)
+                    break
+                place = lower.find(literal, place + 1)
+        return end
+
+    def _tried(self, text: str, places: list[int]) -> _Cut | None:
+        whole, _ = self.redacted(text)
+        for place in places:
+            clean, tally = self.redacted(text[: place + 1])
+            shared = text[place]
+            if not clean.endswith(shared) or not whole.startswith(clean):
+                continue
+            rest, _ = self.redacted(text[place:])
+            if rest.startswith(shared) and clean + rest[1:] == whole:
+                return _Cut(place, clean, tally)
+        return None
+
+
+def _gates(rules: tuple[Rule, ...]) -> dict[str, list[Rule]]:
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        if rule.at == "gate":
+            for literal in rule.gate:
+                found.setdefault(literal, []).append(rule)
+    return found
+
+
+def _span(rules: list[Rule]) -> int:
+    """How far from a literal the end of a text must be to change nothing there."""
+    return max(reach(rule.pattern) for rule in rules) + _JUDGED
+
+
+def _opening(rule: Rule) -> int:
+    """How long what triggers ``rule`` is at most."""
+    longest = max(map(len, rule.gate), default=0)
+    return longest + reach(rule.lead) + reach(rule.then)
+
+
+def _may_go_on(rule: Rule, text: str, place: int) -> bool:
+    """Whether more text could change what ``rule`` makes of ``place``."""
+    match = re.compile(rule.pattern).match(text, place)
+    if match and match.end() + _JUDGED > len(text):
+        return True
+    try:
+        return bool(unfinished(rule.pattern).match(text, place))
+    except RecursionError:
+        return True
+
+
+def _before_run(text: str, place: int) -> int:
+    """Where the digits and separators around ``place`` begin, or ``place``."""
+    while place > 0:
+        chunk = text[max(0, place - _JUDGED) : place]
+        kept = len(chunk.rstrip(_IN_RUN))
+        place -= len(chunk) - kept
+        if kept:
+            break
+    return place
+
+
+def _places(text: str, folded: Folded, last: int) -> Iterator[int]:
+    """Places in ``text`` to cut at, the best first: ends of lines, spaces, any.
+
+    ``last`` is a place in ``folded``.  Lines are folded as a whole: one is divided only
+    if there is nothing to fold in its first part.
+    """
+    if last <= 0:
+        return
+    end = folded.place(last)
+    yield from _spread(text, "\n", end)
+    start = text.rfind("\n", 0, end) + 1
+    part = text[start:end]
+    plain = part.isascii() and "\\u" not in part
+    if not plain and fold(part + _HIDDEN).text != part:
+        return
+    yield from _spread(text, " ", end, start)
+    if " " not in part[-1024:] and end - 1 > start:
+        yield end - 1
+
+
+def _spread(text: str, character: str, end: int, start: int = 0) -> Iterator[int]:
+    """Some places of ``character``, from the last one on in growing steps."""
+    step = 0
+    for _ in range(_TRIES):
+        end = text.rfind(character, start, max(start, end - step))
+        if end <= 0:
+            return
+        yield end
+        step = 2 * step + 1

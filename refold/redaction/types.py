@@ -1,0 +1,226 @@
+"""The types of what is redacted: their names, other systems' names, and labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
+# What a policy may put between the brackets of a placeholder.
+LABEL: Final = re.compile(r"[^\W\d_][\w\-]{1,39}")
+
+
+class Type(NamedTuple):
+    """What a placeholder names.
+
+    aliases: what Presidio, Google's DLP and Amazon Comprehend call it.
+    zh:      what stands in a Chinese label.
+    """
+
+    name: str
+    what: str
+    aliases: tuple[str, ...] = ()
+    zh: str = ""
+
+
+_TYPES: Final = (
+    Type("EMAIL", "an e-mail address", ("EMAIL_ADDRESS",), "邮箱"),
+    Type("PHONE", "a telephone number", ("PHONE_NUMBER",), "手机号"),
+    Type("PERSON", "a person's name", ("NAME", "PERSON_NAME"), "姓名"),
+    Type(
+        "ADDRESS",
+        "where somebody lives, or a place",
+        ("LOCATION", "STREET_ADDRESS", "LOCATION_COORDINATES"),
+        "地址",
+    ),
+    Type("ORGANIZATION", "a company or body", ("ORGANIZATION_NAME", "ORG"), "机构"),
+    Type("DATE_TIME", "a date or a time", ("DATE", "TIME"), "日期"),
+    Type("DATE_OF_BIRTH", "a day of birth", ("BIRTH_DATE", "DOB"), "出生日期"),
+    Type("AGE", "an age", (), "年龄"),
+    Type("NRP", "nationality, religion or politics", ("ETHNIC_GROUP",), "民族"),
+    Type("USERNAME", "a login name", ("USER_NAME",), "用户名"),
+    Type("URL", "an address on the web", ("DOMAIN_NAME",), "网址"),
+    Type(
+        "BANK_CARD",
+        "the number of a payment card",
+        ("CREDIT_CARD", "CREDIT_CARD_NUMBER", "CREDIT_DEBIT_NUMBER"),
+        "银行卡号",
+    ),
+    Type("CVV", "the check number of a card", ("CREDIT_DEBIT_CVV",), "安全码"),
+    Type(
+        "IBAN",
+        "an international account number",
+        ("IBAN_CODE", "INTERNATIONAL_BANK_ACCOUNT_NUMBER"),
+        "国际银行账号",
+    ),
+    Type(
+        "BANK_ACCOUNT",
+        "the number of a bank account",
+        ("US_BANK_NUMBER", "BANK_ACCOUNT_NUMBER", "FINANCIAL_ACCOUNT_NUMBER"),
+        "银行账号",
+    ),
+    Type(
+        "ROUTING_NUMBER",
+        "a bank's routing number",
+        ("BANK_ROUTING", "ABA_ROUTING_NUMBER", "AMERICAN_BANKERS_CUSIP_ID"),
+        "银行路由号",
+    ),
+    Type("SWIFT", "a bank's BIC", ("SWIFT_CODE", "BIC"), "银行代码"),
+    Type("CRYPTO", "a wallet's address", ("CRYPTO_WALLET",), "钱包地址"),
+    Type(
+        "ID_CARD",
+        "a Chinese resident identity number (GB 11643)",
+        ("CHINA_RESIDENT_ID_NUMBER", "CN_ID_CARD", "RESIDENT_ID"),
+        "身份证号",
+    ),
+    Type(
+        "HKID", "a Hong Kong identity number", ("HONG_KONG_ID_NUMBER",), "香港身份证号"
+    ),
+    Type("TWID", "a Taiwan identity number", ("TAIWAN_ID_NUMBER",), "台湾身份证号"),
+    Type("MACAU_ID", "a Macau identity number", ("MACAU_ID_NUMBER",), "澳门身份证号"),
+    Type(
+        "USCC",
+        "a unified social credit code (GB 32100)",
+        ("CHINA_UNIFIED_SOCIAL_CREDIT_CODE",),
+        "统一社会信用代码",
+    ),
+    Type("STUDENT_ID", "a student's number", (), "学号"),
+    Type("EMPLOYEE_ID", "an employee's number", (), "工号"),
+    Type(
+        "PASSPORT",
+        "a passport's number",
+        ("PASSPORT_NUMBER", "US_PASSPORT", "CHINA_PASSPORT"),
+        "护照号",
+    ),
+    Type(
+        "DRIVER_LICENSE",
+        "the number of a driver's licence",
+        ("US_DRIVER_LICENSE", "DRIVER_ID", "DRIVERS_LICENSE_NUMBER"),
+        "驾驶证号",
+    ),
+    Type(
+        "LICENSE_PLATE",
+        "a vehicle's plate",
+        ("VEHICLE_LICENSE_PLATE",),
+        "车牌号",
+    ),
+    Type("VIN", "a vehicle's number", ("VEHICLE_IDENTIFICATION_NUMBER",), "车架号"),
+    Type(
+        "SSN",
+        "a US social security number",
+        ("US_SSN", "US_SOCIAL_SECURITY_NUMBER"),
+        "社保号",
+    ),
+    Type(
+        "ITIN",
+        "a US taxpayer's number",
+        ("US_ITIN", "US_INDIVIDUAL_TAXPAYER_IDENTIFICATION_NUMBER"),
+        "美国税号",
+    ),
+    Type(
+        "EIN",
+        "a US employer's number",
+        ("US_EMPLOYER_IDENTIFICATION_NUMBER",),
+        "雇主识别号",
+    ),
+    Type("TAX_ID", "a taxpayer's number", ("TAX_NUMBER", "TIN"), "税号"),
+    Type("VAT", "a number for value added tax", ("VAT_NUMBER", "VAT_ID"), "增值税号"),
+    Type(
+        "NATIONAL_ID",
+        "another country's identity number",
+        (
+            "NATIONAL_ID_NUMBER",
+            "GOVERNMENT_ID",
+            *("ES_NIF", "ES_NIE", "IT_FISCAL_CODE", "IT_IDENTITY_CARD", "PL_PESEL"),
+            *("IN_AADHAAR", "IN_PAN", "SG_NRIC_FIN", "FI_PERSONAL_IDENTITY_CODE"),
+            *("UK_NINO", "UK_NATIONAL_INSURANCE_NUMBER", "KR_RRN"),
+        ),
+        "身份号码",
+    ),
+    Type("NIR", "a French social security number", ("FRANCE_NIR",), "法国社保号"),
+    Type(
+        "NHS_NUMBER",
+        "a British patient's number",
+        ("UK_NHS", "UK_NATIONAL_HEALTH_SERVICE_NUMBER"),
+        "英国医疗号",
+    ),
+    Type(
+        "HEALTH_ID",
+        "the number of a patient or of an insurance",
+        (
+            *("AU_MEDICARE", "MEDICAL_LICENSE", "MEDICAL_RECORD_NUMBER"),
+            "CA_HEALTH_NUMBER",
+        ),
+        "医疗号",
+    ),
+    Type("IP", "an address of the internet protocol", ("IP_ADDRESS",), "IP地址"),
+    Type("MAC", "a network card's address", ("MAC_ADDRESS",), "MAC地址"),
+    Type(
+        "API_KEY",
+        "a key with a vendor's prefix",
+        (
+            *("AWS_ACCESS_KEY", "AWS_SECRET_KEY", "AWS_CREDENTIALS", "GCP_API_KEY"),
+            *("AZURE_AUTH_TOKEN", "GCP_CREDENTIALS"),
+        ),
+        "密钥",
+    ),
+    Type(
+        "AUTH_TOKEN",
+        "a token in a header",
+        ("HTTP_COOKIE", "OAUTH_CLIENT_SECRET", "ACCESS_TOKEN"),
+        "令牌",
+    ),
+    Type("JWT", "a JSON web token", ("JSON_WEB_TOKEN",), "令牌JWT"),
+    Type("PRIVATE_KEY", "a private key", ("ENCRYPTION_KEY",), "私钥"),
+    Type(
+        "SECRET",
+        "a password, or another secret",
+        ("PASSWORD", "PIN", "STORAGE_SIGNED_URL"),
+        "密码",
+    ),
+    Type(
+        "PASSWORD_HASH",
+        "the hash of a password",
+        ("WEAK_PASSWORD_HASH",),
+        "密码散列",
+    ),
+    Type("URL_CREDENTIAL", "the password in a URL", ("BASIC_AUTH_HEADER",), "网址密码"),
+    Type("OTHER", "what a recognizer found and gave no usable name", (), "敏感信息"),
+)
+
+TYPES: Final[Mapping[str, Type]] = {known.name: known for known in _TYPES}
+LOCALES: Final = ("en", "zh")
+
+_BY_ALIAS: Final[Mapping[str, str]] = {
+    alias: known.name for known in _TYPES for alias in known.aliases
+}
+
+
+def canonical(name: str) -> str:
+    """Our name of the type that ``name``, perhaps another system's, stands for.
+
+    A name that nobody uses is returned as it is.
+    """
+    upper = name.upper()
+    return _BY_ALIAS.get(upper, upper if upper in TYPES else name)
+
+
+def well_formed(name: str) -> bool:
+    """Whether ``name`` can stand in a placeholder."""
+    return bool(NAME.fullmatch(name))
+
+
+def labels(locale: str, kinds: Iterable[str]) -> dict[str, str]:
+    """What stands between the brackets of a placeholder in ``locale``, by type.
+
+    English has none of its own: its placeholder is ``[REDACTED:TYPE]``.
+
+    Raises KeyError for a locale that is not in ``LOCALES``.
+    """
+    if locale not in LOCALES:
+        raise KeyError(locale)
+    if locale == "en":
+        return {}
+    spoken = {kind: TYPES[kind].zh if kind in TYPES else kind for kind in kinds}
+    return {kind: f"{word}_已脱敏" for kind, word in spoken.items()}

@@ -1,0 +1,189 @@
+"""Nothing but ciphertext is ever replaced, and what nobody bound is found."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+import refold
+from refold.adapters import rewriting
+from refold.adapters.keys import seal
+from refold.adapters.log import SealedLog
+from refold.adapters.sealing import pack
+from refold.store import SessionStore
+from tests.support.redacting import MAIL, aware, unaware
+from tests.support.rewritten import LONG, prefix, problems, raw, read, tamper
+
+
+def body(url: str, seq: int) -> bytes:
+    query = f"SELECT body FROM {prefix(url)}events WHERE stream='main' AND seq={seq}"
+    with raw(url).connect() as connection:
+        return bytes(connection.execute(text(query)).scalar_one())
+
+
+def test_what_was_put_back_from_before_is_found(url: str) -> None:
+    old = body(url, 1)
+    with refold.open(url, redactor=aware()) as store:
+        list(store.reredact())
+    hexed = f"x'{old.hex()}'" if url.startswith("sqlite") else f"'\\x{old.hex()}'"
+
+    tamper(
+        url,
+        f"UPDATE @events SET body={hexed}, first_digest=NULL "
+        "WHERE stream='main' AND seq=1",
+    )
+
+    with refold.open(url, redactor=aware()) as store:
+        assert set(problems(store)) == {
+            (1, "replaced"),
+            (1, "corrupt"),
+            (7, "replaced"),
+        }
+
+
+def test_a_replacement_that_no_event_binds_is_found(url: str) -> None:
+    digest = "zeroblob(32)" if url.startswith("sqlite") else "sha256('')"
+    tamper(url, f"UPDATE @events SET first_digest={digest} WHERE stream='main'")
+
+    with refold.open(url, redactor=aware()) as store:
+        found = problems(store)
+
+    assert {(seq, "replaced") for seq in range(1, 8)} <= set(found)
+    assert (1, "chain") in found
+
+
+def test_a_body_of_another_time_under_the_present_key_is_found(url: str) -> None:
+    """As who has the key could make: it opens, and is not what is bound."""
+    with refold.open(url, redactor=aware()) as store:
+        list(store.reredact())
+        log = store.log
+        assert isinstance(log, SealedLog)
+        rows = log.recorder.rows(store.session("ada", "s").stream)
+        again = log.mapper.reseal(rows[1], log.key(rows[1].header.stream), None).state
+    hexed = f"x'{again.hex()}'" if url.startswith("sqlite") else f"'\\x{again.hex()}'"
+
+    tamper(url, f"UPDATE @events SET body={hexed} WHERE stream='main' AND seq=2")
+
+    with refold.open(url, redactor=aware()) as store:
+        assert problems(store) == [(7, "replaced")]
+
+
+def open_door(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        connection.execute(text("INSERT INTO settings VALUES ('rewriting', 'on')"))
+    else:
+        connection.execute(text("SET LOCAL refold.rewriting = 'on'"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "body=body",
+        "ts=ts+1, first_digest=@",
+        "hash=@, first_digest=@",
+        "seq=seq+100, first_digest=@",
+    ],
+)
+def test_even_the_open_door_lets_nothing_but_ciphertext_through(
+    url: str, change: str
+) -> None:
+    digest = "zeroblob(32)" if url.startswith("sqlite") else "sha256(body)"
+    change = change.replace("@", digest)
+
+    with raw(url).begin() as connection:
+        open_door(connection)
+        with pytest.raises(DBAPIError, match="events are immutable"):
+            connection.execute(text(f"UPDATE {prefix(url)}events SET {change}"))
+        connection.rollback()
+
+
+def test_the_door_is_closed_again(url: str) -> None:
+    with refold.open(url, redactor=aware()) as store:
+        list(store.reredact())
+
+        statement = f"UPDATE {prefix(url)}events SET body=body"
+        with (
+            pytest.raises(DBAPIError, match="events are immutable"),
+            raw(url).begin() as connection,
+        ):
+            connection.execute(text(statement))
+
+
+def test_a_store_of_schema_1_is_brought_up_to_date(url: str) -> None:
+    with raw(url).begin() as connection:
+        if url.startswith("sqlite"):
+            for verb in ("update", "delete"):
+                connection.execute(text(f"DROP TRIGGER events_refuse_{verb}"))
+        for statement in (
+            "ALTER TABLE @events DROP COLUMN first_digest",
+            "UPDATE @settings SET value='1' WHERE name='schema_version'",
+        ):
+            connection.execute(text(statement.replace("@", prefix(url))))
+
+    with refold.open(url, redactor=aware()) as store:
+        list(store.reredact())
+
+    assert MAIL not in read(url)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_blob_of_schema_1_goes_once_no_session_needs_it(
+    url: str, shared: bool
+) -> None:
+    with refold.open(url, redactor=unaware()) as store:
+        if shared:
+            store.session("ada", "other").append(refold.UserInput(text=LONG))
+        log = store.log
+        assert isinstance(log, SealedLog)
+        digest = str(store.session("ada", "s").events()[-1].payload.payload()["text"])
+        digest = digest.split('session.blob("')[1][:64]
+        user = log.keys.user("ada", now=None)
+        address = user.mac("blob", bytes.fromhex(digest))
+        sealed = seal(user.cipher, pack(LONG.encode()), address)
+    with raw(url).begin() as connection:
+        connection.execute(text(f"DELETE FROM {prefix(url)}blobs"))
+        row = {"address": address, "body": sealed}
+        connection.execute(
+            text(
+                f"INSERT INTO {prefix(url)}blobs (user_id, address, size, created_at, "
+                "body) VALUES ('ada', :address, 1, 1, :body)"
+            ),
+            row,
+        )
+
+    with refold.open(url, redactor=aware()) as store:
+        assert problems(store) == []
+        list(store.reredact("ada", "s"))
+
+        assert problems(store) == []
+        assert log_has(store, address) == shared
+        list(store.reredact())
+        assert not log_has(store, address)
+        assert problems(store) == []
+
+
+def log_has(store: SessionStore, address: bytes) -> bool:
+    assert isinstance(store.log, SealedLog)
+    return store.log.recorder.blob_row("ada", address) is not None
+
+
+def test_many_rows_are_bound_by_several_events(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting, "_BOUND", 5)
+    monkeypatch.setattr(rewriting, "_NAMED", 2)
+
+    with refold.open(url, redactor=aware()) as store:
+        list(store.reredact())
+
+        said = [event.payload.payload() for event in store.session("ada", "s").pages()]
+        bound = [one for one in said if one.get("stream") == "main"]
+        assert [(one["first_seq"], one["last_seq"]) for one in bound] == [
+            *((1, 3), (4, 7))
+        ]
+        assert [one["seqs"] for one in bound] == [[1, 3], [5, 7]]
+        assert problems(store) == []
+    tamper(url, "UPDATE @events SET first_digest=hash WHERE stream='main' AND seq=4")
+    with refold.open(url, redactor=aware()) as store:
+        assert problems(store) == [(4, "chain"), (7, "replaced")]

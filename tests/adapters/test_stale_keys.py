@@ -1,0 +1,138 @@
+"""Whoever still holds a key that was replaced writes nothing with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+from sqlalchemy import make_url
+
+from refold.adapters.keys import KeyRing, LocalMasterKey
+from refold.adapters.log import SealedLog
+from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
+from refold.adapters.recorder import Moved, Recorder
+from refold.adapters.sql.migrations import migrate
+from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.sqlite import SqliteDialect
+from refold.domain.events import CompactionNote
+from refold.domain.ports import Appended, Conflict, Problem, StoredView
+from refold.testing import ADA, NOW, append_to, said, texts, write
+from refold.testing.rewriting import Without
+
+DERIVED = ADA._replace(stream="f" * 64)
+NOTE = CompactionNote(phase="retired")
+
+
+class Two(NamedTuple):
+    """Two processes at one store: each has its own memory of the keys."""
+
+    one: SealedLog
+    other: SealedLog
+
+
+def recorder(kind: str, request: pytest.FixtureRequest) -> Recorder:
+    if kind == "memory":
+        return MemoryRecorder()
+    url = make_url(request.getfixturevalue(f"{kind}_url"))
+    dialect = SqliteDialect(url) if kind == "sqlite" else PostgresDialect(url)
+    migrate(dialect)
+    return SqlRecorder(dialect)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def two(request: pytest.FixtureRequest) -> Iterator[Two]:
+    rows, keys = recorder(request.param, request), MemoryKeyStore()
+    master = LocalMasterKey(os.urandom(32), origin="a test")
+    one, other = (SealedLog(rows, KeyRing(keys, master)) for _ in range(2))
+    write(one, ADA, *said("a secret"))
+    write(one, DERIVED, NOTE)
+    other.read(ADA)
+    yield Two(one, other)
+    rows.close()
+
+
+def rewrite(log: SealedLog) -> None:
+    log.rewrite(ADA, Without("secret"), now=NOW)
+
+
+def whole(log: SealedLog) -> bool:
+    return not any(
+        isinstance(item, Problem) for s in (ADA, DERIVED) for item in log.audit(s)
+    )
+
+
+@pytest.mark.parametrize("stream", [ADA, DERIVED])
+def test_an_append_with_the_old_key_is_a_conflict_and_the_next_is_not(
+    two: Two, stream: object
+) -> None:
+    place = DERIVED if stream is DERIVED else ADA
+    event = NOTE if place is DERIVED else said("b")[0]
+    old = two.other.head(place)
+    rewrite(two.one)
+
+    outcome = two.other.append(append_to(old, event))
+
+    assert isinstance(outcome, Conflict)
+    assert isinstance(two.other.append(append_to(outcome.head, event)), Appended)
+    assert whole(two.one)
+    assert whole(two.other)
+
+
+def test_a_stream_does_not_begin_under_the_old_key(two: Two) -> None:
+    new = ADA._replace(stream="e" * 64)
+    batch = two.other._batch(append_to(two.other.head(new), NOTE))
+    rewrite(two.one)
+
+    assert isinstance(two.other.recorder.write(batch), Moved)
+    assert isinstance(write(two.other, new, NOTE), Appended)
+    assert len(two.one.read(new)) == 1
+
+
+def test_a_view_is_not_kept_under_the_old_key(two: Two) -> None:
+    view = StoredView(1, 0, {"n": 1})
+    rewrite(two.one)
+
+    assert not two.other.save_view(ADA, "v", view, replaces=0)
+    two.other.read(ADA)
+    assert two.other.save_view(ADA, "v", view, replaces=0)
+    assert two.one.load_view(ADA, "v") == view
+
+
+def test_everything_is_read_with_the_new_key(two: Two) -> None:
+    rewrite(two.one)
+
+    assert texts(two.other.read(ADA)) == ["a -"]
+    assert two.other.head(ADA).seq == two.one.head(ADA).seq == 3
+    assert whole(two.other)
+
+
+def test_rows_that_were_read_before_and_opened_after_are_read_again(two: Two) -> None:
+    fresh = replace(two.other, keys=_forgetful(two.other.keys))
+    pages = iter([fresh.recorder.rows(ADA)])
+    rewrite(two.one)
+
+    events = fresh.opened(lambda: next(pages, None) or fresh.recorder.rows(ADA))
+
+    assert texts(events) == ["a -"]
+
+
+def test_a_head_that_was_read_before_its_key_was_destroyed_is_read_again(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = replace(two.other, keys=_forgetful(two.other.keys))
+    kind = type(fresh.recorder)
+    now, before = kind.head_row, fresh.recorder.head_row(ADA)
+    rewrite(two.one)
+    stale = iter([before])
+    monkeypatch.setattr(kind, "head_row", lambda s, a: next(stale, None) or now(s, a))
+
+    assert fresh.head(ADA).seq == 3
+
+
+def _forgetful(ring: KeyRing) -> KeyRing:
+    """The same keys, none of them in memory."""
+    return KeyRing(ring._store, ring._master)

@@ -1,0 +1,146 @@
+"""What is stored can be looked at with other rules, and redacted again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import refold as package
+from tests.cli.conftest import Ran, Refold
+from tests.support.redacting import MAIL
+
+FEWER = package.Policy.of_packs(["secrets"]).with_engine("re2")
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store that was written to while only secrets were redacted."""
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    with package.open(url, policy=FEWER) as store:
+        store.session("ada", "s").append(
+            [package.UserInput(text="line\n" * 14_000 + MAIL), package.Final(text="x")]
+        )
+        store.session("bob", "s").append(package.UserInput(text="fine"))
+    return url
+
+
+@pytest.fixture
+def recheck(refold: Refold, url: str) -> Refold:
+    """Runs ``refold redact --recheck`` on that store."""
+
+    def run(*arguments: object) -> Ran:
+        return refold(
+            *("--db", url, "redact", "--recheck", "--engine", "re2"), *arguments
+        )
+
+    return run
+
+
+def test_a_recheck_prints_places_and_types_and_no_value(recheck: Refold) -> None:
+    code, out, _ = recheck()
+
+    assert code == 0
+    assert "! ada / s  1 finding" in out
+    assert "seq 1  EMAIL, also in 1 blob" in out
+    assert "✓ bob / s  nothing found" in out
+    assert "1 finding in 3 events of 2 sessions: --apply" in out
+    assert MAIL not in out
+
+
+def test_a_program_reads_the_same_as_json(recheck: Refold) -> None:
+    told = recheck("--json").json()
+
+    assert told["exposures"] == [
+        {
+            "user_id": "ada",
+            "session_id": "s",
+            "stream": "main",
+            "seq": 1,
+            "where": "event",
+            "types": {"EMAIL": 1},
+            "blobs": 1,
+        }
+    ]
+    assert (told["applied"], told["sessions"], told["events"]) == (False, 2, 3)
+    assert (told["superseded"], told["unfinished"], told["problems"]) == (0, [], [])
+
+
+def test_what_is_found_is_replaced_once(url: str, recheck: Refold) -> None:
+    first = recheck("--apply", "--json").json()
+    again = recheck("--apply", "--json").json()
+
+    assert (first["applied"], first["superseded"], first["blobs"]) == (True, 1, 1)
+    assert (again["superseded"], again["exposures"]) == (0, [])
+    with package.open(url) as store:
+        assert [verified.superseded for _, verified in store.verify()] == [1, 0]
+
+
+def test_a_person_is_told_what_was_replaced(recheck: Refold) -> None:
+    code, out, _ = recheck("--apply", "--user", "ada")
+
+    assert code == 0
+    assert "✓ ada / s  1 event replaced, under a new key" in out
+    assert "bob" not in out
+
+
+def test_verify_counts_what_is_superseded(
+    url: str, refold: Refold, recheck: Refold
+) -> None:
+    recheck("--apply")
+
+    assert "1 superseded event" in refold("--db", url, "verify").out
+    told = refold("--db", url, "verify", "--json").json()
+    assert (told["ok"], told["superseded"], told["superseded_digests"]) == (True, 1, 0)
+
+
+def test_what_was_replaced_is_in_no_export(
+    url: str, refold: Refold, recheck: Refold
+) -> None:
+    before = refold("--db", url, "export").out
+
+    recheck("--apply")
+
+    after = refold("--db", url, "export").out
+    assert MAIL in before
+    assert MAIL not in after
+    assert "[REDACTED:EMAIL]" in after
+
+
+def test_the_rules_are_those_of_the_policy(recheck: Refold, tmp_path: Path) -> None:
+    (tmp_path / "china.toml").write_text('version = 1\npacks = ["pii-cn"]')
+
+    assert recheck("--policy", "china.toml", "--json").json()["types"] == {}
+    assert recheck("--packs", "pii-common", "--json").json()["types"] == {"EMAIL": 1}
+
+
+def test_only_the_sessions_that_are_named_are_looked_at(recheck: Refold) -> None:
+    assert recheck("--user", "bob", "--session", "s", "--json").json()["sessions"] == 1
+    assert recheck("--user", "eve").code == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["--recheck", "notes.txt"], "FILE is for values to be redacted"),
+        (["--recheck", "-"], "FILE is for values to be redacted"),
+        (["--recheck", "--format", "json"], "--format is for values to be redacted"),
+        (["--apply"], "--apply is for the store: add --recheck"),
+        (["--user", "ada"], "--user is for the store: add --recheck"),
+        (["--session", "s"], "--session is for the store: add --recheck"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    url: str, refold: Refold, args: list[str], reason: str
+) -> None:
+    ran = refold("--db", url, "redact", *args, stdin=MAIL.encode())
+
+    assert (ran.code, ran.out) == (2, "")
+    assert reason in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_a_recheck_makes_no_store(refold: Refold, tmp_path: Path) -> None:
+    assert refold("redact", "--recheck").code == 1
+    assert not (tmp_path / "refold.db").exists()

@@ -1,0 +1,175 @@
+"""Three engines, one result; and what the first look says is clean is clean."""
+
+import re
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from refold.redaction.engine import Redactor
+from refold.redaction.engines import EngineName, engine_of, installed
+from refold.redaction.engines.octets import in_bytes, narrow
+from refold.redaction.engines.trigger import Trigger, windows
+from refold.redaction.engines.warming import Warming
+from refold.redaction.packs import PACKS
+from refold.redaction.plan import Plan
+from refold.redaction.rule import Example
+
+ENGINES: tuple[EngineName, ...] = ("vectorscan", "re2", "stdlib")
+RULES = tuple(rule for rules in PACKS.values() for rule in rules)
+BY_ENGINE = {name: Redactor(Plan(rules=RULES, engine=name)) for name in ENGINES}
+fast, linear, plain = BY_ENGINE.values()
+
+
+def text_of(example: Example) -> str:
+    marked = example[1] if isinstance(example, tuple) else example
+    return re.sub("[«»]", "", marked)
+
+
+EXAMPLES = [
+    text_of(example)
+    for rule in RULES
+    for example in (*rule.examples, *rule.counter_examples)
+]
+GLUE = (
+    *("", " ", "\n", "\t", ", ", '"', "\\n", "\\", "：", "——", "\u00a0", "\u200b"),
+    *("13", "0", "2024-01-02 ", "phone ", "手机", "１３８", "password=", "token: "),
+    *("[REDACTED:PHONE]", "@", "://", "\\u5bc6\\u7801", "İ", "K"),
+)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Parts of examples, cut anywhere, next to what may change what they are."""
+    out = []
+    for _ in range(draw(st.integers(1, 4))):
+        example = draw(st.sampled_from(EXAMPLES))
+        start = draw(st.integers(0, len(example)))
+        whole = draw(st.booleans())
+        out += [example if whole else example[start:], draw(st.sampled_from(GLUE))]
+    return "".join(out)
+
+
+keys = st.sampled_from(
+    ["text", "phone", "password", "id_card", "note", "token", "卡号", "id", "value"]
+)
+values = st.recursive(
+    texts() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False) | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(texts())
+@settings(max_examples=400)
+def test_all_engines_find_the_same(text: str) -> None:
+    found = {name: redactor.text(text) for name, redactor in BY_ENGINE.items()}
+
+    assert found["vectorscan"] == found["stdlib"]
+    assert found["re2"] == found["stdlib"]
+
+
+@given(texts())
+@settings(max_examples=200)
+def test_what_one_engine_leaves_no_other_finds(text: str) -> None:
+    clean, _ = fast.text(text)
+
+    assert plain.text(clean)[0] == clean
+    assert linear.text(clean)[0] == clean
+
+
+@given(values)
+@settings(max_examples=200)
+def test_the_first_look_at_json_misses_nothing(value: Any) -> None:
+    found, tally = plain.value(value)
+
+    assert orjson.dumps(fast.value(value)[0]) == orjson.dumps(found)
+    assert fast.value(value)[1] == tally
+    assert linear.value(value)[1] == tally
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_long_texts_are_seen_to_their_ends(name: EngineName) -> None:
+    filler = "the quick brown fox jumps over the lazy dog. " * 300
+    value = "a@example.org"
+    text = f"{value} {filler}{value} {filler}{value}"
+
+    clean, tally = BY_ENGINE[name].text(text)
+
+    assert tally.types == {"EMAIL": 3}
+    assert clean == text.replace(value, "[REDACTED:EMAIL]")
+
+
+@given(st.text(), st.text())
+def test_a_pattern_over_bytes_matches_where_the_one_over_characters_does(
+    before: str, after: str
+) -> None:
+    for pattern in ("码[：:是]x", "[^a-z]{0,3}q", "x[^0-9]?y", "[一-龥]z", "(?:a|：)b"):
+        text = f"{before}码：x中q，x中y龥z：b{after}"
+        by_bytes = re.compile(in_bytes(pattern).encode(), re.IGNORECASE)
+        if re.search(pattern, text):
+            assert by_bytes.search(text.encode(errors="replace"))
+
+
+def test_the_narrow_part_of_a_pattern_is_what_ascii_can_match() -> None:
+    assert narrow("key(?:[:=]|：|是)") == "key(?:[:=])"
+    assert narrow("key[:：]") == "key[:]"
+    assert narrow("密码[:=]") == ""
+
+
+def test_windows_hold_the_whole_run_and_are_apart() -> None:
+    run = b"1 2 3 4 5 6 7 8 9 0 " * 40
+    data = b"x" * 2000 + run + b"y" * 2000 + b"123456789012," + b"z" * 900
+    ends = [2000 + len(run) - 5, len(data) - 900]
+
+    found = windows(data, ends)
+
+    assert len(found) == 2
+    assert found[0][0] < 2000
+    assert found[0][1] >= 2000 + len(run)
+    assert found[0][1] < found[1][0]
+
+
+def test_an_engine_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refold.redaction.engines.installed", lambda _: False)
+
+    with pytest.raises(ModuleNotFoundError, match="hyperscan"):
+        engine_of("vectorscan", [Trigger("abc")])
+
+
+def test_the_best_engine_takes_over_once_it_is_compiled() -> None:
+    class Engine:
+        gates = True
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def clean(self, data: bytes) -> bool:
+            return True
+
+        def scan(self, data: bytes) -> list[tuple[int, int]]:
+            return []
+
+    made = []
+
+    def make() -> Engine:
+        made.append(Engine("second"))
+        return made[0]
+
+    warming = Warming(Engine("first"), make)
+    warming.scan(b"x" * 1000)
+    assert (warming.name, made) == ("first", [])
+
+    for _ in range(400):
+        warming.clean(b"x" * 1000)
+    warming.join()
+
+    assert warming.name == "second"
+    assert len(made) == 1
+
+
+def test_every_engine_is_installed_where_these_tests_run() -> None:
+    assert all(installed(name) for name in ENGINES)

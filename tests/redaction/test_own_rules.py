@@ -1,0 +1,148 @@
+"""A rule of a policy finds what its pattern matches, wherever an engine tries it."""
+
+import re
+
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+from refold.redaction.engine import Redactor
+from refold.redaction.engines import EngineName
+from refold.redaction.own_rules import rule_of
+from refold.redaction.patterns import BadPattern, Pattern
+from refold.redaction.plan import Plan
+from refold.redaction.policy_parts import OwnRule, Wrong
+from refold.redaction.rule import Rule
+
+LITERALS = st.sampled_from(["abc", "BDG-", "工号", "No.", "x", "#", "ID:"])
+CLASSES = st.sampled_from([r"\d", "[A-Z]", "[a-f0-9]", r"\w", "[^ ]", "[- ]", "."])
+COUNTS = st.sampled_from(["", "?", "{2}", "{6}", "{1,4}", "{0,3}", "{4,9}"])
+ATOMS = st.one_of(
+    LITERALS.map(re.escape), st.tuples(CLASSES, COUNTS).map("".join), st.just(r"\b")
+)
+SEQUENCES = st.lists(ATOMS, min_size=1, max_size=4).map("".join)
+GROUPS = st.one_of(
+    SEQUENCES,
+    st.lists(SEQUENCES, min_size=2, max_size=3).map(
+        lambda parts: f"(?:{'|'.join(parts)})"
+    ),
+    st.tuples(SEQUENCES, st.sampled_from(["{1,3}", "{2}", "?"])).map(
+        lambda pair: f"({pair[0]}){pair[1]}"
+    ),
+)
+TELLING = st.sampled_from(
+    ["abc", "BDG-", "工号", r"\d{6}", "(?:abc|BDG)", "(ID:){1,2}"]
+)
+PATTERNS = st.tuples(GROUPS | st.just(""), TELLING, GROUPS | st.just("")).map("".join)
+ALPHABET = "".join(map(chr, range(32, 127))) + "\n工号是。"
+
+
+def made(pattern: str, **changed: object) -> Rule:
+    keys: dict[str, object] = {
+        "id": "org.x",
+        "type": "XYZ",
+        "pattern": pattern,
+        "examples": ("",),
+    }
+    return rule_of(OwnRule.model_validate(keys | changed), min_score=0.6)
+
+
+@settings(max_examples=50)
+@given(PATTERNS, st.data())
+def test_what_the_pattern_matches_is_found(pattern: str, data: st.DataObject) -> None:
+    try:
+        rule = made(pattern)
+    except Wrong:
+        assume(False)
+    plain = re.compile(pattern, re.ASCII)
+    value = data.draw(st.from_regex(plain, fullmatch=True, alphabet=ALPHABET))
+    before = data.draw(st.sampled_from(["", " ", "是", "see: ", "\n"]))
+    after = data.draw(st.sampled_from(["", " ", "。", ", 7"]))
+    text = f"{before}{value}{after}"
+    assume(any(match.group() for match in plain.finditer(text)))
+
+    found, tally = Redactor(Plan(rules=(rule,), engine="stdlib")).text(text)
+
+    assert tally.n, (pattern, rule, text, found)
+
+
+@settings(max_examples=50)
+@given(PATTERNS, st.data())
+def test_what_is_told_of_a_pattern_holds_for_its_matches(
+    pattern: str, data: st.DataObject
+) -> None:
+    try:
+        known = Pattern(pattern)
+    except BadPattern:
+        assume(False)
+
+    plain = re.compile(pattern, re.ASCII)
+    value = data.draw(st.from_regex(plain, fullmatch=True, alphabet=ALPHABET))
+
+    assert known.shortest <= len(value) <= known.longest
+    for index, literals in known.literals():
+        before, rest = known.split(index)
+        assert before + rest == known.source
+        assert any(literal in value.lower() for literal in literals)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "at", "gate"),
+    [
+        (r"\bBDG-\d{4}\b", "gate", ("bdg-",)),
+        (r"(?:BDG|STAFF)-\d{4}", "gate", ("bdg-", "staff-")),
+        (r"(?:abc-){1,3}\d", "gate", ("abc-",)),
+        (r"x{3}\d", "gate", ("xxx",)),
+        (r"[ab]12[cd]\d", "gate", ("a12c", "a12d", "b12c", "b12d")),
+        (r"工号\d", "gate", ("工号",)),
+        (r"\d{2}-acme", "gate", ("-acme",)),
+        (r"\bE\d{6}\b", "digits", ()),
+        (r"(?:\d{4}[- ]?){4}", "digits", ()),
+    ],
+)
+def test_a_pattern_is_tried_at_what_tells_most(
+    pattern: str, at: str, gate: tuple[str, ...]
+) -> None:
+    rule = made(pattern)
+
+    assert (rule.at, rule.gate) == (at, gate)
+
+
+def test_a_trigger_chooses_the_place() -> None:
+    pattern = r"acme-\d{2}-long-literal"
+
+    assert made(pattern).gate == ("-long-literal",)
+    assert made(pattern, trigger=("ACME-",)).gate == ("acme-",)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"\d{3}-\d{2}", r"\d{5}", r"(?:ab|c)\d", r"abc?|\d{9}", r"\d{3} {4}\d{3}", "É{3}"],
+)
+def test_a_pattern_that_could_stand_anywhere_is_refused(pattern: str) -> None:
+    with pytest.raises(Wrong, match="tried nowhere"):
+        made(pattern)
+
+
+@pytest.mark.parametrize("engine", ["re2", "vectorscan"])
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [
+        (r"\bBDG-\d{4}\b", "BDG-4711"),
+        (r"工号[:：]\s{0,2}(?P<value>\d{4})", "工号： 4711"),
+        (r"\b[a-z]{2,8}@acme:\d{2}\b", "lin@acme:77"),
+        (r"\bE\d{6}\b", "E123456"),
+        (r"(?:\d{4}[- ]?){4}", "4711 0815 4711-0815"),
+        (r"(?i)grüne-bdg-\d{2}", "grüne-BDG-44"),
+    ],
+)
+def test_every_engine_finds_the_same(
+    engine: EngineName, pattern: str, value: str
+) -> None:
+    pytest.importorskip("hyperscan" if engine == "vectorscan" else "re2")
+    rule = made(pattern)
+    text = f"是{value}, ({value}) {value.upper()}\n１２３ \\n{value}"
+    plain = Redactor(Plan(rules=(rule,), engine="stdlib"))
+    other = Redactor(Plan(rules=(rule,), engine=engine))
+
+    assert plain.text(text)[1].n >= 2
+    assert other.text(text) == plain.text(text)

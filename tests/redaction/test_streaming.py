@@ -1,0 +1,203 @@
+"""Text that arrives in pieces is redacted as if it had come at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from refold.redaction import Redactor
+from refold.redaction.plan import Plan
+from refold.redaction.registered import Registered
+from refold.redaction.rule import Rule
+from refold.redaction.streaming import StreamRedactor
+from tests.redaction.samples import (
+    KEYED,
+    KEYS,
+    NOISE,
+    PEM,
+    PLACEHOLDERS,
+    PLANTED,
+    Planted,
+)
+
+SECRETS = ("q7Zt0Kx3Vb9Lm2Np", "two lines\nof a secret")
+
+
+def with_registered() -> Redactor:
+    registered = Registered()
+    for secret in SECRETS:
+        registered.register(secret)
+    return Redactor(registered=registered)
+
+
+redactors = {"rules": Redactor(), "registered": with_registered()}
+every_redactor = pytest.mark.parametrize(
+    "redactor", redactors.values(), ids=redactors.keys()
+)
+
+fillers = st.sampled_from(
+    [
+        "The report is due on Monday, and nobody has begun to write it yet. ",
+        "我们今天讨论的是——系统设计，以及如何处理文本。",
+        "    def find(self, text: str, token: str = TOKEN) -> list[int]:",
+        "x" * 90,
+        "\u3000１３\u200b\\u5bc6\\u7801：",
+    ]
+)
+parts = st.one_of(
+    fillers,
+    st.sampled_from([p.text for p in PLANTED]),
+    st.sampled_from([p.value for p in KEYED]),
+    st.sampled_from([key for keys in KEYS.values() for key in keys]),
+    st.sampled_from([*NOISE, *PLACEHOLDERS, *SECRETS]),
+)
+joints = st.sampled_from(["", " ", "\n", ": ", "=", "，", "\n\n"])
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    found = draw(st.lists(st.tuples(parts, joints), max_size=40))
+    text = "".join(part + joint for part, joint in found)
+    return text.replace("\n", " ") if draw(st.booleans()) else text
+
+
+def streamed(redactor: Redactor, pieces: Iterable[str]) -> str:
+    stream = StreamRedactor(redactor)
+    ready = [stream.feed(piece) for piece in pieces]
+    return "".join([*ready, stream.close()])
+
+
+def divided(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+@every_redactor
+@given(text=texts(), data=st.data())
+@settings(deadline=None, max_examples=60)
+def test_pieces_become_what_the_whole_becomes(
+    redactor: Redactor, text: str, data: st.DataObject
+) -> None:
+    places = st.integers(0, len(text))
+    cuts = sorted(data.draw(st.lists(places, max_size=30)))
+    pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
+
+    assert streamed(redactor, pieces) == redactor.text(text)[0]
+
+
+@every_redactor
+@given(text=texts(), size=st.sampled_from([1, 7, 64, 500]))
+@settings(deadline=None, max_examples=40)
+def test_even_pieces_become_what_the_whole_becomes(
+    redactor: Redactor, text: str, size: int
+) -> None:
+    stream = StreamRedactor(redactor)
+    clean = "".join(map(stream.feed, divided(text, size))) + stream.close()
+
+    whole, tally = redactor.text(text)
+    assert (clean, stream.tally.types) == (whole, tally.types)
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.value[:12])
+@pytest.mark.parametrize("before", [300, 318, 365])
+def test_a_value_is_found_wherever_the_pieces_end(
+    planted: Planted, before: int
+) -> None:
+    text = "lorem " * 60
+    text = text[:before] + "\n" + planted.text + "\n" + "ipsum " * 100
+
+    clean = streamed(redactors["rules"], divided(text, 97))
+
+    assert clean == redactors["rules"].text(text)[0]
+    assert planted.value not in clean
+
+
+@pytest.mark.parametrize("joint", [":\n", ": ", "\n"])
+@pytest.mark.parametrize("word", ["phone", "手机", "Tel"])
+def test_a_word_gives_context_to_what_comes_after_it(word: str, joint: str) -> None:
+    before = "lorem ipsum\n" * 60
+    pieces = [f"{before}{word}{joint}", "62345678", "\nand so on"]
+
+    clean = streamed(redactors["rules"], pieces)
+
+    assert clean.endswith(f"{word}{joint}[REDACTED:PHONE]\nand so on")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The report is due on Monday. " * 4000,
+        "A line of a report, one of many.\n" * 4000,
+        "我们今天讨论的是——系统设计，以及如何处理文本。\n" * 4000,
+        "token = next_token(stream) if token else None\n" * 2000,
+        "mail ada@mail.example.net or call 13912345670 today, ok?\n" * 1500,
+        '{"id": 17, "text": "no news", "key": "value"}, ' * 2000,
+        "q" * 100_000,
+    ],
+    ids=["prose", "lines", "Chinese", "code", "found", "JSON", "one word"],
+)
+def test_only_a_little_is_held_back(text: str) -> None:
+    stream = StreamRedactor(redactors["rules"])
+
+    ready, most = 0, 0
+    for number, piece in enumerate(divided(text, 50), start=1):
+        ready += len(stream.feed(piece))
+        most = max(most, number * 50 - ready)
+        if "@" in text:
+            break
+
+    assert most < 3000
+
+
+def test_a_private_key_is_held_until_it_ends() -> None:
+    stream = StreamRedactor(redactors["rules"])
+    body = "MIIEow3fTq9ZkLm2Np5Rs8Wd1Yf4Hj6CgTuEaXbVcZdAeSfRgThYjUkIlOpMn\n" * 50
+    pem = PEM.replace("MIIE", body + "MIIE")
+
+    early = "".join(map(stream.feed, divided(f"key:\n{pem[:2000]}", 80)))
+    late = "".join(map(stream.feed, divided(pem[2000:] + "\nand on\n" * 100, 80)))
+
+    assert "MII" not in early + late
+    assert (early + late + stream.close()).startswith(
+        "key:\n[REDACTED:PRIVATE_KEY]\nand"
+    )
+
+
+def test_rules_that_look_over_ends_of_lines_are_waited_for() -> None:
+    rule = Rule(
+        id="own.block",
+        type="BLOCK",
+        gate=("begin",),
+        pattern=r"begin\s{1,40}[a-z\s]{0,2000}end",
+        examples=(),
+    )
+    redactor = Redactor(Plan(rules=(rule,)))
+    text = "a text to come first\n" * 40 + "begin\n" + "some words\n" * 60 + "end\nand"
+    text += " more words that follow" * 40
+
+    assert streamed(redactor, divided(text, 33)) == redactor.text(text)[0]
+    assert "[REDACTED:BLOCK]" in redactor.text(text)[0]
+
+
+def test_what_needs_the_whole_text_is_refused() -> None:
+    class Recognizer:
+        def find(self, text: str) -> list[tuple[int, int, str]]:
+            return []
+
+    with pytest.raises(ValueError, match="drop_leaf"):
+        StreamRedactor(Redactor(Plan(actions={"PHONE": "drop_leaf"})))
+    with pytest.raises(ValueError, match="recognizer"):
+        StreamRedactor(Redactor(recognizer=Recognizer()))
+    with pytest.raises(ValueError, match="registers"):
+        StreamRedactor(Redactor(registered=Recognizer()))
+
+
+def test_a_closed_stream_takes_no_more() -> None:
+    stream = StreamRedactor(redactors["rules"])
+    stream.feed("text")
+
+    assert (stream.close(), stream.close()) == ("text", "")
+    with pytest.raises(ValueError, match="closed"):
+        stream.feed("more")

@@ -1,0 +1,78 @@
+"""What more text could change is known, for any pattern of the rules."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from refold.redaction.extents import UNBOUNDED, reach
+from refold.redaction.packs import PACKS
+from refold.redaction.rule import Rule
+from refold.redaction.unfinished import unfinished
+
+RULES = [rule for rules in PACKS.values() for rule in rules if rule.at == "gate"]
+TEXTS = [
+    (example if isinstance(example, str) else example[1]).translate(
+        {ord("«"): None, ord("»"): None}
+    )
+    for rule in RULES
+    for example in (*rule.examples, *rule.counter_examples)
+]
+BITS = [" ", "\n", "\\n", '"', "'", "=", ": ", "abcd1234", "\\", "%3D", "-----END"]
+texts = st.lists(st.sampled_from([*TEXTS, *BITS]), min_size=1, max_size=3).map("".join)
+
+
+@given(texts, texts, st.integers(0, 120), st.sampled_from(RULES))
+@settings(deadline=None, max_examples=300)
+def test_what_is_finished_stays_as_it_is(
+    text: str, more: str, cut: int, rule: Rule
+) -> None:
+    text = text[: len(text) - cut] or text
+    pattern, lower = re.compile(rule.pattern), text.lower()
+
+    for literal in rule.gate:
+        for place in (m.start() for m in re.finditer(re.escape(literal), lower)):
+            if unfinished(rule.pattern).match(text, place):
+                continue
+            now, then = pattern.match(text, place), pattern.match(text + more, place)
+            assert (now and now.regs) == (then and then.regs)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "unsettled", "settled"),
+    [
+        ("ab{2,4}c", ["a", "ab", "abbb", "abbc"], ["ax", "ab ", "abbc ", "abbbbb."]),
+        ("a(?!bc)", ["a", "ab", "abc"], ["ax", "abx"]),
+        ("a(?=b{3})", ["a", "abb"], ["ax", "abbbx", "abx"]),
+        (r"(['\"])x{1,3}\1", ["'", "'xx", "'x'"], ["'x' ", "'xxxxx", "x"]),
+        ("(?P<q>')?a(?(q)'|;)", ["'a", "a"], ["'a;x", "a'x", "b"]),
+        ("a(?>b|bc)d", ["ab", "abc"], ["abx", "abce", "abdx"]),
+        ("a(?:b|c){0,9}+d", ["abcb", "a"], ["abcx", "abdx"]),
+        ("a(?<=a)b", ["a"], ["ac", "abx"]),
+    ],
+)
+def test_unfinished_is_what_gets_to_the_end(
+    pattern: str, unsettled: list[str], settled: list[str]
+) -> None:
+    reaching = unfinished(pattern)
+
+    assert [text for text in unsettled if not reaching.match(text)] == []
+    assert [text for text in settled if reaching.match(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "characters"),
+    [
+        ("abc", 3),
+        ("a{2,5}[xy]", 6),
+        ("a(?=b{7})", 8),
+        ("a(?!b{7})(?<=c{9})", 8),
+        ("(?:ab|c{4})?(?>d)e{1,2}+", 7),
+        (r"(a{3})\1(?(1)b|cc)", 8),
+        (r"^\bx+?$", UNBOUNDED),
+    ],
+)
+def test_reach_is_how_far_a_pattern_looks(pattern: str, characters: int) -> None:
+    assert reach(pattern) == characters

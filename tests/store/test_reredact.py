@@ -1,0 +1,474 @@
+"""What was not known to be a secret when it was written can be taken out later."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold.domain.events import RedactionApplied
+from refold.domain.ids import USER_SESSION, StreamId
+from refold.domain.record import Draft
+from refold.redaction.engine import Redactor
+from refold.store import Session, SessionStore
+from refold.store.extending import extend
+from refold.store.rechecking import Rechecker
+from tests.support.redacting import GONE, MAIL, aware, unaware
+from tests.support.stores import prepare
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+Opened = Callable[[Redactor], SessionStore]
+
+
+@pytest.fixture
+def opened(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Opened]:
+    monkeypatch.setenv("REFOLD_KEYS", "")
+    stores: list[SessionStore] = []
+
+    def open_(redactor: Redactor) -> SessionStore:
+        store = refold.open(prepare(store_url, tmp_path), redactor=redactor)
+        stores.append(store)
+        return store
+
+    yield open_
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def before(opened: Opened) -> SessionStore:
+    return opened(unaware())
+
+
+@pytest.fixture
+def after(opened: Opened, before: SessionStore) -> SessionStore:
+    return opened(aware())
+
+
+def session_of(store: SessionStore, name: str = "s-1") -> Session:
+    return store.session("ada", name)
+
+
+def stored(session: Session) -> str:
+    """All that can be read of a session, as one text."""
+    events = [*session.pages()]
+    for name in session.streams()[1:]:
+        events += session.derived(name)
+    return str([event.to_json() for event in events])
+
+
+def proved(store: SessionStore) -> dict[str, tuple[int, int]]:
+    """Superseded events and digests of each session, and that all is proved."""
+    results = list(store.verify())
+    assert [p for _, verified in results for p in verified.problems] == []
+    return {
+        info.session_id: (verified.superseded, verified.superseded_digests)
+        for info, verified in results
+    }
+
+
+def test_a_recheck_says_where_and_what_type_and_changes_nothing(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session_of(before).append([refold.UserInput(text=t) for t in ("a", MAIL, "c")])
+
+    (found,) = after.recheck()
+
+    (exposure,) = found.exposures
+    assert (exposure.stream, exposure.seq, exposure.types) == ("main", 2, {"EMAIL": 1})
+    assert (found.events, found.applied, found.problem) == (3, None, None)
+    assert MAIL not in str(found)
+    assert MAIL in stored(session_of(after))
+
+
+def test_what_is_found_is_replaced_and_the_rest_is_as_it_was(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session_of(before).append(
+        [refold.UserInput(text=f"I am {MAIL}"), refold.AgentResponse(text="hello")],
+        meta={"own": MAIL, "model": "m"},
+        agent="main",
+        request_id=MAIL,
+    )
+    first = session_of(before).events()
+
+    (done,) = after.reredact()
+
+    events = session_of(after).events()
+    assert done.applied is not None
+    assert done.applied.events == 2
+    assert MAIL not in stored(session_of(after))
+    assert events[0].payload.payload()["text"] == f"I am {GONE}"
+    assert (events[0].meta.model, events[0].agent) == ("m", "main")
+    assert events[0].token_estimate == first[0].token_estimate
+    assert [event.hash for event in events[:2]] == [event.hash for event in first]
+    assert events[0].redaction["types"] == {"EMAIL": 3}
+    assert events[0].redaction["before"] == first[0].redaction
+    assert GONE in str(session_of(after).context().messages)
+    assert proved(after) == {"s-1": (2, 0)}
+
+
+def test_the_log_says_what_was_replaced_and_by_which_rules(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session_of(before).append([refold.UserInput(text=t) for t in ("a", MAIL)])
+
+    list(after.reredact())
+
+    said = session_of(after).events()[-1].payload
+    assert isinstance(said, RedactionApplied)
+    assert (said.stream, said.seqs, said.first_seq, said.last_seq) == (
+        *("main", (2,), 1, 2),
+    )
+    assert (said.types, said.key_version) == ({"EMAIL": 1}, 2)
+    assert said.rules.startswith("aware")
+    assert [rules.split("-")[0] for rules in said.rules_before] == ["unaware"]
+    assert len(said.hashes) == len(said.first_hashes) == 1
+
+
+def test_a_second_time_there_is_nothing_to_do(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session_of(before).append(refold.UserInput(text=MAIL))
+    list(after.reredact())
+    head = session_of(after).head()
+
+    (again,) = after.reredact()
+
+    assert (again.exposures, again.applied) == ([], None)
+    assert session_of(after).head() == head
+
+
+def test_only_the_sessions_that_are_named_are_touched(
+    before: SessionStore, after: SessionStore
+) -> None:
+    for user, name in (("ada", "s-1"), ("ada", "s-2"), ("bob", "s-1")):
+        before.session(user, name).append(refold.UserInput(text=MAIL))
+
+    done = list(after.reredact("ada", "s-1"))
+
+    assert [(one.session.user_id, one.session.session_id) for one in done] == [
+        ("ada", "s-1")
+    ]
+    left = [one.session for one in after.recheck() if one.exposures]
+    assert [(info.user_id, info.session_id) for info in left] == [
+        ("ada", "s-2"),
+        ("bob", "s-1"),
+    ]
+
+
+def test_a_blob_is_replaced_with_the_text_it_was_cut_from(
+    before: SessionStore, after: SessionStore
+) -> None:
+    whole = "line\n" * 20_000 + MAIL + "\n" + "line\n" * 20_000
+    session_of(before).append([refold.UserInput(text=whole)] * 2)
+    session_of(before).append(refold.UserInput(text=whole.replace(MAIL, "x")))
+    digest, *_ = digests(before)
+    (found,) = after.recheck()
+
+    (done,) = after.reredact()
+
+    assert [exposure.blobs for exposure in found.exposures] == [1, 1]
+    assert done.applied is not None
+    assert done.applied.blobs == 1
+    new = digests(after)
+    assert new[0] == new[1] != digest
+    assert session_of(after).blob(new[0]) == whole.replace(MAIL, GONE)
+    assert session_of(after).blob(new[2]) == whole.replace(MAIL, "x")
+    with pytest.raises(refold.CorruptEvent, match="no such blob"):
+        session_of(after).blob(digest)
+    assert after.stats()["blobs"] == 2
+    assert proved(after) == {"s-1": (2, 0)}
+
+
+def digests(store: SessionStore) -> list[str]:
+    texts = [str(event.payload.payload()) for event in session_of(store).pages()]
+    return [text.split('session.blob("')[1][:64] for text in texts if "blob(" in text]
+
+
+def test_a_secret_in_signed_thinking_drops_the_block_and_says_so(
+    before: SessionStore, after: SessionStore
+) -> None:
+    thinking = (refold.Thinking(thinking=MAIL, signature="x" * 40),)
+    session_of(before).append(refold.AgentResponse(text="a", thinking=thinking))
+
+    list(after.reredact())
+
+    event = session_of(after).events()[0]
+    assert event.payload.payload()["thinking"] == []
+    assert [warning.code for warning in event.meta.warnings] == ["thinking_dropped"]
+
+
+def test_summaries_are_redacted_and_say_that_they_cannot_be_derived_again(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session = session_of(before)
+    for number in range(4):
+        session.append(
+            [
+                refold.UserInput(text=f"question {number} of {MAIL} " + "word " * 30),
+                refold.AgentResponse(text=f"answer {number} " + "word " * 30),
+            ]
+        )
+    while session.compact(WINDOW):
+        pass
+    session.record_request(session.context(WINDOW))
+    session.catch_up()
+    (name,) = session.streams()[1:]
+    assert MAIL in str([event.to_json() for event in session.derived(name)])
+
+    list(after.reredact())
+
+    session = session_of(after)
+    assert MAIL not in stored(session)
+    assert MAIL not in str(session.context(WINDOW).messages)
+    ((envelope, view),) = session.replay()
+    assert GONE in str(view.messages)
+    assert view.digest != envelope.payload.digest  # type: ignore[union-attr]
+    superseded, underived = proved(after)["s-1"]
+    assert superseded >= 5
+    assert underived >= 2
+    assert session.verify().compactions == 3
+
+
+def test_digests_of_what_was_not_touched_are_still_proved(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session = session_of(before)
+    session.append(refold.UserInput(text="fine"))
+    session.record_request(session.context())
+    session.append(refold.UserInput(text=MAIL))
+
+    list(after.reredact())
+
+    assert proved(after) == {"s-1": (1, 0)}
+
+
+def test_a_closed_session_stays_closed(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session_of(before).append(refold.UserInput(text=MAIL))
+    session_of(before).close()
+
+    list(after.reredact())
+
+    assert MAIL not in stored(session_of(after))
+    assert proved(after) == {"s-1": (1, 0)}
+    with pytest.raises(refold.SessionClosed):
+        session_of(after).append(refold.UserInput(text="x"))
+
+
+def test_what_concerns_a_user_as_a_whole_is_looked_at_too(
+    before: SessionStore, after: SessionStore
+) -> None:
+    consent = refold.Consent(scope="memory", granted=True, reason=f"asked {MAIL}")
+    session_of(before, USER_SESSION).append(consent)
+
+    list(after.reredact())
+
+    assert MAIL not in stored(session_of(after, USER_SESSION))
+    assert proved(after) == {USER_SESSION: (1, 0)}
+
+
+@pytest.mark.parametrize("only", [None, "s-1"])
+def test_a_fork_shows_what_is_left_of_its_parent(
+    before: SessionStore, after: SessionStore, only: str | None
+) -> None:
+    parent = session_of(before)
+    parent.append(
+        [
+            refold.UserInput(text=f"I am {MAIL}"),
+            refold.ToolCall(call_id="c", tool_name=f"mail {MAIL}"),
+        ]
+    )
+    fork = parent.fork(2, "fork")
+    fork.append([refold.UserInput(text="go on")] * 70)
+    fork.record_request(fork.context())
+
+    list(after.reredact("ada", only))
+
+    fork = session_of(after, "fork")
+    assert GONE in str(fork.context().messages)
+    assert MAIL not in str(fork.context().messages)
+    assert proved(after)["fork"][1] == 1
+    fork.append(refold.ToolResult(call_id="c", content="done"))
+    list(after.reredact())
+    assert MAIL not in str(fork.head().state.open_calls) + stored(fork)
+    proved(after)
+
+
+def test_the_name_of_an_open_call_is_redacted_in_the_head_too(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session_of(before).append(refold.ToolCall(call_id="c", tool_name=f"mail {MAIL}"))
+
+    list(after.reredact())
+
+    (call,) = session_of(after).head().state.open_calls.values()
+    assert call.tool_name == f"mail {GONE}"
+    session_of(after).append(refold.ToolResult(call_id="c", content="done"))
+    assert proved(after) == {"s-1": (1, 0)}
+
+
+def test_a_retry_finds_its_first_attempt_with_new_and_with_old_rules(
+    before: SessionStore, after: SessionStore
+) -> None:
+    event = refold.UserInput(text=MAIL)
+    first = session_of(before).append(event, idempotency_key="k")
+    list(after.reredact())
+
+    for store in (after, before):
+        again = session_of(store).append(event, idempotency_key="k")
+
+        assert (again.first_seq, again.duplicate) == (first.first_seq, True)
+        assert again.hash == first.hash
+
+
+def test_an_import_after_it_adds_nothing(
+    before: SessionStore, after: SessionStore
+) -> None:
+    meta = refold.Meta(source={"file": "x"})
+    ts = datetime(2026, 1, 1, tzinfo=UTC)
+    drafts = [
+        Draft(refold.UserInput(text=text), ts=ts, meta=meta)
+        for text in ("a", f"I am {MAIL}", "c")
+    ]
+    extend(session_of(before), drafts, where="x")
+    list(after.reredact())
+
+    for store in (after, before):
+        assert extend(session_of(store), drafts, where="x")[:2] == (0, 3)
+    other = [Draft(refold.UserInput(text="b"), meta=meta), *drafts[1:]]
+    with pytest.raises(refold.ImportFailed, match="rewritten"):
+        extend(session_of(after), other, where="x")
+
+
+def test_nobody_else_can_say_that_something_was_replaced(after: SessionStore) -> None:
+    with pytest.raises(refold.InvalidEvent, match="alone"):
+        session_of(after).append(RedactionApplied(stream="main"))
+
+
+def test_who_knew_the_old_key_reads_and_writes_with_the_new_one(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session = session_of(before)
+    session.append([refold.UserInput(text=f"{n} {MAIL}") for n in range(70)])
+    session.context()
+    assert session.head().seq == 70
+    list(after.reredact())
+
+    assert GONE in str(session.context().messages)
+    assert session.append(refold.UserInput(text="on")).last_seq == 72
+    assert session.append(refold.UserInput(text="on"), expected_seq=72).last_seq == 73
+    session.catch_up()
+    assert [event.seq for event in session.events(after=70)] == [71, 72, 73]
+    assert proved(after) == proved(before) == {"s-1": (70, 0)}
+
+
+def test_a_compactor_that_knew_the_old_key_compacts_with_the_new_one(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session = session_of(before)
+    for number in range(6):
+        session.append(
+            [
+                refold.UserInput(text=f"question {number} " + "word " * 30),
+                refold.AgentResponse(text=f"answer {MAIL} " + "word " * 30),
+            ]
+        )
+    session.compact(WINDOW)
+    list(after.reredact())
+
+    while session.compact(WINDOW):
+        pass
+
+    assert session.verify().compactions > 1
+    proved(after)
+
+
+def test_those_who_append_meanwhile_lose_nothing(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session_of(before).append(refold.UserInput(text="begin"))
+    failed: list[Exception] = []
+
+    def pour() -> None:
+        try:
+            for number in range(40):
+                session_of(before).append(refold.UserInput(text=f"{number} {MAIL}"))
+        except Exception as error:  # the test asserts that there is none
+            failed.append(error)
+
+    writer = threading.Thread(target=pour)
+    writer.start()
+    while writer.is_alive():
+        list(after.reredact())
+    writer.join()
+    list(after.reredact())
+
+    texts = [e.payload.payload().get("text") for e in session_of(after).pages()]
+    assert failed == []
+    assert [text for text in texts if text] == [
+        "begin",
+        *(f"{number} {GONE}" for number in range(40)),
+    ]
+    assert proved(after)["s-1"][0] == 40
+
+
+def test_two_at_once_end_with_one_key(opened: Opened, before: SessionStore) -> None:
+    for name in ("s-1", "s-2"):
+        session_of(before, name).append(refold.UserInput(text=MAIL))
+    stores = [opened(aware()) for _ in range(2)]
+    threads = [threading.Thread(target=lambda s=s: list(s.reredact())) for s in stores]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    for store in (*stores, before):
+        assert [one.unfinished for one in store.recheck()] == [False, False]
+        assert proved(store) == {"s-1": (1, 0), "s-2": (1, 0)}
+
+
+def test_what_others_took_out_meanwhile_does_not_come_back(
+    opened: Opened, before: SessionStore, after: SessionStore
+) -> None:
+    phone = "13812345678"
+    session_of(before).append(refold.UserInput(text=f"{MAIL} {phone}"))
+    writer, stream = session_of(after).writer, session_of(after).stream
+    late = Rechecker(writer, stream)
+    late.run()
+    list(opened(aware("EMAIL", "PHONE")).reredact())
+    assert phone not in stored(session_of(after))
+
+    after.log.rewrite(stream, late, now=1)
+
+    assert phone not in stored(session_of(after))
+    assert proved(after) == {"s-1": (1, 0)}
+
+
+def test_a_session_that_cannot_be_read_is_said_and_does_not_stop_the_others(
+    before: SessionStore, after: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("s-1", "s-2"):
+        session_of(before, name).append(refold.UserInput(text=MAIL))
+    sighted = type(after.log).read
+
+    def read(log: object, stream: StreamId, **asked: object) -> object:
+        if stream.session_id == "s-1":
+            raise refold.CorruptEvent("session 's-1' main", seq=1, reason="for a test")
+        return sighted(log, stream, **asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(after.log), "read", read)
+    first, second = after.reredact()
+
+    assert first.problem is not None
+    assert "for a test" in first.problem
+    assert second.applied is not None

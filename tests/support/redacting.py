@@ -1,0 +1,22 @@
+"""Redactors that know more or less, for what is found later."""
+
+from __future__ import annotations
+
+from refold.redaction.engine import Redactor
+from refold.redaction.plan import Plan
+from refold.redaction.rules import DEFAULT_RULES
+
+MAIL = "ada.lovelace@analytical.org"
+GONE = "[REDACTED:EMAIL]"
+
+
+def unaware() -> Redactor:
+    """A redactor that finds nothing."""
+    return Redactor(Plan(name="unaware", rules=()))
+
+
+def aware(*types: str) -> Redactor:
+    """A redactor that finds these types, or e-mail addresses."""
+    wanted = types or ("EMAIL",)
+    rules = tuple(rule for rule in DEFAULT_RULES if rule.type in wanted)
+    return Redactor(Plan(name="aware", rules=rules))

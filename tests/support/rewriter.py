@@ -1,0 +1,49 @@
+"""A process that redacts a store again and is killed at one step of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, Final
+
+import refold
+from refold.adapters.keys import KeyRing
+from refold.adapters.sql import postgres_rewrite, sqlite_rewrite
+from refold.adapters.sql.recorder import SqlRecorder
+from tests.support.redacting import aware
+
+# What a re-redaction goes through, in this order, and whether it dies after it.
+STEPS: Final[dict[str, tuple[tuple[Any, ...], str, bool]]] = {
+    "nothing is done": ((KeyRing,), "successor", False),
+    "the new key is kept": ((SqlRecorder,), "rewrite", False),
+    "rows are replaced": ((sqlite_rewrite, postgres_rewrite), "rewrite", True),
+    "all is committed": ((SqlRecorder,), "flush", False),
+    "the commit is safe": ((KeyRing,), "retire", False),
+    "the old key is gone": ((KeyRing,), "retire", True),
+}
+
+
+def die(owner: Any, name: str, *, after: bool) -> None:
+    """Make ``owner.name`` the last thing that this process does."""
+    method = getattr(owner, name)
+
+    def dying(*arguments: Any, **named: Any) -> None:
+        if after:
+            method(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, name, dying)
+
+
+def main(url: str, step: str) -> None:
+    """Redact the store at ``url`` again, as far as ``step``."""
+    owners, name, after = STEPS[step]
+    for owner in owners:
+        die(owner, name, after=after)
+    with refold.open(url, redactor=aware()) as store:
+        list(store.reredact())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""`refold.redact` is what an append does to a value, without the append."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import refold
+
+MAIL = "ada.lovelace@analytical.org"
+GONE = "[REDACTED:EMAIL]"
+
+
+def test_a_text_is_redacted() -> None:
+    assert refold.redact(f"write to {MAIL}") == f"write to {GONE}"
+
+
+def test_a_value_is_copied_where_it_changes() -> None:
+    value = {"to": [MAIL, 1, None], "as": {"x": 2.5}}
+
+    clean = refold.redact(value)
+
+    assert clean == {"to": [GONE, 1, None], "as": {"x": 2.5}}
+    assert value["to"] == [MAIL, 1, None]
+    assert clean["as"] is value["as"]
+
+
+def test_json_in_a_text_is_redacted_as_json() -> None:
+    clean = refold.redact('{"student_id": 2021001234}')
+
+    assert clean == '{"student_id":"[REDACTED:STUDENT_ID]"}'
+
+
+def test_a_policy_is_given_as_an_object_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "china.toml").write_text('version = 1\npacks = ["pii-cn"]')
+
+    for policy in (refold.Policy.of_packs(["pii-cn"]), tmp_path / "china.toml"):
+        for _ in range(2):
+            clean = refold.redact(f"{MAIL} 13912345670", policy)
+            assert clean == f"{MAIL} [REDACTED:PHONE]"
+
+
+def test_the_environment_names_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "none.toml").write_text("version = 1\npacks = []")
+    assert refold.redact(MAIL) == GONE
+
+    monkeypatch.setenv("REFOLD_POLICY", str(tmp_path / "none.toml"))
+
+    assert refold.redact(MAIL) == MAIL
+
+
+def test_policies_do_not_stand_in_for_each_other() -> None:
+    """Those of before are forgotten now and then, and their memory is used again."""
+    for number in range(20):
+        packs = ["pii-cn"] if number % 2 else ["pii-common"]
+        expected = MAIL if number % 2 else GONE
+
+        assert refold.redact(MAIL, refold.Policy.of_packs(packs)) == expected
+
+
+def test_what_cannot_be_redacted_is_an_error_without_the_value() -> None:
+    deep: object = MAIL
+    for _ in range(200):
+        deep = [deep]
+
+    with pytest.raises(refold.RefoldError, match="could not be redacted") as raised:
+        refold.redact(deep)
+    assert MAIL not in str(raised.value)
+
+
+def test_a_policy_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(refold.InvalidConfiguration, match="cannot be read"):
+        refold.redact(MAIL, tmp_path / "gone.toml")

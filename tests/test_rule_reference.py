@@ -1,0 +1,70 @@
+"""The reference of the rules says what they do, and shows no secret whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from refold.redaction.packs import PACKS
+from refold.redaction.types import TYPES
+from tools import rule_reference
+
+PAGE = rule_reference.page()
+RULES = [rule for pack in PACKS.values() for rule in pack]
+
+
+def test_every_pack_rule_and_type_is_there() -> None:
+    used = {rule.type for rule in RULES}
+
+    assert [f"## `{name}`" for name in PACKS] == re.findall("^## `.*?`", PAGE, re.M)
+    for rule in RULES:
+        assert f"\n| `{rule.id}` | " in PAGE
+    for name in used & set(TYPES):
+        assert f"\n| `{name}` | " in PAGE
+
+
+def test_every_row_has_as_many_cells_as_its_table() -> None:
+    cells = 0
+    for line in PAGE.splitlines():
+        found = len(re.findall(r"(?<!\\)\|", line))
+        if not line.startswith("|"):
+            cells = 0
+        else:
+            assert found == (cells or found), line
+            cells = found
+
+
+def test_an_example_stands_beside_what_becomes_of_it() -> None:
+    assert (
+        "| `email` | `EMAIL` | `write to lin.wei+work@mail.example.org.` | "
+        "`write to [REDACTED:EMAIL].` | |"
+    ) in PAGE
+
+
+def test_no_key_is_shown_whole() -> None:
+    keys = [
+        value
+        for rule in RULES
+        if rule.type == "API_KEY"
+        for example in rule.examples
+        if isinstance(example, str)
+        for value in re.findall("«(.*?)»", example)
+    ]
+
+    assert len(keys) > 100
+    assert [key for key in keys if key in PAGE] == []
+
+
+def test_a_page_that_is_out_of_date_is_noticed_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "rules.md"
+    monkeypatch.setattr(rule_reference, "PAGE", page)
+
+    assert rule_reference.main(["--check"]) == 1
+    assert rule_reference.main([]) == 0
+    assert rule_reference.main(["--check"]) == 0
+    page.write_text(page.read_text() + "\n")
+    assert rule_reference.main(["--check"]) == 1
