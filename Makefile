@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check fix lock clean
+.PHONY: help demo test check fix lock bench-redaction clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
 PYTHON ?= $(shell for python in python3.11 python3; do \
@@ -18,8 +18,12 @@ help:
 	@echo "make test    all tests, on SQLite and on a PostgreSQL that they start;"
 	@echo "             ARGS='-k word' or ARGS=tests/a_file.py for some of them"
 	@echo "make check   format, lint, types, layers, documentation"
-	@echo "make fix     format and repair what a machine can repair"
+	@echo "make fix     format and repair what a machine can repair, the reference of"
+	@echo "             the rules too"
 	@echo "make lock    resolve the dependencies anew"
+	@echo "make bench-redaction"
+	@echo "             what redaction costs and finds, beside other tools (in an"
+	@echo "             environment of their own); ARGS='--quick' or '--plot FILE.png'"
 	@echo "make clean   remove what these targets made"
 
 # Two stamps: new dependencies reinstall them, a changed pyproject.toml only refold.
@@ -46,14 +50,26 @@ check: .venv/.refold
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.check_docs
+	@$(BIN)/python -m tools.rule_reference --check
 
 fix: .venv/.refold
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
+	@$(BIN)/python -m tools.rule_reference
 
 lock: .venv/.refold
 	@$(COMPILE) --upgrade pyproject.toml --group dev -o requirements/dev.txt
 	@$(COMPILE) --upgrade pyproject.toml -c requirements/dev.txt -o requirements/run.txt
+
+# The tools it compares with want versions of their own.
+.venv/bench/.ready: pyproject.toml .venv/.refold
+	@test -x .venv/bench/bin/python || $(PYTHON) -m venv .venv/bench
+	@echo "installing what the benchmark compares with into .venv/bench"
+	@$(BIN)/uv pip install --quiet --python .venv/bench/bin/python --group bench -e .
+	@touch $@
+
+bench-redaction: .venv/bench/.ready
+	@.venv/bench/bin/python -m benchmarks.redaction $(ARGS)
 
 clean:
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache \

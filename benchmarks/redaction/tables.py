@@ -1,0 +1,202 @@
+"""The figures as tables, for a terminal and for the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.redaction.figures import Accuracy, Check, Figures
+
+_BEGIN, _END = "<!-- results: begin", "<!-- results: end"
+_HEADS = {
+    "clean": "clean, 1.8 KB",
+    "mixed": "1 % values, 1.8 KB",
+    "clean_long": "clean, 100 KB",
+    "mixed_long": "1 % values, 100 KB",
+    "events": "tool events, JSON",
+    "small_leaves": "100 short rows, JSON",
+}
+
+
+def show(figures: Figures, console: Console) -> None:
+    """Print all tables."""
+    for table in (
+        *(speed(figures), tails(figures), *accuracy(figures)),
+        *(noise(figures), promises(figures.checks)),
+    ):
+        if table.row_count:
+            console.print(table)
+            console.print()
+
+
+def markdown(figures: Figures) -> str:
+    """The same for a page of documentation."""
+    parts = []
+    for table in (
+        *(promises(figures.checks), speed(figures), tails(figures)),
+        *(*accuracy(figures), noise(figures)),
+    ):
+        if table.row_count:
+            parts.append(_as_markdown(table))
+    return "\n".join(parts)
+
+
+def filled(page: str, figures: Figures) -> str:
+    """``page`` with the tables between its marks.
+
+    Raises ValueError if it has no marks.
+    """
+    head, begin, rest = page.partition(_BEGIN)
+    line, newline, rest = rest.partition("\n")
+    _, end, tail = rest.partition(_END)
+    if not (begin and end):
+        raise ValueError(f"the page has no {_BEGIN} and {_END}")
+    told = ", ".join(f"{what} {which}" for what, which in figures.machine.items())
+    body = f"\nMeasured on {told}.\n\n{markdown(figures)}\n"
+    return f"{head}{begin}{line}{newline}{body}{end}{tail}"
+
+
+def speed(figures: Figures) -> Table:
+    """Megabytes a second by who ran and on what."""
+    table = _table("MB/s of processor time, one core", "", *map(_head, figures.speed))
+    runners = dict.fromkeys(name for by in figures.speed.values() for name in by)
+    for name in runners:
+        rates = (by.get(name) for by in figures.speed.values())
+        table.add_row(name, *map(_rate, rates))
+    return table
+
+
+def tails(figures: Figures) -> Table:
+    """What one small event takes, and the worst text."""
+    table = _table(
+        "Small and hard", "", "174-byte event, µs", "worst of 30, ms", "which"
+    )
+    for name, times in figures.adversarial_ms.items():
+        small = figures.small_event_us.get(name)
+        worst = max(times, key=lambda kind: times[kind])
+        table.add_row(name, _rate(small), _rate(times[worst]), worst)
+    return table
+
+
+def accuracy(figures: Figures) -> list[Table]:
+    """A table for each set of labelled data: recall, by type, tool and half."""
+    names = dict.fromkeys(entry.data for entry in figures.accuracy)
+    return [
+        _recall([entry for entry in figures.accuracy if entry.data == name])
+        for name in names
+    ]
+
+
+def _recall(entries: list[Accuracy]) -> Table:
+    tools = list(dict.fromkeys(entry.tool for entry in entries))
+    table = _table(
+        f"Recall: {entries[0].data} (development / held out)", "", "values", *tools
+    )
+    kinds = sorted({k for e in entries for k, c in e.score.types.items() if c.spans})
+    for kind in kinds:
+        halves = [e.score.types[kind] for e in entries if e.tool == tools[0]]
+        values = " / ".join(str(count.spans) for count in halves)
+        cells = (_both(entries, tool, kind) for tool in tools)
+        table.add_row(kind, values, *cells)
+    table.add_section()
+    table.add_row("all", "", *(_both(entries, tool, None) for tool in tools))
+    precisions = (_precisions(entries, tool) for tool in tools)
+    table.add_row("precision", "", *precisions)
+    return table
+
+
+def _both(entries: Iterable[Accuracy], tool: str, kind: str | None) -> str:
+    return " / ".join(
+        f"{(e.score.types[kind] if kind else e.score.total).recall:.3f}"
+        for e in entries
+        if e.tool == tool
+    )
+
+
+def _precisions(entries: Iterable[Accuracy], tool: str) -> str:
+    return " / ".join(
+        f"{entry.score.total.precision:.3f}" for entry in entries if entry.tool == tool
+    )
+
+
+def noise(figures: Figures) -> Table:
+    """False positives by kind of noise, and in a megabyte."""
+    table = _table("False positives on noise", "", *figures.noise)
+    kinds = dict.fromkeys(kind for by in figures.noise.values() for kind in by)
+    for kind in kinds:
+        table.add_row(kind, *(str(by.get(kind, "")) for by in figures.noise.values()))
+    table.add_section()
+    rates = [f"{figures.per_megabyte(tool):.1f}" for tool in figures.noise]
+    if rates:
+        table.add_row("per MB", *rates)
+    return table
+
+
+def promises(checks: Iterable[Check]) -> Table:
+    """What must hold, what was measured, and whether it holds."""
+    table = _table("What must hold", "", "", "measured", "must be", "unit")
+    for check in checks:
+        mark, style = _MARKS[check.holds]
+        table.add_row(
+            Text(mark, style),
+            check.what,
+            _value(check.measured),
+            _bound(check),
+            check.unit,
+            style=style if check.holds is False else "",
+        )
+    return table
+
+
+_MARKS: dict[bool | None, tuple[str, str]] = {
+    True: ("✓", "green"),
+    False: ("✗", "bold red"),
+    None: ("–", "dim"),
+}
+
+
+def _bound(check: Check) -> str:
+    least = "" if check.least is None else f"≥ {check.least:g}"
+    return least or f"≤ {check.most:g}"
+
+
+def _value(measured: float | None) -> str:
+    if measured is None:
+        return "not measured"
+    if isinstance(measured, int):
+        return str(measured)
+    return f"{measured:.3f}" if measured < 10 else f"{measured:.1f}"
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:.2f}" if rate < 10 else f"{rate:.0f}"
+
+
+def _head(corpus: str) -> str:
+    return _HEADS[corpus]
+
+
+def _table(title: str, *heads: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for number, head in enumerate(heads):
+        table.add_column(head, justify="right" if number else "left")
+    return table
+
+
+def _as_markdown(table: Table) -> str:
+    cells = [[_plain(cell) for cell in column.cells] for column in table.columns]
+    heads = [_plain(column.header) for column in table.columns]
+    lines = [f"**{table.title}**", "", _line(heads), _line(["---"] * len(heads))]
+    lines += [_line(row) for row in zip(*cells, strict=True)]
+    return "\n".join((*lines, ""))
+
+
+def _plain(cell: object) -> str:
+    return cell.plain if isinstance(cell, Text) else str(cell)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,204 @@
+"""Write docs/reference/rules.md from the rules, so that it says what they do.
+
+``python -m tools.rule_reference [--check]``: with ``--check`` nothing is written, and
+the exit code is 1 if the page is out of date.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from refold.redaction import Plan, Redactor, Rule
+from refold.redaction.packs import DEFAULT_PACKS, PACKS
+from refold.redaction.rule import Example
+from refold.redaction.types import TYPES, labels
+
+PAGE = Path("docs/reference/rules.md")
+MIN_SCORE = Plan().min_score
+
+_INTRO = """\
+# Rules
+
+<!-- Written by `python -m tools.rule_reference`: change the rules, not this page. -->
+
+What Refold [redacts](../glossary.md#redaction), rule by rule, in the
+[packs](../glossary.md#pack) that a [policy](policy.md) names. The examples are those
+that the rules are proved with; `⏎` is the end of a line, and long secrets are cut (`…`)
+here only. A rule that needs context finds a value only after a word for it, or under
+such a key. Of rules that find the same, the more specific one names the type.
+"""
+_WHAT = {
+    "pii-common": "Personal data that is common everywhere.",
+    "pii-cn": "Personal data of people in China.",
+    "secrets": "What opens a door.",
+    "pii-us": "Numbers that the United States and its banks give to people.",
+    "pii-eu": "Numbers that European states give to people.",
+    "network": "Addresses of machines.",
+    "secrets-extended": "Keys whose form says less, which takes more that is none.",
+    "person": "Names of people, where something says that they are names.",
+}
+_VENDORS = """\
+### Keys that say who issued them
+
+All are `API_KEY` and need no context. What goes on before or after is no key, and
+neither are made-up ones, such as a prefix with a row of `x`.
+
+| rule | begins with | before | after | check |
+|---|---|---|---|---|
+"""
+_CHECKS = """\
+## Checks
+
+What a value must pass besides its form. Checksums are computed; nothing is looked up,
+and nobody is asked.
+
+| check | passes |
+|---|---|
+"""
+_TYPES = """\
+## Types
+
+What stands in a [placeholder](../glossary.md#placeholder), what others call it (names
+that [a policy](policy.md#types) may use as well), and the label of the locale `zh`.
+
+| type | aliases | label | rules |
+|---|---|---|---|
+"""
+_MARK = re.compile("[«»]")
+# Long, with a digit: no name and no word.
+_LONG = re.compile(r"(?=[A-Za-z_\-+%]*[0-9])[A-Za-z0-9_\-+%]{16,}=*")
+_SECRET = {
+    *("API_KEY", "AUTH_TOKEN", "JWT", "PASSWORD_HASH", "PRIVATE_KEY", "SECRET"),
+    "URL_CREDENTIAL",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_INTRO]
+    for name, pack in PACKS.items():
+        parts += _pack(name, pack)
+    rules = [rule for pack in PACKS.values() for rule in pack]
+    parts.append(_CHECKS + "".join(_rows(_checks(rules))))
+    parts.append(_TYPES + "".join(_rows(_types(rules))))
+    return "\n".join(parts)
+
+
+def _pack(name: str, rules: tuple[Rule, ...]) -> Iterator[str]:
+    on = "on unless a policy names others" if name in DEFAULT_PACKS else "opt-in"
+    yield f"## `{name}` ({on})\n\n{_WHAT[name]}\n"
+    redactor = Redactor(Plan(rules=rules, engine="stdlib"))
+    vendors = [rule for rule in rules if _is_vendor(rule)]
+    others = [rule for rule in rules if rule not in vendors]
+    if others:
+        head = (
+            "| rule | type | before | after | needs context | check | leaves alone |\n"
+            "|---|---|---|---|---|---|---|\n"
+        )
+        yield head + "".join(_rows(_row(rule, redactor) for rule in others))
+    if vendors:
+        yield _VENDORS + "".join(_rows(_vendor(rule, redactor) for rule in vendors))
+
+
+def _is_vendor(rule: Rule) -> bool:
+    """Whether each example is a literal of the gate and what follows it."""
+    return (
+        rule.type == "API_KEY"
+        and len(rule.gate) == len(rule.examples)
+        and not rule.context
+        and all(value.lower().startswith(gate) for value, gate in _values(rule))
+    )
+
+
+def _values(rule: Rule) -> Iterator[tuple[str, str]]:
+    """The marked value of each example, and the literal of the gate in its place."""
+    for example, gate in zip(rule.examples, rule.gate, strict=True):
+        text = example if isinstance(example, str) else example[1]
+        yield text.partition("«")[2], gate
+
+
+def _row(rule: Rule, redactor: Redactor) -> list[str]:
+    leaves = rule.counter_examples
+    return [
+        f"`{rule.id}`",
+        f"`{rule.type}`",
+        *_example(rule, redactor),
+        "yes" if rule.score < MIN_SCORE else "",
+        _check(rule),
+        _code(_spoken(leaves[0]), rule.type) if leaves else "",
+    ]
+
+
+def _vendor(rule: Rule, redactor: Redactor) -> list[str]:
+    prefixes = (value[: len(gate)] for value, gate in _values(rule))
+    begins = ", ".join(f"`{prefix}`" for prefix in prefixes)
+    return [f"`{rule.id}`", begins, *_example(rule, redactor), _check(rule)]
+
+
+def _example(rule: Rule, redactor: Redactor) -> tuple[str, str]:
+    example = rule.examples[0]
+    key, marked = example if isinstance(example, tuple) else (None, example)
+    after, _ = redactor.text(_MARK.sub("", marked), key=key)
+    shown = _spoken(after if key is None else (key, after))
+    return _code(_spoken(example), rule.type), _code(shown, rule.type)
+
+
+def _spoken(example: Example) -> str:
+    """An example in one line; a key stands before what is under it."""
+    text = example if isinstance(example, str) else f"{example[0]}: {example[1]}"
+    return _MARK.sub("", text).strip("\n").replace("\n", "⏎")
+
+
+def _code(text: str, kind: str) -> str:
+    """``text`` as code in a table; a secret is cut, so that it looks like none."""
+    if kind in _SECRET:
+        text = _LONG.sub(lambda match: f"{match[0][:12]}…", text)
+    text = text.replace("|", r"\|")
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _check(rule: Rule) -> str:
+    return f"`{rule.validator.__name__}`" if rule.validator else ""
+
+
+def _checks(rules: Iterable[Rule]) -> Iterator[list[str]]:
+    found = {
+        rule.validator.__name__: rule.validator for rule in rules if rule.validator
+    }
+    for name, validator in sorted(found.items()):
+        said = (validator.__doc__ or "").partition("\n")[0].removesuffix(".")
+        if said:
+            yield [f"`{name}`", re.sub("``", "`", said)]
+
+
+def _types(rules: Iterable[Rule]) -> Iterator[list[str]]:
+    by_type: dict[str, list[str]] = {}
+    for rule in rules:
+        by_type.setdefault(rule.type, []).append(rule.id)
+    spoken = labels("zh", by_type)
+    for kind in filter(by_type.__contains__, TYPES):
+        aliases = ", ".join(f"`{alias}`" for alias in TYPES[kind].aliases)
+        ids = by_type[kind]
+        which = ", ".join(f"`{id_}`" for id_ in ids[:4])
+        more = f" and {len(ids) - 4} more" if len(ids) > 4 else ""
+        yield [f"`{kind}`", aliases, f"`[{spoken[kind]}]`", which + more]
+
+
+def _rows(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    for cells in rows:
+        yield "".join(f"| {cell} " if cell else "| " for cell in cells) + "|\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    new = page()
+    if arguments != ["--check"]:
+        PAGE.write_text(new, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != new:
+        print(f"{PAGE}: out of date: `make fix` writes it anew")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
