@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 _SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _DASHES = "\u2010-\u2015\u2212\ufe58\ufe63"
+
 _HIDDEN = (
     "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
 )
@@ -49,16 +50,13 @@ _AROUND = 8
 # From the first backslash of a run on: each level of JSON in JSON doubles them.
 _ESCAPE = r"\\(?<!\\\\)\\*+u([0-9a-fA-F]{4})"
 _LEFT_OUT = re.compile(rf"{_ESCAPE}|[{_HIDDEN}]+")
-_ALIKE = re.compile(f"[\uff01-\uff5e{_SPACES}{_DASHES}{_LETTERS}]")
-
-
-def _ascii(match: re.Match[str]) -> str:
-    character = match[0]
-    if "\uff01" <= character <= "\uff5e":
-        return chr(ord(character) - 0xFEE0)
-    if character in _LETTERS:
-        return character.translate(_LETTERS_AS)
-    return " " if character.isspace() else "-"
+_ALL = "".join(map(chr, range(0x80, 0x10000)))
+_ALIKE: dict[int, int | str] = {
+    **{code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)},
+    **{ord(space): " " for space in re.findall(f"[{_SPACES}]", _ALL)},
+    **{ord(dash): "-" for dash in re.findall(f"[{_DASHES}]", _ALL)},
+    **_LETTERS_AS,
+}
 
 
 class Folded(NamedTuple):
@@ -153,4 +151,4 @@ def _folded(text: str, lines: list[tuple[int, int]]) -> Folded:
 
 
 def _alike(text: str) -> str:
-    return _ALIKE.sub(_ascii, text)
+    return text.translate(_ALIKE)

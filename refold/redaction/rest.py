@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
 
 from refold.redaction.compiled import CONTEXT
@@ -23,14 +25,16 @@ def rest(
     stop: int,
     reach: Sequence[int],
     ahead: Sequence[int],
+    furthest: int,
 ) -> list[Hit] | None:
-    """The hits of a text that may come out otherwise in its piece by itself.
+    """The hits, in order, of a text that may come out otherwise in its piece by itself.
 
     All others found nothing, and will not.  None: the piece has to be scanned, as there
     may be new ones.
 
     reach: by trigger, how many characters before its end a hit may begin.
     ahead: by trigger, how many characters after its end its rules look at.
+    furthest: the largest of ``reach``.
     """
     text = prepared.text
     first, last = start == 0, stop == len(text)
@@ -39,11 +43,13 @@ def rest(
         and (last or _is_inert(text, stop - 1, max(start, stop - _LONG), stop))
     ):
         return None
+    hits = prepared.hits
+    begin = bisect_right(hits, start, key=itemgetter(1))
+    limit = bisect_right(hits, stop + furthest, begin, key=itemgetter(1))
     return [
         (number, min(end, stop) - start)
-        for number, end in prepared.hits
-        if start < end
-        and end - reach[number] <= stop
+        for number, end in hits[begin:limit]
+        if end - reach[number] <= stop
         and (
             (not first and end - start < _BACK)
             or (not last and end + ahead[number] > stop)

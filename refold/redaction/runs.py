@@ -13,6 +13,10 @@ _CHUNK = 64
 _SEEN = 48
 
 
+def _length(span: tuple[int, int]) -> int:
+    return span[1] - span[0]
+
+
 class Runs:
     """Runs of six or more digits, with up to three separators between two."""
 
@@ -47,10 +51,17 @@ class Runs:
 
     def near(self, end: int) -> Iterator[tuple[int, int]]:
         """The runs that a value with letters may have which is seen to end there."""
+        start, stop = self._last
+        if start < end - _SEEN and end + _SEEN < stop:
+            # Far inside a run that is known: there is no other near.
+            return iter((self._last,))
         text = self._text
         first = self._back(max(0, end - _SEEN))
         final = self._ahead(min(len(text), end + _SEEN))
-        return (match.span() for match in _RUN.finditer(text, first, final))
+        spans = [match.span() for match in _RUN.finditer(text, first, final)]
+        if spans:
+            self._last = max(spans, key=_length)
+        return iter(spans)
 
     def all(self) -> Iterator[tuple[int, int]]:
         """Every run."""

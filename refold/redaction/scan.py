@@ -79,6 +79,7 @@ class Scanner:
         # By trigger: how far before its end it may begin, how far after it rules look.
         self.reach = tuple(t.reach for t in self._triggers)
         self.ahead = tuple(_ahead(found[t]) for t in self._triggers)
+        self.furthest = max(self.reach, default=0)
         self._min_score = min_score
         self._engine = engine_of(engine, self._triggers)
         self._with_context = [c for c in self.rules if c.context and c.rule.in_keys]
@@ -278,6 +279,8 @@ class Scanner:
         by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
         runs = Runs(text)
         seen: set[tuple[int, int]] = set()
+        # By trigger: how far its literals were already looked for.
+        looked: dict[int, int] = {}
         for number, end in prepared.hits:
             rules = self._concerned[number]
             trigger = self._triggers[number]
@@ -286,7 +289,13 @@ class Scanner:
                 for run in near if rules else ():
                     by_run.setdefault(run, {}).update((c.number, c) for c in rules)
                 continue
-            for place in _places(text, trigger, self._reach[number], end):
+            before = looked.get(number, 0)
+            looked[number] = end
+            reach = self._reach[number]
+            if before <= end:
+                # Of what ended before, only the literal's beginning may still count.
+                reach = min(reach, end - before + len(trigger.literal) - 1)
+            for place in _places(text, trigger, reach, end):
                 if (number, place) in seen:
                     continue
                 seen.add((number, place))

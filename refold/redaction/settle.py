@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 
@@ -202,10 +203,14 @@ class Settler:
             end = stop
         left.append(_Part(text[end:]))
         part.parts = [*parts, left[-1]]
+        if given.prepared is not None:
+            hits = sorted(given.prepared.hits, key=itemgetter(1))
+            given = given._replace(prepared=given.prepared._replace(hits=hits))
         return [
             _Job(child, again, rounds + 1, tally)
             for child, (start, stop) in zip(left, _between(extents, text), strict=True)
-            if child.text and (again := self._again(given, child.text, start, stop))
+            if child.text.strip()
+            and (again := self._again(given, child.text, start, stop))
         ]
 
     def _again(self, given: Text, piece: str, start: int, stop: int) -> Text | None:
@@ -213,7 +218,14 @@ class Settler:
         prepared = None
         if given.prepared is not None:
             scanner = self.scanner
-            hits = rest(given.prepared, start, stop, scanner.reach, scanner.ahead)
+            hits = rest(
+                given.prepared,
+                start,
+                stop,
+                scanner.reach,
+                scanner.ahead,
+                scanner.furthest,
+            )
             if hits is not None:
                 prepared = Prepared(piece, Folded(piece), hits)
                 if not (hits or given.concern.rules or self.finds_more):
