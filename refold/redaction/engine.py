@@ -11,7 +11,7 @@ import orjson
 
 from refold.redaction.engines import check_installed
 from refold.redaction.plan import Plan, Tagger
-from refold.redaction.scan import Finding, Scanner
+from refold.redaction.scan import Scanner
 from refold.redaction.settle import Finds, Settler, Text
 from refold.redaction.values import (
     MAX_DEPTH,
@@ -184,14 +184,6 @@ class Redactor:
                 and self._settler.finds_more_in([data.decode()])
             )
         )
-
-    def spans(self, text: str) -> list[Finding]:
-        """What the rules find in ``text`` at first sight: places, types, rules.
-
-        For accuracy's measure: ``text`` redacts more where a finding hid another.
-        """
-        prepared = self._scanner.look(text)
-        return self._scanner.findings(prepared, whole=True) if prepared else []
 
     def receipt(self, tally: Tally) -> JsonObject:
         """What an event says of its redaction: never what or how long.

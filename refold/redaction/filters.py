@@ -71,9 +71,11 @@ class RedactingFilter(logging.Filter):
         if isinstance(value, int | list | dict):
             (clean,) = self._redactor.value({name: value})[0].values()
             return clean
-        text = str(value)
-        clean = self._text(text, key=name)
-        return value if clean == text else clean
+        for text in (str(value), repr(value)):
+            clean = self._text(text, key=name)
+            if clean != text:
+                return clean
+        return value
 
     def _text(self, text: str, key: str | None = None) -> str:
         return self._redactor.text(text, key=key)[0]

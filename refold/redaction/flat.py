@@ -16,6 +16,7 @@ from refold.redaction.values import (
 
 # {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
 _BEGINS, _OPENS = "{[ \t\r\n", re.compile(r"\s*[\[{]")
+VALUES = ("value", "Value")
 NAMES = ("name", "key", "field", "label", "header")
 
 
@@ -88,7 +89,7 @@ class Flat:
         if shape not in self._shapes:
             self._shapes.add(shape)
             self.keys.update(dict.fromkeys(shape))
-        if "value" in value:
+        if "value" in value or "Value" in value:
             self.named.append(node)
         if self._skip_keys:
             items = [pair for pair in value.items() if pair[0] not in self._skip_keys]

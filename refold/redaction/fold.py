@@ -15,8 +15,11 @@ _SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _DASHES = "\u2010-\u2015\u2212\ufe58\ufe63"
 
 _HIDDEN = (
-    "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+    "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
+    "\u3164\ufeff"
 )
+# What changes how the character before looks: common in prose, after pictures.
+_SELECTORS = "\ufe00-\ufe0f"
 _WIDE = "＃＆＊＋－．／０-９＝＠Ａ-Ｚ＿ａ-ｚ"
 
 # Letters whose other case is an ASCII letter: nothing else stands for one in a search
@@ -32,6 +35,7 @@ _EITHER = f"[{_SPACES}{_DASHES}]"
 _TELLING_WIDE = "|".join(
     (
         f"[{_WIDE}{_HIDDEN}{_LETTERS}]",
+        f"[0-9A-Za-z][{_SELECTORS}]",
         f"[:：=][{_SPACES}]",
         f"[!-~][{_SPACES}]{{1,3}}[!-~]",
         f"[0-9A-Za-z][{_DASHES}][A-Za-z]",
@@ -41,15 +45,19 @@ _TELLING_WIDE = "|".join(
         f"[0-9]{{2}}{_EITHER}[0-9]{{2}}{_EITHER}[0-9]",
     )
 )
-TELLING = (_TELLING_WIDE, _TELLING_ESCAPE)
+# What colours a terminal: its last letter is no part of the word after it.
+_COLOUR = r"(?:\x1b|\\u001[bB])\["
+TELLING = (_TELLING_WIDE, rf"{_TELLING_ESCAPE}|{_COLOUR}")
 _TELLING = re.compile("|".join(TELLING))
 # One of these is in all that is telling, and hardly any of them in most texts.
-_RARE = re.compile(f"[{_WIDE}{_HIDDEN}{_LETTERS}{_SPACES}{_DASHES}]")
+_RARE = re.compile(f"[{_WIDE}{_HIDDEN}{_LETTERS}{_SPACES}{_DASHES}{_SELECTORS}]")
 _ESCAPED = re.compile(_TELLING_ESCAPE)
 _AROUND = 8
 # From the first backslash of a run on: each level of JSON in JSON doubles them.
 _ESCAPE = r"\\(?<!\\\\)\\*+u([0-9a-fA-F]{4})"
-_LEFT_OUT = re.compile(rf"{_ESCAPE}|[{_HIDDEN}]+")
+_LEFT_OUT = re.compile(
+    rf"(?:\x1b|\\+u001[bB])\[[0-9;:?]{{0,32}}[A-Za-z]|{_ESCAPE}|[{_HIDDEN}{_SELECTORS}]+"
+)
 _ALL = "".join(map(chr, range(0x80, 0x10000)))
 _ALIKE: dict[int, int | str] = {
     **{code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)},
@@ -85,7 +93,7 @@ def fold(text: str, *, told: Sequence[int] = ()) -> Folded:
 
     told: where something telling ends, if that is known already.
     """
-    if not (told or "\\u" in text or not text.isascii()):
+    if not (told or "\\u" in text or "\x1b" in text or not text.isascii()):
         return Folded(text)
     ends = told or telling(text)
     lines = _lines(text, ends)
@@ -98,11 +106,12 @@ def telling(text: str) -> list[int]:
     if not text.isascii():
         for rare in _RARE.finditer(text):
             start = max(0, rare.start() - _AROUND)
-            found = _TELLING.search(text, start, rare.end() + _AROUND)
-            if found:
-                ends.append(found.end())
+            around = _TELLING.finditer(text, start, rare.end() + _AROUND)
+            ends += [match.end() for match in around]
     if "\\u" in text:
         ends += [match.end() for match in _ESCAPED.finditer(text)]
+    if "\x1b" in text or "\\u001" in text:
+        ends += [match.end() for match in re.finditer(_COLOUR, text)]
     return ends
 
 

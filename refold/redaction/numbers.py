@@ -108,7 +108,7 @@ def mobile(found: Candidate) -> bool:
 def _counts(found: Candidate) -> bool:
     """Whether what is around a number says that it counts or names something else."""
     after, before = found.after(12), found.before(24)
-    if _UNIT.match(after) or after[:2].lstrip().startswith("*"):
+    if _UNIT.match(after) or re.match(r" ?\*{1,2}[0-9A-Za-z(]| \*{1,2} ", after):
         return True
     named = before.rstrip(_AROUND)
     # A search is slow, and a list of phones long.

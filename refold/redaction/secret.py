@@ -316,4 +316,5 @@ def _phrase(found: Candidate) -> bool:
 
 def _sentence(value: str) -> bool:
     """Text about a password rather than one."""
+    value = value.rstrip("\r\n")
     return "\n" in value or value.count(" ") > 7 or value.endswith((".", "?", ":"))

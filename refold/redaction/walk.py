@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from refold.redaction.documents import dumped, parsed
-from refold.redaction.flat import NAMES, Flat, Node
+from refold.redaction.flat import NAMES, VALUES, Flat, Node
 from refold.redaction.placeholder import renamed
 from refold.redaction.plan import Tagger
 from refold.redaction.scan import Concern, Prepared
@@ -114,9 +114,10 @@ class _Walk:
     def _name_values(self) -> None:
         """Find what siblings call the items ``value`` of objects, if that is clean."""
         for node in self._flat.named:
+            value: dict[str, JsonValue] = node.value  # type: ignore[assignment]  # one
             for key in NAMES:
-                name = node.value.get(key)  # type: ignore[union-attr]  # of objects
-                if isinstance(name, str):
+                name = value.get(key) or value.get(key.title())
+                if isinstance(name, str) and self._scanner.concern(name).rules:
                     self._named[id(node)] = name if self._is_clean(name, key) else ""
                     break
 
@@ -140,8 +141,8 @@ class _Walk:
         loud = {
             key for key in flat.keys if speaks(plain(self._names.get(key, key))).rules
         }
-        if any(speaks(name).rules for name in self._named.values() if name):
-            loud.add("value")
+        if any(self._named.values()):
+            loud.update(VALUES)
         first = flat.nodes[0]
         first.spoken = bool(speaks(around.context).rules or speaks(around.key).rules)
         flags = {at for at, flag in flat.flags.items() if speaks(flag).rules}
@@ -243,6 +244,9 @@ class _Walk:
                 tally.update(found)
         except TooDeep:
             return False
+        registered = self._work.settler.registered
+        if registered and registered.find("\n".join(clean)):
+            return False
         if tally:
             self._count(tally, node, name)
             node.writes[name] = "\n".join(clean)
@@ -259,7 +263,7 @@ class _Walk:
         if isinstance(name, int):
             flag = self._flat.flags.get((id(node), name))
             return (node.keys[1], flag) if flag else node.keys
-        named = self._named.get(id(node), "") if name == "value" else ""
+        named = self._named.get(id(node), "") if name in VALUES else ""
         key = named or self._names.get(name, name)
         return node.keys[1], named or self._placeholders.spoken(key)
 

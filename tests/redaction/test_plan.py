@@ -6,6 +6,7 @@ import pytest
 
 from refold.redaction.engine import RedactionError, Redactor
 from refold.redaction.plan import Plan
+from refold.redaction.registered import Registered
 from refold.redaction.rule import Candidate, Rule
 from refold.redaction.rules import DEFAULT_RULES
 
@@ -180,3 +181,33 @@ def test_a_value_is_the_context_of_what_follows_a_flag() -> None:
 def test_all_that_decides_is_in_the_name_of_the_rule_set(change: Any) -> None:
     assert Plan(**change).fingerprint != Plan().fingerprint
     assert Plan(engine="stdlib").fingerprint == Plan().fingerprint
+
+
+def test_a_name_beside_a_value_speaks_in_any_order_and_case() -> None:
+    redactor = Redactor()
+
+    assert redactor.value({"name": "db", "key": "password", "value": "hunter2"})[0] == {
+        "name": "db",
+        "key": "password",
+        "value": "[REDACTED:SECRET]",
+    }
+    assert redactor.value({"Name": "DB_PASSWORD", "Value": "hunter2"})[0] == {
+        "Name": "DB_PASSWORD",
+        "Value": "[REDACTED:SECRET]",
+    }
+
+
+def test_a_password_may_end_in_a_new_line() -> None:
+    clean = Redactor().value({"password": "hunter2\n"})[0]
+
+    assert clean == {"password": "[REDACTED:SECRET]"}
+
+
+def test_a_registered_value_that_is_json_is_found_where_it_is_a_string() -> None:
+    secret = '{"user":"svc","pin":"qq11ww22"}'
+    registered = Registered()
+    registered.register(secret)
+
+    clean = Redactor(registered=registered).value({"c": secret})[0]
+
+    assert clean == {"c": "[REDACTED:SECRET]"}

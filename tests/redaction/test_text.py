@@ -166,3 +166,27 @@ def test_a_key_gives_context(key: str) -> None:
 )
 def test_another_key_gives_none(key: str) -> None:
     assert redacted("4155550132", key) == "4155550132"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[33m{}\x1b[0m",
+        "\x1b[1;31mkey:\x1b[m \x1b[K{}",
+        "**{}**",
+        "| {} |",
+        "\\u001b[33m{}\\u001b[0m",
+    ],
+)
+@pytest.mark.parametrize("value", ["13912345670", "a@example.org", "4111111111111111"])
+def test_colours_and_markdown_hide_nothing(text: str, value: str) -> None:
+    assert value not in redacted(text.format(value), None)
+
+
+def test_a_password_in_markdown_is_found() -> None:
+    assert "hunter2x" not in redacted("**Password:** hunter2x", None)
+    assert "hunter2x" not in redacted("| **Password** | hunter2x |", None)
+
+
+def test_what_changes_how_a_character_looks_hides_nothing() -> None:
+    assert redacted("139\ufe0f12345670", None) == "[REDACTED:PHONE]"

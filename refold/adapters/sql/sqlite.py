@@ -186,30 +186,28 @@ class SqliteDialect:
 
     def flush(self) -> None:
         """Commit once with FULL: that syncs the write-ahead log as far as it goes."""
-        self._check_process()
-        with self._lock:
-            self._writer_connection().execute("PRAGMA synchronous=FULL")
-        try:
-            with self._writing() as connection:
-                connection.execute(sqlite_rewrite.TOUCH)
-        finally:
-            with self._lock:
-                level = f"PRAGMA synchronous={self._synchronous}"
-                self._writer_connection().execute(level)
+        with self._writing(synchronous="FULL") as connection:
+            connection.execute(sqlite_rewrite.TOUCH)
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self, synchronous: str = "") -> Iterator[sqlite3.Connection]:
+        """The connection in a transaction; ``synchronous`` for this one only."""
         self._check_process()
         with self._lock:
             connection = self._writer_connection()
-            connection.execute("BEGIN IMMEDIATE")
+            if synchronous:
+                connection.execute(f"PRAGMA synchronous={synchronous}")
             try:
+                connection.execute("BEGIN IMMEDIATE")
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            finally:
+                if synchronous:
+                    connection.execute(f"PRAGMA synchronous={self._synchronous}")
 
     def _check_process(self) -> None:
         """Let go, in a forked child, of connections that are its parent's."""

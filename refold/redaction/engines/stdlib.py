@@ -75,7 +75,7 @@ class Stdlib:
         tokens = _tokens(lower)
         if tokens:
             _look(self._prefix_roots, tokens, lower, hits)
-        if not data.isascii() or b"\\u" in data:
+        if not data.isascii() or b"\\u" in data or b"\x1b" in data:
             hits += self._telling(data)
         if b"000000" in data.translate(_ZEROS, _BETWEEN):
             wanted = self._wanted(lower)
@@ -115,8 +115,10 @@ def _near_digits(
             if not any(word in near for word in words):
                 continue
         # Each end counts, as one of them may be of other digits.
-        for match in shape.finditer(data, first, last):
+        match = shape.search(data, first, last)
+        while match:
             yield number, match.end()
+            match = shape.search(data, max(match.end() - 1, match.start() + 1), last)
 
 
 def _of_token(trigger: Trigger) -> bool:

@@ -194,8 +194,10 @@ PII_COMMON = (
         at="digits",
         digits=7,
         gate=(
-            *("call", "reach", "text", "dial", "ring", "contact", "answer", "message"),
-            *("sms", "available", "desk:", "office:", "direct:", "home:", "work:"),
+            # With the space that follows: as keys, these words stand everywhere.
+            *("call ", "called ", "reach ", "text ", "dial ", "ring ", "contact "),
+            *("answer ", "answering ", "message ", "messages ", "sms ", "available "),
+            *("reachable ", "desk:", "office:", "direct:", "home:", "work:"),
             "registered",
         ),
         shape=rf"{EDGE}[+(]{{0,2}}{_NUMBER_SHAPE}",

@@ -155,7 +155,10 @@ def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> No
             for clean in _cleaned(redactor, form, name, source):
                 _write(clean, form, as_json=as_json)
         except RedactionError as error:
-            raise RefoldError(f"{name}: could not be redacted ({error})") from None
+            raise RefoldError(
+                f"{name}: could not be redacted ({error}): split it, or raise "
+                "the limit in [scan] of a policy"
+            ) from None
 
 
 def _cleaned(

@@ -22,10 +22,11 @@ _SEPARATOR = (
     r"|%(?:25)?3[AaDd](?:%(?:20|22)|\+)?|>(?=[^<>\s]{4,256}</))"
 )
 IS = (
-    rf"(?:{QUOTE})?\]?"
+    rf"(?:{QUOTE})?\]?(?:\*{{1,2}})?"
     r"(?:[ \t]?:[ \t]?(?:&(?:'static )?)?[A-Za-z_][\w.|\[\] ]{0,40}?(?=[ \t]?=))?"
     r"(?:[ \t]for[ \t][^\s:]{1,64}(?=[ \t]?[:=]))?"
-    rf"{_SEPARATOR}(?:\|[+\-]?(?:[ \t]|\r?\n|\\{{1,7}}n){{1,16}})?"
+    rf"{_SEPARATOR}(?:\*{{1,2}}[ \t]{{1,4}})?"
+    r"(?:\|[+\-]?(?:[ \t]|\r?\n|\\{1,7}n){1,16})?"
 )
 _PLAIN = r"[^\s\"'`<>()\[\]{}|\\.,;:&=\u3000-\u303f\u4e00-\u9fff\uff00-\uff65]"
 _JOIN = r"(?:[.:]|[=,;&](?![\w.\-]{1,30}[=:]))"
@@ -38,7 +39,7 @@ VALUE = (
 # What stands after a name before its value, as far as it must: engines look back over
 # all that this may match.
 THEN = (
-    r"[0-9]?(?:\\|[\"'`]?\]?(?:[ \t]{4}|[ \t]{0,3}(?:[=:|>%,(?\\\t\"'`]|：|＝|是|为"
+    r"[0-9]?(?:\\|[\"'`]?\]?(?:[ \t]{4}|[ \t]{0,3}(?:[=:|>%,(?*\\\t\"'`]|：|＝|是|为"
     r"|is[ \t\\]|was[ \t\\]|to[ \t\\]|for[ \t\\]|value)))"
 )
 LOGIN_WORDS = (
@@ -210,7 +211,7 @@ ASSIGNED = (
         context=rf"(?:{LOGIN_WORDS}|(?<![A-Za-z])(?i:pass|pw))"
         r"(?:[\-_ ]?(?i:hash|digest|confirm(?:ation)?|again|value|plain(?:text)?))?"
         r"|密码|口令",
-        pattern=r"[^\n]{4,256}",
+        pattern=r"[^\n]{4,256}(?:\r?\n){0,2}",
         validator=password_of_key,
         priority=20,
         examples=(("password", "«correct horse battery»"), ("登录密码", "«hunter2»")),
@@ -228,7 +229,7 @@ ASSIGNED = (
         score=0.45,
         context=rf"{_NOT_A_SECRET}(?i:token|secret|credentials?|authorization)"
         rf"|(?:{KEY_OF})(?i:key)|密钥|秘钥|令牌",
-        pattern=r"[^\n]{8,4096}",
+        pattern=r"[^\n]{8,4096}(?:\r?\n){0,2}",
         validator=token_of_key,
         priority=20,
         examples=(("apiKey", "«a8f5f167f44f»"), ("access_token", "«1/f8k2_0qz»")),
