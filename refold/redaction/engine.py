@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from threading import Lock
 from time import perf_counter
 from typing import Final, TypeVar, overload
 
 import orjson
 
-from refold.redaction.engines import check_installed
+from refold.redaction.engines import EngineName, check_installed
 from refold.redaction.plan import Plan, Tagger
+from refold.redaction.rule import Rule
 from refold.redaction.scan import Scanner
 from refold.redaction.settle import Finds, Settler, Text
 from refold.redaction.values import (
@@ -74,7 +76,7 @@ class Redactor:
                     plan = self._plan
                     self._made = Settler(
                         plan,
-                        Scanner(plan.rules, plan.engine, plan.min_score),
+                        _scanner(plan.rules, plan.engine, plan.min_score),
                         registered=self._registered,
                         recognizer=self._recognizer,
                     )
@@ -207,6 +209,12 @@ class Redactor:
     def _until(self) -> float:
         budget = self._plan.budget_ms
         return perf_counter() + budget / 1000 if budget else 0.0
+
+
+@lru_cache(maxsize=8)
+def _scanner(rules: tuple[Rule, ...], engine: EngineName, min_score: float) -> Scanner:
+    """Rules compiled for an engine, once: it takes most of a second."""
+    return Scanner(rules, engine, min_score)
 
 
 def _failing_closed(work: Callable[[], _Result]) -> _Result:
