@@ -60,7 +60,7 @@ def run(options: Options) -> int:
 
 def measured(options: Options, console: Console) -> Figures:
     """All figures of one run."""
-    corpora = Corpora(scale=0.01 if options.quick else 1.0)
+    corpora = Corpora(scale=0.004 if options.quick else 1.0)
     figures = Figures(machine=_machine())
     engines, others = ours.engines(), peers()
     languages = ours.Refold(ours.redactor(packs=ours.LANGUAGES))
