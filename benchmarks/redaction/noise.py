@@ -101,7 +101,7 @@ AS{d5} {n}/{d6} blocks, offset {d11}
       "integrity": "sha512-{b86}==",
 {word}=={n}.{d2}.1 \\
     --hash=sha256:{h64}
-{ url = "https://files.example.net/{h2}/{word}-{n}.whl", hash = "sha256:{h64}" }
+{ file = "{h2}/{word}-{n}.whl", hash = "sha256:{h64}" }
     "node_modules/{word}": { "version": "{d2}.{d2}.1", "license": "MIT" },
 {word} v{n}.1.0 h1:{b43}=
 checksum = "{h64}"

@@ -325,7 +325,7 @@ class _Recent(OrderedDict[K, T]):
         super().__init__()
         self._lock = Lock()
 
-    def get(self, key: K, make: Callable[[], T]) -> T:  # type: ignore[override]
+    def get(self, key: K, make: Callable[[], T]) -> T:  # type: ignore[override]  # it makes what is missing
         with self._lock:
             if key in self:
                 self.move_to_end(key)

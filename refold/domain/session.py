@@ -71,16 +71,16 @@ class SessionState:
         cls, stream: StreamId, head_seq: int, *, closed: bool, dumped: JsonObject
     ) -> SessionState:
         """The state that ``dump`` wrote, at this head."""
-        calls: dict[str, list[object]] = dumped["open"]  # type: ignore[assignment]
-        fork: list[object] | None = dumped["fork"]  # type: ignore[assignment]
+        calls: dict[str, list[object]] = dumped["open"]  # type: ignore[assignment]  # as `dump` wrote it
+        fork: list[object] | None = dumped["fork"]  # type: ignore[assignment]  # as `dump` wrote it
         return cls(
             stream,
             head_seq,
-            {key: OpenCall(*call) for key, call in calls.items()},  # type: ignore[arg-type]
-            dumped["answered"],  # type: ignore[arg-type]
+            {key: OpenCall(*call) for key, call in calls.items()},  # type: ignore[arg-type]  # as `dump` wrote it
+            dumped["answered"],  # type: ignore[arg-type]  # as `dump` wrote it
             closed,
-            tuple(fork) if fork else None,  # type: ignore[arg-type]
-            dumped["request"],  # type: ignore[arg-type]
+            tuple(fork) if fork else None,  # type: ignore[arg-type]  # as `dump` wrote it
+            dumped["request"],  # type: ignore[arg-type]  # as `dump` wrote it
         )
 
 

@@ -19,6 +19,7 @@ from refold.redaction.engine import RedactionError, Redactor
 from refold.redaction.guard import Guarded, Limits, TooLarge, guard
 from refold.redaction.payload import redact_payload, skipped
 from refold.redaction.plan import Tagger
+from refold.redaction.values import Tally
 
 _PASS: Final = object()
 
@@ -85,7 +86,9 @@ def redact(
     )
     try:
         clean, tally, warnings = redact_payload(redactor, event.type, payload, tag=tag)
-        clean_beside, more = redactor.value(beside, tag=tag)
+        clean_beside, more = beside, Tally()
+        if any(beside.values()):
+            clean_beside, more = redactor.value(beside, tag=tag)
         guarded = guard(clean, limits, skip=skipped(event.type))
         guarded_beside = guard(clean_beside, limits)
     except RedactionError as error:
@@ -136,7 +139,7 @@ def _storable(event_type: str, value: dict[str, Any]) -> dict[str, Any]:
 def _content(
     payload: JsonObject, beside: JsonObject, receipt: JsonObject, warnings: list[str]
 ) -> JsonObject:
-    meta: dict[str, Any] = beside["meta"]  # type: ignore[assignment]
+    meta: dict[str, Any] = beside["meta"]  # type: ignore[assignment]  # an object
     if warnings:
         added = [{"code": code} for code in warnings]
         meta = {**meta, "warnings": [*meta.get("warnings", []), *added]}

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from refold.redaction.engines.trigger import MANY, Trigger, width
+from refold.redaction.engines.trigger import MANY, Trigger
+from refold.redaction.extents import reach
 from refold.redaction.fold import TELLING
 from refold.redaction.rule import Rule
 
@@ -43,7 +44,7 @@ class Compiled(NamedTuple):
 
     @property
     def extent(self) -> int:
-        return width(self.rule.pattern) + TRAIL
+        return reach(self.rule.pattern) + TRAIL
 
     def spoken_of(self, near: str) -> bool:
         """Whether what is near a number, in lower case, has a literal of the gate."""

@@ -76,15 +76,11 @@ class Redactor:
                     plan = self._plan
                     self._made = Settler(
                         plan,
-                        _scanner(plan.rules, plan.engine, plan.min_score),
+                        _compiled(plan.rules, plan.engine, plan.min_score),
                         registered=self._registered,
                         recognizer=self._recognizer,
                     )
         return self._made
-
-    @property
-    def _scanner(self) -> Scanner:
-        return self._settler.scanner
 
     @property
     def plan(self) -> Plan:
@@ -94,7 +90,7 @@ class Redactor:
     @property
     def scanner(self) -> Scanner:
         """What its rules run in."""
-        return self._scanner
+        return self._settler.scanner
 
     @property
     def registered(self) -> Finds | None:
@@ -114,7 +110,7 @@ class Redactor:
     @property
     def engine(self) -> str:
         """What runs the rules, and its version."""
-        return self._scanner.engine
+        return self.scanner.engine
 
     def text(
         self, text: str, *, key: str | None = None, tag: Tagger | None = None
@@ -127,8 +123,8 @@ class Redactor:
 
     def _text(self, text: str, key: str, tag: Tagger | None) -> tuple[str, Tally]:
         check_length(text, self._plan.max_leaf_bytes)
-        prepared = self._scanner.look(text)
-        concern = self._scanner.concern(key)
+        prepared = self.scanner.look(text)
+        concern = self.scanner.concern(key)
         if prepared is None and not (
             concern.rules or self._settler.finds_more_in((text,))
         ):
@@ -170,7 +166,7 @@ class Redactor:
 
     def _proved_clean(self, value: JsonValue) -> bool:
         """Whether nothing in the JSON of ``value`` triggers a rule."""
-        if not self._scanner.gates or self._recognizer is not None:
+        if not self.scanner.gates or self._recognizer is not None:
             return False
         try:
             data = orjson.dumps(value, option=_STRICT)
@@ -180,7 +176,7 @@ class Redactor:
         return (
             len(data) <= self._plan.max_leaf_bytes
             and data.count(b"[") + data.count(b"{") < MAX_DEPTH
-            and self._scanner.clean(data)
+            and self.scanner.clean(data)
             and not (
                 self._settler.finds_more
                 and self._settler.finds_more_in([data.decode()])
@@ -212,7 +208,7 @@ class Redactor:
 
 
 @lru_cache(maxsize=8)
-def _scanner(rules: tuple[Rule, ...], engine: EngineName, min_score: float) -> Scanner:
+def _compiled(rules: tuple[Rule, ...], engine: EngineName, min_score: float) -> Scanner:
     """Rules compiled for an engine, once: it takes most of a second."""
     return Scanner(rules, engine, min_score)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from refold.redaction.engines import EngineName
 from refold.redaction.engines.octets import in_bytes
-from refold.redaction.fold import TELLING, fold
+from refold.redaction.fold import TELLING, telling
 
 # (the texts that occur, whether the text may look like something else)
 Occurring: TypeAlias = Callable[[str], tuple[list[str], bool]]
@@ -32,8 +32,8 @@ class _Stdlib:
         self._literals = literals
 
     def __call__(self, text: str) -> tuple[list[str], bool]:
-        telling = fold(text).text is not text
-        return [literal for literal in self._literals if literal in text], telling
+        found = [literal for literal in self._literals if literal in text]
+        return found, bool(telling(text))
 
 
 class _Re2:
@@ -88,8 +88,8 @@ class _Vectorscan:
             numbers.clear()
             self._scan(data, numbers, self._hyperscan.Scratch(self._database))
         found = sorted(numbers)
-        telling = bool(found) and found[0] == 0
-        return [self._literals[number - 1] for number in found[telling:]], telling
+        folds = bool(found) and found[0] == 0
+        return [self._literals[number - 1] for number in found[folds:]], folds
 
     def _scan(self, data: bytes, numbers: list[int], scratch: Any) -> None:
         self._database.scan(

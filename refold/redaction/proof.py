@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 
 from refold.redaction.engine import Redactor
-from refold.redaction.engines import EngineName
+from refold.redaction.engines import quickest
 from refold.redaction.plan import Plan
 from refold.redaction.policy_parts import Wrong
 from refold.redaction.rule import Example, Rule
@@ -34,7 +33,7 @@ def prove_stable(rules: Iterable[Rule], plan: Plan) -> None:
 
     Raises Wrong; its place begins with the place of the rule among ``rules``.
     """
-    redactor = Redactor(replace(plan, engine=_quickest()))
+    redactor = Redactor(replace(plan, engine=quickest()))
     for number, rule in enumerate(rules):
         for index, example in enumerate(rule.examples):
             key, text = _parted(example)
@@ -50,7 +49,7 @@ def proved(rules: tuple[Rule, ...]) -> bool:
 
     Raises Wrong, which names the rule.
     """
-    redactor = Redactor(Plan(name="proof", rules=rules, engine=_quickest()))
+    redactor = Redactor(Plan(name="proof", rules=rules, engine=quickest()))
     for rule in rules:
         try:
             _prove(redactor, rule)
@@ -60,11 +59,6 @@ def proved(rules: tuple[Rule, ...]) -> bool:
                 ("packs",), f"rule {rule.id} fails its own {which}: {wrong.reason}"
             ) from None
     return True
-
-
-def _quickest() -> EngineName:
-    """The engine that is ready soonest: each finds the same."""
-    return "re2" if find_spec("re2") else "stdlib"
 
 
 def _prove(redactor: Redactor, rule: Rule) -> None:

@@ -27,6 +27,8 @@ from refold.redaction.runs import Runs
 
 # The triggers that say that a text must be folded come first.
 _TELLING = len(TELLING_TRIGGERS)
+# What of a shape is no letter of the value: escapes of JSON, refused ones, classes.
+_NO_LETTER = re.compile(r"\\\\\[nrtbf\]|\[\^[^\]]*\]|\\.")
 # So many keys are remembered with the rules that they concern.
 _REMEMBERED = 4096
 
@@ -317,7 +319,7 @@ class Scanner:
 
 def _has_letters(shape: str) -> bool:
     """Whether a value of that shape has letters, so that its digits may be apart."""
-    return bool(re.search(r"a-z|a-y|A-Z", re.sub(r"\[\^[^\]]*\]", "", shape)))
+    return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", shape)))
 
 
 def _ahead(rules: Sequence[Compiled]) -> int:

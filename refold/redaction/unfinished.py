@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
+from re import _compiler, _constants, _parser  # type: ignore[attr-defined]  # not in typeshed
 from typing import Any
 
 _WIDE = 65_535
@@ -19,7 +19,7 @@ def unfinished(pattern: str) -> re.Pattern[str]:
     """
     parsed = _parser.parse(pattern)
     made = _reaching(list(parsed), parsed.state)
-    return _compiler.compile(_parser.SubPattern(parsed.state, made))  # type: ignore[no-any-return]
+    return _compiler.compile(_parser.SubPattern(parsed.state, made))  # type: ignore[no-any-return]  # a pattern
 
 
 def _reaching(items: list[Any], state: Any) -> list[Any]:

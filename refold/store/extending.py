@@ -175,7 +175,7 @@ def _append(
         )
         expected = session.writer.append(order).last_seq
         for item in batch:
-            found.update(item.redacted.content["redaction"].get("types", {}))  # type: ignore[union-attr, arg-type]
+            found.update(item.redacted.content["redaction"].get("types", {}))  # type: ignore[union-attr, arg-type]  # counts
         if progress:
             progress(duplicates + start + len(batch))
     return Extended(len(new), duplicates, found)

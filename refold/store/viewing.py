@@ -58,7 +58,7 @@ class Viewer:
         stored = self.log.load_view(self.stream, fingerprint)
         if stored is None or "strategy" not in stored.body:
             return False
-        return self.catch_up(spec.parse(stored.body["strategy"]))  # type: ignore[arg-type]
+        return self.catch_up(spec.parse(stored.body["strategy"]))  # type: ignore[arg-type]  # as written
 
     def _store(
         self, strategy: Strategy, outline: Outline, stored: StoredView | None
@@ -185,6 +185,6 @@ def _loaded(strategy: Strategy, stored: StoredView | None) -> Outline:
     if stored is None:
         return strategy.begin()
     try:
-        return Outline.load(stored.body["outline"])  # type: ignore[arg-type]
+        return Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # as written
     except (KeyError, ValueError):
         return strategy.begin()

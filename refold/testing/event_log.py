@@ -281,7 +281,7 @@ class EventLogContract(RewritingContract):
 
     def test_what_did_not_pass_redaction_is_refused(self, log: EventLog) -> None:
         request = append_to(log.head(ADA), *said("a"))
-        raw = Append(request.base, request.state, said("a"), NOW)  # type: ignore[arg-type]
+        raw = Append(request.base, request.state, said("a"), NOW)  # type: ignore[arg-type]  # what must be refused
 
         with pytest.raises(TypeError):
             log.append(raw)

@@ -85,7 +85,7 @@ def _session(sample: dict[str, Any], task: str | None) -> str:
     if named := session_name(sample.get("uuid")):
         return named
     parts = (task, session_name(sample.get("id")), session_name(sample.get("epoch")))
-    return session_name("-".join(parts)) if all(parts) else ""  # type: ignore[arg-type]
+    return session_name("-".join(parts)) if all(parts) else ""  # type: ignore[arg-type]  # all are there
 
 
 def _without_log(sample: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ __all__ = [
     "best",
     "engine_of",
     "installed",
+    "quickest",
     "start_quickly",
 ]
 
@@ -53,15 +54,20 @@ def engine_of(name: EngineName, triggers: Sequence[Trigger]) -> Engine:
     chosen = best()
     if chosen != "vectorscan":
         return _made(chosen, given)
-    quick: EngineName = "re2" if installed("re2") else "stdlib"
+    quick = _made(quickest(), given)
     if _SHORT_LIVED:
-        return _made(quick, given)
-    return Warming(_made(quick, given), partial(_made, "vectorscan", given))
+        return quick
+    return Warming(quick, partial(_made, "vectorscan", given))
 
 
 def best() -> EngineName:
     """The fastest engine that is installed."""
     return next(name for name in _NEEDS if installed(name))
+
+
+def quickest() -> EngineName:
+    """The engine that is ready soonest."""
+    return "re2" if installed("re2") else "stdlib"
 
 
 @cache

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from re import _parser  # type: ignore[attr-defined]  # knows how wide a pattern is
 from typing import Final, NamedTuple
+
+from refold.redaction.extents import reach
 
 
 class Trigger(NamedTuple):
@@ -45,7 +46,7 @@ class Trigger(NamedTuple):
     @property
     def reach(self) -> int:
         """How many characters before its end the literal may begin at most."""
-        return len(self.literal) + width(self.then) + 1
+        return len(self.literal) + reach(self.then) + 1
 
     @property
     def rare(self) -> bool:
@@ -129,8 +130,3 @@ def _around(data: bytes, place: int) -> tuple[int, int]:
         if kept:
             break
     return start, stop
-
-
-def width(pattern: str) -> int:
-    """How many characters ``pattern`` matches at most."""
-    return int(_parser.parse(pattern).getwidth()[1])
