@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check fix lock bench-redaction clean
+.PHONY: help demo test coverage check fix lock bench-redaction clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
 PYTHON ?= $(shell for python in python3.11 python3; do \
@@ -17,6 +17,8 @@ help:
 	@echo "make demo    import, redact, compact, erase: the whole tour on your machine"
 	@echo "make test    all tests, on SQLite and on a PostgreSQL that they start;"
 	@echo "             ARGS='-k word' or ARGS=tests/a_file.py for some of them"
+	@echo "make coverage"
+	@echo "             the same, and which lines no test reaches"
 	@echo "make check   format, lint, types, layers, documentation"
 	@echo "make fix     format and repair what a machine can repair, the reference of"
 	@echo "             the rules too"
@@ -42,7 +44,11 @@ demo: .venv/.refold
 	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh
 
 test: .venv/.refold
-	@$(BIN)/python -m pytest -n 2 $(if $(ARGS),$(ARGS),--cov --cov-report=term:skip-covered)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+# Apart from the tests: counting lines doubles their time.
+coverage: .venv/.refold
+	@$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
 
 check: .venv/.refold
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --diff --quiet .; exit 1; }
