@@ -16,7 +16,7 @@ from refold.domain.ports import Blob
 from refold.domain.record import Draft
 from refold.domain.tokens import estimate
 from refold.redaction.engine import RedactionError, Redactor
-from refold.redaction.guard import Guarded, Limits, TooLarge, guard
+from refold.redaction.guard import Guarded, Limits, TooLarge, filled, guard
 from refold.redaction.payload import redact_payload, skipped
 from refold.redaction.plan import Tagger
 from refold.redaction.values import Tally
@@ -66,9 +66,9 @@ def redact(
     """Make of ``draft`` what may be written; ``now`` stands in for a missing ``ts``.
 
     Payload, request_id, agent and meta pass the redactor, each string and key of
-    them; leaves over the limit go to blobs, redacted.  Redaction never edits a
-    signed block: it drops it, and ``meta.warnings`` says so.  ``tag`` makes pseudonyms
-    of the user's, if the redactor's plan wants any.
+    them; leaves over the limit and long base64 go to blobs, redacted.  Redaction never
+    edits a signed block: it drops it, and ``meta.warnings`` says so.  ``tag`` makes
+    pseudonyms of the user's, if the redactor's plan wants any.
 
     Raises InvalidEvent for text that is not Unicode, RedactionFailed, EventTooLarge.
     """
@@ -109,7 +109,7 @@ def redact(
     return RedactedEvent(
         event=event_of(event.type, guarded.payload),
         ts=_microseconds(draft.ts) if draft.ts else now,
-        token_estimate=estimate(guarded.payload),
+        token_estimate=estimate(_sent(guarded)),
         content=content,
         blobs=blobs,
         passed=_PASS,
@@ -149,6 +149,13 @@ def _content(
         for key, value in content.items()
         if key == "payload" or value not in (None, {})
     }
+
+
+def _sent(guarded: Guarded) -> JsonObject:
+    """The payload as a model will be sent it, with the base64 that blobs hold."""
+    if not guarded.blobs:
+        return guarded.payload
+    return filled(guarded.payload, {b.sha256: b.data for b in guarded.blobs}.get)
 
 
 def _blobs(*parts: Guarded) -> tuple[Blob, ...]:

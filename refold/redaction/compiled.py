@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from refold.redaction.engines.trigger import MANY, Trigger
+from refold.redaction.engines.trigger import MANY, Trigger, spoken, spoken_after
 from refold.redaction.extents import reach
 from refold.redaction.fold import TELLING
 from refold.redaction.rule import Rule
@@ -79,25 +79,31 @@ def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
     A text in which there is nothing of it is clean under any key.
     """
     found: dict[Trigger, list[Compiled]] = {trigger: [] for trigger in TELLING_TRIGGERS}
-    short, long = dict[str, None](), dict[str, None]()
+    # Words of keys; those in ASCII apart, as engines look for them faster.
+    keys: dict[tuple[bool, int], dict[str, None]] = {}
     shapes: dict[tuple[str, int], list[Compiled]] = {}
     for ready in rules:
         rule = ready.rule
-        if rule.at == "digits":
+        if rule.at == "digits" and rule.gate:
+            for word in rule.gate:
+                found.setdefault(spoken(word), []).append(ready)
+                if not rule.context:
+                    found.setdefault(spoken_after(word), []).append(ready)
+        elif rule.at == "digits":
             shapes.setdefault(_shape(rule), []).append(ready)
         elif rule.at == "gate":
             for literal in rule.gate:
                 trigger = Trigger(literal, rule.lead, rule.then)
                 found.setdefault(trigger, []).append(ready)
         if rule.at == "leaf" or (rule.context and rule.in_keys):
-            words = long if rule.at == "digits" and rule.digits >= MANY else short
-            words.update(dict.fromkeys(map(re.escape, rule.gate)))
-    for shape, alike in shapes.items():
-        found[_of_digits(shape, [ready.rule for ready in alike])] = alike
-    for words, run in ((short, 0), (long, MANY)):
-        if words:
-            near = rf"(?:{'|'.join(words)}){_NEAR_QUOTE}"
-            found[Trigger(shape=near, run=run, key=True)] = []
+            run = MANY if rule.at == "digits" and rule.digits >= MANY else 0
+            for word in rule.gate:
+                keys.setdefault((word.isascii(), run), {})[re.escape(word)] = None
+    for (shape, least), alike in shapes.items():
+        found[Trigger(shape=shape, run=least)] = alike
+    for (_, run), words in keys.items():
+        near = rf"(?:{'|'.join(words)}){_NEAR_QUOTE}"
+        found[Trigger(shape=near, run=run, key=True)] = []
     return found
 
 
@@ -105,12 +111,3 @@ def _shape(rule: Rule) -> tuple[str, int]:
     """How digits look that may be a value, and how many there are at least."""
     least = max(rule.digits, 6)
     return rule.shape or rf"[0-9](?:[ .()\-/]{{0,3}}[0-9]){{{least - 1}}}", least
-
-
-def _of_digits(shape: tuple[str, int], rules: Sequence[Rule]) -> Trigger:
-    """The trigger of rules for digits that look alike."""
-    words: tuple[str, ...] = ()
-    if all(rule.gate for rule in rules):
-        words = tuple(dict.fromkeys(word for rule in rules for word in rule.gate))
-    after = any(rule.gate and not rule.context for rule in rules)
-    return Trigger(shape=shape[0], run=shape[1], words=words, after=after)

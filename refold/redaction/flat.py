@@ -18,6 +18,9 @@ from refold.redaction.values import (
 _BEGINS, _OPENS = "{[ \t\r\n", re.compile(r"\s*[\[{]")
 VALUES = ("value", "Value")
 NAMES = ("name", "key", "field", "label", "header")
+# ["X-Api-Key", "…"]: the first is the key of the second, if that is no name itself.
+_LONGEST_NAME = 48
+_SECOND = re.compile(r"(?=[^0-9]{0,64}[0-9])(?:\S{4,}|[^A-Za-z]{4,64}\Z)")
 
 
 class Node:
@@ -54,6 +57,7 @@ class Flat:
     keys:    every key, once.
     named:   objects with a ``value`` that a sibling names.
     flags:   by array and index, the flag that a string follows, as in a command line.
+    pairs:   arrays of two strings, and these; the first may name the second.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Flat:
         self.keys: dict[str, None] = {}
         self.named: list[Node] = []
         self.flags: dict[tuple[int, int], str] = {}
+        self.pairs: list[tuple[Node, str, str]] = []
         self._skip_keys = skip_keys
         self._shapes: set[tuple[str, ...]] = set()
         self.nodes = [Node(value, None, "", depth, skip)]
@@ -102,8 +107,19 @@ class Flat:
             return
         self._items(node, enumerate(value))
         for index, item in enumerate(value[:-1]):
-            if type(item) is str and item[:2] == "--" and type(value[index + 1]) is str:
-                self.flags[id(node), index + 1] = item.lstrip("-")
+            if type(item) is str and _is_flag(item) and type(value[index + 1]) is str:
+                self.flags[id(node), index + 1] = item
+        if len(value) == 2:
+            self._pair(node, *value)
+
+    def _pair(self, node: Node, first: JsonValue, second: JsonValue) -> None:
+        if (
+            isinstance(first, str)
+            and isinstance(second, str)
+            and len(first) <= _LONGEST_NAME
+            and _SECOND.fullmatch(second)
+        ):
+            self.pairs.append((node, first, second))
 
     def _items(self, node: Node, items: Iterable[tuple[str | int, JsonValue]]) -> None:
         texts, places, plain = self.texts, self.places, not node.skip
@@ -137,6 +153,10 @@ class Flat:
         else:
             raise RedactionError(f"a {type(item).__name__} is not JSON")
         self.places.append((node, name))
+
+
+def _is_flag(text: str) -> bool:
+    return text[:1] == "-" and (text[:2] == "--" or text == "-u")
 
 
 def long(number: int) -> bool:

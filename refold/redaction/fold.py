@@ -85,6 +85,8 @@ class Folded(NamedTuple):
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """The extent in the original of ``text[start:end]``, which is not empty."""
+        if len(self.starts) == 1:
+            return start, end
         return self.place(start), self.place(end - 1) + self.widths.get(end - 1, 1)
 
 

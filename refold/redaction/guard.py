@@ -1,4 +1,7 @@
-"""The size guard: what is too large for an event is cut, its whole goes to a blob."""
+"""The size guard: what is too large for an event is cut, its whole goes to a blob.
+
+So does what is nothing but base64, from a smaller size on: nobody reads it in an event.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 import orjson
 
+from refold.redaction.encoded import start_of_payload
 from refold.redaction.placeholder import LONGEST, PLACEHOLDER
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
 
@@ -19,15 +23,21 @@ _LEAST = 1024
 _ENDS = tuple(
     map(
         re.compile,
-        (r"\n", r"(?<![0-9+(). \-/])[ \t,;]", r"[^\s0-9A-Za-z._%+@/=:#()\-]"),
+        (r"\n", r"(?<![0-9+(). \-/])[ \t,;]", r"[^\s0-9A-Za-z._%+@/=:#()\\\-]"),
     )
 )
 
+# A placeholder, or a character as an escape of it.
+_WHOLE = re.compile(rf"{PLACEHOLDER.pattern}|\\\\+(?:u[0-9a-fA-F]{{0,4}}|[^u\s])")
 _STUB_SIGN = "\n[refold: "
+# Also in JSON, where the line break is escaped.
+STUB_MARK = _STUB_SIGN.strip()
 _STUB = re.compile(
     r"\n\[refold: [0-9]+ of [0-9]+ bytes left out here; "
     r'whole text: session\.blob\("(?P<sha256>[0-9a-f]{64})"\)\]\n'
 )
+# Gives the blob of a SHA-256 in hex, or None.
+Read: TypeAlias = Callable[[str], bytes | None]
 
 
 class TooLarge(Exception):
@@ -80,8 +90,10 @@ def guard(payload: JsonObject, limits: Limits, *, skip: Skip = NO_SKIP) -> Guard
 
     It becomes its head, a line that says what is missing and how to read it, and its
     tail: at most ``limits.leaf_bytes`` together.  No placeholder is cut in two, and
-    where there is a line or a word to cut at, none of those.  What a path in ``skip``
-    leads to is not cut.  A payload within the limits is returned itself.
+    where there is a line or a word to cut at, none of those.  A text that is base64
+    or a ``data:`` URI, and long (``encoded.FROM_BYTES``), loses all of that, within
+    the limit too.  What a path in ``skip`` leads to is not cut.  A payload in which
+    nothing is cut is returned itself.
 
     Raises TooLarge for a key over the limit, and for a payload that still is.
     """
@@ -99,7 +111,7 @@ def _guarded(
     if () in skip:
         return value
     if isinstance(value, str):
-        return _cut(value, limit, blobs)
+        return _fitted(value, limit, blobs)
     if isinstance(value, dict):
         for key in value:
             if (size := _bytes(key)) > limit:
@@ -117,26 +129,45 @@ def _guarded(
     return value
 
 
-def restored(value: JsonObject, read: Callable[[str], bytes | None]) -> JsonObject:
+def restored(value: JsonObject, read: Read) -> JsonObject:
     """``value`` with the whole texts in place of the cut ones, as far as ``read`` goes.
 
     ``read`` gives the blob of a SHA-256, or None.  A text that only looks as if it
     was cut stays as it is.
     """
-    return cast(JsonObject, _restored(value, read))
+    return cast(JsonObject, _restored(value, read, _uncut))
 
 
-def _restored(value: JsonValue, read: Callable[[str], bytes | None]) -> JsonValue:
+def filled(value: JsonObject, read: Read) -> JsonObject:
+    """``value`` with the base64 in place that was within the limit, and nothing else.
+
+    What a model is sent is that: a size that an event may have is one it may see.
+    """
+    return cast(JsonObject, _restored(value, read, _unmoved))
+
+
+def _restored(
+    value: JsonValue, read: Read, whole: Callable[[str, Read], str]
+) -> JsonValue:
     if isinstance(value, str):
-        return _uncut(value, read) if _STUB_SIGN in value else value
+        return whole(value, read) if _STUB_SIGN in value else value
     if isinstance(value, dict):
-        return {key: _restored(item, read) for key, item in value.items()}
+        return {key: _restored(item, read, whole) for key, item in value.items()}
     if isinstance(value, list):
-        return [_restored(item, read) for item in value]
+        return [_restored(item, read, whole) for item in value]
     return value
 
 
-def _uncut(text: str, read: Callable[[str], bytes | None]) -> str:
+def _unmoved(text: str, read: Read) -> str:
+    # What was cut for its length shows a part of itself behind the stub.
+    if not text.endswith("]\n"):
+        return text
+    whole = _uncut(text, read)
+    start = start_of_payload(whole)
+    return text if start is None or _stub(whole, whole[:start])[0] != text else whole
+
+
+def _uncut(text: str, read: Read) -> str:
     for stub in _STUB.finditer(text):
         head, tail = text[: stub.start()], text[stub.end() :]
         data = read(stub["sha256"])
@@ -146,21 +177,36 @@ def _uncut(text: str, read: Callable[[str], bytes | None]) -> str:
     return text
 
 
-def _cut(text: str, limit: int, blobs: dict[str, Blob]) -> str:
-    if len(text) * 4 <= limit:
+def _fitted(text: str, limit: int, blobs: dict[str, Blob]) -> str:
+    if len(text) * 4 > limit and _bytes(text) > limit:
+        kept = _ends_of(text, limit)
+    elif (start := start_of_payload(text)) is not None:
+        kept = text[:start], ""
+    else:
         return text
-    data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= limit:
-        return text
-    blob = Blob(hashlib.sha256(data).hexdigest(), data)
+    short, blob = _stub(text, *kept)
     blobs[blob.sha256] = blob
+    return short
+
+
+def _ends_of(text: str, limit: int) -> tuple[str, str]:
+    """The head and the tail that stay of a text over the limit."""
+    data = text.encode("utf-8", "surrogatepass")
     head = text[: _end_of_head(text, _characters(data, limit * 3 // 8))]
     tail = text[_start_of_tail(text, _characters(data, len(data) - limit // 8)) :]
+    return head, tail
+
+
+def _stub(text: str, head: str, tail: str = "") -> tuple[str, Blob]:
+    """What stands for ``text`` where only its ends are kept, and its whole."""
+    data = text.encode("utf-8", "surrogatepass")
+    blob = Blob(hashlib.sha256(data).hexdigest(), data)
     missing = len(data) - _bytes(head) - _bytes(tail)
-    return (
+    short = (
         f"{head}\n[refold: {missing} of {len(data)} bytes left out here; "
         f'whole text: session.blob("{blob.sha256}")]\n{tail}'
     )
+    return short, blob
 
 
 def _characters(data: bytes, length: int) -> int:
@@ -175,8 +221,8 @@ def _end_of_head(text: str, end: int) -> int:
     for ends in _ENDS:
         *_, last = (None, *ends.finditer(text, end // 2, end))
         if last:
-            return _beside_placeholder(text, last.end())[0]
-    return _beside_placeholder(text, end)[0]
+            return _apart(text, last.end())[0]
+    return _apart(text, end)[0]
 
 
 def _start_of_tail(text: str, start: int) -> int:
@@ -184,14 +230,17 @@ def _start_of_tail(text: str, start: int) -> int:
     for ends in _ENDS:
         first = ends.search(text, start, (start + len(text)) // 2)
         if first:
-            return _beside_placeholder(text, first.end())[1]
-    return _beside_placeholder(text, start)[1]
+            return _apart(text, first.end())[1]
+    return _apart(text, start)[1]
 
 
-def _beside_placeholder(text: str, place: int) -> tuple[int, int]:
-    """The places before and after the placeholder around ``place``, if there is one."""
+def _apart(text: str, place: int) -> tuple[int, int]:
+    """The places before and after what must not be cut at ``place``, if it is there.
+
+    That is a placeholder, or an escape: without its backslash ``\\nada`` is a name.
+    """
     start = max(0, place - LONGEST)
-    for match in PLACEHOLDER.finditer(text, start, place + LONGEST):
+    for match in _WHOLE.finditer(text, start, place + LONGEST):
         if match.start() < place < match.end():
             return match.span()
     return place, place

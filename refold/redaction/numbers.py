@@ -145,6 +145,11 @@ def international(found: Candidate) -> bool:
     return not (bare and starts_line) or digits.startswith(("1", "861"))
 
 
+def encoded(found: Candidate) -> bool:
+    """The same after ``%2B``, as URLs write ``+``; its escape is no part of it."""
+    return bool(_CALLING.fullmatch(re.split("[Bb]", found.value)[-1]))
+
+
 def phone_shape(found: Candidate) -> bool:
     """A number that the context calls a phone; not a date, a fraction or a time."""
     value = found.value

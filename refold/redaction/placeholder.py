@@ -38,7 +38,11 @@ class Placeholders:
 
     def within(self, text: str) -> bool:
         """Whether ``text`` may hold a placeholder."""
-        return any(mark in text for mark in self._marks)
+        if "[" in text:
+            for mark in self._marks:
+                if mark in text:
+                    return True
+        return False
 
     def pieces(self, text: str) -> list[tuple[str, bool]]:
         """Split ``text`` into what may be redacted and the placeholders it has.

@@ -64,8 +64,9 @@ class Rule:
     lead, then, shape: what a text must hold for the pattern to match, for engines that
     find it faster than the pattern; they never change what is found. ``lead``: a class
     of the byte before a gate literal; ``then``: what follows a gate literal;
-    ``shape``: how the value looks, of a ``digits`` rule.  All three are patterns of
-    RE2 over UTF-8, in any case, without spaces or quotes that JSON would escape.
+    ``shape``: how the value looks, of a ``digits`` rule without a gate.  All three are
+    patterns of RE2 over UTF-8, in any case, without spaces or quotes that JSON would
+    escape.
 
     examples and counter_examples are checked when a policy loads.
     """

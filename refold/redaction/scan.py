@@ -20,7 +20,7 @@ from refold.redaction.compiled import (
     triggers,
 )
 from refold.redaction.engines import EngineName, Hit, engine_of
-from refold.redaction.engines.trigger import Trigger
+from refold.redaction.engines.trigger import Trigger, spoken_after
 from refold.redaction.fold import Folded, fold
 from refold.redaction.rule import Candidate, Rule
 from refold.redaction.runs import Runs
@@ -77,7 +77,7 @@ class Scanner:
         self._reach = [t.reach if t.then else 0 for t in self._triggers]
         ranked = sorted(self.rules, key=lambda c: (-c.rule.priority, c.rule.id))
         self._rank = {c.number: rank for rank, c in enumerate(ranked)}
-        self._lettered = [_has_letters(t.shape) for t in self._triggers]
+        self._around = [_around(t) for t in self._triggers]
         # By trigger: how far before its end it may begin, how far after it rules look.
         self.reach = tuple(t.reach for t in self._triggers)
         self.ahead = tuple(_ahead(found[t]) for t in self._triggers)
@@ -99,7 +99,9 @@ class Scanner:
 
     def clean(self, data: bytes) -> bool:
         """Whether nothing can be found in ``data``, a text or JSON with its keys."""
-        return self._engine.clean(b"\n%b\n" % data)
+        # As items of arrays, or beside a "value".
+        beside = b"[" in data or b"alue" in data
+        return self._engine.clean(b"\n%b\n" % data, beside=beside)
 
     def concern(self, key: str) -> Concern:
         """The rules for which ``key`` is context."""
@@ -241,7 +243,10 @@ class Scanner:
                     continue
             whole = False
             for match in ready.pattern.finditer(text, first, last):
-                # What ends where the look ends may be longer: it is another run's.
+                # What ends where the look ends may be longer: it is another run's, and
+                # so is what has no digit of this one.
+                if match.start() >= end or match.end() <= start:
+                    continue
                 if match.end() < last or last == len(text):
                     a, b = match.span(ready.rule.group)
                     taken = judged(ready, Candidate(text, a, b, match))
@@ -287,7 +292,7 @@ class Scanner:
             rules = self._concerned[number]
             trigger = self._triggers[number]
             if trigger.shape:
-                near = runs.near(end) if self._lettered[number] else runs.at(end)
+                near = runs.near(end) if self._around[number] else runs.at(end)
                 for run in near if rules else ():
                     by_run.setdefault(run, {}).update((c.number, c) for c in rules)
                 continue
@@ -317,9 +322,14 @@ class Scanner:
         return found, by_run
 
 
-def _has_letters(shape: str) -> bool:
-    """Whether a value of that shape has letters, so that its digits may be apart."""
-    return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", shape)))
+def _around(trigger: Trigger) -> bool:
+    """Whether the digits need not stand where a hit ends.
+
+    They are before a word, or apart, as a value of that shape has letters.
+    """
+    if trigger.word:
+        return trigger == spoken_after(trigger.word)
+    return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", trigger.shape)))
 
 
 def _ahead(rules: Sequence[Compiled]) -> int:

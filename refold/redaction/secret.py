@@ -61,10 +61,13 @@ _OWNERS = (
     "moonshot zhipu twilio github gitlab heroku cloudflare"
 )
 KEY_OWNERS = tuple(_OWNERS.split())
-_NO_KEY = re.compile(
-    r"(?i)(?:cache|partition|primary|foreign|sort|public|group|index|hash|row|object|file"
-    r"|s3|registry|hot|accessibility|build|idempotency|dedup|lookup|shard)$"
+# And where it is none.
+_THINGS = (
+    "cache partition primary foreign sort public group index hash row object file s3 "
+    "registry hot accessibility build idempotency dedup lookup shard"
 )
+NO_KEY_OF = tuple(_THINGS.split())
+_NO_KEY = re.compile(rf"(?i)(?:{'|'.join(NO_KEY_OF)})$")
 _ROLE = re.compile(
     r"(?i)(?:pass(?:word|wd|phrase)?|pwd|token|tok|secret|key|cred|value|val|param|arg|var"
     r"|str|string|text|data|input|output|user|name|node|type|line|item|idx|index|id|num"
@@ -176,6 +179,13 @@ def login(found: Candidate) -> bool:
     """What stands after a user and a colon, where programs take a login."""
     value = found.value
     return not (len(value) < 3 or value.isdigit() or _stands_in(value))
+
+
+def login_argument(found: Candidate) -> bool:
+    """A login that is an argument by itself, where a group may follow the colon too."""
+    user = found.text[: found.start - 1]
+    mere = _WORDS.fullmatch(found.value) or found.value == user
+    return login(found) and not mere
 
 
 def env_key(found: Candidate) -> bool:
@@ -317,4 +327,7 @@ def _phrase(found: Candidate) -> bool:
 def _sentence(value: str) -> bool:
     """Text about a password rather than one."""
     value = value.rstrip("\r\n")
-    return "\n" in value or value.count(" ") > 7 or value.endswith((".", "?", ":"))
+    if "\n" in value or value.count(" ") > 7:
+        return True
+    ends = value.endswith((".", "?", ":"))
+    return ends and (" " in value or bool(_WORDS.fullmatch(value)))

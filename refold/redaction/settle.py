@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 
@@ -12,7 +11,7 @@ from refold.redaction.fold import Folded
 from refold.redaction.placeholder import Placeholders
 from refold.redaction.plan import Plan, Tagger
 from refold.redaction.registered import Registered
-from refold.redaction.rest import rest
+from refold.redaction.rest import Rest
 from refold.redaction.scan import NO_CONCERN, Concern, Finding, Prepared, Scanner
 from refold.redaction.values import RedactionError, Tally
 
@@ -203,33 +202,25 @@ class Settler:
             end = stop
         left.append(_Part(text[end:]))
         part.parts = [*parts, left[-1]]
-        if given.prepared is not None:
-            hits = sorted(given.prepared.hits, key=itemgetter(1))
-            given = given._replace(prepared=given.prepared._replace(hits=hits))
+        rest = None if given.prepared is None else Rest(given.prepared, self.scanner)
         return [
             _Job(child, again, rounds + 1, tally)
             for child, (start, stop) in zip(left, _between(extents, text), strict=True)
-            if child.text.strip()
-            and (again := self._again(given, child.text, start, stop))
+            if child.text
+            and not child.text.isspace()
+            and (again := self._again(given, rest, child.text, start, stop))
         ]
 
-    def _again(self, given: Text, piece: str, start: int, stop: int) -> Text | None:
+    def _again(
+        self, given: Text, rest: Rest | None, piece: str, start: int, stop: int
+    ) -> Text | None:
         """A piece of a text, to be looked at again; None: nothing can be in it."""
         prepared = None
-        if given.prepared is not None:
-            scanner = self.scanner
-            hits = rest(
-                given.prepared,
-                start,
-                stop,
-                scanner.reach,
-                scanner.ahead,
-                scanner.furthest,
-            )
-            if hits is not None:
-                prepared = Prepared(piece, Folded(piece), hits)
-                if not (hits or given.concern.rules or self.finds_more):
-                    return None
+        hits = rest.of(start, stop) if rest else None
+        if hits is not None:
+            if not (hits or given.concern.rules or self.finds_more):
+                return None
+            prepared = Prepared(piece, Folded(piece), hits)
         return Text(piece, prepared, given.concern, False, given.number)
 
     def _findings(self, text: str, given: Text, *, first: bool) -> list[Finding]:
@@ -297,9 +288,13 @@ def resolved(findings: Iterable[Finding]) -> Iterator[tuple[int, int, Finding]]:
     Nothing that was found survives.  The best is that of the most specific rule, then
     the longest.
     """
+    found = list(findings)
+    if len(found) == 1:
+        yield found[0].start, found[0].end, found[0]
+        return
     group: list[Finding] = []
     end = 0
-    for finding in sorted(findings, key=lambda found: (found.start, found.end)):
+    for finding in sorted(found, key=lambda found: (found.start, found.end)):
         if group and finding.start >= end:
             yield group[0].start, end, max(group, key=_weight)
             group = []

@@ -95,6 +95,8 @@ class _Walk:
             prepared = {i - least: one for i, one in prepared.items() if i >= least}
         if flat.named:
             self._name_values()
+        if flat.pairs:
+            self._name_seconds()
         if more:
             self._redact_texts(range(len(flat.texts)), prepared)
         else:
@@ -120,6 +122,23 @@ class _Walk:
                 if isinstance(name, str) and self._scanner.concern(name).rules:
                     self._named[id(node)] = name if self._is_clean(name, key) else ""
                     break
+
+    def _name_seconds(self) -> None:
+        """Let the first of two strings be the key of the second, if that is clean.
+
+        What has another context, or holds a placeholder, keeps what it has: a second
+        pass sees no more than the first.
+        """
+        speaks = self._scanner.concern
+        for node, name, second in self._flat.pairs:
+            if (
+                speaks(name).rules
+                and not speaks(second).rules
+                and not self._placeholders.within(second)
+                and not self._concern(node, 0).rules
+                and self._is_clean(name, "")
+            ):
+                self._flat.flags[id(node), 1] = name
 
     def _is_clean(self, name: str, key: str) -> bool:
         if len(name) > 256 or self._placeholders.within(name):
@@ -263,6 +282,9 @@ class _Walk:
         if isinstance(name, int):
             flag = self._flat.flags.get((id(node), name))
             return (node.keys[1], flag) if flag else node.keys
+        if len(name) == 1 and name.isascii() and name.isalpha():
+            # It says nothing of its own: {"student_ids": {"a": …, "b": …}}.
+            return node.keys
         named = self._named.get(id(node), "") if name in VALUES else ""
         key = named or self._names.get(name, name)
         return node.keys[1], named or self._placeholders.spoken(key)

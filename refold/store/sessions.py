@@ -24,6 +24,7 @@ from refold.projections.context.summarizer import Summarizer
 from refold.projections.context.view import View
 from refold.store.choosing import chosen
 from refold.store.compacting import Compactor
+from refold.store.filling import with_blobs
 from refold.store.history import History, born
 from refold.store.verifying import Verified, Verifier
 from refold.store.viewing import As, Viewer
@@ -195,8 +196,9 @@ class Session:
         """The session's working memory: what ``state`` events set and left set."""
         self.head()
         state: JsonObject = {}
-        for envelope in self.writer.log.read(self.stream, upto=at, types=("state",)):
-            state = fold_state(state, envelope)
+        log = self.writer.log
+        for envelope in log.read(self.stream, upto=at, types=("state",)):
+            state = fold_state(state, with_blobs(log, envelope))
         return state
 
     def at(self, seq: int) -> SessionAt:

@@ -17,6 +17,7 @@ from refold.projections.context.render import render
 from refold.projections.context.source import source_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
+from refold.store.filling import with_blobs
 from refold.store.history import History
 
 _WORTH_STORING: Final = 64
@@ -127,10 +128,11 @@ class Viewer:
 
     def render(self, strategy: Strategy, outline: Outline) -> View:
         """The view of an outline: the events and summaries it names, and no others."""
+        events = self.history.spans(outline.reads())
         return render(
             strategy,
             outline,
-            self.history.spans(outline.reads()),
+            (with_blobs(self.log, envelope) for envelope in events),
             summaries=self._named(strategy, [live.seq for live in outline.summaries]),
         )
 

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from refold.redaction.engine import RedactionError, Redactor
+from refold.redaction.engines import EngineName
+from refold.redaction.plan import Plan
 from tests.redaction.samples import keys, values
 
 redactor = Redactor()
@@ -136,6 +138,73 @@ def test_a_number_is_redacted_if_its_key_or_a_checksum_tells(
 )
 def test_other_numbers_stay(value: Any) -> None:
     assert redacted(value) is value
+
+
+KEY = "9f8e7d6c5b4a39281706f5e4d3c2b1a0"
+HIDDEN = "[REDACTED:SECRET]"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (["X-Api-Key", KEY], ["X-Api-Key", HIDDEN]),
+        (
+            {"headers": [["X-Api-Key", KEY], ["Accept", "text/html;q=0.9"]]},
+            {"headers": [["X-Api-Key", HIDDEN], ["Accept", "text/html;q=0.9"]]},
+        ),
+        (["phone", "415 555 0132"], ["phone", "[REDACTED:PHONE]"]),
+        (["--phone", "4155550132", "x"], ["--phone", "[REDACTED:PHONE]", "x"]),
+        (["curl", "-u", "ada:s3cretpw"], ["curl", "-u", f"ada:{HIDDEN}"]),
+        ({"学号": {"a": 2021001234}}, {"学号": {"a": "[REDACTED:STUDENT_ID]"}}),
+        (
+            {"auths": {"r.io": {"auth": "YWRhOmh1bnRlcjI="}}},
+            {"auths": {"r.io": {"auth": "[REDACTED:AUTH_TOKEN]"}}},
+        ),
+    ],
+)
+@pytest.mark.parametrize("engine", ["stdlib", "re2", "vectorscan"])
+def test_a_string_is_redacted_if_what_is_before_or_around_it_names_it(
+    value: Any, expected: Any, engine: EngineName
+) -> None:
+    either = Redactor(Plan(engine=engine))
+
+    clean, _ = either.value(value)
+
+    assert clean == expected
+    assert either.value(clean)[0] is clean
+    assert either.value([json.dumps(value)])[0] == [
+        json.dumps(expected, ensure_ascii=False, separators=(",", ":"))
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["password1", "password2"],
+        ["password", "username"],
+        ["Password", "Enter 8 characters"],
+        ["X-Api-Key", "X-Api-Key-2"],
+        ["phone", "4155550132,[REDACTED:EMAIL]"],
+        ["[REDACTED:EMAIL] api_key", KEY],
+        ["api_key", KEY, "x"],
+        ["git", "push", "-u", "origin:main"],
+        ["docker", "run", "--user", "1000:1000"],
+        {"student_id": {"version": 2021001234}},
+        {"cache_key": "user:42:profile", "sort_key": "created_at", "auth": "oauth2"},
+        {"public_key": KEY, "BUILD_KEY": KEY, "author": KEY},
+    ],
+)
+def test_a_string_beside_what_is_no_name_of_it_stays(value: Any) -> None:
+    assert redacted(value) is value
+
+
+def test_a_pair_keeps_the_context_that_it_has() -> None:
+    value = {"学号": ["phone", "4155550132 415-555-0133"]}
+
+    clean = redacted(value)
+
+    assert clean == {"学号": ["phone", "[REDACTED:STUDENT_ID] [REDACTED:PHONE]"]}
+    assert redacted(clean) is clean
 
 
 def test_a_path_is_skipped_and_a_key_of_that_name_elsewhere_is_not() -> None:

@@ -122,7 +122,7 @@ def _hidden(
             "  ", (types({kind: count}), "red"), f"  in seq {_listed(places[kind])}"
         )
     if stubs:
-        what = "texts that were too large, moved to blobs:"
+        what = "texts that were too large, or base64, moved to blobs:"
         screen.line("  ", (what, "yellow"), f" in seq {_listed(stubs)}")
     if not found and not stubs:
         screen.line("  nothing: they are as they were given")

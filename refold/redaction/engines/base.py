@@ -22,8 +22,11 @@ class Engine(Protocol):
         """Whether ``clean`` is so fast that it pays to ask it first."""
         ...
 
-    def clean(self, data: bytes) -> bool:
-        """Whether no trigger is in ``data``, which may be JSON of the texts."""
+    def clean(self, data: bytes, *, beside: bool) -> bool:
+        """Whether no trigger is in ``data``, which may be JSON of the texts.
+
+        beside: strings that are no keys may name what is beside them.
+        """
         ...
 
     def scan(self, data: bytes) -> list[Hit]:

@@ -10,12 +10,7 @@ from typing import Any
 
 import re2
 
-from refold.redaction.engines.trigger import (
-    LONG_RUN,
-    Trigger,
-    spoken_runs,
-    windows,
-)
+from refold.redaction.engines.trigger import LONG_RUN, Trigger, names, windows
 from refold.redaction.values import RedactionError
 
 # A set finds in one pass which triggers are there, so small blocks make for few
@@ -39,24 +34,29 @@ class Re2:
         self._triggers = triggers
         self._compiled: dict[int, Any] = {}
         plain = [(n, _expression(t)) for n, t in numbered if not (t.beside or t.key)]
-        keys = [(n, _expression(t)) for n, t in numbered if t.key]
-        self._long_keys = {n for n, t in numbered if t.key and t.run}
+        keys = [(n, t.shape) for n, t in numbered if t.key]
+        self._keys = {n for n, _ in keys}
+        self._long_keys = {n for n in self._keys if triggers[n].run}
         shapes = [(n, t.shape) for n, t in numbered if t.beside]
-        self._run = len(triggers)
-        run = [(self._run, e) for e in (LONG_RUN, *spoken_runs(triggers))]
-        self._runs = [re2.compile(expression, options) for _, expression in run]
+        self._long = re2.compile(LONG_RUN, options)
         self._places = _Set(options, plain)
-        self._spoken = _Set(options, list(enumerate(e for _, e in run)))
         self._any = _Set(options, [*plain, *keys])
         self._shapes = _Set(options, shapes)
 
-    def clean(self, data: bytes) -> bool:
+    def clean(self, data: bytes, *, beside: bool) -> bool:
         numbers = self._any.matched(data)
+        keys = self._keys
+        numbers = [n for n in numbers if n not in keys or self._has(n, data, beside)]
         if any(number not in self._long_keys for number in numbers):
             return False
-        if numbers and self._runs[0].search(data):
+        if numbers and self._long.search(data):
             return False
         return not self._in_runs(data)
+
+    def _has(self, number: int, data: bytes, beside: bool) -> bool:
+        """Whether ``data``, which is JSON, has such a key."""
+        ends = _ends(self._pattern(number), data, 0, len(data))
+        return any(names(data, end, beside=beside) for end in ends)
 
     def scan(self, data: bytes) -> list[tuple[int, int]]:
         hits = [
@@ -71,8 +71,7 @@ class Re2:
         ends = [
             end
             for start, stop in _blocks(data)
-            for number in self._spoken.matched(data, start, stop)
-            for end in _ends(self._runs[number], data, start, stop)
+            for end in _ends(self._long, data, start, stop)
         ]
         return [
             (number, end)
@@ -129,7 +128,10 @@ def _ends(pattern: Any, data: bytes, start: int, stop: int) -> Iterator[int]:
     while match:
         end = match.end()
         yield end
-        match = pattern.search(data, max(end - 1, match.start() + 1), stop)
+        again = end - 1
+        while data[again] & 0xC0 == 0x80:
+            again -= 1
+        match = pattern.search(data, max(again, match.start() + 1), stop)
 
 
 @lru_cache(maxsize=8)

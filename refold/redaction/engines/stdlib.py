@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from refold.redaction.engines.trigger import AFTER, BEFORE, Trigger
+from refold.redaction.engines.trigger import AFTER, BEFORE, Trigger, names
 from refold.redaction.fold import telling
 
 _RUN = re.compile(rb"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
@@ -23,6 +24,8 @@ _TABLE = bytes(120 if code in _OF_TOKENS else 32 for code in range(256))
 _TOKENS = re.compile(rb"x{14,}+")
 # The number of a trigger, and what must follow its literal.
 _Near: TypeAlias = tuple[int, re.Pattern[bytes] | None]
+# So many literals that begin alike are looked for only where that is.
+_FEW = 4
 # How far from digits what belongs to their shape may be.
 _NEAR = 48
 
@@ -35,7 +38,6 @@ class _Root(NamedTuple):
 class _Digits(NamedTuple):
     number: int
     least: int
-    words: tuple[bytes, ...]
     shape: re.Pattern[bytes]
 
 
@@ -48,50 +50,65 @@ class Stdlib:
     def __init__(self, triggers: Sequence[Trigger]) -> None:
         keys = [trigger.shape.encode() for trigger in triggers if trigger.key]
         self._keys = [re.compile(shape, re.IGNORECASE) for shape in keys]
-        self._literals: dict[bytes, list[_Near]] = {}
-        self._prefixes: dict[bytes, list[_Near]] = {}
-        self._runs: list[_Digits] = []
+        literals: dict[bytes, list[_Near]] = {}
+        prefixes: dict[bytes, list[_Near]] = {}
+        self._shapes: list[_Digits] = []
+        self._words: dict[bytes, list[int]] = {}
         for number, trigger in enumerate(triggers):
-            if trigger.run and not trigger.key:
-                words = tuple(word.encode() for word in trigger.words)
+            if trigger.word:
+                self._words.setdefault(trigger.word.encode(), []).append(number)
+            elif trigger.run and not trigger.key:
                 shape = re.compile(trigger.shape.encode(), re.IGNORECASE)
-                self._runs.append(_Digits(number, trigger.run, words, shape))
+                self._shapes.append(_Digits(number, trigger.run, shape))
             elif trigger.literal:
                 near = (number, _near(trigger))
-                literals = self._prefixes if _of_token(trigger) else self._literals
-                literals.setdefault(trigger.literal.encode(), []).append(near)
+                kind = prefixes if _of_token(trigger) else literals
+                kind.setdefault(trigger.literal.encode(), []).append(near)
 
-        self._words = {word for one in self._runs for word in one.words}
-        self._roots = _nested(self._literals)
-        self._prefix_roots = _nested(self._prefixes)
+        wide = {word: near for word, near in literals.items() if not word.isascii()}
+        self._roots = _nested({w: near for w, near in literals.items() if w.isascii()})
+        self._wide_roots = _nested(wide)
+        self._prefix_roots = _nested(prefixes)
 
-    def clean(self, data: bytes) -> bool:
-        return not (any(key.search(data) for key in self._keys) or self.scan(data))
+    def clean(self, data: bytes, *, beside: bool) -> bool:
+        for key in self._keys:
+            for match in key.finditer(data):
+                if names(data, match.end(), beside=beside):
+                    return False
+        return not self.scan(data)
 
     def scan(self, data: bytes) -> list[tuple[int, int]]:
         lower = data.lower()
         hits: list[tuple[int, int]] = []
+        wide = not data.isascii()
         _look(self._roots, lower, lower, hits)
+        if wide:
+            _look(self._wide_roots, lower, lower, hits)
         tokens = _tokens(lower)
         if tokens:
             _look(self._prefix_roots, tokens, lower, hits)
-        if not data.isascii() or b"\\u" in data or b"\x1b" in data:
+        if wide or b"\\u" in data or b"\x1b" in data:
             hits += self._telling(data)
         if b"000000" in data.translate(_ZEROS, _BETWEEN):
-            wanted = self._wanted(lower)
-            for match in _RUN.finditer(data):
-                hits += _near_digits(wanted, data, lower, *match.span())
+            runs = [match.span() for match in _RUN.finditer(data)]
+            hits += self._spoken(lower, runs)
+            for start, end in runs:
+                hits += _shaped(self._shapes, data, start, end)
         return hits
 
-    def _wanted(self, lower: bytes) -> list[_Digits]:
-        """The shapes that need no words, or of whose words there are some."""
-        there = {word for word in self._words if word in lower}
-        wanted = []
-        for one in self._runs:
-            words = tuple(word for word in one.words if word in there)
-            if words or not one.words:
-                wanted.append(one._replace(words=words))
-        return wanted
+    def _spoken(
+        self, lower: bytes, runs: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, int]]:
+        """The words near the digits at these places."""
+        near = [lower[max(0, start - BEFORE) : end + AFTER] for start, end in runs]
+        around = b"\n".join(near)
+        around = around if len(around) < len(lower) else lower
+        there = [word for word in self._words if word in around]
+        for (_, end), text in zip(runs, near, strict=True):
+            for word in there:
+                if word in text:
+                    for number in self._words[word]:
+                        yield number, end
 
     def _telling(self, data: bytes) -> Iterator[tuple[int, int]]:
         """What says that a text must be folded, which is of characters."""
@@ -100,20 +117,15 @@ class Stdlib:
             yield 0, len(text[:end].encode())
 
 
-def _near_digits(
-    wanted: Sequence[_Digits], data: bytes, lower: bytes, start: int, end: int
+def _shaped(
+    shapes: Sequence[_Digits], data: bytes, start: int, end: int
 ) -> Iterator[tuple[int, int]]:
     """The shapes that the digits at a place, with what is around them, may have."""
     many = len(data[start:end].translate(None, _BETWEEN))
     first, last = max(0, start - _NEAR), min(len(data), end + _NEAR)
-    near = b""
-    for number, least, words, shape in wanted:
+    for number, least, shape in shapes:
         if many < least:
             continue
-        if words:
-            near = near or lower[max(0, start - BEFORE) : end + AFTER]
-            if not any(word in near for word in words):
-                continue
         # Each end counts, as one of them may be of other digits.
         match = shape.search(data, first, last)
         while match:
@@ -138,8 +150,9 @@ def _tokens(lower: bytes) -> bytes:
 
 
 def _nested(literals: Mapping[bytes, list[_Near]]) -> list[_Root]:
-    """The literals, those that hold another under the shortest of these."""
-    roots: list[_Root] = []
+    """The literals, those that hold another, or what many do, under the shortest."""
+    many = Counter(shared for literal in literals for shared in _shared(literal))
+    roots = [_Root(shared, []) for shared, times in many.items() if times >= _FEW]
     for literal in sorted(literals, key=len):
         root = next((one for one in roots if one.literal in literal), None)
         if root is None:
@@ -147,6 +160,14 @@ def _nested(literals: Mapping[bytes, list[_Near]]) -> list[_Root]:
         else:
             root.holding.append((literal, literals[literal]))
     return roots
+
+
+def _shared(literal: bytes) -> Iterator[bytes]:
+    """What other literals may begin with too, and few texts have."""
+    if literal[:1] in b"$":
+        yield literal[:1]
+    elif len(literal) > 2 and literal[:2].isalpha():
+        yield literal[:2]
 
 
 def _look(

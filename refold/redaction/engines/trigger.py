@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from refold.redaction.extents import reach
@@ -17,9 +17,10 @@ class Trigger(NamedTuple):
     then:    a pattern of what follows the literal, or empty.
     shape:   a pattern, where there is no literal.
     run:     of digits, how many there are at least; 0: it is not about digits.
-    words:   one of these must stand shortly before the digits; empty: none needs to.
-    after:   one of the words may stand right after the digits as well.
-    key:     it is of keys, and only asked whether it is there, with such digits.
+    word:    what stands shortly before the digits, or right after them; the shape is
+             of both.
+    key:     it is of strings that name something, as keys do, and end there; it is
+             only asked whether it is there, with such digits.
     """
 
     literal: str = ""
@@ -27,8 +28,7 @@ class Trigger(NamedTuple):
     then: str = ""
     shape: str = ""
     run: int = 0
-    words: tuple[str, ...] = ()
-    after: bool = False
+    word: str = ""
     key: bool = False
 
     @property
@@ -40,8 +40,8 @@ class Trigger(NamedTuple):
 
     @property
     def beside(self) -> bool:
-        """Whether it is looked for only around digits."""
-        return self.run > 0 and not self.key and (bool(self.words) or self.run >= MANY)
+        """Whether it is looked for only around many digits."""
+        return self.run >= MANY and not (self.key or self.word)
 
     @property
     def reach(self) -> int:
@@ -56,6 +56,17 @@ class Trigger(NamedTuple):
             any(character.isdigit() for character in literal)
             or (len(literal) > 5 and not literal.isalpha() and literal[0] != "-")
         )
+
+
+# What follows a key in JSON, and a string that may name what is beside it; in JSON that
+# is a string itself, white space is escaped.
+_ENDS_KEY = re.compile(rb"(?: |\\+[nrt])*:")
+_ENDS_NAME = re.compile(rb"(?: |\\+[nrt])*[:,}\]]")
+
+
+def names(data: bytes, end: int, *, beside: bool) -> bool:
+    """Whether what ends there in JSON is a key; or, ``beside``, any string."""
+    return bool((_ENDS_NAME if beside else _ENDS_KEY).match(data, end))
 
 
 _TAIL = re.compile(r"(\[(?:\\.|[^\]\\])+\]|\\?[^\\)\]])\{(\d+),\d+\}$")
@@ -83,14 +94,15 @@ BEFORE: Final = 4 * 76
 AFTER: Final = 4 * 24
 
 
-def spoken_runs(triggers: Iterable[Trigger]) -> list[str]:
-    """Patterns of a word and the digits that it speaks of, for all that need words."""
-    before = {word for trigger in triggers for word in trigger.words}
-    after = {w for trigger in triggers if trigger.after for w in trigger.words}
-    return [
-        *(rf"{re.escape(word)}[0-9]?[^0-9]{{0,60}}{_SIX}" for word in sorted(before)),
-        *(rf"[0-9][ \-]{{1,2}}{re.escape(word)}" for word in sorted(after)),
-    ]
+def spoken(word: str) -> Trigger:
+    """A word and the digits after it that it may speak of."""
+    shape = rf"{re.escape(word)}[0-9]?[^0-9]{{0,60}}{_SIX}"
+    return Trigger(shape=shape, run=6, word=word)
+
+
+def spoken_after(word: str) -> Trigger:
+    """Digits and a word right after them that may speak of them."""
+    return Trigger(shape=rf"[0-9][ \-]{{1,2}}{re.escape(word)}", run=6, word=word)
 
 
 def windows(data: bytes, ends: Sequence[int]) -> list[tuple[int, int]]:

@@ -12,12 +12,7 @@ from typing import Any
 import hyperscan
 
 from refold.redaction.engines.octets import in_bytes, narrow
-from refold.redaction.engines.trigger import (
-    LONG_RUN,
-    Trigger,
-    spoken_runs,
-    windows,
-)
+from refold.redaction.engines.trigger import LONG_RUN, Trigger, names, windows
 
 # With a run of digits in so many bytes, a pass over all is faster than a look at each.
 _DENSE = 1024
@@ -34,44 +29,55 @@ class Vectorscan:
 
     def __init__(self, triggers: Sequence[Trigger]) -> None:
         self.name = f"vectorscan/{version('hyperscan')}"
-        single = hyperscan.HS_FLAG_SINGLEMATCH
         plain = [
             (n, _expression(t), 0)
             for n, t in enumerate(triggers)
             if not (t.beside or t.key)
         ]
         shapes = [(n, t.shape, 0) for n, t in enumerate(triggers) if t.beside]
-        worded = [shape for shape in shapes if triggers[shape[0]].words]
-        keys = [(n, t.shape, single) for n, t in enumerate(triggers) if t.key]
-        self._run, self._spoken = len(triggers), len(triggers) + 1
-        runs = [(self._spoken, e, 0) for e in spoken_runs(triggers)]
-        runs.append((self._run, LONG_RUN, 0))
+        keys = [(n, t.shape, 0) for n, t in enumerate(triggers) if t.key]
+        self._run = len(triggers)
+        plain.append((self._run, LONG_RUN, 0))
         in_ascii = [
             (n, only, flags)
-            for n, expression, flags in [*plain, *runs]
+            for n, expression, flags in plain
             if (only := narrow(expression) or _in_any(expression))
         ]
-        of_keys = [(n, only, flags) for n, e, flags in keys if (only := narrow(e))]
+        of_keys = [(n, only, 0) for n, e, _ in keys if (only := narrow(e))]
+        wide = [one for one in plain if not one[1].isascii()]
         self._plain = _Database(in_ascii)
         self._any = _Database([*in_ascii, *of_keys])
-        self._wide = _Database([one for one in [*plain, *runs] if not one[1].isascii()])
-        self._keys = _Database(keys)
-        self._long_keys = {n for n, t in enumerate(triggers) if t.key and t.run}
-        self._shapes = _Database([one for one in shapes if one not in worded])
-        self._worded = _Database(worded)
+        self._wide = _Database(wide)
+        self._wide_any = _Database([*wide, *(k for k in keys if not k[1].isascii())])
+        self._keys = {n for n, _, _ in keys}
+        self._of_digits = {self._run, *(n for n in self._keys if triggers[n].run)}
+        self._shapes = _Database(shapes)
 
-    def clean(self, data: bytes) -> bool:
-        wide = not data.isascii()
-        hits = self._any.hits(data)
-        if wide:
-            hits += self._keys.hits(data)
-        if not (hits or wide):
-            return True
-        numbers = {number for number, _ in hits}
-        if not self._long_keys.isdisjoint(numbers) and self._run in numbers:
+    def clean(self, data: bytes, *, beside: bool) -> bool:
+        numbers = self._asked(data, self._any.hits(data), beside)
+        if not numbers <= self._of_digits:
             return False
-        rest = [hit for hit in hits if hit[0] not in self._long_keys]
-        return not self._placed(data, rest, wide=wide)
+        if data.isascii():
+            if self._run not in numbers:
+                return True
+        else:
+            numbers |= self._asked(data, self._wide_any.hits(data), beside)
+        if not numbers <= self._of_digits or (
+            len(numbers) > 1 and self._run in numbers
+        ):
+            return False
+        return self._run not in numbers or not self.scan(data)
+
+    def _asked(
+        self, data: bytes, hits: list[tuple[int, int]], beside: bool
+    ) -> set[int]:
+        """The numbers of ``hits``, of keys only those that are where a key ends."""
+        keys = self._keys
+        return {
+            number
+            for number, end in hits
+            if number not in keys or names(data, end, beside=beside)
+        }
 
     def scan(self, data: bytes) -> list[tuple[int, int]]:
         return self._placed(data, self._plain.hits(data), wide=not data.isascii())
@@ -82,18 +88,16 @@ class Vectorscan:
         """All hits in ``data``, given what the first pass has found in it."""
         if wide:
             hits += self._wide.hits(data)
-        long = [end for number, end in hits if number == self._run]
-        spoken = [end for number, end in hits if number == self._spoken]
-        if not (long or spoken):
+        run = self._run
+        long = [end for number, end in hits if number == run]
+        if not long:
             return hits
-        found = [hit for hit in hits if hit[0] < self._run]
-        for ends, shapes in ((long, self._shapes), (spoken, self._worded)):
-            if len(ends) * _DENSE > len(data):
-                found += shapes.hits(data)
-                continue
-            for start, stop in windows(data, ends):
-                inside = shapes.hits(data[start:stop])
-                found += [(number, start + end) for number, end in inside]
+        found = [hit for hit in hits if hit[0] != run]
+        if len(long) * _DENSE > len(data):
+            return found + self._shapes.hits(data)
+        for start, stop in windows(data, long):
+            inside = self._shapes.hits(data[start:stop])
+            found += [(number, start + end) for number, end in inside]
         return found
 
 

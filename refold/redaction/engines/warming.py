@@ -34,9 +34,9 @@ class Warming:
         """Whether it is worth asking first."""
         return self._engine.gates
 
-    def clean(self, data: bytes) -> bool:
+    def clean(self, data: bytes, *, beside: bool) -> bool:
         self._count(data)
-        return self._engine.clean(data)
+        return self._engine.clean(data, beside=beside)
 
     def scan(self, data: bytes) -> list[Hit]:
         self._count(data)

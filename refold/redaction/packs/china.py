@@ -28,8 +28,14 @@ _STUDENT_WORDS = (
 )
 _PROVINCES = (
     *"京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼",
-    *("wj", "使", "领"),
+    *("使", "领"),
 )
+# What follows the province on a plate.
+_PLATE = (
+    r"[A-HJ-NP-Z](?:[·•\-. ]?)(?=[A-Z]{0,4}[0-9][0-9A-Z]{0,5}|[A-Z]{1,2}[0-9])"
+    r"(?:[0-9A-HJ-NP-Z]{5,6}|[0-9A-HJ-NP-Z]{4}[学警港澳挂领使])(?![0-9A-Za-z])"
+)
+_PLATE_SHAPE = r"[a-hj-np-z0-9](?:·|•|[ \-.])?[0-9a-z]{4}"
 
 PII_CN = (
     Rule(
@@ -104,7 +110,6 @@ PII_CN = (
         at="digits",
         digits=15,
         gate=("身份证", "证件", "id", "sfz"),
-        shape=rf"{EDGE}[1-9][0-9]{{5}}[ \-]?[0-9]{{4}}[ \-]?[0-9]{{2}}",
         score=0.45,
         context=_ID_WORDS,
         pattern=rf"{START}[1-9][0-9]{{5}}[ \-]?(?:[0-9]{{6}}[ \-]?[0-9]{{3}}"
@@ -131,7 +136,6 @@ PII_CN = (
             *("学号", "学生证", "学籍", "学工号", "准考证", "考生号"),
             *("stu", "matric", "enrol"),
         ),
-        shape=r"(?:[^0-9a-z]|\\[nrtbf])[a-z]{0,3}[0-9]{4}(?:[0-9]{2}|-[0-9]{4})",
         score=0.45,
         context=_STUDENT_WORDS,
         pattern=rf"{START}[A-Za-z]{{0,3}}(?:[0-9]{{6,14}}|[0-9]{{4}}-[0-9]{{4,10}}){END}",
@@ -150,7 +154,6 @@ PII_CN = (
         at="digits",
         digits=7,
         gate=("护照", "通行证", "passport"),
-        shape=r"(?:[^0-9a-z]|\\[nrtbf])[a-z]{1,2}[0-9]{7,8}",
         score=0.45,
         context=r"护照|通行证|(?i:passport)",
         pattern=rf"{START}(?:[EGDSPHMeghmdsp][A-Za-z]?[0-9]{{7,8}}){END}",
@@ -166,10 +169,8 @@ PII_CN = (
         id="plate.cn",
         type="LICENSE_PLATE",
         gate=_PROVINCES,
-        then=r"[a-hj-np-z0-9](?:·|•|[ \-.])?[0-9a-z]{4}",
-        pattern=r"(?:(?<![0-9A-Za-z])WJ|[^WJwj])[A-HJ-NP-Z](?:[·•\-. ]?)"
-        r"(?=[A-Z]{0,4}[0-9][0-9A-Z]{0,5}|[A-Z]{1,2}[0-9])"
-        r"(?:[0-9A-HJ-NP-Z]{5,6}|[0-9A-HJ-NP-Z]{4}[学警港澳挂领使])(?![0-9A-Za-z])",
+        then=_PLATE_SHAPE,
+        pattern=rf"[^\x00-\x7f]{_PLATE}",
         priority=50,
         examples=("车牌«京A12345»", "停着«沪AF01234»和«粤B·8Z9K1»。", "«粤Z1234港»"),
         counter_examples=(
@@ -177,8 +178,18 @@ PII_CN = (
             "京ABCDEF",
             "京A1234567",
             "新A4纸",
-            "xyzWJA12345",
         ),
+    ),
+    Rule(
+        id="plate.cn.police",
+        type="LICENSE_PLATE",
+        gate=("wj",),
+        lead=r"[^0-9ac-eg-mo-qsu-z]",
+        then=_PLATE_SHAPE,
+        pattern=rf"(?<![0-9A-Za-z])WJ{_PLATE}",
+        priority=50,
+        examples=("车牌«WJA12345»",),
+        counter_examples=("xyzWJA12345",),
     ),
     Rule(
         id="uscc",
@@ -200,7 +211,6 @@ PII_CN = (
         at="digits",
         digits=6,
         gate=("代码", "信用", "税号", "uscc", "credit"),
-        shape=rf"{EDGE}[1-9a-gny][0-9a-gy][0-9]{{6}}[0-9a-y]",
         score=0.45,
         context=r"代码|信用|税号|(?i:uscc|credit[ _]?code)(?![a-z])",
         pattern=rf"{START}[1-9A-GNYa-gny][0-9A-GYa-gy][0-9]{{6}}"
@@ -231,7 +241,6 @@ PII_CN = (
         at="digits",
         digits=6,
         gate=("hkid", "hong kong id", "香港身份证", "香港身份證", "身份證"),
-        shape=rf"{EDGE}[a-z]{{1,2}}[0-9]{{6}}[0-9a]{STOP}",
         score=0.45,
         context=r"(?i:hkid|hong kong id(?:entity)?(?: card)?)(?![a-z])|身份[证證]",
         pattern=rf"{START}[A-Za-z]{{1,2}}[0-9]{{6}}[0-9Aa]{END}",
@@ -258,7 +267,6 @@ PII_CN = (
         at="digits",
         digits=7,
         gate=("澳门", "澳門", "macau", "macao", "bir"),
-        shape=rf"{EDGE}[1578]/?[0-9]{{6}}[/(]",
         score=0.45,
         context=r"(?:澳[门門](?:居民)?)(?:身份[证證])?|(?i:maca[uo](?: id)?|bir)(?!"
         r"[a-z])",

@@ -7,6 +7,7 @@ from refold.redaction.iban import LENGTHS, iban
 from refold.redaction.numbers import (
     card,
     card_in_context,
+    encoded,
     international,
     phone_shape,
 )
@@ -18,7 +19,6 @@ _NUMBER = (
     r"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf]))(?<![0-9]\.)[+(]{0,2}[0-9]"
     rf"(?:[ .\-()/]{{0,3}}[0-9]){{6,14}}{_EXTENSION}(?![0-9A-Za-z])"
 )
-_NUMBER_SHAPE = r"[0-9](?:[ .\-()/]{0,3}[0-9]){6}"
 
 _PHONE_WORDS = (
     r"(?i:(?:tele|cell)?phones?|mobiles?)(?![a-z])"
@@ -121,7 +121,6 @@ PII_COMMON = (
         at="digits",
         digits=8,
         gate=("+",),
-        shape=rf"(?:[^0-9a-z+]|\\[nrtbf])\+{_NUMBER_SHAPE}",
         pattern=r"(?:(?<![0-9A-Za-z+])|(?<=\\[nrtbf]))\+[1-9](?:[ .\-()/]{0,3}"
         r"[0-9]){7,14}"
         rf"{_EXTENSION}(?![0-9A-Za-z])(?!\.[0-9])",
@@ -136,6 +135,21 @@ PII_COMMON = (
             "+1700000000",
             "a\n+20210012\n+1700000000000",
             "12:00+0800",
+        ),
+    ),
+    Rule(
+        id="phone.encoded",
+        type="PHONE",
+        gate=("%2b", "%252b"),
+        then="[1-9][0-9]{7}",
+        pattern=r"%(?:25)?2[Bb][1-9][0-9]{7,14}(?![0-9A-Za-z])(?!\.[0-9])",
+        validator=encoded,
+        priority=40,
+        examples=("?phone=«%2B14155550132»&n=1", "tel%3A«%2B8613912345678»"),
+        counter_examples=(
+            "%2B12345678",
+            "sig=a%2B14155550132b",
+            "%2B1700000000",
         ),
     ),
     Rule(
@@ -171,7 +185,6 @@ PII_COMMON = (
             *("phone", "mobile", "tel", "fax", "cell", "mob", "whatsapp", "hotline"),
             *("手机", "电话", "座机", "传真", "热线", "联系方式", "联系号码"),
         ),
-        shape=rf"{EDGE}[+(]{{0,2}}{_NUMBER_SHAPE}",
         score=0.45,
         context=_PHONE_WORDS,
         pattern=_NUMBER,
@@ -200,7 +213,6 @@ PII_COMMON = (
             *("reachable ", "desk:", "office:", "direct:", "home:", "work:"),
             "registered",
         ),
-        shape=rf"{EDGE}[+(]{{0,2}}{_NUMBER_SHAPE}",
         score=0.45,
         context=_PHONE_VERBS,
         in_keys=False,
@@ -220,7 +232,6 @@ PII_COMMON = (
         at="digits",
         digits=7,
         gate=("office", "fax", "mobile", "cell", "home", "desk"),
-        shape=rf"{EDGE}[+(]{{0,2}}{_NUMBER_SHAPE}",
         pattern=rf"{_NUMBER}(?=[ \-]{{1,2}}(?i:office|fax|mobile|cell|home|desk)"
         r"\s{0,3}(?:[\n,;\\]|\Z))",
         validator=phone_shape,
@@ -262,7 +273,6 @@ PII_COMMON = (
             *("card", "cc", "visa", "amex", "unionpay", "卡号", "银行卡", "信用卡"),
             *("借记卡", "储蓄卡", "行卡", "银行账", "银行帐"),
         ),
-        shape=rf"{EDGE}[0-9](?:[ \-]?[0-9]){{11}}",
         score=0.45,
         context=_CARD_WORDS,
         pattern=r"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf]))(?<![0-9]\.)[0-9]"

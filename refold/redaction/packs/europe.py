@@ -21,7 +21,6 @@ PII_EU = (
         at="digits",
         digits=11,
         gate=("steuer", "idnr", "tin", "tax"),
-        shape=rf"{EDGE}[1-9][0-9] ?[0-9]{{3}} ?[0-9]{{3}} ?[0-9]{{3}}{STOP}",
         score=0.45,
         context=r"(?i:steuer[ \-]?(?:id(?:entifikationsnummer)?|nummer|nr\.?)|idnr\.?"
         r"|(?<![a-z])(?:tin|tax[ _-]?id))(?![a-z])",
@@ -79,7 +78,6 @@ PII_EU = (
         at="digits",
         digits=8,
         gate=("bsn", "burgerservice", "sofi"),
-        shape=rf"{EDGE}[0-9]{{3,4}}[ .]?[0-9]{{2}}[ .]?[0-9]{{3}}{STOP}",
         score=0.45,
         context=r"(?i:(?<![a-z])bsn|burgerservicenummer|(?<![a-z])sofi(?:nummer)?)"
         r"(?:[ \-]?(?:nr|nummer)\.?)?(?![a-z])",
@@ -95,7 +93,6 @@ PII_EU = (
         at="digits",
         digits=11,
         gate=("pesel",),
-        shape=rf"{EDGE}[0-9]{{11}}{STOP}",
         score=0.45,
         context=r"(?i:pesel)",
         pattern=rf"{FROM}[0-9]{{11}}{TO}",
@@ -125,7 +122,6 @@ PII_EU = (
         at="digits",
         digits=10,
         gate=("nhs",),
-        shape=rf"{EDGE}[0-9]{{3}}[ \-]?[0-9]{{3}}[ \-]?[0-9]{{4}}{STOP}",
         score=0.45,
         context=r"(?<![A-Za-z])(?i:nhs)(?![a-z])",
         pattern=rf"{FROM}[0-9]{{3}}[ \-]?[0-9]{{3}}[ \-]?[0-9]{{4}}{TO}",
@@ -140,8 +136,6 @@ PII_EU = (
         at="digits",
         digits=6,
         gate=("vat", "tva", "iva", "ust", "btw", "nif", "nip"),
-        shape=rf"{EDGE}[a-z]{{2}} ?[0-9a-z][ .\-]?[0-9a-z]?[ .\-]?[0-9][ .\-]?[0-9]"
-        rf"[ .\-]?[0-9]",
         score=0.45,
         context=r"(?<![A-Za-z])(?i:vat|tva|p?\.? ?iva|ust|btw|nif|nip)"
         r"(?i:[ .\-]?id(?:nr)?\.?|[ \-]?(?:reg|registration))?(?![a-z])",

@@ -4,6 +4,7 @@ from refold.redaction.packs.parts import QUOTE
 from refold.redaction.rule import Rule
 from refold.redaction.secret import (
     KEY_OWNERS,
+    NO_KEY_OF,
     aws_secret,
     chinese_password,
     env_key,
@@ -53,6 +54,7 @@ _NOT_A_SECRET = "".join(
     rf"(?<!{word})(?<!{word}[\-_ ])"
     for word in ("next", "page", "sync", "eos", "bos", "pad", "unk", "sep", "mask")
 )
+_NO_KEY = "".join(rf"(?<!{word.upper()})" for word in NO_KEY_OF)
 ASSIGNED = (
     Rule(
         id="key.aws-secret",
@@ -185,12 +187,36 @@ ASSIGNED = (
         counter_examples=("auth: required", "auth = HTTPBasicAuth(user, pw)"),
     ),
     Rule(
+        id="secret.auth.key",
+        type="SECRET",
+        at="leaf",
+        gate=("_key", "_pat", "auth"),
+        score=0.45,
+        context=rf"(?<=[A-Z0-9]){_NO_KEY}_(?:KEY|PAT)|(?<![A-Za-z0-9])(?i:auth)",
+        pattern=r"[^\s\"'`]{16,1024}",
+        validator=env_key,
+        priority=19,
+        examples=(
+            ("WEATHER_KEY", "«q7Zt0Kx3Vb9Lm2Np5Rs8Wd»"),
+            ("GITHUB_PAT", "«q7Zt0Kx3Vb9Lm2Np5Rs8Wd»"),
+            ("REDIS_AUTH", "«q7Zt0Kx3Vb9Lm2Np5Rs8»"),
+        ),
+        counter_examples=(
+            ("CACHE_KEY", "q7Zt0Kx3Vb9Lm2Np5Rs8Wd"),
+            ("public_key", "q7Zt0Kx3Vb9Lm2Np5Rs8Wd"),
+            ("SORT_KEY", "created_at_2024_01_02"),
+            ("auth", "oauth2"),
+            ("author", "q7Zt0Kx3Vb9Lm2Np5Rs8Wd"),
+        ),
+    ),
+    Rule(
         id="secret.chinese",
         type="SECRET",
         gate=("密码", "口令", "密钥", "秘钥", "令牌", "密碼", "暗号"),
-        then=r"(?:[ \t:=\"'\\]|是|为|：|＝|“|”|「)(?:[!-~ \t]|是|为|：|＝|“|”|「)",
-        pattern=r"(?:密码|口令|密钥|秘钥|令牌|密碼|暗号)(?:[是为:：=＝ \t]|\\{0,7}"
-        r"[\"'“”「]){1,8}"
+        then=r"(?:[ \t:=\"'\\*_`]|是|为|：|＝|“|”|「)(?:[!-~ \t]|是|为|：|＝|“|”|「)",
+        pattern=r"(?:密码|口令|密钥|秘钥|令牌|密碼|暗号)"
+        r"(?:(?:\*{1,2}|_{1,2})(?=[ \t]?[：:=＝是为]))?"
+        r"(?:[是为:：=＝ \t]|\\{0,7}[\"'“”「`]|(?<=[:：])\*\*[ \t]?){1,8}"
         r"(?P<value>[!-~](?:(?![\"'`\\<>,;])[!-~]|[,;](?=[!-~])){2,255}(?<![.,;:]))",
         group="value",
         validator=chinese_password,
@@ -199,8 +225,17 @@ ASSIGNED = (
             "登录密码：«hunter2x»，请保密",
             "密码是 «abc,123»",
             "初始密码：«admin»。",
+            "**密码**：«hunter2x9»",
+            "**密码:** «hunter2x9»",
+            "`密码`：`«hunter2x9»`",
         ),
-        counter_examples=("密码不能为空", "密码：$DB_PASSWORD", "密码: string 类型"),
+        counter_examples=(
+            "密码不能为空",
+            "密码：$DB_PASSWORD",
+            "密码: string 类型",
+            "**密码**：string 类型",
+            "密码：********",
+        ),
     ),
     Rule(
         id="secret.password.key",
@@ -214,9 +249,15 @@ ASSIGNED = (
         pattern=r"[^\n]{4,256}(?:\r?\n){0,2}",
         validator=password_of_key,
         priority=20,
-        examples=(("password", "«correct horse battery»"), ("登录密码", "«hunter2»")),
+        examples=(
+            ("password", "«correct horse battery»"),
+            ("登录密码", "«hunter2»"),
+            ("What is your password?", "«hunter2?»"),
+            ("Password:", "«hunter2.»"),
+        ),
         counter_examples=(
             ("password", "Must have eight characters."),
+            ("Password:", "Required."),
             ("password", "string"),
             ("password_policy", "hunter2"),
         ),

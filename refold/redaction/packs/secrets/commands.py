@@ -4,7 +4,15 @@ from refold.redaction.keys import told
 from refold.redaction.packs.parts import QUOTE
 from refold.redaction.packs.secrets.assigned import VALUE
 from refold.redaction.rule import Rule
-from refold.redaction.secret import flag, login, password, sql, token, typed
+from refold.redaction.secret import (
+    flag,
+    login,
+    login_argument,
+    password,
+    sql,
+    token,
+    typed,
+)
 
 _FLAG = r"(?<![^\s\"'`(=\[,])--?(?:[a-z0-9]{1,15}[\-_]){0,3}"
 _GAP = r"(?:[ \t]{1,4}|=|\\{0,7}[\"'],[ \t]{0,4}(?:\\{1,7}n[ ]{0,16})?(?=\\{0,7}[\"']))"
@@ -67,6 +75,26 @@ COMMANDS = (
             "curl -u 'ada:«bear-77»' https://example.com",
         ),
         counter_examples=("docker run -u 1000:100 x", "curl -u ada:$PASSWORD x"),
+    ),
+    Rule(
+        id="secret.login.key",
+        type="SECRET",
+        at="leaf",
+        gate=("-u", "--auth"),
+        score=0.45,
+        context=r"(?<!\S)(?:-u|--user|--proxy-user|--auth)",
+        pattern=r"[\w.@+%\-]{1,64}:(?P<value>[^\s\"'\\:]{3,128})",
+        group="value",
+        validator=login_argument,
+        priority=20,
+        examples=(("-u", "ada:«s3cretpw»"), ("--user", "ada:«bear-77»")),
+        counter_examples=(
+            ("-u", "1000:1000"),
+            ("-u", "www-data:www-data"),
+            ("-u", "origin:main"),
+            ("--user", "$USER:$PASSWORD"),
+            ("user", "ada:s3cretpw"),
+        ),
     ),
     Rule(
         id="secret.mysql",
@@ -227,7 +255,8 @@ COMMANDS = (
         type="SECRET",
         gate=("use ", "using ", "enter ", "paste "),
         lead=r"[^0-9ac-eg-mo-qsu-z_]",
-        then=r"[\"'`\\]{0,8}[a-z+/=_.:\-]{0,15}[0-9]",
+        then=r"[\"'`\\]{0,8}(?:[a-z+/=_.:\-]{4,15}[0-9]"
+        r"|[a-z+/=_.:\-]{0,3}[0-9][a-z0-9+/=_.:\-]{4})",
         pattern=rf"(?<![A-Za-z])(?i:use|using|enter|paste) (?:{QUOTE})?"
         r"(?P<value>(?=[A-Za-z+/=_.:\-]{0,15}[0-9])[A-Za-z0-9+/=_.:\-]{8,256})"
         rf"(?:{QUOTE})? (?:as|for) (?i:the|your|my|our|an?)"

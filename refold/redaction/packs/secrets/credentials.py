@@ -81,6 +81,7 @@ CREDENTIALS = (
         examples=(
             "token «eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3In0.Zk3fTq9-wB_7xQ»",
             r"a\n«eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3In0»",
+            "?to=%3Ft%3D«eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3In0»",
         ),
         counter_examples=("eyJub3QiOiJhIGhlYWRlciJ9.eyJzdWIiOiI3In0.Zk3fTq9",),
     ),
@@ -153,6 +154,19 @@ CREDENTIALS = (
         priority=35,
         examples=('{"auths": {"r.io": {"auth": "«YWRhOmh1bnRlcjI=»"}}}',),
         counter_examples=('{"auth": "required"}', "auth=YWRhOmh1bnRlcjI="),
+    ),
+    Rule(
+        id="docker.auth.key",
+        type="AUTH_TOKEN",
+        at="leaf",
+        gate=("auth",),
+        score=0.45,
+        context=r"(?<![A-Za-z0-9])auth",
+        pattern=r"[A-Za-z0-9+/]{8,1024}={0,2}",
+        validator=docker_auth,
+        priority=35,
+        examples=(("auth", "«YWRhOmh1bnRlcjI=»"), ("_auth", "«YWRhOmh1bnRlcjI=»")),
+        counter_examples=(("auth", "required"), ("author", "YWRhOmh1bnRlcjI=")),
     ),
     Rule(
         id="hash.password",

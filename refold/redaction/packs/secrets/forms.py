@@ -75,7 +75,7 @@ FORMS = (
         pattern=rf"{WORD}SK[0-9a-f]{{32}}(?![A-Za-z0-9])",
         validator=varied,
         priority=80,
-        examples=(f"«SK{LOWER[:32]}»",),
+        examples=(f"«SK{LOWER[:32]}»", f"?u=%3Fs%3D«SK{LOWER[:32]}»"),
         counter_examples=(f"TASK{LOWER[:32]}",),
     ),
     Rule(

@@ -4,6 +4,11 @@ from refold.redaction.keys import authorization, basic, bearer, cookie, session
 from refold.redaction.packs.parts import QUOTE
 from refold.redaction.rule import Rule
 
+_COOKIES = (
+    r"[A-Za-z_][\w.\-]{0,64}=[^\s\"'`\\;]{1,4096}+"
+    r"(?:;[ \t]?[\w.\-]{1,64}(?:=[^\s\"'`\\;]{0,4096}+)?){0,40}"
+)
+
 HEADERS = (
     Rule(
         id="auth.bearer",
@@ -73,8 +78,7 @@ HEADERS = (
         pattern=rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?i:(?:set-)?cookie)"
         rf"(?:{QUOTE})?[ \t]{{0,2}}[:=]"
         rf"[ \t]{{0,2}}"
-        rf"(?:{QUOTE})?(?P<value>[A-Za-z_][\w.\-]{{0,64}}=[^\s\"'`\\;]{{1,4096}}+"
-        r"(?:;[ \t]?[\w.\-]{1,64}(?:=[^\s\"'`\\;]{0,4096}+)?){0,40})",
+        rf"(?:{QUOTE})?(?P<value>{_COOKIES})",
         group="value",
         validator=cookie,
         priority=30,
@@ -88,6 +92,19 @@ HEADERS = (
             "cookie = response.cookies[1]",
             "cookie: string",
         ),
+    ),
+    Rule(
+        id="cookie.key",
+        type="AUTH_TOKEN",
+        at="leaf",
+        gate=("cookie",),
+        score=0.45,
+        context=r"(?<![A-Za-z0-9])(?i:(?:set-)?cookie)",
+        pattern=_COOKIES,
+        validator=cookie,
+        priority=30,
+        examples=(("Cookie", "«theme=dark; sid=f3a9K2lq8Zt0Vb7Np5Rs»"),),
+        counter_examples=(("Cookie", "theme=dark; lang=en"), ("cookie", "string")),
     ),
     Rule(
         id="session",
