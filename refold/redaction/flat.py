@@ -156,7 +156,7 @@ class Flat:
 
 
 def _is_flag(text: str) -> bool:
-    return text[:1] == "-" and (text[:2] == "--" or text == "-u")
+    return text == "-u" or (text[:2] == "--" and text[2:3].isalpha())
 
 
 def long(number: int) -> bool:

@@ -8,7 +8,7 @@ replaced in the original.  Only lines that hold something telling are folded.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 _SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
@@ -106,15 +106,26 @@ def telling(text: str) -> list[int]:
     """Where something ends for which ``text`` must be folded, in no order."""
     ends = []
     if not text.isascii():
-        for rare in _RARE.finditer(text):
-            start = max(0, rare.start() - _AROUND)
-            around = _TELLING.finditer(text, start, rare.end() + _AROUND)
-            ends += [match.end() for match in around]
+        for start, stop in _around(text):
+            ends += [match.end() for match in _TELLING.finditer(text, start, stop)]
     if "\\u" in text:
         ends += [match.end() for match in _ESCAPED.finditer(text)]
     if "\x1b" in text or "\\u001" in text:
         ends += [match.end() for match in re.finditer(_COLOUR, text)]
     return ends
+
+
+def _around(text: str) -> Iterator[tuple[int, int]]:
+    """The parts of the text with characters for which it may have to be folded."""
+    start = stop = -1
+    for rare in _RARE.finditer(text):
+        if rare.start() - _AROUND > stop:
+            if stop >= 0:
+                yield start, stop
+            start = max(0, rare.start() - _AROUND)
+        stop = rare.end() + _AROUND
+    if stop >= 0:
+        yield start, stop
 
 
 def _lines(text: str, ends: Iterable[int]) -> list[tuple[int, int]]:

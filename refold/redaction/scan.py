@@ -19,7 +19,7 @@ from refold.redaction.compiled import (
     compiled,
     triggers,
 )
-from refold.redaction.engines import EngineName, Hit, engine_of
+from refold.redaction.engines import UNPAIRED, EngineName, Hit, engine_of
 from refold.redaction.engines.trigger import Trigger, spoken_after
 from refold.redaction.fold import Folded, fold
 from refold.redaction.rule import Candidate, Rule
@@ -149,7 +149,7 @@ class Scanner:
 
     def look(self, text: str) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
-        data = text.encode(errors="replace")
+        data = text.encode(errors=UNPAIRED)
         hits = self._engine.scan(b"\n%b\n" % data)
         if not hits:
             return None
@@ -157,7 +157,7 @@ class Scanner:
         told = [end for number, end in placed if number < _TELLING]
         if told:
             folded = fold(text, told=told)
-            data = folded.text.encode(errors="replace")
+            data = folded.text.encode(errors=UNPAIRED)
             hits = self._engine.scan(b"\n%b\n" % data)
             return Prepared(text, folded, _in_characters(data, hits))
         return Prepared(text, Folded(text), placed)
@@ -166,7 +166,7 @@ class Scanner:
         """(index of a text, what is in it, and where it ends) for those with any."""
         if not texts:
             return
-        data = "\n".join(texts).encode(errors="replace")
+        data = "\n".join(texts).encode(errors=UNPAIRED)
         hits = self._engine.scan(b"\n%b\n" % data)
         if not hits:
             return

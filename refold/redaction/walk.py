@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from refold.redaction.documents import dumped, parsed
+from refold.redaction.engines import UNPAIRED
 from refold.redaction.flat import NAMES, VALUES, Flat, Node
 from refold.redaction.placeholder import renamed
 from refold.redaction.plan import Tagger
@@ -245,7 +246,8 @@ class _Walk:
         if not (
             ready
             or self._more
-            or not self._scanner.clean(text.encode(errors="replace"))
+            or self._concern(node, name).rules
+            or not self._scanner.clean(text.encode(errors=UNPAIRED))
         ):
             return False
         documents = parsed(text)

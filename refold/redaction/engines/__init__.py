@@ -7,11 +7,12 @@ from functools import cache, partial
 from importlib import import_module, util
 from typing import Final
 
-from refold.redaction.engines.base import Engine, EngineName, Hit
+from refold.redaction.engines.base import UNPAIRED, Engine, EngineName, Hit
 from refold.redaction.engines.trigger import Trigger
 from refold.redaction.engines.warming import Warming
 
 __all__ = [
+    "UNPAIRED",
     "Engine",
     "EngineName",
     "Hit",

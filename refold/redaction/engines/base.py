@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeAlias
+import codecs
+from typing import Final, Literal, Protocol, TypeAlias
+
+# Half of a surrogate pair has no UTF-8: engines see a character in its place that no
+# pattern means, not a question mark.
+UNPAIRED: Final = "refold.unpaired"
+
+
+def _replaced(error: UnicodeError) -> tuple[bytes, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "\ufffd".encode() * (error.end - error.start), error.end
+
+
+codecs.register_error(UNPAIRED, _replaced)
 
 EngineName: TypeAlias = Literal["auto", "vectorscan", "re2", "stdlib"]
 # The number of a trigger, and where it ends.

@@ -113,8 +113,11 @@ class Stdlib:
     def _telling(self, data: bytes) -> Iterator[tuple[int, int]]:
         """What says that a text must be folded, which is of characters."""
         text = data.decode()
-        for end in telling(text):
-            yield 0, len(text[:end].encode())
+        before = byte = 0
+        for end in sorted(set(telling(text))):
+            byte += len(text[before:end].encode())
+            before = end
+            yield 0, byte
 
 
 def _shaped(
