@@ -20,8 +20,8 @@ help:
 	@echo "make coverage"
 	@echo "             the same, and which lines no test reaches"
 	@echo "make check   format, lint, types, layers, documentation"
-	@echo "make fix     format and repair what a machine can repair, the reference of"
-	@echo "             the rules too"
+	@echo "make fix     format and repair what a machine can repair, the references"
+	@echo "             of rules and models too"
 	@echo "make lock    resolve the dependencies anew"
 	@echo "make bench-redaction"
 	@echo "             what redaction costs and finds, beside other tools (in an"
@@ -57,11 +57,14 @@ check: .venv/.refold
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.check_docs
 	@$(BIN)/python -m tools.rule_reference --check
+	@$(BIN)/python -m tools.model_reference --check
 
 fix: .venv/.refold
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/python -m tools.rule_reference
+	@$(BIN)/python -m tools.strategy_figures
+	@$(BIN)/python -m tools.model_reference
 
 lock: .venv/.refold
 	@$(COMPILE) --upgrade pyproject.toml --group dev -o requirements/dev.txt

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from refold.domain.envelope import Envelope, Meta
     from refold.domain.errors import (
         CorruptEvent,
+        CountingFailed,
         Erased,
         EventTooLarge,
         IdempotencyConflict,
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
         InvalidConfiguration,
         InvalidEvent,
         KeyUnavailable,
+        RecordingFailed,
         RedactionFailed,
         RefoldError,
         SessionClosed,
         SessionNotFound,
         StaleSession,
         StoreUnavailable,
+        SummarizerFailed,
         SummaryRefused,
+        UnknownModel,
         UnknownStrategy,
     )
     from refold.domain.events import (
@@ -58,6 +62,13 @@ if TYPE_CHECKING:
         Verdict,
     )
     from refold.domain.record import Draft
+    from refold.projections.models import (
+        Prices,
+        price_of,
+        register_model,
+        window_of,
+    )
+    from refold.projections.token_counting import Calibrated, TokenCounter
     from refold.redacting import redact
     from refold.redaction.engine import Redactor
     from refold.redaction.filters import (
@@ -70,6 +81,8 @@ if TYPE_CHECKING:
     from refold.redaction.registered import Registered
     from refold.redaction.streaming import StreamRedactor
     from refold.store import Receipt, Session, SessionStore
+    from refold.store.choosing import for_agent
+    from refold.store.delegating import delegate, hand_over, parent_of
 
 __version__ = "0.1.0"
 
@@ -78,9 +91,11 @@ __all__ = [
     "AgentResponse",
     "Aggregate",
     "Attachment",
+    "Calibrated",
     "CompactionNote",
     "Consent",
     "CorruptEvent",
+    "CountingFailed",
     "Draft",
     "Envelope",
     "Erased",
@@ -101,8 +116,10 @@ __all__ = [
     "Planner",
     "Policy",
     "PolicyError",
+    "Prices",
     "ProviderEdit",
     "Receipt",
+    "RecordingFailed",
     "RedactingFilter",
     "RedactingWriter",
     "RedactionApplied",
@@ -120,25 +137,37 @@ __all__ = [
     "StateUpdate",
     "StoreUnavailable",
     "StreamRedactor",
+    "SummarizerFailed",
     "Summary",
     "SummaryRefused",
     "SystemPrompt",
     "Thinking",
+    "TokenCounter",
     "ToolCall",
     "ToolResult",
+    "UnknownModel",
     "UnknownStrategy",
     "UserInput",
     "Verdict",
     "__version__",
+    "delegate",
+    "for_agent",
+    "hand_over",
     "open",
+    "parent_of",
+    "price_of",
     "redact",
     "redacted_lines",
+    "register_model",
+    "window_of",
 ]
 _MODULES = (
     "refold.domain.events",
     "refold.domain.errors",
     "refold.domain.envelope",
     "refold.domain.record",
+    "refold.projections.models",
+    "refold.projections.token_counting",
     "refold.redacting",
     "refold.redaction.engine",
     "refold.redaction.filters",
@@ -147,6 +176,8 @@ _MODULES = (
     "refold.redaction.registered",
     "refold.redaction.streaming",
     "refold.store",
+    "refold.store.choosing",
+    "refold.store.delegating",
 )
 
 

@@ -15,12 +15,14 @@ from refold.domain.errors import InvalidConfiguration, KeyUnavailable
 if TYPE_CHECKING:
     from refold.adapters.keys import KeyStore, MasterKey
     from refold.adapters.recorder import Recorder
+    from refold.projections.context.summarizer import Summarizer
     from refold.redaction.engine import Redactor
     from refold.redaction.guard import Limits
     from refold.redaction.policy import Policy
     from refold.redaction.recognizer import Recognizer
     from refold.redaction.registered import Registered
     from refold.store import SessionStore
+    from refold.store.upkeep import Automatic
 
 log = logging.getLogger("refold")
 
@@ -35,6 +37,8 @@ def open_store(
     limits: Limits | None = None,
     keys: str | KeyStore | None = None,
     master: MasterKey | None = None,
+    compact: Automatic = "off",
+    summarizer: Summarizer | None = None,
 ) -> SessionStore:
     """Open the store at ``url``, and make it if it is new.
 
@@ -49,6 +53,9 @@ def open_store(
     keys:   where wrapped keys are kept; None is ``REFOLD_KEYS``, else a file under
             ``REFOLD_HOME``.  PostgreSQL needs one that all its clients reach.
     master: what wraps the keys; None is ``REFOLD_MASTER_KEY``, else a file there.
+    compact: what an append that ends a turn sets off: nothing (``off``), a compaction
+            if one is due in a thread (``background``), or before it returns (``wait``).
+    summarizer: what writes summaries where a call names no other; None needs no model.
 
     Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
     """
@@ -56,7 +63,9 @@ def open_store(
     from refold.adapters.keys import KeyRing
     from refold.redaction.guard import Limits
     from refold.store import SessionStore
+    from refold.store.upkeep import Upkeep
 
+    upkeep = Upkeep(compact, summarizer)
     if redactor and any(
         given is not None for given in (policy, registered, recognizer)
     ):
@@ -89,7 +98,7 @@ def open_store(
         ring = KeyRing(key_store, master or _master_key(url, create=fresh))
         opened.pop_all()
     sealed = LogFactory(recorder, ring).log()
-    return SessionStore(sealed, redactor, limits)
+    return SessionStore(sealed, redactor, limits, upkeep=upkeep)
 
 
 def make_redactor(

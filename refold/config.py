@@ -39,14 +39,19 @@ def settings() -> dict[str, Any]:
 
     Raises InvalidConfiguration if it cannot be read or is no TOML.
     """
-    named = os.environ.get("REFOLD_CONFIG")
-    path = Path(named) if named else Path("refold.toml")
-    if not named and not path.exists():
-        return {}
-    context = read_toml(path).get("context", {})
-    if not isinstance(context, dict):
-        raise InvalidConfiguration(f"{path}: [context] must be a table")
-    return context
+    return _table("context")
+
+
+def register_models() -> None:
+    """Make the models of the table ``[models]`` of the settings file known.
+
+    Raises InvalidConfiguration if it cannot be read or an entry is wrong.
+    """
+    table = _table("models")
+    if table:
+        from refold.projections import models
+
+        models.register_models(table, where=str(_settings_path()))
 
 
 def policy(given: str | os.PathLike[str] | Policy | None = None) -> Policy | None:
@@ -74,6 +79,20 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(_read(path))
     except tomllib.TOMLDecodeError as error:
         raise InvalidConfiguration(f"{path} is no TOML: {error}") from None
+
+
+def _table(name: str) -> dict[str, Any]:
+    path = _settings_path()
+    if not os.environ.get("REFOLD_CONFIG") and not path.exists():
+        return {}
+    table = read_toml(path).get(name, {})
+    if not isinstance(table, dict):
+        raise InvalidConfiguration(f"{path}: [{name}] must be a table")
+    return table
+
+
+def _settings_path() -> Path:
+    return Path(os.environ.get("REFOLD_CONFIG") or "refold.toml")
 
 
 def _read(path: Path) -> str:

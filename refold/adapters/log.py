@@ -59,6 +59,7 @@ from refold.domain.ports import (
     Conflict,
     Duplicate,
     Head,
+    Leases,
     Outcome,
     Problem,
     Rewriting,
@@ -239,6 +240,11 @@ class SealedLog:
     def retired_keys(self, stream: StreamId) -> int:
         """How many keys of before a rewriting are not destroyed yet."""
         return self.keys.older(*stream[:2], than=self.key(stream))
+
+    @property
+    def leases(self) -> Leases:
+        """The leases of all derived streams."""
+        return self.recorder
 
     def stats(self) -> dict[str, Any]:
         """Sizes: sessions, events, blobs, views, and bytes of each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 
 from refold.adapters.recorder import (
     Batch,
@@ -22,6 +22,12 @@ from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate, SessionInfo
 
 
+class _Lease(NamedTuple):
+    owner: str
+    until: int
+    pending: bool = False
+
+
 class MemoryRecorder(Recorder):
     """Rows in dictionaries under one lock."""
 
@@ -33,6 +39,7 @@ class MemoryRecorder(Recorder):
         self._blobs: dict[tuple[str, bytes], tuple[bytes, int]] = {}
         self._receipts: dict[tuple[StreamId, bytes], Duplicate] = {}
         self._views: dict[tuple[StreamId, str], ViewRow] = {}
+        self._leases: dict[StreamId, _Lease] = {}
 
     def write(self, batch: Batch) -> WriteOutcome:
         with self._lock:
@@ -197,6 +204,32 @@ class MemoryRecorder(Recorder):
             return sorted(
                 name for s, name in self._views if s[:2] == (user_id, session_id)
             )
+
+    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
+        with self._lock:
+            main, held = self._heads.get(stream.main), self._leases.get(stream)
+            if main is None or main.status == "erased":
+                return False
+            if held and held.owner != owner and held.until > now:
+                self._leases[stream] = held._replace(pending=True)
+                return False
+            self._leases[stream] = _Lease(owner, until)
+            return True
+
+    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
+        with self._lock:
+            held = self._leases.get(stream)
+            if held is None or held.owner != owner:
+                return False
+            self._leases[stream] = held._replace(until=until)
+            return True
+
+    def release_lease(self, stream: StreamId, owner: str) -> bool:
+        with self._lock:
+            held = self._leases.get(stream)
+            if held is None or held.owner != owner:
+                return False
+            return self._leases.pop(stream).pending
 
     def stats(self) -> dict[str, Any]:
         with self._lock:

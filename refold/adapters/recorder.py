@@ -216,6 +216,17 @@ class Recorder(ApplicationRecorder):
     def view_names(self, user_id: str, session_id: str) -> list[str]: ...
 
     @abstractmethod
+    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
+        """Hold the lease if it is free at ``now``, else mark it as asked for."""
+
+    @abstractmethod
+    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool: ...
+
+    @abstractmethod
+    def release_lease(self, stream: StreamId, owner: str) -> bool:
+        """Give it back; True if it was marked as asked for."""
+
+    @abstractmethod
     def stats(self) -> dict[str, Any]: ...
 
     @abstractmethod

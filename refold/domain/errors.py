@@ -12,7 +12,11 @@ RefoldError
     KeyUnavailable        the key that opens this data is missing, or is another one
     CorruptEvent          what is stored is not what was written
     UnknownStrategy       no strategy of that name, or a wrong parameter
+    UnknownModel          no window, or no prices, of that model: register it
     SummaryRefused        a summary that would not help: empty, or over its source
+    SummarizerFailed      no summary was written: the context stays as it was
+    CountingFailed        the provider counted no tokens: take an estimate
+    RecordingFailed       a model's answer could not be recorded: the error has it
     ImportFailed          a transcript could not be imported: nothing of it was written
     StoreUnavailable      the database cannot be reached, is busy, full or read-only
     IncompatibleStore     the database is of a newer Refold, or of another program
@@ -130,6 +134,20 @@ class UnknownStrategy(RefoldError, ValueError):
     """No strategy of that name, or a parameter that it does not take."""
 
 
+class UnknownModel(RefoldError, LookupError):
+    """Nothing is known of the model, or not what was asked for (``missing``)."""
+
+    def __init__(self, model: str, *, missing: str = "window") -> None:
+        key = "prices" if missing == "prices" else "context_tokens"
+        value = "{ input = …, output = … }" if missing == "prices" else "…"
+        super().__init__(
+            f"the {missing} of model {model!r} is not known: register it with "
+            f"refold.register_model({model!r}, context_tokens=…, prices=…), or in "
+            f'refold.toml under [models."{model}"] with {key} = {value}'
+        )
+        self.model, self.missing = model, missing
+
+
 class SummaryRefused(RefoldError):
     """A summary that would not help: the context stays as it was."""
 
@@ -139,6 +157,40 @@ class SummaryRefused(RefoldError):
             f"{source_words}; the context stays as it was"
         )
         self.reason, self.words, self.source_words = reason, words, source_words
+
+
+class SummarizerFailed(RefoldError):
+    """What writes summaries wrote none; ``reason`` holds nothing of the session."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"no summary was written, the context stays as it was: {reason}"
+        )
+        self.reason = reason
+
+
+class CountingFailed(RefoldError):
+    """The provider counted no tokens; ``reason`` holds nothing of the context."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the tokens were not counted: {reason}")
+        self.reason = reason
+
+
+class RecordingFailed(RefoldError):
+    """A model answered, and its answer could not be recorded: ``response`` has it.
+
+    ``__cause__`` says why.  Recorded again, an answer is in the session once.
+    """
+
+    def __init__(self, response: object, cause: Exception) -> None:
+        why = str(cause) if isinstance(cause, RefoldError) else type(cause).__name__
+        super().__init__(
+            f"the model answered, but the answer is not in the session ({why}): it is "
+            "this error's .response; recorder.record(response=error.response) tries "
+            "again"
+        )
+        self.response = response
 
 
 class ImportFailed(RefoldError):

@@ -254,10 +254,13 @@ class Request(Event):
     """What the model was sent: the view's digest and all that it depended on.
 
     ``through_seq`` and ``derived_seq`` say how far the main and the derived stream
-    were read.  ``matches`` is whether the bytes sent were those of the view (a
-    caller may have sent text that the log holds redacted).
+    were read.  ``handed`` is what the caller handed in beside the session, by section,
+    each as canonical JSON; ``tools_digest`` is of the tools in it.  ``matches`` is
+    whether the bytes sent were those of the view (a caller may have sent text that the
+    log holds redacted).
     """
 
+    version: ClassVar[int] = 2
     type: Literal["request"] = "request"
     strategy: StrategyRef
     through_seq: int = Field(ge=0)
@@ -268,6 +271,8 @@ class Request(Event):
     tools_digest: str | None = None
     model: str | None = None
     matches: bool | None = None
+    handed: dict[str, str] = Field(default_factory=dict)
+    window_tokens: int = Field(default=200_000, ge=1)
 
 
 class Pin(Event):

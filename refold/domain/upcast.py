@@ -10,6 +10,7 @@ from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_
 Upcast = Callable[[JsonObject], JsonObject]
 UPCASTS: Mapping[tuple[str, int], Upcast] = {
     ("redaction_applied", 1): dict,  # the fields that were added have defaults
+    ("request", 1): dict,  # the same
 }
 
 

@@ -16,8 +16,15 @@ from refold.domain.ports import Blob
 from refold.domain.record import Draft
 from refold.domain.tokens import estimate
 from refold.redaction.engine import RedactionError, Redactor
-from refold.redaction.guard import Guarded, Limits, TooLarge, filled, guard
-from refold.redaction.payload import redact_payload, skipped
+from refold.redaction.guard import (
+    Guarded,
+    Limits,
+    TooLarge,
+    apart,
+    filled,
+    guard,
+)
+from refold.redaction.payload import kept_apart, redact_payload, skipped
 from refold.redaction.plan import Tagger
 from refold.redaction.values import Tally
 
@@ -89,7 +96,8 @@ def redact(
         clean_beside, more = beside, Tally()
         if any(beside.values()):
             clean_beside, more = redactor.value(beside, tag=tag)
-        guarded = guard(clean, limits, skip=skipped(event.type))
+        moved = apart(clean, kept_apart(event.type))
+        guarded = guard(moved.payload, limits, skip=skipped(event.type))
         guarded_beside = guard(clean_beside, limits)
     except RedactionError as error:
         raise RedactionFailed(event.type, reason=str(error)) from None
@@ -97,7 +105,7 @@ def redact(
         raise EventTooLarge(event.type, size=error.size, limit=error.limit) from None
     except Exception as error:
         raise RedactionFailed(event.type, reason=type(error).__name__) from None
-    blobs = _blobs(guarded, guarded_beside)
+    blobs = _blobs(moved, guarded, guarded_beside)
     content = _content(
         guarded.payload,
         guarded_beside.payload,

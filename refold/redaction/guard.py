@@ -19,6 +19,8 @@ from refold.redaction.placeholder import LONGEST, PLACEHOLDER
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
 
 _LEAST = 1024
+# A text that is kept apart goes to a blob from this many bytes on.
+_APART_FROM = 1024
 # What to cut after, the best first: a line, a word, what is never inside a value.
 _ENDS = tuple(
     map(
@@ -103,6 +105,24 @@ def guard(payload: JsonObject, limits: Limits, *, skip: Skip = NO_SKIP) -> Guard
     if size > limits.event_bytes:
         raise TooLarge(size, limits.event_bytes)
     return Guarded(guarded, tuple(blobs.values()))
+
+
+def apart(payload: JsonObject, name: str) -> Guarded:
+    """Move the long texts in the object under ``name`` to blobs, whole.
+
+    Events that hold the same text then share one blob of it.
+    """
+    texts = payload.get(name)
+    if not isinstance(texts, dict):
+        return Guarded(payload, ())
+    blobs: list[Blob] = []
+    short: dict[str, JsonValue] = {}
+    for key, text in texts.items():
+        short[key] = text
+        if isinstance(text, str) and _bytes(text) >= _APART_FROM:
+            short[key], blob = _stub(text, "")
+            blobs.append(blob)
+    return Guarded({**payload, name: short}, tuple(blobs))
 
 
 def _guarded(

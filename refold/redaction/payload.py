@@ -46,6 +46,13 @@ _BLOCKS: Final[Mapping[str, str]] = {
     "agent_response": "thinking",
     "provider_edit": "blocks",
 }
+# What of a type is kept apart from it, in blobs: many events hold the same.
+_APART: Final[Mapping[str, str]] = {"request": "handed"}
+
+
+def kept_apart(type: str) -> str:  # noqa: A002 - the event's own word for it
+    """The field of ``type`` whose long texts are moved whole, or an empty name."""
+    return _APART.get(type, "")
 
 
 def skipped(type: str) -> Skip:  # noqa: A002 - the event's own word for it

@@ -10,7 +10,9 @@ from refold import config
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import Request
 from refold.projections.context import spec, turn_window
+from refold.projections.context.for_agent import ForAgent, for_one
 from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.pipeline import of_steps
 from refold.projections.context.strategy import Strategy
 
 
@@ -36,10 +38,23 @@ def chosen(given: str | Strategy | None, last: Request | None) -> Strategy:
     return _configured(given, settings)
 
 
+def for_agent(agent: str, strategy: str | Strategy | None = None) -> Strategy:
+    """``strategy`` as one of several agents in a session is shown it.
+
+    Left out, it is the settings file's, else everything raw.
+    """
+    return for_one(agent, chosen(strategy, None))
+
+
 def _configured(given: str, settings: dict[str, Any]) -> Strategy:
     if given.startswith("@"):
         return spec.parse(config.read_toml(Path(given[1:])))
+    steps = spec.split(given)
+    if len(steps) > 1:
+        return of_steps([_configured(step, settings) for step in steps])
     name, params = spec.read(given)
+    if name == ForAgent.name:
+        return for_agent(params.pop("agent", ""), params.pop("strategy", None))
     table = settings.get(name, {})
     if not isinstance(table, dict):
         raise InvalidConfiguration(f"[context] {name} must be a table")

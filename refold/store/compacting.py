@@ -1,4 +1,9 @@
-"""One step of compaction: decide, summarise, record; a failure is recorded too."""
+"""One step of compaction: decide, summarise, record; start and failure are recorded.
+
+What a model writes costs: it is asked for only under a lease, after the start is in
+the log.  Neither lock keeps two compactions from taking effect; the compare-and-set of
+the derived stream does.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +11,28 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from refold.domain.envelope import Envelope, from_microseconds
-from refold.domain.errors import StaleSession, SummaryRefused
+from refold.domain.errors import StaleSession, SummarizerFailed, SummaryRefused
 from refold.domain.events import CompactionNote, Event, Summary
 from refold.domain.ids import StreamId
 from refold.domain.record import Draft
 from refold.projections.context.compaction import Compaction, summary_of
 from refold.projections.context.outline import Outline
 from refold.projections.context.source import Source, source_of
-from refold.projections.context.strategy import Strategy
+from refold.projections.context.strategy import (
+    FIRST_RETRY_SEC,
+    LONGEST_RETRY_SEC,
+    Strategy,
+)
 from refold.projections.context.summarizer import (
     Summarizer,
     Written,
-    check_summary,
 )
-from refold.store.viewing import Viewer
+from refold.projections.context.writing import write
+from refold.store.leases import LEASE_SEC, Hold
+from refold.store.viewing import Viewer, absorbed_of
 from refold.store.writing import Order, Writer
 
 log = logging.getLogger("refold")
@@ -32,20 +43,57 @@ class Compactor:
     """Compacts one session under one strategy.
 
     Two compactors that decide at once meet at the derived stream's compare-and-set:
-    one takes effect, the other finds nothing due.
+    one takes effect, the other finds nothing due.  ``lease_sec`` is how long others
+    keep away from a session whose compactor died.
     """
 
     writer: Writer
     viewer: Viewer
     strategy: Strategy
     summarizer: Summarizer
+    lease_sec: float = LEASE_SEC
 
     def step(self) -> Envelope | None:
         """Do what is due in one check: a compaction, and the folds that follow it.
 
-        Returns the first summary; None if nothing was due, another compactor was
-        first, or the summarizer failed or was refused (which is recorded).
+        If others asked while it was done, it is checked once more in their place.
+
+        Returns the first summary; None if nothing was due, another compactor is at
+        it or was first, or the summarizer failed or was refused (which is recorded).
         """
+        if not self._costs:
+            return self._check()
+        first, again = None, True
+        while again:
+            done, again = self._leased()
+            first = first or done
+        return first
+
+    def due_at(self) -> datetime | None:
+        """When there may be something to do; None if only new events can bring it.
+
+        After a failure that is when the next attempt may be made.
+        """
+        outline, now = self.viewer.current(self.strategy), self._now()
+        if self.strategy.decide(outline, now) is not None:
+            return now
+        times = (self.strategy.due_at(outline, now), retry_at(outline))
+        return min((time for time in times if time is not None), default=None)
+
+    def _leased(self) -> tuple[Envelope | None, bool]:
+        """A check under the lease, if any is due; and whether others asked for it."""
+        outline = self.viewer.current(self.strategy)
+        if self.strategy.decide(outline, self._now()) is None:
+            return None, False
+        log_, clock = self.writer.log, self.writer.clock
+        lease = Hold.take(log_.leases, self._derived, clock=clock, sec=self.lease_sec)
+        if lease is None:
+            return None, False
+        with lease:
+            done = self._check()
+        return done, lease.asked
+
+    def _check(self) -> Envelope | None:
         first: Envelope | None = None
         for outline, decision in self._due():
             done = self._carry_out(outline, decision)
@@ -64,16 +112,27 @@ class Compactor:
 
     def _carry_out(self, outline: Outline, decision: Compaction) -> Envelope | None:
         source, started = self._source(decision), self.writer.clock()
+        if self._costs:
+            begun = self._append(outline, _note("started", outline, decision))
+            if begun is None:
+                return None
+            outline = outline._replace(derived_seq=begun)
         try:
             target = decision.target_tokens
-            written = self.summarizer.summarise(source, target_tokens=target)
-            check_summary("\n".join((written.abridged, written.text)), source)
+            written = write(
+                self.strategy, self.summarizer, source, target_tokens=target
+            )
         except Exception as error:
-            why = str(error) if isinstance(error, SummaryRefused) else _kind(error)
+            why = _why(error)
             log.warning("a compaction failed, the context stays as it was: %s", why)
-            return self._record(outline, _failure(outline, decision, why))
+            self._append(outline, _note("failed", outline, decision, why))
+            return None
         summary = self._summary(decision, source, written, started)
-        return self._record(outline, summary)
+        seq = self._append(outline, summary)
+        if seq is None:
+            return None
+        self.viewer.catch_up(self.strategy)
+        return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
 
     def _summary(
         self, decision: Compaction, source: Source, written: Written, started: int
@@ -90,19 +149,21 @@ class Compactor:
     def _source(self, decision: Compaction) -> Source:
         history, stream = self.viewer.history, self._derived
         events = history.events(after=decision.first_seq - 1, upto=decision.last_seq)
-        absorbed = self.writer.log.read(stream) if decision.absorbs else ()
+        absorbed = absorbed_of(self.writer.log, stream, decision.absorbs)
         return source_of(decision, events=events, summaries=absorbed)
 
-    def _record(self, outline: Outline, event: Event) -> Envelope | None:
+    def _append(self, outline: Outline, event: Event) -> int | None:
+        """Its seq in the derived stream; None if that has moved since ``outline``."""
         order = Order(self._derived, (Draft(event),), expected_seq=outline.derived_seq)
         try:
-            seq = self.writer.append(order).last_seq
+            return self.writer.append(order).last_seq
         except StaleSession:
             return None
-        if not isinstance(event, Summary):
-            return None
-        self.viewer.catch_up(self.strategy)
-        return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
+
+    @property
+    def _costs(self) -> bool:
+        """Whether the summarizer costs money or time: yes, if it does not say."""
+        return getattr(self.summarizer, "costs", True)
 
     @property
     def _derived(self) -> StreamId:
@@ -112,9 +173,24 @@ class Compactor:
         return from_microseconds(self.writer.clock())
 
 
-def _failure(outline: Outline, decision: Compaction, why: str) -> CompactionNote:
+def retry_at(outline: Outline) -> datetime | None:
+    """When the attempt after a failed one may be made, if the last one failed."""
+    if not outline.failures or outline.failed_at is None:
+        return None
+    wait = min(
+        LONGEST_RETRY_SEC, FIRST_RETRY_SEC * 2.0 ** min(outline.failures - 1, 60)
+    )
+    return from_microseconds(outline.failed_at + int(wait * 1_000_000))
+
+
+def _note(
+    phase: Literal["started", "failed"],
+    outline: Outline,
+    decision: Compaction,
+    why: str = "",
+) -> CompactionNote:
     return CompactionNote(
-        phase="failed",
+        phase=phase,
         why=why,
         first_seq=decision.first_seq,
         last_seq=decision.last_seq,
@@ -123,6 +199,12 @@ def _failure(outline: Outline, decision: Compaction, why: str) -> CompactionNote
     )
 
 
-def _kind(error: Exception) -> str:
-    """What is said of an error whose message may hold what a model was sent."""
-    return f"the summarizer raised {type(error).__name__}"
+def _why(error: Exception) -> str:
+    """What is said of an error: of one not ours, the message may hold what was sent."""
+    match error:
+        case SummaryRefused():
+            return str(error)
+        case SummarizerFailed(reason=reason):
+            return reason
+        case _:
+            return f"the summarizer raised {type(error).__name__}"

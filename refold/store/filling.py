@@ -1,13 +1,16 @@
-"""Events with the base64 that the size guard moved: for models, and working memory."""
+"""What the size guard moved, back in its place: for models, and working memory."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from refold.domain.envelope import Envelope
-from refold.domain.events import event_of
+from refold.domain.errors import CorruptEvent
+from refold.domain.events import Request, event_of
+from refold.domain.ids import StreamId
 from refold.domain.ports import EventLog
-from refold.redaction.guard import STUB_MARK, filled
+from refold.projections.context.extras import Extras
+from refold.redaction.guard import STUB_MARK, filled, restored
 
 
 def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
@@ -18,6 +21,8 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
 
     Raises CorruptEvent where a blob is not what was written.
     """
+    if isinstance(envelope.payload, Request):  # no message, and all of it in blobs
+        return envelope
     # As text, which is quick: most events have no stub, and a context reads many.
     if STUB_MARK not in envelope.payload.model_dump_json(warnings=False):
         return envelope
@@ -27,3 +32,17 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
         return envelope
     event = event_of(envelope.type, whole)
     return envelope.model_copy(update={"payload": event})
+
+
+def handed_in(log: EventLog, stream: StreamId, request: Request) -> Extras:
+    """What a caller handed in with a request that is recorded in ``stream``.
+
+    Raises CorruptEvent where a blob of it is missing or not what was written.
+    """
+    whole = restored({**request.handed}, partial(log.blob, stream.main))
+    texts = {name: str(text) for name, text in whole.items()}
+    try:
+        return Extras.load(texts, request.window_tokens)
+    except ValueError:
+        reason = "what was handed in is not there whole"
+        raise CorruptEvent("a request", seq=0, reason=reason) from None

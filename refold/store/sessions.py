@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from math import inf
-from typing import Any, Final
+from typing import Final, Unpack
 
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import CorruptEvent, InvalidEvent, SessionNotFound
@@ -18,20 +18,27 @@ from refold.domain.ids import MAIN, StreamId, check_session_id
 from refold.domain.ports import Head
 from refold.domain.record import Draft
 from refold.projections.context.abridged import Abridged
+from refold.projections.context.extras import HandedIn
 from refold.projections.context.state import fold_state
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
 from refold.projections.context.view import View
+from refold.projections.context.writing import fitting
 from refold.store.choosing import chosen
 from refold.store.compacting import Compactor
+from refold.store.comparing import Compared, How, compare
+from refold.store.drafting import Appendable, drafts_of
+from refold.store.explained import Explanation
+from refold.store.explaining import Explainer
 from refold.store.filling import with_blobs
+from refold.store.handing import take
 from refold.store.history import History, born
+from refold.store.upkeep import Upkeep
 from refold.store.verifying import Verified, Verifier
 from refold.store.viewing import As, Viewer
 from refold.store.writing import Order, Receipt, Writer
 
 _PAGE: Final = 1000
-Appendable = Event | Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ class Session:
 
     stream: StreamId
     writer: Writer
+    upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
 
     @property
     def user_id(self) -> str:
@@ -75,12 +83,15 @@ class Session:
         Raises InvalidEvent, EventTooLarge, RedactionFailed, StaleSession,
         IdempotencyConflict, SessionClosed, Erased, KeyUnavailable, StoreUnavailable.
         """
-        given = [events] if isinstance(events, Event | Draft) else _listed(events)
         beside = Draft(Event(type=""), ts, request_id, agent, Meta.of(meta))
-        drafts = tuple(_draft(event, beside) for event in given)
-        return self.writer.append(
+        drafts = drafts_of(events, beside)
+        receipt = self.writer.append(
             Order(self.stream, drafts, idempotency_key, expected_seq)
         )
+        self.upkeep.appended(
+            [draft.event for draft in drafts], self.stream, self.compact
+        )
+        return receipt
 
     async def append_async(
         self,
@@ -121,7 +132,7 @@ class Session:
         check_session_id(session_id)
         if not 1 <= at <= self.head().seq:
             raise InvalidEvent(f"cannot fork at seq {at}: it is not in the session")
-        child = Session(self.stream._replace(session_id=session_id), self.writer)
+        child = replace(self, stream=self.stream._replace(session_id=session_id))
         event = Fork(session_id=self.session_id, at_seq=at)
         born_ = Head(born(self.writer.log, child.stream, event))
         order = Order(child.stream, (Draft(event),), expected_seq=0)
@@ -216,22 +227,27 @@ class Session:
         *,
         at: int | None = None,
         as_: As = "sent",
+        **handed: Unpack[HandedIn],
     ) -> View:
         """What the next model call is sent, or was sent when ``at`` was the end.
 
         It never compacts.  Left out, ``strategy`` is that of the last recorded
         request, else the settings', else everything raw.  ``as_`` matters only with
         ``at``: ``sent`` counts the summaries that were there then, ``rebuilt`` those
-        decided up to there, whenever they were made.
+        decided up to there, whenever they were made.  HandedIn says what may be handed
+        in; with ``at`` and nothing handed in, it is what the last request then had.
 
-        Raises SessionNotFound, UnknownStrategy, InvalidEvent for an ``at`` outside.
+        Raises SessionNotFound, UnknownStrategy, RedactionFailed, InvalidEvent for an
+        ``at`` outside and for what cannot be handed in.
         """
         viewer = self._viewer()
+        taken = take(self.writer, self.user_id, handed)
         if at is None:
-            return viewer.show(self._chosen(viewer, strategy, None))
+            return viewer.show(self._chosen(viewer, strategy, None), taken)
         self.at(at)
         chosen_ = self._chosen(viewer, strategy, at)
-        return viewer.render(chosen_, viewer.at(chosen_, at, as_))
+        taken = taken if handed else viewer.handed_at(at)
+        return viewer.render(chosen_, viewer.at(chosen_, at, as_), taken)
 
     def compact(
         self,
@@ -243,21 +259,46 @@ class Session:
 
         Folds of older summaries that follow from it are done in the same step.
         """
-        viewer = self._viewer()
-        chosen_ = self._chosen(viewer, strategy, None)
-        return Compactor(self.writer, viewer, chosen_, summarizer or Abridged()).step()
+        return self.compactor(strategy, summarizer=summarizer).step()
 
     def prepare(
         self,
         strategy: str | Strategy | None = None,
         *,
         summarizer: Summarizer | None = None,
+        wait: bool = True,
+        **handed: Unpack[HandedIn],
     ) -> View:
-        """What an agent loop calls before the model: compact if due, then context."""
+        """What an agent loop calls before the model: compact if due, then context.
+
+        wait: False has a thread of the store compact, and gives the context as it is.
+        """
+        taken = take(self.writer, self.user_id, handed)
+        compactor = self.compactor(strategy, summarizer=summarizer)
+        if wait:
+            compactor.step()
+        else:
+            name = (self.stream, compactor.strategy.fingerprint)
+            self.upkeep.background.ask(name, compactor.step)
+        return compactor.viewer.show(compactor.strategy, taken)
+
+    def compactor(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        summarizer: Summarizer | None = None,
+    ) -> Compactor:
+        """What ``compact`` does its step with: it also says when one may be due."""
         viewer = self._viewer()
         chosen_ = self._chosen(viewer, strategy, None)
-        Compactor(self.writer, viewer, chosen_, summarizer or Abridged()).step()
-        return viewer.show(chosen_)
+        writes = summarizer or self.upkeep.summarizer or Abridged()
+        return Compactor(self.writer, viewer, chosen_, fitting(chosen_, writes))
+
+    def compare(
+        self, strategies: Iterable[str | Strategy] | None = None, **how: Unpack[How]
+    ) -> Compared:
+        """What several strategies, or all, would have sent and cost; writes nothing."""
+        return compare(self._viewer(), strategies, how)
 
     def record_request(
         self,
@@ -281,6 +322,18 @@ class Session:
         for envelope in self.writer.log.read(self.stream, types=("request",)):
             if isinstance(envelope.payload, Request):
                 yield envelope, viewer.requested(envelope.payload)
+
+    def why(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        at: int | None = None,
+        message: int | None = None,
+    ) -> Explanation:
+        """Why the context at ``at`` is as it is, proved; raises as ``context`` does."""
+        viewer = self._viewer() if at is None else self.at(at).session._viewer()
+        chosen_ = self._chosen(viewer, strategy, at)
+        return Explainer(viewer, chosen_).explain(at, message=message)
 
     def verify(self) -> Verified:
         """Prove chains, heads, calls and results, and everything derived."""
@@ -344,32 +397,3 @@ def _merged(
             yield queue.popleft()
         yield envelope
     yield from queue
-
-
-def _listed(events: object) -> list[Any]:
-    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
-        raise _no_event(events)
-    return list(events)
-
-
-def _no_event(given: object) -> InvalidEvent:
-    return InvalidEvent(
-        f"append takes events, not {type(given).__name__}: refold.UserInput(text=…)"
-    )
-
-
-def _draft(given: Appendable, beside: Draft) -> Draft:
-    if isinstance(given, Draft) and isinstance(given.event, Event):
-        draft = replace(given, meta=Meta.of(given.meta))
-    elif isinstance(given, Event):
-        draft = Draft(given, beside.ts, beside.request_id, beside.agent, beside.meta)
-    else:
-        raise _no_event(given)
-    if draft.ts is not None and not (
-        isinstance(draft.ts, datetime) and draft.ts.tzinfo
-    ):
-        raise InvalidEvent("ts needs a time zone: datetime.now(UTC)")
-    for name in ("request_id", "agent"):
-        if not isinstance(getattr(draft, name), str | None):
-            raise InvalidEvent(f"{name} must be a text")
-    return draft

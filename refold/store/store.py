@@ -9,10 +9,17 @@ from typing import Any, Self
 
 from refold.domain.ids import MAIN, StreamId, check_id, check_session_id
 from refold.domain.ports import EventLog, Problem, SessionInfo
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Summarizer
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
+from refold.store.choosing import chosen
+from refold.store.rebuilding import Rebuilder, Rebuilt
+from refold.store.rebuilding_all import rebuild_all
 from refold.store.rechecking import Rechecked, forks_of, recheck, reredact
 from refold.store.sessions import Session
+from refold.store.upkeep import Upkeep
 from refold.store.verifying import Verified
 from refold.store.writing import Heads, Writer
 
@@ -35,8 +42,11 @@ class SessionStore:
         limits: Limits,
         *,
         clock: Callable[[], int] = now,
+        upkeep: Upkeep | None = None,
     ) -> None:
         self.log = log
+        self.clock = clock
+        self.upkeep = upkeep or Upkeep()
         self._writer = Writer(log, redactor, limits, clock, Heads())
 
     def session(self, user_id: str, session_id: str) -> Session:
@@ -46,7 +56,8 @@ class SessionStore:
         """
         check_id("user_id", user_id)
         check_session_id(session_id)
-        return Session(StreamId(user_id, session_id, MAIN), self._writer)
+        stream = StreamId(user_id, session_id, MAIN)
+        return Session(stream, self._writer, self.upkeep)
 
     def sessions(self, user_id: str | None = None) -> list[SessionInfo]:
         """The sessions of a user, or of all users, by user and name."""
@@ -110,6 +121,42 @@ class SessionStore:
         for session_id in forks_of(self._writer, others, stream):
             self.log.drop_views(info.user_id, session_id)
 
+    def rebuild(
+        self,
+        strategy: str | Strategy,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        summarizer: Summarizer | None = None,
+        strict: bool = False,
+        dry_run: bool = False,
+        jobs: int = 1,
+        progress: Callable[[SessionInfo, int], None] | None = None,
+    ) -> Iterator[Rebuilt]:
+        """Make the summaries there would be, had this strategy always run.
+
+        Yields each session with what was done, up to ``jobs`` of them at a time;
+        ``Rebuilder`` says what strict and dry_run are.  Nothing that other strategies
+        show changes.  Cut off, it goes on where it stopped when it is run again.
+
+        summarizer: what writes the summaries; None is the store's.  A dry run asks
+                    none.
+        progress:   is told how many events of a session are walked.
+
+        Raises UnknownStrategy, InvalidConfiguration, SummarizerFailed if strict.
+        """
+        rebuilder = Rebuilder(
+            self._writer,
+            chosen(strategy, None),
+            Abridged()
+            if dry_run
+            else summarizer or self.upkeep.summarizer or Abridged(),
+            strict=strict,
+            dry_run=dry_run,
+        )
+        found = list(self._readable(user_id, session_id))
+        return rebuild_all(rebuilder, found, jobs=jobs, progress=progress)
+
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""
         return sum(
@@ -122,7 +169,8 @@ class SessionStore:
         return self.log.stats()
 
     def close(self) -> None:
-        """Let go of the database and of the keys."""
+        """Let go of the database and of the keys, once the background is done."""
+        self.upkeep.background.close()
         self.log.close()
 
     def __enter__(self) -> Self:

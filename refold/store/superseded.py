@@ -21,6 +21,11 @@ class Superseded:
         self._derived = {name: set(seqs) for name, seqs in own.items() if name != MAIN}
         self._main = {*own.get(MAIN, ()), *_inherited(history)}
 
+    @property
+    def main(self) -> frozenset[int]:
+        """The seqs of the main stream that hold less than they did."""
+        return frozenset(self._main)
+
     def touches_summary(self, envelope: Envelope) -> bool:
         """Whether what this summary was made of is not there any more."""
         summary = envelope.payload
@@ -34,8 +39,13 @@ class Superseded:
         first, last = summary.first_seq, summary.last_seq
         return any(first <= seq <= last for seq in self._main)
 
-    def touches_request(self, request: Request) -> bool:
+    def touches_request(self, envelope: Envelope) -> bool:
         """Whether what this view was made of is not there any more."""
+        request = envelope.payload
+        if not isinstance(request, Request):
+            return False
+        if envelope.seq in self._main:  # what was handed in with it
+            return True
         summaries = self._derived.get(request.strategy.fingerprint, set())
         return any(seq <= request.through_seq for seq in self._main) or any(
             seq <= request.derived_seq for seq in summaries

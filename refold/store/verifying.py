@@ -11,6 +11,7 @@ from refold.domain.events import Fork, RedactionApplied, Request, Summary
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, Problem, SessionInfo
 from refold.domain.session import SessionState, decide, evolve
+from refold.projections.context.view import View
 from refold.store.history import History, born
 from refold.store.superseded import Superseded
 from refold.store.viewing import Viewer
@@ -152,17 +153,27 @@ class Verifier:
         if not isinstance(request, Request):
             return
         try:
-            same = viewer.requested(request).digest == request.digest
+            differs = _differs(viewer.requested(request), request)
         except RefoldError as error:
             self._report(envelope, "request", str(error))
             return
-        if not same and made_of.touches_request(request):
+        if differs and made_of.touches_request(envelope):
             self._underived += 1
-        elif not same:
-            self._report(envelope, "request", "the view has another digest now")
+        elif differs:
+            self._report(envelope, "request", f"{differs} has another digest now")
 
     def _report(self, envelope: Envelope, code: str, detail: str) -> None:
         self._problems.append(Problem(*envelope.stream_id, envelope.seq, code, detail))
+
+
+def _differs(view: View, request: Request) -> str:
+    """Which of what was sent is not what it was, the first of it; empty if all is."""
+    again = view.request()
+    if again.system_digest != request.system_digest:
+        return "the system prompt"
+    if again.tools_digest != request.tools_digest:
+        return "the list of tools"
+    return "" if again.digest == request.digest else "the view"
 
 
 def _unnamed(state: SessionState) -> SessionState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from refold.domain.envelope import Envelope
@@ -11,16 +11,19 @@ from refold.domain.events import JsonObject, Request, Summary
 from refold.domain.ids import StreamId
 from refold.domain.ports import EventLog, StoredView
 from refold.projections.context import spec
+from refold.projections.context.assembly import assembled
 from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Outline, fold_all, fold_derived
-from refold.projections.context.render import render
+from refold.projections.context.for_agent import reader_of
+from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.source import source_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
-from refold.store.filling import with_blobs
+from refold.store.filling import handed_in, with_blobs
+from refold.store.handing import Handed
 from refold.store.history import History
 
 _WORTH_STORING: Final = 64
+NOTHING: Final = Handed()
 As: TypeAlias = Literal["sent", "rebuilt"]
 
 
@@ -39,7 +42,7 @@ class Viewer:
         """The outline at the head: the stored one and what came after it."""
         return self._caught_up(strategy)[0]
 
-    def show(self, strategy: Strategy) -> View:
+    def show(self, strategy: Strategy, handed: Handed = NOTHING) -> View:
         """The view at the head; its outline is stored once enough is new in it."""
         outline, stored = self._caught_up(strategy)
         if (
@@ -47,7 +50,7 @@ class Viewer:
             >= _WORTH_STORING
         ):
             self._store(strategy, outline, stored)
-        return self.render(strategy, outline)
+        return self.render(strategy, outline, handed)
 
     def catch_up(self, strategy: Strategy) -> bool:
         """Store the outline at the head; True if it moved and nobody was first."""
@@ -60,6 +63,13 @@ class Viewer:
         if stored is None or "strategy" not in stored.body:
             return False
         return self.catch_up(spec.parse(stored.body["strategy"]))  # type: ignore[arg-type]  # as written
+
+    def keep(self, strategy: Strategy, outline: Outline) -> bool:
+        """Store an outline that was folded elsewhere, unless a newer one is stored."""
+        stored = self.log.load_view(self.stream, strategy.fingerprint)
+        if stored is not None and stored.through_seq > outline.through_seq:
+            return False
+        return self._store(strategy, outline, stored)
 
     def _store(
         self, strategy: Strategy, outline: Outline, stored: StoredView | None
@@ -83,14 +93,14 @@ class Viewer:
         outline = _loaded(strategy, stored)
         summaries = self._derived(strategy, after=outline.derived_seq)
         after = outline.through_seq if outline.events else None
-        outline = fold_all(outline, self.history.events(after=after))
+        outline = strategy.read(outline, self.history.events(after=after))
         for envelope in summaries:
             outline = fold_derived(outline, envelope)
         return outline, stored
 
     def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
         """The outline as it was at ``seq``, with the summaries that counted then."""
-        outline = fold_all(strategy.begin(), self.history.events(upto=seq))
+        outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
         for envelope in self._counting(strategy, seq, as_):
             outline = fold_derived(outline, envelope)
         return outline
@@ -126,15 +136,35 @@ class Viewer:
                 return request
             upto = found[0].seq - 1
 
-    def render(self, strategy: Strategy, outline: Outline) -> View:
+    def render(
+        self, strategy: Strategy, outline: Outline, handed: Handed = NOTHING
+    ) -> View:
         """The view of an outline: the events and summaries it names, and no others."""
-        events = self.history.spans(outline.reads())
-        return render(
+        events = self.history.spans(outline.reads(strategy.show(outline).raw))
+        view = assembled(
             strategy,
             outline,
             (with_blobs(self.log, envelope) for envelope in events),
             summaries=self._named(strategy, [live.seq for live in outline.summaries]),
+            extras=handed.extras,
+            budgets=handed.budgets,
         )
+        return replace(view, tools=handed.tools)
+
+    def handed_at(self, seq: int) -> Handed:
+        """What was handed in with the newest request at or before ``seq``.
+
+        Behind it, evidence and state are not: they were that request's alone.
+        """
+        found = self.log.read(
+            self.stream, upto=seq, types=("request",), limit=1, newest=True
+        )
+        if not found or not isinstance(found[0].payload, Request):
+            return NOTHING
+        extras = handed_in(self.log, self.stream, found[0].payload)
+        if found[0].seq < seq:
+            extras = replace(extras, evidence=(), state=None)
+        return Handed(extras, extras.tools)
 
     def _named(self, strategy: Strategy, seqs: Sequence[int]) -> list[Envelope]:
         if not seqs:
@@ -159,12 +189,12 @@ class Viewer:
             tokens_before=summary.tokens_before,
             reason="verify",
             absorbs=summary.absorbs,
+            omitted=summary.omitted,
+            reader=reader_of(summary.strategy),
         )
         events = self.history.events(after=summary.first_seq - 1, upto=summary.last_seq)
         stream = self.stream._replace(stream=envelope.stream)
-        absorbed = (
-            self.log.read(stream, upto=envelope.seq - 1) if summary.absorbs else ()
-        )
+        absorbed = absorbed_of(self.log, stream, summary.absorbs)
         try:
             source = source_of(compaction, events=events, summaries=absorbed)
         except ValueError:
@@ -174,13 +204,23 @@ class Viewer:
     def requested(self, request: Request) -> View:
         """The view that a recorded request was made of, derived again."""
         strategy = spec.parse(request.strategy.model_dump())
-        outline = fold_all(
+        outline = strategy.read(
             strategy.begin(), self.history.events(upto=request.through_seq)
         )
         for envelope in self._derived(strategy):
             if envelope.seq <= request.derived_seq:
                 outline = fold_derived(outline, envelope)
-        return self.render(strategy, outline)
+        extras = handed_in(self.log, self.stream, request)
+        return self.render(strategy, outline, Handed(extras, extras.tools))
+
+
+def absorbed_of(
+    log: EventLog, stream: StreamId, absorbs: Sequence[int]
+) -> list[Envelope]:
+    """The summaries of a derived stream that a compaction absorbs, and few others."""
+    if not absorbs:
+        return []
+    return log.read(stream, after=min(absorbs) - 1, upto=max(absorbs))
 
 
 def _loaded(strategy: Strategy, stored: StoredView | None) -> Outline:

@@ -32,6 +32,7 @@ from refold.domain.session import decide, evolve
 from refold.redaction.chokepoint import RedactedEvent, redact
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
+from refold.redaction.plan import Tagger
 from refold.redaction.pseudonym import tagger
 
 _OPTIMISTIC: Final = 4
@@ -85,11 +86,15 @@ class Writer:
 
         Raises InvalidEvent, RedactionFailed, EventTooLarge, KeyUnavailable.
         """
-        tag = None
-        if self.redactor.plan.pseudonyms:
-            tag = tagger(self.log.pseudonym_key(user_id, now=now))
-        limits = limits or self.limits
+        tag, limits = self.tagger(user_id, now=now), limits or self.limits
         return redact(draft, now=now, redactor=self.redactor, limits=limits, tag=tag)
+
+    def tagger(self, user_id: str, *, now: int | None = None) -> Tagger | None:
+        """What makes the user's pseudonyms, if the policy wants any."""
+        if not self.redactor.plan.pseudonyms:
+            return None
+        now = self.clock() if now is None else now
+        return tagger(self.log.pseudonym_key(user_id, now=now))
 
     def append(self, order: Order, *, born: Head | None = None) -> Receipt:
         """Append all of the order or nothing; durable when it returns.

@@ -25,11 +25,12 @@ from refold.domain.ports import (
     StoredView,
 )
 from refold.redaction.guard import Limits
+from refold.testing.leasing import LeaseContract
 from refold.testing.rewriting import RewritingContract
 from refold.testing.support import ADA, BOB, NOW, append_to, said, texts, write
 
 
-class EventLogContract(RewritingContract):
+class EventLogContract(RewritingContract, LeaseContract):
     """The promises of the port.  Inherit it and give a fixture ``log``."""
 
     @pytest.fixture

@@ -15,6 +15,7 @@ from refold.domain.ports import (
     Duplicate,
     EventLog,
     Head,
+    Leases,
     Outcome,
     Problem,
     Rewriting,
@@ -26,6 +27,19 @@ from refold.domain.session import SessionState
 from refold.testing import EventLogContract
 
 PROMISES = [name for name in dir(EventLogContract) if name.startswith("test_")]
+
+
+class NoopLeases:
+    """Gives every lease to everybody."""
+
+    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
+        return True
+
+    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
+        return True
+
+    def release_lease(self, stream: StreamId, owner: str) -> bool:
+        return False
 
 
 class NoopLog:
@@ -99,6 +113,10 @@ class NoopLog:
 
     def retired_keys(self, stream: StreamId) -> int:
         return 0
+
+    @property
+    def leases(self) -> Leases:
+        return NoopLeases()
 
     def stats(self) -> dict[str, Any]:
         return {}

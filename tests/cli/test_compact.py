@@ -1,8 +1,13 @@
 """``compact`` does what is due, and a context shows it."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Refold
+from tests.support.messages_api import MessagesApi, message, refusal
 
 SESSION = ("--user", "lin", "--session", "run")
 STRATEGY = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
@@ -64,3 +69,72 @@ def test_summaries_stand_in_the_log_where_they_were_decided(
     shown = refold("log", *SESSION).out
     assert "·1" in shown
     assert f"stream {last['stream'][:12]}" in shown
+
+
+@pytest.fixture
+def claude(monkeypatch: pytest.MonkeyPatch) -> Iterator[MessagesApi]:
+    with MessagesApi() as api:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-for-tests")
+        yield api
+
+
+CLAUDE = ("--summarizer", "anthropic", "--model", "claude-x")
+
+
+def test_claude_can_write_the_summaries(
+    refold: Refold, sample: Path, claude: MessagesApi
+) -> None:
+    claude.reply(message("<summary>I looked into the build.</summary>"))
+
+    (record,) = refold("compact", *SESSION, *STRATEGY, *CLAUDE, "--json").json()
+
+    assert record["text"] == "I looked into the build."
+    assert record["summarizer"]["model"] == "claude-x"
+    assert record["usage"]["output_tokens"] > 0
+
+
+def test_what_claude_did_not_write_is_a_failure(
+    refold: Refold, sample: Path, claude: MessagesApi
+) -> None:
+    claude.reply(message("<summary>I looked.</summary>"), refusal())
+
+    ran = refold("compact", *SESSION, *STRATEGY, *CLAUDE, "--until-idle")
+
+    assert ran.code == 1
+    assert "compacted seq 1 to 21" in ran.out
+    assert "the context stays as it was: the model refused" in ran.err
+    assert "nothing is due" not in ran.out
+
+
+def test_nothing_but_a_failure_prints_nothing(
+    refold: Refold, sample: Path, claude: MessagesApi
+) -> None:
+    claude.reply(refusal())
+
+    ran = refold("compact", *SESSION, *STRATEGY, *CLAUDE)
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "the model refused" in refold("log", *SESSION).out
+
+
+def test_a_model_is_for_a_summarizer_that_asks_one(
+    refold: Refold, sample: Path
+) -> None:
+    ran = refold("compact", *SESSION, *STRATEGY, "--model", "claude-x")
+
+    assert ran.code == 2
+    assert "--summarizer anthropic" in ran.err
+
+
+def test_a_missing_package_is_named(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if "adapters.claude." in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+
+    ran = refold("compact", *SESSION, *STRATEGY, *CLAUDE)
+
+    assert ran.code == 2
+    assert "pip install anthropic" in ran.err

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import refold as refold_package
 from tests.cli.conftest import Refold
 
 SESSION = ("--user", "lin", "--session", "run")
@@ -32,6 +33,21 @@ def test_an_earlier_context_is_the_same_each_time(refold: Refold, sample: Path) 
 
     assert first == again == rebuilt
     assert first["at"] == 14
+
+
+def test_a_request_is_shown_with_what_was_handed_in(
+    refold: Refold, sample: Path
+) -> None:
+    with refold_package.open(f"sqlite:///{sample}") as store:
+        session = store.session("lin", "run")
+        view = session.context(system="Be brief.", evidence=["a fact"])
+        receipt = session.record_request(view)
+
+    told = context(refold, "--at", receipt.last_seq)
+
+    assert (told["digest"], told["system"]) == (view.digest, "Be brief.")
+    assert told["messages"] == view.messages
+    assert "evidence" in {span["kind"] for span in told["spans"]}
 
 
 def test_a_place_can_be_named_by_its_call(refold: Refold, sample: Path) -> None:

@@ -13,7 +13,15 @@ import pytest
 
 from tests.cli.conftest import ROOT, SAMPLE
 
-PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/import.md")
+PAGES = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/how-to/import.md",
+    "docs/how-to/audit-a-compaction.md",
+    "docs/how-to/change-strategy.md",
+)
+# What these show of what is printed is held against it.
+SHOWING = ("docs/tutorial.md", "docs/how-to/audit-a-compaction.md")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A clone has been installed already where these tests run.
 _NOT_HERE = ("python3 -m venv", "export PATH=")
@@ -84,7 +92,7 @@ def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None
     shown = [
         (line, printed)
         for block, printed in ran
-        if block.language == "text" and page == "docs/tutorial.md"
+        if block.language == "text" and page in SHOWING
         for line in block.text.splitlines()
     ]
     assert any("refold " in block.text for block, _ in ran)

@@ -24,7 +24,7 @@ from refold.domain.events import (
     UserInput,
     Verdict,
 )
-from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
+from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context.blocks import NO_INPUT, NO_OUTPUT, NO_RESULT
 from refold.projections.context.extras import Extras
 from refold.projections.context.keep_all import KeepAll
@@ -463,10 +463,11 @@ def test_tokens_are_stored_estimates_and_an_overhead_for_each_message() -> None:
         SystemPrompt(text="Be brief."), ASK, LOOK, call(), call("c2"), result()
     )
 
-    view = shown(events, Extras(tools_tokens=100, evidence=("a fact",)))
+    tools: Any = ({"name": "bash", "input_schema": {"type": "object"}},)
+    view = shown(events, Extras(tools=tools, evidence=("a fact",)))
 
     stored = sum(event.token_estimate for event in events)
-    handed_in = 100 + estimate_text("<evidence>\na fact\n</evidence>")
+    handed_in = estimate(tools) + estimate_text("<evidence>\na fact\n</evidence>")
     assert view.tokens == stored + 3 * MESSAGE_OVERHEAD + handed_in
 
 

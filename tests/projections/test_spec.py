@@ -9,6 +9,7 @@ import pytest
 from refold.domain.canonical import digest
 from refold.domain.errors import UnknownStrategy
 from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.pipeline import Pipeline
 from refold.projections.context.spec import (
     STRATEGIES,
     parse,
@@ -67,7 +68,7 @@ def test_values_are_toml_and_dotted_keys_nest() -> None:
     [
         (
             "turn_windows",
-            r"no strategy 'turn_windows' \(there is: keep_all, turn_window\)",
+            r"no strategy 'turn_windows' \(there is: .*keep_all, .*turn_window\)",
         ),
         (
             "turn_window:turns=1",
@@ -83,8 +84,10 @@ def test_values_are_toml_and_dotted_keys_nest() -> None:
         ("turn_window:full_turns=1}#", "write NAME or NAME:key=value"),
         ("turn_window:full_turns=1,full_turns=2", "cannot be read"),
         ("turn_window:", "write NAME or NAME:key=value"),
-        ("tool_clearing+turn_window", "joins strategies"),
-        ("turn_window:full_turns=1+keep_all", "joins strategies"),
+        ("tool_clearing+last_turns", "last_turns forgets by itself"),
+        ("turn_window:full_turns=1+keep_all", "a pipeline is tool_clearing"),
+        ("tool_clearing+message_window+keep_all", "a pipeline is tool_clearing"),
+        ({"name": "pipeline"}, "needs its steps"),
         ("@file.toml", "must be read first"),
         ({"full_turns": 1}, "needs a name"),
         ({"name": "turn_window", "version": 9}, "known in version 1, not 9"),
@@ -139,3 +142,19 @@ def test_a_strategy_of_ones_own_can_be_registered(
     with pytest.raises(UnknownStrategy, match="a strategy 'mine' already"):
         register(Other)
     del STRATEGIES["mine"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "tool_clearing+turn_window",
+        "tool_clearing:keep=1,exclude_tools=['a+b']+history_summary:prompt='1+1?'",
+        "tool_clearing+token_ratio:max_context_tokens=+9,trigger_threshold=5e-1",
+    ],
+)
+def test_a_plus_joins_the_steps_of_a_pipeline(spec: str) -> None:
+    made = parse(spec)
+
+    assert isinstance(made, Pipeline)
+    assert made.first.name == "tool_clearing"
+    assert parse(made.ref.model_dump()) == made

@@ -10,13 +10,16 @@ from typing import Any
 from refold.domain.envelope import Envelope
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Compaction, summary_of
-from refold.projections.context.outline import Outline, fold, fold_derived
+from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.pipeline import Pipeline
 from refold.projections.context.render import render
 from refold.projections.context.source import Source, source_of
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Summarizer, Written, check_summary
+from refold.projections.context.summarizer import Summarizer, Written
+from refold.projections.context.tool_clearing import ToolClearing
 from refold.projections.context.units import Thread, place
 from refold.projections.context.view import View
+from refold.projections.context.writing import write
 from tests.projections.logs import START, envelope
 
 _STARTS = ("response", "call")
@@ -42,7 +45,7 @@ class Walk:
     derived: list[Envelope] = field(default_factory=list)
     done: list[Done] = field(default_factory=list)
     outline: Outline = field(default_factory=Outline)
-    sent: list[tuple[int, View]] = field(default_factory=list)
+    sent: list[tuple[object, View]] = field(default_factory=list)
     thread: Thread = field(default_factory=Thread)
     summarizer: Summarizer = field(default_factory=Abridged)
 
@@ -58,9 +61,20 @@ class Walk:
         self.thread, placed = place(self.thread, event)
         if placed and placed.exchange == event.seq and placed.kind in _STARTS:
             self.check()
-            self.sent.append((len(self.done), self.view()))
+            self.sent.append((self.changes, self.view()))
         self.events.append(event)
-        self.outline = fold(self.outline, event)
+        self.outline = self.strategy.fold(self.outline, event)
+
+    @property
+    def changes(self) -> object:
+        """What may change the beginning of a view: compactions, and their like."""
+        cleared = self.outline
+        if isinstance(self.strategy, ToolClearing):
+            cleared = self.strategy.judged(cleared)
+        if isinstance(self.strategy, Pipeline):
+            cleared = self.strategy.clearing.judged(cleared)
+        left = self.strategy.show(self.outline).left
+        return len(self.done), cleared.cleared, left
 
     def check(self) -> None:
         """One check: what is due first, and what follows from it."""
@@ -72,8 +86,8 @@ class Walk:
 
     def compact(self, due: Compaction) -> None:
         source = source_of(due, events=self.events, summaries=self.derived)
-        written = self.summarizer.summarise(source, target_tokens=due.target_tokens)
-        check_summary(written.text, source)
+        target = due.target_tokens
+        written = write(self.strategy, self.summarizer, source, target_tokens=target)
         summary = summary_of(
             due,
             source,

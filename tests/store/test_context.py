@@ -179,7 +179,8 @@ def test_a_summary_longer_than_its_source_changes_nothing(session: Session) -> N
 
     assert session.context(WINDOW).digest == before.digest
     name = next(name for name in session.streams() if name != "main")
-    (note,) = session.derived(name)
+    started, note = session.derived(name)
+    assert started.payload.phase == "started"  # type: ignore[union-attr]
     assert isinstance(note.payload, CompactionNote)
     assert (note.payload.phase, note.payload.first_seq) == ("failed", 1)
     assert session.compact(WINDOW) is None
@@ -194,7 +195,8 @@ def test_a_compaction_that_dies_changes_nothing(session: Session) -> None:
     assert session.prepare(WINDOW, summarizer=Failing()).digest == before.digest
 
     name = next(name for name in session.streams() if name != "main")
-    (note,) = session.derived(name)
+    started, note = session.derived(name)
+    assert started.payload.phase == "started"  # type: ignore[union-attr]
     assert note.payload.why == "the summarizer raised TimeoutError"  # type: ignore[union-attr]
 
 

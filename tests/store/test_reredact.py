@@ -250,6 +250,26 @@ def test_digests_of_what_was_not_touched_are_still_proved(
     assert proved(after) == {"s-1": (1, 0)}
 
 
+def test_what_was_handed_in_is_redacted_with_its_request(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session = session_of(before)
+    session.append(refold.UserInput(text="fine"))
+    given = [f"ask {MAIL} " + "word " * 400, "a fact"]
+    session.record_request(session.context(evidence=given, system=f"Mail {MAIL}"))
+
+    (done,) = after.reredact()
+
+    session = session_of(after)
+    assert [exposure.seq for exposure in done.exposures] == [2]
+    assert MAIL not in stored(session)
+    ((_, view),) = session.replay()
+    assert MAIL not in str((view.messages, view.system))
+    assert GONE in str(view.messages)
+    assert "a fact" in str(view.messages)
+    assert proved(after) == {"s-1": (1, 1)}
+
+
 def test_a_closed_session_stays_closed(
     before: SessionStore, after: SessionStore
 ) -> None:

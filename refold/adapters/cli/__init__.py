@@ -11,13 +11,16 @@ import typer
 from refold.adapters.cli.commands import (
     bench,
     compact,
+    compare,
     context,
     export,
     import_,
     log,
+    rebuild,
     redact,
     sessions,
     verify,
+    why,
 )
 from refold.adapters.cli.running import mend_streams, run
 
@@ -67,7 +70,10 @@ for name, function in (
     ("sessions", sessions.sessions),
     ("log", log.log),
     ("context", context.context),
+    ("why", why.why),
     ("compact", compact.compact),
+    ("rebuild", rebuild.rebuild),
+    ("compare", compare.compare),
     ("verify", verify.verify),
     ("redact", redact.redact),
     ("export", export.export),

@@ -33,7 +33,12 @@ def m002_first_digest(connection: Connection, dialect: Dialect) -> None:
     dialect.guard_events(connection)
 
 
-STEPS: Final[tuple[Step, ...]] = (m001_log, m002_first_digest)
+def m003_leases(connection: Connection, dialect: Dialect) -> None:
+    """Who compacts what at present."""
+    dialect.tables.leases.create(connection, checkfirst=True)
+
+
+STEPS: Final[tuple[Step, ...]] = (m001_log, m002_first_digest, m003_leases)
 
 
 def migrate(dialect: Dialect, *, steps: tuple[Step, ...] = STEPS) -> str:

@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, case, delete, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    Select,
+    and_,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError as SqlIntegrityError
 
 from refold.adapters.recorder import (
@@ -19,6 +29,7 @@ from refold.adapters.recorder import (
     WriteOutcome,
 )
 from refold.adapters.sealing import SealedEvent, stored
+from refold.adapters.sql import leases
 from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
 from refold.adapters.sql.grouping import GroupCommit
 from refold.domain.chain import GENESIS, Header
@@ -228,6 +239,34 @@ class SqlRecorder(Recorder):
             views.user_id == user_id, views.session_id == session_id
         )
         return [row.name for row in self._all(query.order_by(views.name))]
+
+    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
+        def take(connection: Connection) -> bool:
+            heads = self._t.heads
+            live = select(heads.c.seq).where(
+                *_at(heads, stream.main), heads.c.status != "erased"
+            )
+            if connection.execute(live.with_for_update(read=True)).first() is None:
+                return False
+            return leases.take(connection, self._t.leases, stream, owner, now, until)
+
+        return self._changing(take)
+
+    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
+        table = self._t.leases
+        return self._changing(lambda c: leases.renew(c, table, stream, owner, until))
+
+    def release_lease(self, stream: StreamId, owner: str) -> bool:
+        table = self._t.leases
+        return self._changing(lambda c: leases.release(c, table, stream, owner))
+
+    def _changing(self, change: Callable[[Connection], bool]) -> bool:
+        def attempt() -> bool:
+            with self._exclusive() as connection:
+                return change(connection)
+
+        with self._errors:
+            return self._dialect.retrying(attempt)
 
     def stats(self) -> dict[str, Any]:
         t = self._t

@@ -31,6 +31,7 @@ class Tables:
     blobs: Table
     receipts: Table
     views: Table
+    leases: Table
 
 
 def _user() -> Column[str]:
@@ -61,6 +62,7 @@ def build(schema: str | None, *, rowid: bool) -> Tables:
         blobs=_blobs(metadata),
         receipts=_receipts(metadata),
         views=_views(metadata),
+        leases=_leases(metadata),
     )
 
 
@@ -153,4 +155,18 @@ def _views(metadata: MetaData) -> Table:
         Column("derived_seq", BigInteger, nullable=False),
         Column("body", LargeBinary, nullable=False),
         PrimaryKeyConstraint("user_id", "session_id", "name"),
+    )
+
+
+def _leases(metadata: MetaData) -> Table:
+    return Table(
+        "leases",
+        metadata,
+        _user(),
+        _session(),
+        _stream(),
+        Column("owner", Text, nullable=False),
+        Column("expires_at", BigInteger, nullable=False),
+        Column("pending", SmallInteger, nullable=False),
+        PrimaryKeyConstraint("user_id", "session_id", "stream"),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import ClassVar
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
@@ -74,15 +75,19 @@ class Abridged:
     extends it.  Tools it does not know are named, with their main argument.
     """
 
+    costs: ClassVar[bool] = False
+
     limits: Limits = field(default_factory=Limits)
     tools: Mapping[str, Reader] = field(default_factory=lambda: TOOLS)
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Tell the source's turns in ``target_tokens``; the oldest go first."""
+        turns = told(source.envelopes, self.tools, goes_on=source.goes_on)
         if source.summaries:
-            text = _refitted(source.summaries, target_tokens, self.limits)
+            new = [_shown(turn, self.limits.scaled(2)) for turn in turns]
+            earlier = [*source.summaries, *new]
+            text = _refitted(earlier, target_tokens, self.limits)
         else:
-            turns = told(source.envelopes, self.tools, goes_on=source.goes_on)
             text = _fitted(turns, target_tokens, self.limits)
         if source.words and not markup.own_words(text):
             text = _cut(_plain(source), target_tokens, self.limits)

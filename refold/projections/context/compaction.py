@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from refold.domain.events import StrategyRef, Summary
 from refold.domain.tokens import estimate_text
 from refold.projections.context.source import Source
+from refold.projections.context.spans import Spans
 from refold.projections.context.summarizer import Written
 
 
@@ -15,12 +16,14 @@ class Compaction:
     """A span to summarise, decided with the session at ``decided_at_seq``.
 
     target_tokens: how long the summary may be.
-    absorbs:       the summaries (seqs of the derived stream) that it replaces; the
-                   texts of these are its source then, not the events of the span.
+    absorbs:       the summaries (seqs of the derived stream) that it replaces; of
+                   what these stand for, their texts are its source, not the events.
+    omitted:       seqs of the span that the summarizer is not shown.
     tokens_before: what the span costs in the view as it is.
     turns:         whole turns in the span; 0 if it folds summaries.
     reason:        the rule that made it due, with its numbers.
     goes_on:       whether the span ends inside a turn.
+    reader:        the agent that it is for, if it is for one of several.
     """
 
     first_seq: int
@@ -33,6 +36,12 @@ class Compaction:
     level: int = 1
     absorbs: tuple[int, ...] = ()
     goes_on: bool = False
+    omitted: Spans = ()
+    reader: str | None = None
+
+    def read_by(self, reader: str) -> Compaction:
+        """The same of what that agent sees."""
+        return replace(self, reader=reader)
 
 
 def summary_of(
@@ -57,6 +66,7 @@ def summary_of(
         source_event_count=source.events,
         absorbs=compaction.absorbs,
         level=compaction.level,
+        omitted=compaction.omitted,
         source_digest=source.digest,
         prompt_digest=written.prompt_digest,
         summarizer=written.by,

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Self, TypedDict
 
+import orjson
+
+from refold.domain.canonical import canonical
+from refold.domain.errors import InvalidEvent
 from refold.domain.events import JsonObject
+from refold.domain.tokens import estimate
+from refold.projections.context.messages_rules import violations
 from refold.projections.context.view import Message
 
 WINDOW_TOKENS: Final = 200_000
+SECTIONS: Final = ("system", "tools", "examples", "memory", "evidence", "state")
+_LISTS: Final = frozenset({"tools", "examples", "memory", "evidence"})
+
+
+class HandedIn(TypedDict, total=False):
+    """What a call may hand in, by keyword.
+
+    system:   a system prompt instead of the session's own.
+    tools:    tool definitions, sent as they are.
+    examples: Messages API messages that come first, in alternating roles.
+    memory:   texts about the user, then about the project, the most important first.
+    evidence: documents for this request alone, the best first.
+    state:    a working memory to show, such as ``session.state()``.
+    window:   how many tokens a request may have, the answer not counted.
+    budgets:  how many of them a section may have, by its name above.
+    """
+
+    system: str | None
+    tools: Sequence[JsonObject]
+    examples: Sequence[Message]
+    memory: Sequence[str]
+    evidence: Sequence[str]
+    state: JsonObject | None
+    window: int | None
+    budgets: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """The parts of a context that no session holds.
+    """The parts of a context that no session holds; HandedIn says what each is.
 
-    system:        a system prompt instead of the session's own.
-    examples:      Messages API messages that come first, in alternating roles.
-    memory:        texts about the user, then about the project, before the summaries.
-    evidence:      documents for this request, inside the last user message.
-    state:         the session's working memory, behind the evidence; None: not shown.
-    tools_tokens:  what the tool definitions cost.
-    window_tokens: the model's window; a message over a quarter of it is shortened.
+    A message over a quarter of ``window_tokens`` is shortened.
     """
 
     system: str | None = None
@@ -29,8 +55,85 @@ class Extras:
     memory: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     state: JsonObject | None = None
-    tools_tokens: int = 0
+    tools: tuple[JsonObject, ...] = ()
     window_tokens: int = WINDOW_TOKENS
+
+    @property
+    def tools_tokens(self) -> int:
+        """What the tool definitions cost."""
+        return estimate(self.tools)
+
+    @classmethod
+    def of(cls, given: HandedIn) -> Self:
+        """The extras that a call handed in, its budgets left out.
+
+        Raises InvalidEvent, naming the section, for what no request could hold.
+        """
+        unknown = sorted(set(given) - set(HandedIn.__annotations__))
+        if unknown:
+            known = ", ".join(HandedIn.__annotations__)
+            raise InvalidEvent(
+                f"there is no {unknown[0]!r} to hand in (there is: {known})"
+            )
+        window = given.get("window")
+        extras = cls(
+            system=given.get("system"),
+            examples=_tuple("examples", given.get("examples", ()), dict),
+            memory=_tuple("memory", given.get("memory", ()), str),
+            evidence=_tuple("evidence", given.get("evidence", ()), str),
+            state=given.get("state"),
+            tools=_tuple("tools", given.get("tools", ()), dict),
+            window_tokens=WINDOW_TOKENS if window is None else window,
+        )
+        extras._check()
+        return extras
+
+    def _check(self) -> None:
+        if not isinstance(self.system, str | None):
+            raise InvalidEvent("system: must be a text")
+        if not isinstance(self.state, dict | None):
+            raise InvalidEvent("state: must be an object of names and JSON values")
+        if not isinstance(self.window_tokens, int) or self.window_tokens < 1:
+            raise InvalidEvent(f"window: at least 1 token, not {self.window_tokens!r}")
+        problems = violations(self.examples) if self.examples else []
+        if problems:
+            raise InvalidEvent(f"examples: {problems[0]}")
+        if self.examples and self.examples[-1]["role"] != "assistant":
+            raise InvalidEvent("examples: the last message must be the assistant's")
+
+    def dump(self) -> dict[str, str]:
+        """The sections that hold something, each as canonical JSON."""
+        sections = ((name, getattr(self, name)) for name in SECTIONS)
+        try:
+            return {
+                name: canonical(value).decode()
+                for name, value in sections
+                if value not in (None, ())
+            }
+        except TypeError:
+            raise InvalidEvent("what is handed in must be JSON") from None
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, str], window_tokens: int) -> Self:
+        """The extras that ``dump`` wrote.  Raises ValueError for anything else."""
+        values: dict[str, Any] = {
+            name: orjson.loads(text) for name, text in dumped.items()
+        }
+        for name in _LISTS & values.keys():
+            values[name] = tuple(values[name])
+        try:
+            return cls(**values, window_tokens=window_tokens)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
 
 
 NO_EXTRAS: Final = Extras()
+
+
+def _tuple(name: str, given: object, kind: type) -> tuple[Any, ...]:
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
+        raise InvalidEvent(f"{name}: must be a list")
+    if not all(isinstance(item, kind) for item in given):
+        what = "texts" if kind is str else "objects"
+        raise InvalidEvent(f"{name}: must be a list of {what}")
+    return tuple(given)

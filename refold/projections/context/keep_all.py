@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Outline
+from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Strategy
 
 
@@ -14,7 +14,7 @@ class KeepAll(Strategy):
     """Everything raw; the strategy of a session that asks for none."""
 
     name: ClassVar[str] = "keep_all"
-    needs_turns: ClassVar[bool] = False
+    needs: ClassVar[Detail] = "counts"
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
         """None: nothing is ever due."""

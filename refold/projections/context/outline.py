@@ -8,9 +8,9 @@ from ``decided_at_seq``, never from what happens to be folded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, reduce
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -22,6 +22,7 @@ from refold.domain.events import (
     HumanReview,
     JsonObject,
     Pin,
+    Request,
     Span,
     Summary,
     SystemPrompt,
@@ -31,24 +32,30 @@ from refold.projections.context.outline_parts import (
     LiveSummary,
     PinChange,
     Turn,
+    Unit,
     pack_summaries,
     pack_turns,
+    pack_units,
     unpack_summaries,
     unpack_turns,
+    unpack_units,
 )
-from refold.projections.context.spans import Spans, joined, spans_of, without
+from refold.projections.context.sizes import size_of
+from refold.projections.context.spans import Spans, joined, spans_of, upto, without
 from refold.projections.context.units import Place, Thread, place, weight
 
 # Stored outlines of another shape are dropped, and the log is folded again.
-SHAPE = 1
+SHAPE = 2
+Detail = Literal["counts", "turns", "units", "both"]
 
 
 class Outline(NamedTuple):
     """A session as far as decisions depend on it.
 
-    detailed:          False keeps counts alone, for strategies that never compact.
+    detail:            how much is known of what is not compacted: ``counts`` alone,
+                       for strategies that never compact, ``turns``, ``units``, or both.
     through_seq:       the last event folded; ``derived_seq`` the derived stream's.
-    system_seq:        the newest system prompt.
+    system_seq:        the newest system prompt, of ``system_tokens``.
     user_seq:          the newest user input.
     turn_count:        turns begun, the newest included.
     compacted_turns:   turns that summaries stand for, up to ``compacted_through``.
@@ -59,17 +66,27 @@ class Outline(NamedTuple):
     turn_tokens:       its tokens; ``done`` and ``idle`` say whether it is complete.
     raw_tokens:        of everything that is not compacted.
     pinned, kept:      what stays raw behind the summaries: pinned seqs, and exchanges
-                       that were open when the compaction was decided.
+                       that were open when the compaction was decided; ``kept_input``
+                       is the newest user input, if the newest compaction took it.
+    units:             exchanges that are not compacted, oldest first.
+    messages:          how many there were in all, ``compacted_messages`` of them
+                       before the first of ``units``.
+    began_at:          when the first message came, ``called_at`` when a model was last
+                       called, ``compacted_at`` the time at which the newest
+                       compaction was decided: of the newest exchange then begun.
+    cleared, notes:    what else the strategy has to remember, such as up to which seq
+                       nothing is shown again.
     failures:          attempts that failed since the last success, the last at
                        ``failed_at`` (microseconds since 1970).
     """
 
-    detailed: bool = True
+    detail: Detail = "turns"
     through_seq: int = 0
     derived_seq: int = 0
     events: int = 0
     first_seq: int | None = None
     system_seq: int | None = None
+    system_tokens: int = 0
     user_seq: int | None = None
     turn_count: int = 0
     compacted_turns: int = 0
@@ -86,7 +103,16 @@ class Outline(NamedTuple):
     pin_changes: tuple[PinChange, ...] = ()
     pinned: Spans = ()
     kept: tuple[Spans, ...] = ()
+    kept_input: int | None = None
     summaries: tuple[LiveSummary, ...] = ()
+    units: tuple[Unit, ...] = ()
+    messages: int = 0
+    compacted_messages: int = 0
+    began_at: int | None = None
+    called_at: int | None = None
+    compacted_at: int | None = None
+    cleared: int = 0
+    notes: tuple[int, ...] = ()
     failures: int = 0
     failed_at: int | None = None
 
@@ -111,6 +137,11 @@ class Outline(NamedTuple):
         return sum(summary.tokens for summary in self.summaries)
 
     @property
+    def tokens(self) -> int:
+        """What system prompt, summaries and what is not compacted cost together."""
+        return self.system_tokens + self.summary_tokens + self.raw_tokens
+
+    @property
     def raw_span(self) -> Span | None:
         """The seqs that no summary stands for, or None if there are none."""
         if self.first_seq is None:
@@ -119,12 +150,15 @@ class Outline(NamedTuple):
         first = self.first_seq if compacted is None else compacted + 1
         return (first, self.through_seq) if first <= self.through_seq else None
 
-    def reads(self) -> Spans:
-        """The seqs of the main stream whose events a view of this is rendered from."""
+    def reads(self, raw: Spans) -> Spans:
+        """The seqs of the main stream whose events a view of this is rendered from.
+
+        ``raw`` are those that the strategy shows of what is not compacted.
+        """
         system = () if self.system_seq is None else ((self.system_seq,) * 2,)
-        raw = () if self.raw_span is None else (self.raw_span,)
         kept = (span for spans in self.kept for span in spans)
-        return joined((*system, *raw, *kept, *self.pinned))
+        user = () if self.kept_input is None else ((self.kept_input,) * 2,)
+        return joined((*system, *raw, *kept, *user, *self.pinned))
 
     def dump(self) -> JsonObject:
         """The outline as JSON: small, and without any text of the session."""
@@ -136,6 +170,7 @@ class Outline(NamedTuple):
         packed = {
             "past": pack_turns(self.past),
             "summaries": pack_summaries(self.summaries),
+            "units": pack_units(self.units),
         }
         return {**dumped, **packed, "shape": SHAPE}
 
@@ -151,6 +186,7 @@ class Outline(NamedTuple):
         unpacked = {
             "past": unpack_turns(fields["past"]),
             "summaries": unpack_summaries(fields["summaries"]),
+            "units": unpack_units(fields["units"]),
         }
         return _adapter().validate_python({**fields, **unpacked})
 
@@ -162,6 +198,10 @@ def _adapter() -> TypeAdapter[Outline]:
 
 def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+_BY_UNIT = ("units", "both")
+_BY_TURN = ("turns", "both")
 
 
 def fold(outline: Outline, envelope: Envelope) -> Outline:
@@ -183,7 +223,9 @@ def fold(outline: Outline, envelope: Envelope) -> Outline:
     )
     if placed is not None:
         outline = _count(outline, envelope, placed)
-    if outline.detailed:
+        if outline.detail in _BY_UNIT:
+            outline = _unit(outline, envelope, placed)
+    if outline.detail != "counts":
         outline = _wait(outline, envelope, placed)
     return _note(outline, envelope)
 
@@ -217,8 +259,36 @@ def _open_turn(outline: Outline, seq: int) -> Outline:
         first = seq if outline.turn_first is None else outline.turn_first
         return opened._replace(turn_first=first)
     ended = outline.turns[-1]._replace(last=seq - 1, complete=True)
-    past = (*outline.past, ended) if outline.detailed else ()
+    past = (*outline.past, ended) if outline.detail in _BY_TURN else ()
     return opened._replace(past=past, turn_first=seq, turn_tokens=0)
+
+
+def _unit(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
+    """Take the event into its exchange, or begin one."""
+    tokens, chars = weight(envelope, placed), size_of(envelope.payload)
+    at, seq, units = microseconds(envelope.ts), envelope.seq, outline.units
+    result = placed.kind == "result"
+    message = result or placed.kind != "call" or placed.exchange == seq
+    index = _index(units, placed.exchange) if placed.exchange != seq else None
+    if placed.kind == "late" or index is None:
+        new = Unit(envelope.type, seq, seq, tokens, chars, 1, int(result), at)
+        units = (*units, new)
+    else:
+        one = units[index].joined(seq, tokens, chars, result=result)
+        units = (*units[:index], one, *units[index + 1 :])
+    return outline._replace(
+        units=units,
+        messages=outline.messages + message,
+        began_at=at if outline.began_at is None else outline.began_at,
+    )
+
+
+def _index(units: Sequence[Unit], first: int) -> int | None:
+    """The place of the exchange that begins there; it is near the end."""
+    for index in range(len(units) - 1, -1, -1):
+        if units[index].first <= first:
+            return index if units[index].first == first else None
+    return None
 
 
 def _progress(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
@@ -236,10 +306,14 @@ def _progress(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
 def _wait(outline: Outline, envelope: Envelope, placed: Place | None) -> Outline:
     waiting, seq = outline.waiting, envelope.seq
     turn = outline.turn_first if outline.turn_count else None
+    if outline.detail == "units":
+        # Its exchanges say when they were open; only reviews are watched.
+        turn = seq if placed is not None and placed.kind == "late" else None
     if placed is not None and placed.kind != "user":
         waiting = waiting.member(seq, placed, outline.thread, turn)
     if isinstance(envelope.payload, HumanReview):
         review = envelope.payload
+        turn = seq if outline.detail == "units" else turn
         if review.decision is None:
             waiting = waiting.asked(seq, outline.thread, outline.user_seq)
         elif review.refers_to is not None:
@@ -252,10 +326,14 @@ def _wait(outline: Outline, envelope: Envelope, placed: Place | None) -> Outline
 def _note(outline: Outline, envelope: Envelope) -> Outline:
     match envelope.payload:
         case SystemPrompt(text=str()):
-            return outline._replace(system_seq=envelope.seq)
+            return outline._replace(
+                system_seq=envelope.seq, system_tokens=envelope.token_estimate
+            )
+        case Request() | AgentResponse():
+            return outline._replace(called_at=microseconds(envelope.ts))
         case Final():
             return outline._replace(done=True)
-        case Pin(seqs=seqs, unpin=unpin) if outline.detailed:
+        case Pin(seqs=seqs, unpin=unpin) if outline.detail != "counts":
             change = PinChange(envelope.seq, spans_of(seqs), unpin)
             return outline._replace(pin_changes=(*outline.pin_changes, change))
         case _:
@@ -290,6 +368,14 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     past = tuple(turn for turn in outline.past if turn.last > through)
     freed = sum(turn.tokens for turn in outline.past if turn.last <= through)
     kept, waiting = outline.waiting.compacted(through, summary.decided_at_seq)
+    if outline.detail in _BY_UNIT:
+        # What the turns were is counted by their exchanges.
+        freed, outline = 0, outline._replace(past=past)
+        outline = _without_units(outline, through, summary.decided_at_seq)
+        kept = _kept(kept, outline, through, summary.decided_at_seq)
+    outline = outline._replace(
+        units=tuple(unit for unit in outline.units if unit.first > through)
+    )
     return outline._replace(
         past=past,
         compacted_turns=outline.compacted_turns + len(outline.past) - len(past),
@@ -301,7 +387,7 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
         kept=kept,
         failures=0,
         failed_at=None,
-        pinned=_pinned(outline, summary.decided_at_seq),
+        pinned=pinned_at(outline, summary.decided_at_seq),
         pin_changes=tuple(
             change
             for change in outline.pin_changes
@@ -310,7 +396,41 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     )
 
 
-def _pinned(outline: Outline, decided_at: int) -> Spans:
+def _without_units(outline: Outline, through: int, decided_at: int) -> Outline:
+    """Count what the exchanges up to ``through`` were; they are still in it."""
+    gone = [unit for unit in outline.units if unit.first <= through]
+    begun = [unit.at for unit in outline.units if unit.first <= decided_at]
+    inputs = [
+        unit.first
+        for unit in outline.units
+        if unit.type == "user_input" and unit.first <= decided_at
+    ]
+    newest = inputs[-1] if inputs else outline.kept_input
+    return outline._replace(
+        kept_input=newest if newest is not None and newest <= through else None,
+        raw_tokens=outline.raw_tokens - sum(unit.tokens for unit in gone),
+        compacted_turns=outline.compacted_turns
+        + sum(unit.type == "user_input" for unit in gone),
+        compacted_messages=outline.compacted_messages
+        + sum(unit.messages for unit in gone),
+        compacted_at=begun[-1] if begun else outline.compacted_at,
+    )
+
+
+def _kept(
+    kept: tuple[Spans, ...], outline: Outline, through: int, decided_at: int
+) -> tuple[Spans, ...]:
+    """With the exchanges that were open then and have ended since."""
+    ended = (
+        upto(unit.seqs, through)
+        for unit in outline.units
+        if unit.first <= through and unit.last > decided_at
+    )
+    return tuple(sorted({*kept, *ended}))
+
+
+def pinned_at(outline: Outline, decided_at: int) -> Spans:
+    """What is pinned, with the changes up to there."""
     pinned = outline.pinned
     for change in outline.pin_changes:
         if change.at <= decided_at and change.unpin:

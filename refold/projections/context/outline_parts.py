@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, groupby, pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from refold.projections.context.spans import Spans
+from refold.projections.context.spans import Spans, joined
 
 
 class Turn(NamedTuple):
@@ -16,6 +16,46 @@ class Turn(NamedTuple):
     last: int
     complete: bool
     tokens: int
+
+
+class Unit(NamedTuple):
+    """An exchange that is not compacted, for strategies that cut between any two.
+
+    type:     of its first event.
+    last:     its newest event; between the two others may stand, if ``spans`` says so.
+    tokens:   what it costs when raw; ``chars`` is its size in characters.
+    messages: how many messages it makes; ``results`` how many results it has.
+    at:       when it began, in microseconds since 1970.
+    """
+
+    type: str
+    first: int
+    last: int
+    tokens: int
+    chars: int
+    messages: int
+    results: int
+    at: int
+    spans: Spans = ()
+
+    @property
+    def seqs(self) -> Spans:
+        """The seqs of exactly its events."""
+        return self.spans or ((self.first, self.last),)
+
+    def joined(self, seq: int, tokens: int, chars: int, *, result: bool) -> Unit:
+        """The exchange with one more of its events."""
+        spans = self.spans
+        if spans or seq != self.last + 1:
+            spans = joined((*self.seqs, (seq, seq)))
+        return self._replace(
+            last=seq,
+            tokens=self.tokens + tokens,
+            chars=self.chars + chars,
+            messages=self.messages + result,
+            results=self.results + result,
+            spans=spans,
+        )
 
 
 class LiveSummary(NamedTuple):
@@ -87,3 +127,45 @@ def unpack_summaries(packed: Any) -> list[LiveSummary]:
             live.append(LiveSummary(seq, first, first + length, level, tokens))
             first += length + 1
     return live
+
+
+_TYPES: Final = (
+    "user_input",
+    "agent_response",
+    "tool_call",
+    "tool_result",
+    "planner",
+    "reflection",
+    "aggregate",
+    "final",
+    "error",
+    "hitl",
+)
+
+
+def pack_units(units: Sequence[Unit]) -> list[Any]:
+    """Ten numbers for each, as far from the exchange before as may be; gaps after."""
+    packed: list[Any] = []
+    first = at = 0
+    for unit in units:
+        numbers: list[Any] = [
+            _TYPES.index(unit.type), unit.first - first, unit.last - unit.first,
+            unit.tokens, unit.chars, unit.messages, unit.results, unit.at - at,
+        ]  # fmt: skip
+        packed.append([*numbers, *map(list, unit.spans)])
+        first, at = unit.first, unit.at
+    return packed
+
+
+def unpack_units(packed: Any) -> list[Unit]:
+    """The exchanges that ``pack_units`` wrote."""
+    units: list[Unit] = []
+    first = at = 0
+    for kind, step, length, tokens, chars, messages, results, later, *spans in packed:
+        first, at = first + step, at + later
+        gaps = tuple((one, other) for one, other in spans)
+        units.append(
+            Unit(_TYPES[kind], first, first + length, tokens, chars, messages, results,
+                 at, gaps)
+        )  # fmt: skip
+    return units

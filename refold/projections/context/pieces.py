@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
-from refold.domain.tokens import MESSAGE_OVERHEAD
+from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
 from refold.projections.context.blocks import (
     Block,
     Numbered,
@@ -41,11 +41,14 @@ class Press:
 
     limit: the most tokens that one message may take.
     asked: the questions that human decisions may refer to, by their seq.
+    cleared: whether a result is told as a stub, ``inputs``: its call without arguments.
     ids:   the tool ids given so far in this view.
     """
 
     limit: int
     asked: Mapping[int, str] = field(default_factory=dict)
+    cleared: Callable[[Envelope], bool] = lambda _: False
+    inputs: bool = False
     ids: ToolIds = field(default_factory=ToolIds)
 
     def pieces(self, exchange: Exchange, *, partial: bool = False) -> list[Piece]:
@@ -76,7 +79,7 @@ class Press:
         blocks: Numbered = [
             *_said(events[0]),
             *(_told(called) for called in told),
-            *(_use(id_, called) for id_, called in zip(ids, made, strict=True)),
+            *(self._use(id_, called) for id_, called in zip(ids, made, strict=True)),
         ]
         blocks = [*_thought(events[0]), *blocks] if blocks else []
         own = [event for event in events if not isinstance(event.payload, ToolResult)]
@@ -90,8 +93,20 @@ class Press:
             place = ViewSpan("raw", called.envelope.seq, called.envelope.seq)
             return [Piece("user", [(None, result_block(id_, None))], 0, place)]
         envelope, result = called.result
+        if self.cleared(envelope):
+            return [_cleared(id_, envelope)]
         block = result_block(id_, result)
         return self._piece("user", [(envelope.seq, block)], [envelope])
+
+    def _use(self, id_: str, called: Called) -> tuple[int | None, Block]:
+        call, result = called.call, called.result
+        emptied = self.inputs and result is not None and self.cleared(result[0])
+        return called.envelope.seq, {
+            "type": "tool_use",
+            "id": id_,
+            "name": tool_name(call.tool_name),
+            "input": {} if emptied else call_input(call.arguments),
+        }
 
     def _piece(
         self, role: Role, blocks: Numbered, events: Sequence[Envelope]
@@ -151,11 +166,17 @@ def _told(called: Called) -> tuple[int | None, Block]:
     return seq, text_block(entry.text(seq=seq) if entry else called.call.tool_name)
 
 
-def _use(id_: str, called: Called) -> tuple[int | None, Block]:
-    call = called.call
-    return called.envelope.seq, {
-        "type": "tool_use",
-        "id": id_,
-        "name": tool_name(call.tool_name),
-        "input": call_input(call.arguments),
-    }
+def cleared_text(seq: int, tokens: int) -> str:
+    """What stands for a result that is not shown any more, and how to read it."""
+    return (
+        f"[refold: the result at seq {seq}, about {tokens} tokens, was cleared here; "
+        f"whole: session.events(after={seq - 1}, limit=1)]"
+    )
+
+
+def _cleared(id_: str, envelope: Envelope) -> Piece:
+    text = cleared_text(envelope.seq, envelope.token_estimate)
+    block: Block = {"type": "tool_result", "tool_use_id": id_, "content": text}
+    span = ViewSpan("stub", envelope.seq, envelope.seq)
+    tokens = estimate_text(text) + MESSAGE_OVERHEAD
+    return Piece("user", [(envelope.seq, block)], tokens, span)

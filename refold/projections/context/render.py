@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -10,7 +10,12 @@ from operator import attrgetter
 from refold.domain.envelope import Envelope
 from refold.domain.events import Summary, SystemPrompt
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context.assemble import assemble, insert, messages_of
+from refold.projections.context.assemble import (
+    assemble,
+    insert,
+    messages_of,
+    origins_of,
+)
 from refold.projections.context.blocks import Block, Numbered, text_block
 from refold.projections.context.entries import questions
 from refold.projections.context.exchanges import arrange
@@ -18,9 +23,11 @@ from refold.projections.context.extras import NO_EXTRAS, Extras
 from refold.projections.context.outline import Outline
 from refold.projections.context.outline_parts import LiveSummary
 from refold.projections.context.pieces import Piece, Press
+from refold.projections.context.shown import Shown
 from refold.projections.context.source import summary_text
 from refold.projections.context.spans import Spans, holds, joined, upto, without
 from refold.projections.context.strategy import Strategy
+from refold.projections.context.summary_forms import acknowledged, as_tool
 from refold.projections.context.tags import tagged, value_text
 from refold.projections.context.view import View, ViewSpan, view_digest
 
@@ -43,20 +50,24 @@ def render(
 
     Raises ValueError if the newest event or a summary is missing.
     """
-    rows = _rows(outline, events)
-    press = Press(extras.window_tokens // 4, questions(rows))
+    shown = strategy.show(outline)
+    rows = _rows(outline, shown, events, strategy.sees)
+    press = Press(
+        extras.window_tokens // 4, questions(rows), shown.cleared, inputs=shown.inputs
+    )
     groups = [
         list(_examples(extras, press)),
         list(_memory(extras)),
-        list(_summaries(outline, summaries)),
+        list(_summaries(strategy, outline, summaries)),
         *_behind(strategy, outline, rows, press),
-        list(_raw(outline, rows, press)),
+        list(_left_out(shown)),
+        list(_raw(shown, rows, press)),
     ]
     pieces = [piece for group in groups for piece in group]
     system, system_tokens, system_spans = _system(outline, rows, extras)
     added, added_tokens, added_spans = _added(extras)
     drafts = assemble(pieces)
-    insert(drafts, added, outline.user_seq)
+    insert(drafts, added, added_spans, outline.user_seq)
     messages = messages_of(drafts)
     own = sum(piece.tokens for piece in pieces)
     tokens = own + system_tokens + added_tokens + extras.tools_tokens
@@ -72,23 +83,43 @@ def render(
         at=outline.through_seq,
         ref=strategy.ref,
         derived_seq=outline.derived_seq,
+        origins=origins_of(drafts),
+        extras=extras,
+        tools=extras.tools,
+        stable=strategy.stable_prefix,
+        api=strategy.api_parameters,
     )
 
 
-def _rows(outline: Outline, events: Iterable[Envelope]) -> list[Envelope]:
-    spans = outline.reads()
-    rows = [event for event in events if holds(spans, event.seq)]
+def _rows(
+    outline: Outline,
+    shown: Shown,
+    events: Iterable[Envelope],
+    sees: Callable[[Envelope], Envelope | None],
+) -> list[Envelope]:
+    spans = outline.reads(shown.raw)
+    named = (event for event in events if holds(spans, event.seq))
+    rows = [event for event in map(sees, named) if event is not None]
     if outline.events and not (rows and rows[-1].seq == outline.through_seq):
         raise ValueError(f"the event at seq {outline.through_seq} was not handed in")
     return rows
 
 
-def _raw(outline: Outline, rows: Sequence[Envelope], press: Press) -> Iterator[Piece]:
+def _raw(shown: Shown, rows: Sequence[Envelope], press: Press) -> Iterator[Piece]:
     """What no summary stands for, word for word."""
-    span = outline.raw_span
-    if span is not None:
-        for exchange in arrange(row for row in rows if span[0] <= row.seq <= span[1]):
-            yield from press.pieces(exchange)
+    for exchange in arrange(_within(rows, shown.raw)):
+        yield from press.pieces(exchange)
+
+
+def _left_out(shown: Shown) -> Iterator[Piece]:
+    """How much is neither shown nor summarised."""
+    left = shown.left
+    if left is not None and left.messages:
+        about = {"first": left.first, "last": left.last, "messages": left.messages}
+        text = tagged("left_out", "", **about)
+        tokens = estimate_text(text) + MESSAGE_OVERHEAD
+        span = ViewSpan("stub", left.first, left.last)
+        yield Piece("user", [(None, text_block(text))], tokens, span)
 
 
 def _behind(
@@ -98,10 +129,14 @@ def _behind(
     if outline.compacted_through is None:
         return []
     kept = joined(span for spans in outline.kept for span in spans)
+    raw = outline.kept
+    if outline.kept_input is not None and not holds(kept, outline.kept_input):
+        raw = (*raw, ((outline.kept_input,) * 2,))
+        kept = joined((*kept, *raw[-1]))
     pinned = without(upto(outline.pinned, outline.compacted_through), kept)
     groups = [
         press.pieces(exchange)
-        for spans in outline.kept
+        for spans in raw
         for exchange in arrange(_within(rows, spans))
     ]
     groups += _pinned(strategy, _within(rows, pinned), press)
@@ -136,13 +171,20 @@ def _within(rows: Sequence[Envelope], spans: Spans) -> list[Envelope]:
     return [row for row in rows if holds(spans, row.seq)]
 
 
-def _summaries(outline: Outline, summaries: Iterable[Envelope]) -> Iterator[Piece]:
+def _summaries(
+    strategy: Strategy, outline: Outline, summaries: Iterable[Envelope]
+) -> Iterator[Piece]:
     found = {envelope.seq: envelope.payload for envelope in summaries}
     for index, live in enumerate(outline.summaries):
         summary = found.get(live.seq)
         if not isinstance(summary, Summary):
             raise ValueError(f"summary {live.seq} of the derived stream is missing")
-        yield _summary(live, summary, first=index == 0)
+        if strategy.told_as == "tool":
+            yield from as_tool(live, summary)
+        else:
+            yield _summary(live, summary, first=index == 0)
+    if outline.summaries and strategy.told_as == "acknowledged":
+        yield acknowledged(strategy.acknowledgement, outline.summaries[-1])
 
 
 def _summary(live: LiveSummary, summary: Summary, *, first: bool) -> Piece:

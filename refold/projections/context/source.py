@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ from refold.domain.envelope import Envelope
 from refold.domain.events import Summary, ToolResult
 from refold.projections.context.entries import Entry, entry_of, questions
 from refold.projections.context.markup import own_words
+from refold.projections.context.readers import seen_by
+from refold.projections.context.spans import holds
 from refold.projections.context.units import Thread, place
 from refold.projections.context.words import count_value_words
 
@@ -22,10 +24,11 @@ if TYPE_CHECKING:
 class Source:
     """What is to be summarised.
 
-    text:      the span's events rendered one after another, or the absorbed summaries.
+    text:      the absorbed summaries, then the span's events, one after another.
     words:     of what the log says in it; the markup that Refold adds is not counted.
     events:    how many events it tells of.
-    envelopes: all events of the span, if it is made of events; else ``summaries``.
+    envelopes: the events of the span that no absorbed summary stands for.
+    summaries: the texts of the absorbed summaries.
     goes_on:   whether it ends inside a turn that goes on behind it.
     """
 
@@ -48,18 +51,37 @@ def source_of(
     events: Iterable[Envelope] = (),
     summaries: Iterable[Envelope] = (),
 ) -> Source:
-    """The source of a compaction, from the events of its span or what it absorbs.
+    """The source of a compaction: what it absorbs, then the events of its span.
+
+    An event that an absorbed summary stands for, or that is omitted, is no part of it.
 
     events:    of the main stream, oldest first; those outside the span are left out.
     summaries: of the derived stream; those it does not absorb are left out.
 
     Raises ValueError if an absorbed summary is missing.
     """
-    if compaction.absorbs:
-        return _of_summaries(compaction, summaries)
-    first, last = compaction.first_seq, compaction.last_seq
-    span = [event for event in events if first <= event.seq <= last]
-    return replace(of_events(span), goes_on=compaction.goes_on)
+    absorbed = _absorbed(compaction, summaries)
+    first = max((one.last_seq + 1 for one in absorbed), default=compaction.first_seq)
+    span = [
+        event
+        for event in _seen(compaction.reader, events)
+        if first <= event.seq <= compaction.last_seq
+        and not holds(compaction.omitted, event.seq)
+    ]
+    if not absorbed:
+        return replace(of_events(span), goes_on=compaction.goes_on)
+    earlier = _of_summaries(absorbed)
+    if not span:
+        return earlier
+    new = of_events(span)
+    return Source(
+        text=f"{earlier.text}\n{new.text}",
+        words=earlier.words + new.words,
+        events=earlier.events + new.events,
+        envelopes=new.envelopes,
+        summaries=earlier.summaries,
+        goes_on=compaction.goes_on,
+    )
 
 
 def of_events(events: Sequence[Envelope]) -> Source:
@@ -83,18 +105,31 @@ def summary_text(summary: Summary) -> str:
     return "\n".join(part for part in (summary.abridged, summary.text) if part)
 
 
+def _seen(reader: str | None, events: Iterable[Envelope]) -> Iterator[Envelope]:
+    for event in events:
+        seen = seen_by(reader, event)
+        if seen is not None:
+            yield seen
+
+
 def _text(envelope: Envelope, entry: Entry) -> str:
     if isinstance(envelope.payload, ToolResult):
         entry = entry._replace(tag="result")
     return entry.text(seq=envelope.seq)
 
 
-def _of_summaries(compaction: Compaction, envelopes: Iterable[Envelope]) -> Source:
+def _absorbed(compaction: Compaction, envelopes: Iterable[Envelope]) -> list[Summary]:
+    if not compaction.absorbs:
+        return []
     found = {envelope.seq: envelope.payload for envelope in envelopes}
     absorbed = [found.get(seq) for seq in compaction.absorbs]
     summaries = [summary for summary in absorbed if isinstance(summary, Summary)]
     if len(summaries) < len(absorbed):
         raise ValueError(f"of the summaries {compaction.absorbs} some are missing")
+    return summaries
+
+
+def _of_summaries(summaries: Sequence[Summary]) -> Source:
     texts = tuple(summary_text(summary) for summary in summaries)
     return Source(
         text="\n".join(texts),

@@ -7,8 +7,19 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from refold.domain.errors import UnknownStrategy
+from refold.projections.context.for_agent import ForAgent, for_one
+from refold.projections.context.history_summary import HistorySummary
+from refold.projections.context.hybrid import Hybrid
 from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.last_turns import LastTurns
+from refold.projections.context.message_window import MessageWindow
+from refold.projections.context.native import Native
+from refold.projections.context.pipeline import Pipeline, of_steps
+from refold.projections.context.recursive_summary import RecursiveSummary
 from refold.projections.context.strategy import Strategy
+from refold.projections.context.token_budget import TokenBudget
+from refold.projections.context.token_ratio import TokenRatio
+from refold.projections.context.tool_clearing import ToolClearing
 from refold.projections.context.turn_window import TurnWindow
 
 STRATEGIES: Final[dict[str, type[Strategy]]] = {}
@@ -28,22 +39,83 @@ def register(kind: Kind) -> Kind:
     return kind
 
 
-register(KeepAll)
-register(TurnWindow)
+for _kind in (
+    KeepAll,
+    TurnWindow,
+    MessageWindow,
+    Hybrid,
+    LastTurns,
+    TokenBudget,
+    RecursiveSummary,
+    HistorySummary,
+    TokenRatio,
+    ToolClearing,
+    Native,
+):
+    register(_kind)
 
 
 def parse(spec: str | Mapping[str, Any]) -> Strategy:
     """The strategy that ``spec`` names.
 
     A text is ``name`` or ``name:key=value,…`` with values in TOML syntax; dotted keys
-    nest.  A mapping, such as the content of a TOML file or a recorded strategy, holds
-    ``name`` and its parameters, beside it or under ``params``.  Files are the caller's
-    to read.
+    nest, and + joins the steps of a pipeline.  A mapping, such as the content of a TOML
+    file or a recorded strategy, holds ``name`` and its parameters, beside it or under
+    ``params``.  Files are the caller's to read.
 
     Raises UnknownStrategy, with what there is, for anything else.
     """
+    if isinstance(spec, str):
+        steps = split(spec)
+        if len(steps) > 1:
+            return of_steps([parse(step) for step in steps])
     name, params = read(spec)
+    if name == Pipeline.name:
+        return of_steps([parse(step) for step in _steps(params)])
+    if name == ForAgent.name:
+        return _for_agent(params)
     return strategy(name, params)
+
+
+def _for_agent(params: Mapping[str, Any]) -> Strategy:
+    given = {**params}
+    inner = given.pop("strategy", KeepAll.name)
+    agent = given.pop("agent", "")
+    if given or not isinstance(inner, str | Mapping):
+        raise UnknownStrategy(
+            'for_agent takes agent="NAME" and strategy="SPEC", and nothing else'
+        )
+    return for_one(agent, parse(inner))
+
+
+def split(spec: str) -> list[str]:
+    """The steps of a pipeline, which + joins outside of quotes and brackets."""
+    steps, depth, quote = [""], 0, ""
+    for character in spec:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        else:
+            depth += (character in "[{") - (character in "]}")
+        if character == "+" and not quote and depth == 0 and not _signs(steps[-1]):
+            steps.append("")
+        else:
+            steps[-1] += character
+    return steps
+
+
+def _signs(before: str) -> bool:
+    """Whether a + here is the sign of a number, or of its exponent."""
+    last = before.rstrip()[-1:]
+    return last == "=" or (last in ("e", "E") and before.rstrip()[-2:-1].isdigit())
+
+
+def _steps(params: Mapping[str, Any]) -> list[Any]:
+    steps = params.get("steps")
+    if not isinstance(steps, list):
+        raise UnknownStrategy("a pipeline needs its steps, as a list of strategies")
+    return steps
 
 
 def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -75,8 +147,6 @@ def _from_text(spec: str) -> tuple[str, dict[str, Any]]:
     if spec.startswith("@"):
         raise UnknownStrategy("a strategy file must be read first: hand in its text")
     name, colon, rest = spec.strip().partition(":")
-    if "+" in name:
-        raise _no_pipelines(spec)
     if not colon:
         return name, {}
     # The key at the end proves that nothing in `rest` closed the table early.
@@ -84,8 +154,6 @@ def _from_text(spec: str) -> tuple[str, dict[str, Any]]:
     try:
         params = {} if "\n" in rest else tomllib.loads(table)["spec"]
     except tomllib.TOMLDecodeError as error:
-        if "+" in rest:
-            raise _no_pipelines(spec) from None
         raise UnknownStrategy(f"{spec!r} cannot be read ({error}): {_HOW}") from None
     if params.pop("end-of-spec", None) != 0:
         raise UnknownStrategy(f"{spec!r} cannot be read: {_HOW}")
@@ -109,9 +177,3 @@ def _from_mapping(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
             f"strategy {name} is known in version {kind.version}, not {version}"
         )
     return name, dict(params)
-
-
-def _no_pipelines(spec: str) -> UnknownStrategy:
-    return UnknownStrategy(
-        f"{spec!r} joins strategies with +, which is not possible yet: name one"
-    )

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from datetime import datetime
+from functools import reduce
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from refold.domain.canonical import canonical, digest
-from refold.domain.envelope import microseconds
+from refold.domain.envelope import Envelope, microseconds
 from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject, StrategyRef
+from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Outline
+from refold.projections.context.outline import Detail, Outline, fold
+from refold.projections.context.readers import seen_by
+from refold.projections.context.shown import Shown, SummaryForm, everything
 
 FIRST_RETRY_SEC: Final = 30
 LONGEST_RETRY_SEC: Final = 900
@@ -22,8 +27,8 @@ LONGEST_RETRY_SEC: Final = 900
 class Strategy(BaseModel):
     """A rule for contexts: its name, its version, and its parameters as fields.
 
-    ``needs_turns`` is False for a strategy that decides without knowing turns, open
-    exchanges and pins.  ``stable_prefix`` is whether its views only grow at their end
+    ``needs`` says how much its outlines know; ``summaries_as`` how its summaries are
+    told.  ``stable_prefix`` is whether its views only grow at their end
     between two compactions.  Whatever changes a byte of a view is another version.
 
     Raises UnknownStrategy for a parameter it does not have or that is out of bounds.
@@ -33,7 +38,8 @@ class Strategy(BaseModel):
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
-    needs_turns: ClassVar[bool] = True
+    needs: ClassVar[Detail] = "turns"
+    summaries_as: ClassVar[SummaryForm] = "text"
     stable_prefix: ClassVar[bool] = True
 
     def __init__(self, **params: Any) -> None:
@@ -71,13 +77,52 @@ class Strategy(BaseModel):
         )
 
     @property
+    def told_as(self) -> SummaryForm:
+        """How its summaries are told."""
+        return self.summaries_as
+
+    @property
+    def acknowledgement(self) -> str:
+        """What the agent answers to its summaries, where they are acknowledged."""
+        return "I have read what happened before and go on from there."
+
+    @property
+    def prompt_for_model(self) -> str | None:
+        """What a model is asked for summaries; None: the summarizer's own prompt."""
+        return None
+
+    @property
+    def model_for_summaries(self) -> str | None:
+        """The model to ask; None: the summarizer's own."""
+        return None
+
+    @property
+    def history_beside(self) -> Limits | None:
+        """Limits of an abridged history that each summary has beside its text."""
+        return None
+
+    @property
     def pins_budget(self) -> int:
         """How many tokens pinned exchanges may take behind the summaries."""
         return 4_000
 
+    @property
+    def reader(self) -> str | None:
+        """Whose view it is, if it is one agent's of several."""
+        return None
+
+    @property
+    def api_parameters(self) -> JsonObject:
+        """What a request carries beside its messages, for the API to act on."""
+        return {}
+
+    def sees(self, envelope: Envelope) -> Envelope | None:
+        """The event as its views show it, or None if they do not."""
+        return seen_by(self.reader, envelope)
+
     def begin(self) -> Outline:
         """The outline of a session of which nothing is read yet."""
-        return Outline(detailed=self.needs_turns)
+        return Outline(detail=self.needs)
 
     @abstractmethod
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
@@ -85,6 +130,25 @@ class Strategy(BaseModel):
 
         Asked again after each compaction, it ends with None once nothing is due.
         """
+
+    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
+        """The outline after this event of the main stream.
+
+        A strategy that remembers more, or need not remember all, does it here.
+        """
+        return fold(outline, envelope)
+
+    def read(self, outline: Outline, envelopes: Iterable[Envelope]) -> Outline:
+        """The outline after these events of the main stream, oldest first."""
+        return reduce(self.fold, envelopes, outline)
+
+    def show(self, outline: Outline) -> Shown:
+        """What is sent raw: all that no summary stands for, if it says no other."""
+        return everything(outline)
+
+    def due_at(self, outline: Outline, now: datetime) -> datetime | None:  # noqa: ARG002  # most have none
+        """When a compaction may become due because time passes, or None."""
+        return None
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # most have none
         """What else is due in the same check, after a compaction took effect."""
@@ -112,6 +176,8 @@ def _explain(kind: type[Strategy], error: ValidationError) -> str:
         if detail["type"] == "extra_forbidden":
             known = ", ".join(kind.model_fields) or "none"
             problems.append(f"there is no parameter {where!r} (there is: {known})")
+        elif detail["type"] == "value_error":
+            problems.append(str(detail["ctx"]["error"]))
         else:
             problems.append(f"{where}: {detail['msg']}, got {detail['input']!r}")
     return f"strategy {kind.name}: " + "; ".join(problems)

@@ -28,7 +28,11 @@ class Written:
 
 
 class Summarizer(Protocol):
-    """Does the work of a decision; cancelling it changes nothing."""
+    """Does the work of a decision; cancelling it changes nothing.
+
+    One that has ``costs = False`` may be asked twice for the same: for all others a
+    lease is taken first, and the start is recorded.
+    """
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Write at most about ``target_tokens`` tokens that stand for ``source``."""

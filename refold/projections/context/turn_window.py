@@ -11,6 +11,7 @@ from pydantic import Field
 from refold.domain.errors import UnknownStrategy
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.cuts import oldest_turns
+from refold.projections.context.folding import over_budget
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy, held_back
 
@@ -74,19 +75,8 @@ class TurnWindow(Strategy):
         )
 
     def _fold(self, outline: Outline) -> Compaction | None:
-        total = outline.summary_tokens
-        if total <= self.session_memory_tokens or len(outline.summaries) < 2:
-            return None
-        oldest, next_oldest = outline.summaries[:2]
-        return Compaction(
-            first_seq=oldest.first,
-            last_seq=next_oldest.last,
-            target_tokens=min(self.summary_tokens, self.session_memory_tokens),
-            decided_at_seq=outline.through_seq,
-            tokens_before=oldest.tokens + next_oldest.tokens,
-            reason=f"{total} tokens of summaries, at most {self.session_memory_tokens}",
-            level=max(oldest.level, next_oldest.level) + 1,
-            absorbs=(oldest.seq, next_oldest.seq),
+        return over_budget(
+            outline, budget=self.session_memory_tokens, target=self.summary_tokens
         )
 
 

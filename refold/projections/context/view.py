@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from refold.domain.canonical import digest, text_digest
-from refold.domain.events import Request, StrategyRef
+from refold.domain.events import JsonObject, Request, StrategyRef
+from refold.projections.context.breakpoints import marked
+
+if TYPE_CHECKING:
+    from refold.projections.context.extras import Extras
 
 Message = dict[str, Any]
 SpanKind = Literal[
@@ -35,6 +39,25 @@ class ViewSpan(NamedTuple):
     summary: int | None = None
 
 
+class Origin(NamedTuple):
+    """Where a block of a message is from: its span, and its event if it is of one.
+
+    Without a span, Refold put it there so that the API takes the messages.
+    """
+
+    span: ViewSpan | None = None
+    seq: int | None = None
+
+
+class Cut(NamedTuple):
+    """A section that is over its budget, both in tokens, and what was done about it."""
+
+    section: str
+    tokens: int
+    budget: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """Messages and system prompt for the Messages API.
@@ -45,6 +68,13 @@ class View:
     over_budget: tokens over the model's window.
     at:          the last seq of the main stream that was read; ``derived_seq`` that of
                  the derived stream.
+    origins:     for each message, that of each of its blocks.
+    extras:      what was handed in, as far as it is in the view.
+    tools:       the tool definitions as the caller gave them; those in ``extras`` are
+                 redacted, as they are recorded.
+    cuts:        which sections were over their budget.
+    stable:      whether the next view begins as this one, up to evidence and state.
+    api:         what else the strategy wants a request to carry.
     """
 
     messages: list[Message] = field(repr=False)
@@ -58,11 +88,36 @@ class View:
     at: int
     ref: StrategyRef = field(repr=False)
     derived_seq: int = 0
+    origins: tuple[tuple[Origin, ...], ...] = field(default=(), repr=False)
+    extras: Extras | None = field(default=None, repr=False)
+    tools: tuple[JsonObject, ...] = field(default=(), repr=False)
+    cuts: tuple[Cut, ...] = ()
+    stable: bool = True
+    api: JsonObject = field(default_factory=dict, repr=False)
+
+    def to_request(self, *, model: str, max_tokens: int) -> dict[str, Any]:
+        """What ``client.messages.create(**…)`` takes to send this view.
+
+        The ends of what the next request will begin with carry ``cache_control``, at
+        most four; ``digest`` is of system and messages without it.
+        """
+        parts = marked(self, stable=self.stable)
+        request: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+        for name, part in zip(("system", "tools"), parts, strict=False):
+            if part:
+                request[name] = part
+        return {**request, "messages": parts.messages, **self.api}
 
     def request(
         self, *, model: str | None = None, matches: bool | None = None
     ) -> Request:
-        """The event that records that this was sent, so that it can be shown again."""
+        """The event that records that this was sent, so that it can be shown again.
+
+        matches: whether the bytes sent were those of the view.  Where redaction had to
+                 change a tool definition, they were not.
+        """
+        extras = self.extras
+        tools = extras.tools if extras else ()
         return Request(
             strategy=self.ref,
             through_seq=max(self.at, 0),
@@ -70,8 +125,11 @@ class View:
             digest=self.digest,
             tokens=self.tokens,
             system_digest=None if self.system is None else text_digest(self.system),
+            tools_digest=digest(tools) if tools else None,
             model=model,
-            matches=matches,
+            matches=matches and tools == self.tools,
+            handed=extras.dump() if extras else {},
+            window_tokens=extras.window_tokens if extras else 200_000,
         )
 
     def to_json(self) -> dict[str, Any]:

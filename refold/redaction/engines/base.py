@@ -11,7 +11,8 @@ UNPAIRED: Final = "refold.unpaired"
 
 
 def _replaced(error: UnicodeError) -> tuple[bytes, int]:
-    assert isinstance(error, UnicodeEncodeError)
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
     return "\ufffd".encode() * (error.end - error.start), error.end
 
 

@@ -1,0 +1,1 @@
+"""Claude: what asks it, through the SDK of its maker."""

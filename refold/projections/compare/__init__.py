@@ -1,0 +1,1 @@
+"""Comparing strategies: one log walked under each, counted, and nothing written."""

@@ -1,0 +1,148 @@
+"""What a strategy made of a log: each request, and the sums over all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from refold.projections.compare.walk import Done
+from refold.projections.models import ModelInfo
+
+
+class Sent(NamedTuple):
+    """One request: its tokens, split as a prompt cache would, and what it refers to.
+
+    seq:         the first event that answered it.
+    cached:      tokens read from the cache; ``written`` are written to it, ``uncached``
+                 neither.
+    used, found: identifiers that the answer took from earlier in the log, and those of
+                 them that the request showed.
+    over_budget: tokens over the model's window.
+    """
+
+    seq: int
+    at: datetime
+    tokens: int
+    cached: int
+    written: int
+    uncached: int
+    used: int
+    found: int
+    over_budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A log under one strategy.  Sums are over its requests."""
+
+    label: str
+    name: str
+    fingerprint: str
+    model: ModelInfo
+    sent: tuple[Sent, ...] = field(repr=False)
+    done: tuple[Done, ...] = field(repr=False)
+
+    @property
+    def tokens_total(self) -> int:
+        """Tokens sent."""
+        return sum(request.tokens for request in self.sent)
+
+    @property
+    def tokens_peak(self) -> int:
+        """Tokens of the largest request."""
+        return max((request.tokens for request in self.sent), default=0)
+
+    @property
+    def cached(self) -> int:
+        """Tokens read from the prompt cache."""
+        return sum(request.cached for request in self.sent)
+
+    @property
+    def cache_writes(self) -> int:
+        """Tokens written to the prompt cache."""
+        return sum(request.written for request in self.sent)
+
+    @property
+    def uncached(self) -> int:
+        """Tokens neither read from the cache nor written to it."""
+        return sum(request.uncached for request in self.sent)
+
+    @property
+    def over_budget(self) -> int:
+        """By how many tokens the largest request is over the window."""
+        return max((request.over_budget for request in self.sent), default=0)
+
+    @property
+    def compactions(self) -> tuple[Done, ...]:
+        """What took effect."""
+        return tuple(done for done in self.done if not done.failed)
+
+    @property
+    def summarizer_tokens(self) -> int:
+        """What the summarizer read and wrote, failed attempts included."""
+        return sum(done.read + done.written for done in self.done)
+
+    @property
+    def references(self) -> int:
+        """How often an answer used an identifier from earlier in the log."""
+        return sum(request.used for request in self.sent)
+
+    @property
+    def reference_recall(self) -> float | None:
+        """The share of them that the request showed; None if there were none."""
+        found = sum(request.found for request in self.sent)
+        return found / self.references if self.references else None
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars for all prompts; None if the model's prices are not known.
+
+        Answers are left out: they are the same under every strategy.
+        """
+        prices = self.model.prices
+        if prices is None:
+            return None
+        return sum(
+            prices.cost(uncached=one.uncached, written=one.written, read=one.cached)
+            for one in self.sent
+        )
+
+    @property
+    def summarizer_cost(self) -> float | None:
+        """US dollars if this model, and no cache, did the summarizer's work."""
+        prices = self.model.prices
+        if prices is None:
+            return None
+        return sum(
+            prices.cost(uncached=one.read, output=one.written) for one in self.done
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome as ``refold compare --json`` shows it."""
+        return {
+            "strategy": self.label,
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "requests": len(self.sent),
+            "tokens_total": self.tokens_total,
+            "tokens_peak": self.tokens_peak,
+            "over_budget": self.over_budget,
+            "cached": self.cached,
+            "cache_writes": self.cache_writes,
+            "uncached": self.uncached,
+            "compactions": len(self.compactions),
+            "compacted_before": [done.request for done in self.compactions],
+            "summarizer_calls": len(self.done),
+            "summarizer_tokens": self.summarizer_tokens,
+            "model": self.model.name,
+            "cost": self.cost,
+            "summarizer_cost": self.summarizer_cost,
+            "references": self.references,
+            "reference_recall": self.reference_recall,
+            "per_request": [_request(one) for one in self.sent],
+        }
+
+
+def _request(one: Sent) -> dict[str, Any]:
+    return {**one._asdict(), "at": one.at.isoformat()}

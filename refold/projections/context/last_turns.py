@@ -1,0 +1,44 @@
+"""last_turns: the newest turns, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from pydantic import Field
+
+from refold.domain.envelope import Envelope
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Outline, fold
+from refold.projections.context.shown import Shown, everything, with_input
+from refold.projections.context.strategy import Strategy
+
+
+class LastTurns(Strategy):
+    """Send the ``n`` newest turns; nothing stands for older ones.
+
+    A baseline: it costs no summary, and forgets.
+    """
+
+    name: ClassVar[str] = "last_turns"
+    stable_prefix: ClassVar[bool] = False
+
+    n: int = Field(default=5, ge=1)
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
+        """None: nothing is ever summarised."""
+        return None
+
+    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
+        """Forget the turns that are not sent again."""
+        outline = fold(outline, envelope)
+        gone = len(outline.turns) - self.n
+        return outline._replace(past=outline.past[gone:]) if gone > 0 else outline
+
+    def show(self, outline: Outline) -> Shown:
+        """The newest turns: all, while there were no more."""
+        if outline.turn_count <= self.n:
+            return everything(outline)
+        return Shown(
+            with_input(outline, ((outline.turns[0].first, outline.through_seq),))
+        )

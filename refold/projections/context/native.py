@@ -1,0 +1,74 @@
+"""native: the provider compacts by itself; what it did is recorded, not decided."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from refold.domain.events import JsonObject
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.strategy import Strategy
+
+
+class Native(Strategy):
+    """Send everything raw, with parameters that let the Messages API clear or compact.
+
+    clear_tool_uses:      ask for ``clear_tool_uses_20250919``.
+    trigger_input_tokens: from so many input tokens on the API clears.
+    keep:                 so many of the newest tool uses stay.
+    clear_at_least:       if less than so many tokens would go, nothing does; 0: any.
+    exclude_tools:        tools whose results are never cleared.
+    clear_tool_inputs:    clear the calls' arguments too.
+    compact:              ask for ``compact_20260112``, from so many input tokens on as
+                          ``compact_trigger_tokens`` says.
+
+    What the API did (applied edits, compaction blocks) is recorded as provider_edit
+    events, byte for byte, so that hosted compaction can be audited too.
+    """
+
+    name: ClassVar[str] = "native"
+    needs: ClassVar[Detail] = "counts"
+
+    clear_tool_uses: bool = True
+    trigger_input_tokens: int = Field(default=100_000, ge=1)
+    keep: int = Field(default=3, ge=0)
+    clear_at_least: int = Field(default=0, ge=0)
+    exclude_tools: tuple[str, ...] = Field(default=(), strict=False)
+    clear_tool_inputs: bool = False
+    compact: bool = False
+    compact_trigger_tokens: int = Field(default=150_000, ge=50_000)
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
+        """None: nothing is ever due here."""
+        return None
+
+    @property
+    def api_parameters(self) -> JsonObject:
+        """What a request carries beside its messages."""
+        edits: list[Any] = []
+        if self.clear_tool_uses:
+            edits.append(self._clearing())
+        if self.compact:
+            trigger = {"type": "input_tokens", "value": self.compact_trigger_tokens}
+            edits.append({"type": "compact_20260112", "trigger": trigger})
+        return {"context_management": {"edits": edits}} if edits else {}
+
+    def _clearing(self) -> JsonObject:
+        edit: JsonObject = {
+            "type": "clear_tool_uses_20250919",
+            "trigger": {"type": "input_tokens", "value": self.trigger_input_tokens},
+            "keep": {"type": "tool_uses", "value": self.keep},
+        }
+        if self.clear_at_least:
+            edit["clear_at_least"] = {
+                "type": "input_tokens",
+                "value": self.clear_at_least,
+            }
+        if self.exclude_tools:
+            edit["exclude_tools"] = [*self.exclude_tools]
+        if self.clear_tool_inputs:
+            edit["clear_tool_inputs"] = True
+        return edit

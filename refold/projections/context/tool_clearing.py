@@ -1,0 +1,131 @@
+"""tool_clearing: old results become stubs; no model is asked."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from pydantic import Field
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import AgentResponse, ToolResult
+from refold.domain.tokens import estimate_text
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Detail, Outline, fold, pinned_at
+from refold.projections.context.outline_parts import Unit
+from refold.projections.context.pieces import cleared_text
+from refold.projections.context.shown import Shown, everything
+from refold.projections.context.spans import holds
+from refold.projections.context.strategy import Strategy
+
+
+class ToolClearing(Strategy):
+    """Show old results as stubs, which name the event and how to read it whole.
+
+    It follows ``clear_tool_uses`` of the Messages API.
+
+    trigger_input_tokens: from so many tokens on, results are cleared.
+    trigger_tool_uses:    or from so many results that are shown on; None: never.
+    keep:                 so many of the newest results are never cleared.
+    clear_at_least:       if less than so many tokens would go, nothing does.
+    exclude_tools:        tools whose results are never cleared.
+    clear_tool_inputs:    clear the arguments of these calls too.
+    pin_tokens:           what pinned exchanges may take behind summaries.
+
+    It is judged before each response.  Results of pinned events stay.
+    """
+
+    name: ClassVar[str] = "tool_clearing"
+    needs: ClassVar[Detail] = "units"
+
+    trigger_input_tokens: int = Field(default=100_000, ge=1)
+    trigger_tool_uses: int | None = Field(default=None, ge=1)
+    keep: int = Field(default=3, ge=0)
+    clear_at_least: int = Field(default=0, ge=0)
+    exclude_tools: tuple[str, ...] = Field(default=(), strict=False)
+    clear_tool_inputs: bool = False
+    pin_tokens: int = Field(default=4_000, ge=0)
+
+    @property
+    def pins_budget(self) -> int:
+        """How many tokens pinned exchanges may take behind the summaries."""
+        return self.pin_tokens
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
+        """None: nothing is ever summarised."""
+        return None
+
+    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
+        """Remember results that can go, as seq and tokens; judge before a response."""
+        if isinstance(envelope.payload, AgentResponse):
+            outline = self.judged(outline)
+        result = envelope.payload
+        if (
+            isinstance(result, ToolResult)
+            and result.tool_name not in self.exclude_tools
+        ):
+            notes = (*outline.notes, envelope.seq, envelope.token_estimate)
+            outline = outline._replace(notes=notes)
+        return fold(outline, envelope)
+
+    def judged(self, outline: Outline) -> Outline:
+        """With all but the newest results cleared, if that is due."""
+        shown = len(outline.notes) // 2
+        many = self.trigger_tool_uses is not None and shown >= self.trigger_tool_uses
+        if not (many or self.measured(outline) >= self.trigger_input_tokens):
+            return outline
+        gone = max(0, shown - self.keep)
+        notes = outline.notes[: 2 * gone]
+        saved = {
+            seq: max(0, tokens - estimate_text(cleared_text(seq, tokens)))
+            for seq, tokens in zip(notes[::2], notes[1::2], strict=True)
+        }
+        if not gone or sum(saved.values()) < self.clear_at_least:
+            return outline
+        units = tuple(_lighter(unit, saved) for unit in outline.units)
+        total = sum(unit.tokens for unit in outline.units)
+        return outline._replace(
+            pinned=pinned_at(outline, outline.through_seq),
+            pin_changes=(),
+            notes=outline.notes[2 * gone :],
+            cleared=notes[-2],
+            raw_tokens=outline.raw_tokens - total + sum(unit.tokens for unit in units),
+            units=units,
+        )
+
+    def measured(self, outline: Outline) -> int:
+        """The tokens that ``trigger_input_tokens`` is about."""
+        return outline.tokens
+
+    def show(self, outline: Outline) -> Shown:
+        """Everything, and of old results stubs."""
+        outline = self.judged(outline)
+        cleared, excluded, pinned = outline.cleared, self.exclude_tools, outline.pinned
+
+        def is_cleared(envelope: Envelope) -> bool:
+            result = envelope.payload
+            return (
+                envelope.seq <= cleared
+                and isinstance(result, ToolResult)
+                and result.tool_name not in excluded
+                and not holds(pinned, envelope.seq)
+            )
+
+        shown = everything(outline)
+        return shown._replace(cleared=is_cleared, inputs=self.clear_tool_inputs)
+
+
+class ResultClearing(ToolClearing):
+    """The same by the tokens of the results that are shown, whatever is summarised.
+
+    When results are cleared must follow from the session alone, in a pipeline too.
+    """
+
+    def measured(self, outline: Outline) -> int:
+        """The tokens of all results that are not cleared."""
+        return sum(outline.notes[1::2])
+
+
+def _lighter(unit: Unit, saved: dict[int, int]) -> Unit:
+    tokens = sum(n for seq, n in saved.items() if holds(unit.seqs, seq))
+    return unit._replace(tokens=unit.tokens - tokens) if tokens else unit

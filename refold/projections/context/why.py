@@ -1,0 +1,388 @@
+"""Why a context is as it is: what its parts show, what is left out, who decided."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import (
+    Final,
+    HumanReview,
+    Pin,
+    Span,
+    Summary,
+    SystemPrompt,
+    ToolResult,
+)
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.entries import entry_of
+from refold.projections.context.outline import Outline
+from refold.projections.context.pieces import cleared_text
+from refold.projections.context.shown import Shown
+from refold.projections.context.spans import holds
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.units import Thread, place
+from refold.projections.context.view import Origin, View, ViewSpan
+
+Reason = Literal[
+    "agent",
+    "type",
+    "replaced",
+    "question",
+    "said",
+    "empty",
+    "compacted",
+    "omitted",
+    "cleared",
+    "pins_budget",
+    "window",
+    "later",
+]
+Cause = Literal[
+    "system",
+    "handed_in",
+    "own_words",
+    "summary",
+    "raw",
+    "open",
+    "newest_input",
+    "no_result",
+    "pinned",
+    "cleared",
+    "shortened",
+    "pins_budget",
+    "window",
+]
+
+
+class Part(NamedTuple):
+    """A run of blocks of one message that are from one span.
+
+    message: counted from 1; 0 is the system prompt.
+    first:   its first block in the message, counted from 0, and ``blocks`` how many.
+    seqs:    the events that it shows; of a stub none, unless they are cut short.
+    """
+
+    message: int
+    role: str
+    first: int
+    blocks: int
+    span: ViewSpan | None
+    seqs: tuple[int, ...]
+    cause: Cause
+
+
+class Unshown(NamedTuple):
+    """An event that is not shown.
+
+    summary: the live summary that stands for it; ``via`` the one, perhaps absorbed
+             since, that was made of it.
+    """
+
+    seq: int
+    why: Reason
+    summary: int | None = None
+    via: int | None = None
+
+
+class Node(NamedTuple):
+    """A summary; ``own`` are the seqs that it tells of without one that it absorbed."""
+
+    seq: int
+    summary: Summary
+    envelope: Envelope
+    own: Span | None
+
+
+class Asked(NamedTuple):
+    """What a strategy says when it is asked again what it decided once.
+
+    same:   whether it is the compaction that was recorded.
+    reason: the rule that made it due, with its numbers.
+    clock:  the time it was asked at; ``clock_mattered`` is whether it decides otherwise
+            at another.
+    """
+
+    same: bool
+    reason: str = ""
+    clock: datetime | None = None
+    clock_mattered: bool = False
+    decided: Compaction | None = None
+
+
+def parts_of(
+    strategy: Strategy, outline: Outline, view: View, events: Mapping[int, Envelope]
+) -> tuple[Part, ...]:
+    """The parts of a view in its order; ``events`` are those it shows, by seq."""
+    parts = [
+        Part(0, "system", 0, 1, span, (), "handed_in")
+        if span.first is None
+        else Part(0, "system", 0, 1, span, (span.first,), "system")
+        for span in view.spans
+        if span.kind == "system"
+    ]
+    for number, origins in enumerate(view.origins, 1):
+        blocks = view.messages[number - 1]["content"]
+        first = 0
+        for span, run in groupby(origins, lambda origin: origin.span):
+            own = list(run)
+            last = first + len(own)
+            cut = [
+                _is_cleared(block, origin, events)
+                for block, origin in zip(blocks[first:last], own, strict=True)
+            ]
+            cause = _cause(span, own, outline, strategy, cleared=all(cut))
+            seqs = () if all(cut) else _events(span, own)
+            role = str(view.messages[number - 1]["role"])
+            parts.append(Part(number, role, first, len(own), span, seqs, cause))
+            first = last
+    return tuple(parts)
+
+
+def _events(span: ViewSpan | None, origins: Sequence[Origin]) -> tuple[int, ...]:
+    """The events of a part: those of its blocks, and the response that they are of.
+
+    A response without a text has no block of its own.
+    """
+    seqs = {origin.seq for origin in origins if origin.seq is not None}
+    if seqs and span is not None and span.first is not None:
+        seqs.add(span.first)
+    return tuple(sorted(seqs))
+
+
+def _is_cleared(
+    block: Mapping[str, object], origin: Origin, events: Mapping[int, Envelope]
+) -> bool:
+    envelope = events.get(origin.seq) if origin.seq is not None else None
+    if envelope is None or not isinstance(envelope.payload, ToolResult):
+        return False
+    stub = cleared_text(envelope.seq, envelope.token_estimate)
+    return block.get("type") == "tool_result" and block.get("content") == stub
+
+
+def _cause(
+    span: ViewSpan | None,
+    origins: Sequence[Origin],
+    outline: Outline,
+    strategy: Strategy,
+    *,
+    cleared: bool,
+) -> Cause:
+    if span is None:
+        return "own_words"
+    numbered = any(origin.seq is not None for origin in origins)
+    match span.kind:
+        case "summary":
+            return "summary"
+        case "pinned":
+            return "cleared" if cleared else "pinned"
+        case "stub" if not numbered:
+            return "window" if _counts(span, strategy.show(outline)) else "pins_budget"
+        case "stub":
+            return "cleared" if cleared else "shortened"
+        case "raw":
+            return _raw_cause(span, outline) if numbered else "no_result"
+    return "handed_in"
+
+
+def _counts(span: ViewSpan, shown: Shown) -> bool:
+    """Whether this stub counts what the strategy does not show."""
+    left = shown.left
+    return left is not None and (left.first, left.last) == (span.first, span.last)
+
+
+def _raw_cause(span: ViewSpan, outline: Outline) -> Cause:
+    through, first = outline.compacted_through, span.first
+    if through is None or first is None or first > through:
+        return "raw"
+    kept = any(holds(spans, first) for spans in outline.kept)
+    return "newest_input" if first == outline.kept_input and not kept else "open"
+
+
+def nodes_of(summaries: Iterable[Envelope]) -> dict[int, Node]:
+    """The summaries of a derived stream by their seq; other events are passed over."""
+    nodes: dict[int, Node] = {}
+    for envelope in summaries:
+        summary = envelope.payload
+        if not isinstance(summary, Summary):
+            continue
+        ends = (nodes[seq].summary.last_seq + 1 for seq in summary.absorbs)
+        first = max(ends, default=summary.first_seq)
+        own = (first, summary.last_seq) if first <= summary.last_seq else None
+        nodes[envelope.seq] = Node(envelope.seq, summary, envelope, own)
+    return nodes
+
+
+def opened(nodes: Mapping[int, Node], *seqs: int) -> Iterator[tuple[int, Node]]:
+    """These summaries and all that they absorbed, each before its own, with its depth.
+
+    A summary may stand on hundreds of others, so no call stands for a level.
+    """
+    waiting = [(0, seq) for seq in reversed(seqs)]
+    while waiting:
+        depth, seq = waiting.pop()
+        yield depth, nodes[seq]
+        absorbed = reversed(nodes[seq].summary.absorbs)
+        waiting += [(depth + 1, other) for other in absorbed]
+
+
+def told(node: Node, events: Sequence[Envelope]) -> list[Envelope]:
+    """Those of ``events``, oldest first, that this summary was itself made of.
+
+    events: as the strategy sees them; it does not see all if it is one agent's.
+    """
+    if node.own is None:
+        return []
+    first, last = node.own
+    start = bisect_left(events, first, key=_seq)
+    thread, found = Thread(), []
+    for envelope in events[start : bisect_right(events, last, key=_seq)]:
+        if holds(node.summary.omitted, envelope.seq):
+            continue
+        thread, placed = place(thread, envelope)
+        if placed is not None and entry_of(envelope.payload) is not None:
+            found.append(envelope)
+    return found
+
+
+def _seq(envelope: Envelope) -> int:
+    return envelope.seq
+
+
+def unshown(
+    strategy: Strategy,
+    outline: Outline,
+    parts: Sequence[Part],
+    nodes: Mapping[int, Node],
+    events: Sequence[Envelope],
+) -> Iterator[Unshown]:
+    """Each of ``events``, oldest first, that no part shows, with the reason."""
+    shown = {seq for part in parts for seq in part.seqs}
+    seen = {event.seq: one for event in events if (one := strategy.sees(event))}
+    stands = _stands(outline, nodes, list(seen.values()))
+    cleared = {seq for part in parts if part.cause == "cleared" for seq in _ends(part)}
+    over = tuple(_ends(part) for part in parts if part.cause == "pins_budget")
+    sent = outline.reads(strategy.show(outline).raw)
+    for seq in (event.seq for event in events if event.seq not in shown):
+        envelope = seen.get(seq)
+        if envelope is None:
+            yield Unshown(seq, "agent")
+            continue
+        if seq > outline.through_seq:
+            yield Unshown(seq, "later")
+        elif never := _never(envelope):
+            yield Unshown(seq, never)
+        elif seq in cleared:
+            yield Unshown(seq, "cleared")
+        elif holds(over, seq) and holds(outline.pinned, seq):
+            yield Unshown(seq, "pins_budget")
+        elif seq in stands:
+            yield Unshown(seq, "compacted", *stands[seq])
+        elif live := _live(outline, seq):
+            why = _nothing_to_show(envelope) if _final(envelope) else "omitted"
+            yield Unshown(seq, why, live)
+        elif holds(sent, seq):
+            yield Unshown(seq, _nothing_to_show(envelope))
+        else:
+            yield Unshown(seq, "window")
+
+
+def _stands(
+    outline: Outline, nodes: Mapping[int, Node], events: Sequence[Envelope]
+) -> dict[int, tuple[int, int]]:
+    """Of each event that summaries tell of: the live one, and the one made of it."""
+    return {
+        envelope.seq: (live.seq, node.seq)
+        for live in outline.summaries
+        for _, node in opened(nodes, live.seq)
+        for envelope in told(node, events)
+    }
+
+
+def _live(outline: Outline, seq: int) -> int | None:
+    found = (live for live in outline.summaries if live.first <= seq <= live.last)
+    return next((live.seq for live in found), None)
+
+
+def _ends(part: Part) -> Span:
+    span = part.span
+    if span is None or span.first is None or span.last is None:
+        raise ValueError("a stub stands for events")
+    return (span.first, span.last)
+
+
+def _never(envelope: Envelope) -> Reason | None:
+    """Why an event of this kind is in no context; None if it may be in one."""
+    match envelope.payload:
+        case SystemPrompt(text=str(text)):
+            return "replaced" if text.strip() else "empty"
+        case HumanReview(decision=None):
+            return "question"
+    placed = place(Thread(), envelope)[1]
+    return "type" if placed is None and not _final(envelope) else None
+
+
+def _final(envelope: Envelope) -> bool:
+    return isinstance(envelope.payload, Final)
+
+
+def _nothing_to_show(envelope: Envelope) -> Reason:
+    event = envelope.payload
+    return "said" if isinstance(event, Final) and event.text.strip() else "empty"
+
+
+def pin_of(seq: int, events: Iterable[Envelope], *, upto: int) -> Envelope | None:
+    """The newest event up to ``upto`` that pins ``seq``."""
+    found = None
+    for envelope in events:
+        pin = envelope.payload
+        if isinstance(pin, Pin) and envelope.seq <= upto and seq in pin.seqs:
+            found = None if pin.unpin else envelope
+    return found
+
+
+def ask_again(
+    strategy: Strategy, outline: Outline, summary: Summary, clocks: Sequence[datetime]
+) -> Asked:
+    """Ask for the compaction that ``summary`` records, with the outline it rests on.
+
+    clocks: the times at which it may have been decided, the likeliest first; it is
+            then asked a day before and after them, to learn whether time matters.
+    """
+    asked = ((now, _same(strategy, outline, summary, now)) for now in clocks)
+    same = [(now, made) for now, made in asked if made]
+    if not same:
+        decided = strategy.decide(outline, clocks[0]) if clocks else None
+        reason = decided.reason if decided else ""
+        return Asked(False, reason, clocks[0] if clocks else None, decided=decided)
+    now, made = same[0]
+    day = timedelta(days=1)
+    probes = (*clocks, min(clocks) - day, max(clocks) + day)
+    mattered = not all(_same(strategy, outline, summary, other) for other in probes)
+    return Asked(True, made.reason, now, mattered, made)
+
+
+def _same(
+    strategy: Strategy, outline: Outline, summary: Summary, now: datetime
+) -> Compaction | None:
+    """What the strategy decides now, if that is what ``summary`` records."""
+    for ask in (strategy.decide, strategy.follow_up):
+        made = ask(outline, now)
+        if made is not None and _recorded(made) == _decided(summary):
+            return made
+    return None
+
+
+def _recorded(made: Compaction) -> tuple[object, ...]:
+    span = (made.first_seq, made.last_seq, made.decided_at_seq)
+    return (*span, made.absorbs, made.level, made.omitted, made.tokens_before)
+
+
+def _decided(summary: Summary) -> tuple[object, ...]:
+    span = (summary.first_seq, summary.last_seq, summary.decided_at_seq)
+    more = (summary.level, summary.omitted, summary.tokens_before)
+    return (*span, summary.absorbs, *more)

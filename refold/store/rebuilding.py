@@ -1,0 +1,374 @@
+"""Rebuilding contexts: a log walked as the agent's loop would have, under a strategy.
+
+A strategy is judged before each call of a model, at the end of each turn, and at the
+times that it names itself; the events' own times are the clock.  What it decides goes
+into its derived stream, one durable append after another, and that stream alone says
+how far a rebuild came: cut off anywhere, it goes on behind the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple, TypeAlias
+from uuid import UUID
+
+from refold.domain.envelope import Envelope, Meta, from_microseconds, microseconds
+from refold.domain.errors import StaleSession, SummarizerFailed, SummaryRefused
+from refold.domain.events import (
+    AgentResponse,
+    CompactionNote,
+    Final,
+    JsonObject,
+    Request,
+    Summary,
+)
+from refold.domain.ids import StreamId
+from refold.domain.record import Draft
+from refold.domain.tokens import estimate_text
+from refold.projections.context.compaction import Compaction, summary_of
+from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.source import Source, source_of
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Summarizer, Written
+from refold.projections.context.units import Place, place
+from refold.projections.context.writing import write
+from refold.store.history import History
+from refold.store.leases import LEASE_SEC, Hold
+from refold.store.switching import ACTIVATED
+from refold.store.viewing import Viewer
+from refold.store.writing import Order, Writer
+
+_TOLD_EVERY = 100
+_HELD = (
+    "another process compacts it under this strategy, or was killed less than a minute "
+    "ago: run it again later"
+)
+Progress: TypeAlias = Callable[[int], None]
+# When a strategy was judged: the newest seq, and the time in microseconds.
+_Place: TypeAlias = tuple[int, int]
+
+
+class Rebuilt(NamedTuple):
+    """What rebuilding one session did; in a dry run, what it would do.
+
+    events:       of its main stream, all of them walked.
+    compactions:  summaries that were made; ``there_before`` is how many there were.
+    failures:     attempts that failed, each recorded.
+    tokens_in:    what the summarizer was given, as Refold estimates it, and
+                  ``tokens_out`` what it wrote, or in a dry run may write at most.
+    problem:      why the session could not be rebuilt; empty if it was.
+    """
+
+    user_id: str
+    session_id: str
+    events: int = 0
+    compactions: int = 0
+    there_before: int = 0
+    failures: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    problem: str = ""
+
+    def to_json(self) -> JsonObject:
+        """The same for programs."""
+        return {**self._asdict()}
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilder:
+    """Rebuilds sessions for one strategy; readers of others see nothing of it.
+
+    strict:  stop at a summarizer that fails, with nothing recorded of the failure, so
+             that the next run tries the same again.  Without it a failure is recorded
+             and held against later attempts as it would have been, in the events' time.
+    dry_run: write nothing; summaries are only imagined.
+    """
+
+    writer: Writer
+    strategy: Strategy
+    summarizer: Summarizer
+    strict: bool = False
+    dry_run: bool = False
+
+    @property
+    def costs(self) -> bool:
+        """Whether a summary costs money or time: yes, if nobody says otherwise."""
+        return not self.dry_run and getattr(self.summarizer, "costs", True)
+
+    def run(self, stream: StreamId, progress: Progress | None = None) -> Rebuilt:
+        """Rebuild one session; ``progress`` is told how many of its events are walked.
+
+        Where summaries cost, it is done under the lease of the derived stream.
+
+        Raises SummarizerFailed if strict, Erased, CorruptEvent, KeyUnavailable.
+        """
+        if not self.costs:
+            return self._run(stream, progress or _nobody)
+        log, clock = self.writer.log, self.writer.clock
+        derived = stream._replace(stream=self.strategy.fingerprint)
+        lease = Hold.take(log.leases, derived, clock=clock, sec=LEASE_SEC)
+        if lease is None:
+            return Rebuilt(stream.user_id, stream.session_id, problem=_HELD)
+        with lease:
+            return self._run(stream, progress or _nobody)
+
+    def _run(self, stream: StreamId, progress: Progress) -> Rebuilt:
+        log = self.writer.log
+        told = Rebuilt(stream.user_id, stream.session_id)
+        while True:
+            viewer = Viewer(log, History.of(log, log.head(stream).state))
+            walk = _Walk(self, viewer, told, progress)
+            try:
+                outline = walk.go()
+            except StaleSession:
+                # Another rebuild, or a live one, made the step: go on behind it.
+                told = walk.told
+                continue
+            if not self.dry_run:
+                viewer.keep(self.strategy, outline)
+            return walk.told._replace(events=max(outline.through_seq, 0))
+
+
+class _Walk:
+    """One walk from a session's first event to its newest."""
+
+    def __init__(
+        self, by: Rebuilder, viewer: Viewer, told: Rebuilt, progress: Progress
+    ) -> None:
+        self._by, self._strategy, self._viewer = by, by.strategy, viewer
+        self._stream = viewer.stream._replace(stream=by.strategy.fingerprint)
+        self._progress = progress
+        self._outline = by.strategy.begin()
+        self._derived = by.writer.log.read(self._stream)
+        self._judged, self._unfinished = _left_off(self._derived)
+        self._unread = list(self._derived)
+        self._asked = False
+        made = sum(isinstance(entry.payload, Summary) for entry in self._derived)
+        self.told = told
+        if not told.compactions:
+            self.told = told._replace(there_before=made)
+
+    def go(self) -> Outline:
+        """Walk all events there are; returns the outline at the last of them."""
+        newest: Envelope | None = None
+        ended = False
+        self._read_derived()
+        for envelope in self._viewer.history.events():
+            if newest is not None:
+                _, placed = place(self._outline.thread, envelope)
+                called = self._is_called(envelope, placed)
+                ended = ended and not _goes_on(newest, envelope, placed)
+                self._pass(newest.ts, envelope.ts, check=called or ended)
+            ended = self._fold(envelope)
+            newest = envelope
+        if newest is not None:
+            now = from_microseconds(self._by.writer.clock())
+            self._pass(newest.ts, now, check=ended)
+        self._progress(max(self._outline.through_seq, 0))
+        return self._outline
+
+    def _fold(self, envelope: Envelope) -> bool:
+        """Take in an event; returns whether the agent ended its turn with it."""
+        self._outline = self._strategy.fold(self._outline, envelope)
+        self._read_derived()
+        if envelope.seq > 0 and envelope.seq % _TOLD_EVERY == 0:
+            self._progress(envelope.seq)
+        answered = isinstance(envelope.payload, AgentResponse) and self._outline.idle
+        return answered or isinstance(envelope.payload, Final)
+
+    def _read_derived(self) -> None:
+        """Fold what earlier runs made, once the log is read as far as they read it."""
+        if self._outline.through_seq >= self._judged[0]:
+            for entry in self._unread:
+                self._outline = fold_derived(self._outline, entry)
+            self._unread = []
+
+    def _is_called(self, envelope: Envelope, placed: Place | None) -> bool:
+        """Whether a model was called right before this event.
+
+        Where its request was recorded, that is the call, and the response is not
+        another.
+        """
+        if isinstance(envelope.payload, Request):
+            asked = envelope.meta.status != ACTIVATED
+            self._asked = self._asked or asked
+            return asked
+        if placed is None:
+            return False
+        begins = placed.kind in ("response", "call") and placed.exchange == envelope.seq
+        asked, self._asked = self._asked, False
+        return begins and not asked
+
+    def _pass(self, begin: datetime, end: datetime, *, check: bool) -> None:
+        """Let the time from one event to the next pass, and judge when it is due."""
+        seq = self._outline.through_seq
+        if seq < 1 or seq < self._judged[0]:
+            return
+        if self._unfinished:
+            self._judge(from_microseconds(self._judged[1]))
+        if check:
+            self._judge(begin)
+        now = begin
+        while True:
+            if self._judged[0] == seq:
+                now = max(now, from_microseconds(self._judged[1]))
+            due = self._due(now, end)
+            if due is None or (seq, microseconds(due)) == self._judged:
+                return
+            self._judge(due)
+
+    def _due(self, now: datetime, end: datetime) -> datetime | None:
+        if self._outline.failed_at == microseconds(now):
+            # What fails here fails now, not then: the next event is soon enough.
+            return None
+        due = self._strategy.due_at(self._outline, now)
+        if due is None or max(due, now) >= end:
+            return None
+        return max(due, now)
+
+    def _judge(self, now: datetime) -> None:
+        """One check, unless it was done: what is due, and what follows from it."""
+        here = (self._outline.through_seq, microseconds(now))
+        if here > self._judged:
+            decision = self._strategy.decide(self._outline, now)
+        elif here == self._judged and self._unfinished:
+            decision = self._strategy.follow_up(self._outline, now)
+        else:
+            return
+        self._judged, self._unfinished = here, False
+        while decision is not None and self._carry_out(decision, now):
+            decision = self._strategy.follow_up(self._outline, now)
+
+    def _carry_out(self, decision: Compaction, now: datetime) -> bool:
+        source, started = self._source(decision), self._by.writer.clock()
+        if self._by.costs:
+            self._record(self._note("started", decision), now)
+        try:
+            target = decision.target_tokens
+            written = write(
+                self._strategy, self._by.summarizer, source, target_tokens=target
+            )
+        except Exception as error:
+            self._fail(decision, error, now)
+            return False
+        summary = self._summary(decision, source, written, started)
+        self._record(summary, now)
+        out = decision.target_tokens if self._by.dry_run else summary.tokens_after
+        self.told = self.told._replace(
+            compactions=self.told.compactions + 1,
+            tokens_in=self.told.tokens_in + estimate_text(source.text),
+            tokens_out=self.told.tokens_out + out,
+        )
+        self._progress(max(self._outline.through_seq, 0))
+        return True
+
+    def _source(self, decision: Compaction) -> Source:
+        events = self._viewer.history.events(
+            after=decision.first_seq - 1, upto=decision.last_seq
+        )
+        return source_of(decision, events=events, summaries=self._derived)
+
+    def _summary(
+        self, decision: Compaction, source: Source, written: Written, started: int
+    ) -> Summary:
+        writer = self._by.writer
+        return summary_of(
+            decision,
+            source,
+            written,
+            strategy=self._strategy.ref,
+            appended_at_seq=writer.log.head(self._viewer.stream).seq,
+            duration_ms=(writer.clock() - started) / 1000,
+        )
+
+    def _fail(self, decision: Compaction, error: Exception, now: datetime) -> None:
+        why = _why(error)
+        if self._by.strict:
+            name, seq = self._viewer.stream.session_id, decision.decided_at_seq
+            raise SummarizerFailed(f"session {name!r} at seq {seq}: {why}") from None
+        self._record(self._note("failed", decision, why), now)
+        self.told = self.told._replace(failures=self.told.failures + 1)
+
+    def _note(
+        self, phase: Literal["started", "failed"], decision: Compaction, why: str = ""
+    ) -> CompactionNote:
+        return CompactionNote(
+            phase=phase,
+            why=why,
+            first_seq=decision.first_seq,
+            last_seq=decision.last_seq,
+            decided_at_seq=decision.decided_at_seq,
+            attempt=self._outline.failures + 1,
+        )
+
+    def _record(self, event: Summary | CompactionNote, now: datetime) -> None:
+        """Write it at the time at which it was decided, and take it in."""
+        keep = self._imagined if self._by.dry_run else self._kept
+        entry = keep(event, now)
+        self._derived.append(entry)
+        self._outline = fold_derived(self._outline, entry)
+
+    def _kept(self, event: Summary | CompactionNote, now: datetime) -> Envelope:
+        writer = self._by.writer
+        rebuilt_at = from_microseconds(writer.clock()).astimezone(UTC)
+        meta = Meta.of({"rebuilt_at": rebuilt_at.isoformat()})
+        draft = Draft(event, ts=now, meta=meta)
+        order = Order(self._stream, (draft,), expected_seq=self._outline.derived_seq)
+        seq = writer.append(order).last_seq
+        return writer.log.read(self._stream, after=seq - 1, limit=1)[0]
+
+    def _imagined(self, event: Summary | CompactionNote, now: datetime) -> Envelope:
+        """What would be recorded, as far as the walk reads it."""
+        return Envelope(
+            event_id=UUID(int=0),
+            seq=self._outline.derived_seq + 1,
+            ts=now,
+            type=event.type,
+            user_id=self._stream.user_id,
+            session_id=self._stream.session_id,
+            stream=self._stream.stream,
+            payload=event,
+            redaction={},
+            token_estimate=0,
+            prev_hash="",
+            hash="",
+            schema_version=event.version,
+        )
+
+
+def _nobody(_: int) -> None:
+    """Progress that nobody is told of."""
+
+
+def _goes_on(newest: Envelope, envelope: Envelope, placed: Place | None) -> bool:
+    """Whether an answer that seemed to end its turn has a call in it."""
+    if placed is None or not isinstance(newest.payload, AgentResponse):
+        return False
+    return placed.kind == "call" and placed.exchange != envelope.seq
+
+
+def _left_off(derived: list[Envelope]) -> tuple[_Place, bool]:
+    """Where the newest entry was decided, and whether more may follow from it there."""
+    newest, unfinished = (0, 0), False
+    for entry in derived:
+        match entry.payload:
+            case (
+                Summary(decided_at_seq=seq)
+                | CompactionNote(phase="failed", decided_at_seq=int(seq))
+            ) if seq >= newest[0]:
+                newest = (seq, microseconds(entry.ts))
+                unfinished = isinstance(entry.payload, Summary)
+    return newest, unfinished
+
+
+def _why(error: Exception) -> str:
+    """What is said of an error: of one not ours, the message may hold what was sent."""
+    match error:
+        case SummaryRefused():
+            return str(error)
+        case SummarizerFailed(reason=reason):
+            return reason
+        case _:
+            return f"the summarizer raised {type(error).__name__}"

@@ -1,0 +1,57 @@
+"""How sessions are compacted without being told to: never, beside, or at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.events import AgentResponse, Event, Final
+from refold.projections.context.summarizer import Summarizer
+from refold.store.background import Background, attempt
+
+Automatic: TypeAlias = Literal["off", "background", "wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What happens after an append that may have ended a turn.
+
+    automatic:  ``off``: nothing; ``background``: a thread compacts what is due;
+                ``wait``: it is done before the append returns.
+    summarizer: what writes summaries where a call names no other; None is
+                ``abridged``.
+
+    Raises InvalidConfiguration for another way.
+    """
+
+    automatic: Automatic = "off"
+    summarizer: Summarizer | None = None
+    background: Background = field(default_factory=Background)
+
+    def __post_init__(self) -> None:
+        if self.automatic not in get_args(Automatic):
+            known = ", ".join(get_args(Automatic))
+            raise InvalidConfiguration(
+                f"compact takes one of {known}, not {self.automatic!r}"
+            )
+
+    def appended(
+        self, events: Sequence[Event], name: Hashable, compact: Callable[[], Any]
+    ) -> None:
+        """Compact as configured if ``events`` may have ended a turn; never raises.
+
+        The events are in the log by now: what fails here is logged.
+        """
+        if self.automatic == "off" or not ends_turn(events):
+            return
+        if self.automatic == "wait":
+            attempt(compact)
+        else:
+            self.background.ask(name, compact)
+
+
+def ends_turn(events: Sequence[Event]) -> bool:
+    """Whether a turn may be complete after these: the agent has had its say."""
+    return bool(events) and isinstance(events[-1], AgentResponse | Final)

@@ -1,0 +1,81 @@
+"""What the pages show about agents and recorders runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from tests.support.messages_api import MessagesApi, message, overloaded, tool_use
+
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("REFOLD_KEYS", "REFOLD_CONFIG", "REFOLD_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def code(page: str) -> str:
+    """The Python of a page as one program; the later blocks go on with the first."""
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (PAGES / page).read_text(), re.M | re.S
+    )
+    return "\n".join(blocks)
+
+
+def verified() -> list[list[str]]:
+    with refold.open("sqlite:///agent.db") as store:
+        return [[e.type for e in store.session(info.user_id, info.session_id).events()]
+                for info, proved in store.verify() if not proved.problems]  # fmt: skip
+
+
+def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessagesApi() as api:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-for-tests")
+        api.reply(
+            overloaded(retry_after=0.01),
+            message(tool_use("bash", {"command": "make"})),
+            message("a.o is missing."),
+            *(message(f"Answer {number}.") for number in range(4)),
+        )
+        # The page closes its store with its first block; here it stays open.
+        program = code("record-claude.md")
+        head, rest = program.split("with refold.open", 1)
+        first, *others = re.split(r"\n(?=with claude\.stream)", rest)
+        body = "\n".join("    " + line for line in "\n".join(others).splitlines())
+
+        names: dict[str, Any] = {}
+        with redirect_stdout(StringIO()) as printed:
+            exec(f"{head}with refold.open{first}\n{body}", names)  # noqa: S102
+        for client in (names["claude"].client, names["client"]):
+            client.close()
+
+    assert printed.getvalue() == "Answer 0."
+    one, two = verified()
+    assert one.count("request") == 5
+    assert one.count("agent_response") == 5
+    assert "error" not in one
+    assert two == ["user_input", "request", "agent_response"]
+
+
+def test_several_agents(here: Path) -> None:
+    names: dict[str, Any] = {}
+
+    exec(code("several-agents.md"), names)  # noqa: S102
+
+    lead, helper = str(names["lead"].messages), str(names["helper"].messages)
+    assert "A drink." in lead
+    assert "Reading" not in lead
+    assert "Reading" in helper
+    assert "What is tea" not in helper
+    assert len(verified()) == 3

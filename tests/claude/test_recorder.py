@@ -1,0 +1,416 @@
+"""The recorder: everything asked and answered is in the session, and proves itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anthropic
+import pytest
+
+import refold
+from refold.adapters.claude.recorder import AsyncRecorder, Recorder
+from refold.domain.events import Request
+from refold.projections.context.messages_rules import violations
+from refold.store import Session
+from refold.store.writing import Order
+from tests.support.messages_api import (
+    MessagesApi,
+    hang_up,
+    message,
+    overloaded,
+    refusal,
+    thinking,
+    tool_use,
+)
+
+TOOLS: Any = [{"name": "bash", "input_schema": {"type": "object"}}]
+SIGNATURE = "c2lnbmF0dXJl/+="
+
+
+def recorder(session: Session, api: MessagesApi, **more: Any) -> Recorder:
+    client = api.client(max_retries=0)
+    return Recorder(client, session, model="claude-x", max_tokens=99, **more)
+
+
+def types(session: Session) -> list[str]:
+    return [event.type for event in session.events()]
+
+
+def payloads(session: Session, kind: str) -> list[Any]:
+    return [event.payload for event in session.events() if event.type == kind]
+
+
+def unmarked(messages: Any) -> Any:
+    return [
+        {
+            **one,
+            "content": [
+                {k: v for k, v in block.items() if k != "cache_control"}
+                for block in one["content"]
+            ],
+        }
+        for one in messages
+    ]
+
+
+def proved(session: Session) -> None:
+    """The log verifies, and each request shows again what its digest is of."""
+    assert session.verify().problems == []
+    for envelope, view in session.replay():
+        assert isinstance(envelope.payload, Request)
+        assert view.digest == envelope.payload.digest
+
+
+def test_a_call_is_in_the_session_with_its_request_and_answer(
+    session: Session, api: MessagesApi
+) -> None:
+    api.reply(message("Because.", usage={"input_tokens": 7, "output_tokens": 3}))
+    ask = recorder(session, api, system="Be brief.", tools=TOOLS)
+
+    answer = ask.create("Why?", request_id="r-1", options={"stop_sequences": ["END"]})
+
+    assert answer.content[0].text == "Because."  # type: ignore[union-attr]
+    assert types(session) == ["user_input", "request", "agent_response"]
+    assert {event.request_id for event in session.events()} == {"r-1"}
+    asked, (said,) = api.requests[0].body, payloads(session, "agent_response")
+    assert (said.text, said.stop_reason) == ("Because.", "end_turn")
+    assert (said.usage["input_tokens"], said.usage["output_tokens"]) == (7, 3)
+    assert (asked["model"], asked["max_tokens"]) == ("claude-x", 99)
+    assert asked["stop_sequences"] == ["END"]
+    ((envelope, view),) = session.replay()
+    assert unmarked(asked["messages"]) == view.messages
+    assert asked["system"][0]["text"] == view.system == "Be brief."
+    assert asked["tools"] == TOOLS == [*view.tools]
+    assert isinstance(envelope.payload, Request)
+    assert (envelope.payload.matches, envelope.payload.model) == (True, "claude-x")
+    assert envelope.meta.dump()["options"] == {"stop_sequences": ["END"]}
+    response = session.events()[-1]
+    assert response.meta.response_id == answer.id
+    assert response.meta.duration_ms is not None
+    proved(session)
+
+
+def test_tools_are_called_and_answered_from_the_log(
+    session: Session, api: MessagesApi
+) -> None:
+    thought = thinking("Let me see.", signature=SIGNATURE)
+    call = tool_use("bash", {"command": "ls 文件"}, call_id="toolu_1")
+    api.reply(message(thought, "I look.", call), message("Two files."))
+    ask = recorder(session, api, tools=TOOLS)
+
+    ask.create("What is there?")
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a b"}
+    ask.create([result, {"type": "text", "text": "Go on."}])
+
+    assert types(session) == [
+        *("user_input", "request", "agent_response", "tool_call"),
+        *("tool_result", "user_input", "request", "agent_response"),
+    ]
+    sent = unmarked(api.requests[1].body["messages"])
+    assert sent[1]["content"][0] == thought
+    assert sent[1]["content"][2] == {
+        "type": "tool_use",
+        "id": "toolu_1",
+        "name": "bash",
+        "input": {"command": "ls 文件"},
+    }
+    assert sent[2]["content"] == [result, {"type": "text", "text": "Go on."}]
+    assert violations(sent) == []
+    proved(session)
+
+
+def test_what_is_redacted_is_sent_redacted(session: Session, api: MessagesApi) -> None:
+    api.reply(message("I wrote to ann.lee@corp.example.org."))
+    ask = recorder(session, api)
+
+    ask.create("Mail ann.lee@corp.example.org", evidence=["phone 13800138000"])
+
+    sent = str(api.requests[0].body)
+    assert "corp.example" not in sent
+    assert "13800138000" not in sent
+    assert "corp.example" not in str(session.context().messages)
+    assert payloads(session, "request")[0].matches is True
+    proved(session)
+
+
+def test_compaction_is_automatic(session: Session, api: MessagesApi) -> None:
+    window = "turn_window:full_turns=1,cached_turns=1"
+    ask = recorder(session, api, strategy=window)
+    for number in range(5):
+        api.reply(message(f"answer {number} " + "because " * 40))
+        ask.create(f"question {number} " + "why " * 40)
+
+    sent = str(api.requests[-1].body["messages"])
+    assert "<summary" in sent
+    assert "answer 3" in sent
+    assert session.verify().compactions > 0
+    proved(session)
+
+
+def test_only_what_is_still_open_is_sent_again(
+    session: Session, api: MessagesApi
+) -> None:
+    session.append([refold.SystemPrompt(text="You help."), refold.UserInput(text="Hi")])
+    api.reply(message("Hello."))
+
+    recorder(session, api).create()
+
+    assert api.requests[0].body["system"][0]["text"] == "You help."
+    assert types(session)[-2:] == ["request", "agent_response"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "raised", "code", "retryable"),
+    [
+        (overloaded(), anthropic.InternalServerError, "overloaded_error", True),
+        (hang_up(), anthropic.APIConnectionError, "connection", True),
+    ],
+)
+def test_a_call_that_fails_is_an_error_in_the_log(
+    session: Session,
+    api: MessagesApi,
+    reply: Any,
+    raised: type[Exception],
+    code: str,
+    retryable: bool,
+) -> None:
+    api.reply(reply, message("Because."))
+    ask = recorder(session, api)
+
+    with pytest.raises(raised):
+        ask.create("Why?")
+    ask.create()
+
+    assert types(session) == [
+        *("user_input", "request", "error", "request", "agent_response")
+    ]
+    (error,) = payloads(session, "error")
+    assert (error.code, error.retryable) == (code, retryable)
+    proved(session)
+
+
+def test_the_window_is_the_models_without_the_answer(
+    session: Session, api: MessagesApi
+) -> None:
+    api.reply(message("Because."), message("Because."))
+    known = Recorder(api.client(), session, model="claude-haiku-5-5", max_tokens=99)
+
+    known.create("Why?")
+    known.create("Why?", window=5_000)
+
+    whole = refold.window_of("claude-haiku-5-5")
+    windows = [request.window_tokens for request in payloads(session, "request")]
+    assert windows == [whole - 99, 5_000]
+
+
+def test_a_refusal_is_an_answer(session: Session, api: MessagesApi) -> None:
+    api.reply(refusal())
+
+    recorder(session, api).create("Why?")
+
+    (said,) = payloads(session, "agent_response")
+    assert (said.text, said.stop_reason) == ("", "refusal")
+    proved(session)
+
+
+def test_a_stream_is_recorded_whole(session: Session, api: MessagesApi) -> None:
+    thought = thinking("Let me see.", signature=SIGNATURE)
+    api.reply(message(thought, "I look.", tool_use("bash", {"command": "ls"})))
+
+    with recorder(session, api, tools=TOOLS).stream("Look!") as stream:
+        said = "".join(stream.text_stream)
+
+    assert said == "I look."
+    (response,) = payloads(session, "agent_response")
+    assert (response.text, response.stop_reason) == ("I look.", "tool_use")
+    assert response.thinking[0].signature == SIGNATURE
+    assert payloads(session, "tool_call")[0].arguments == {"command": "ls"}
+    assert response.usage["output_tokens"] > 1
+    proved(session)
+
+
+@pytest.mark.parametrize("how", ["hangs up", "errs"])
+def test_a_stream_that_breaks_off_is_recorded_as_it_came(
+    session: Session, api: MessagesApi, how: str
+) -> None:
+    whole = message("Here is a long answer to your question.")
+    api.reply(whole.broken(after=5, error=overloaded() if how == "errs" else None))
+
+    with (
+        pytest.raises(Exception, match=r"incomplete|overloaded"),
+        recorder(session, api).stream("Why?") as stream,
+    ):
+        stream.until_done()
+
+    (response,), (error,) = (
+        payloads(session, "agent_response"),
+        payloads(session, "error"),
+    )
+    assert response.text == "Here is a long answer to"[: len(response.text)] != ""
+    assert response.stop_reason == "interrupted"
+    assert error.retryable or error.code == "interrupted"
+    assert violations(session.context().messages) == []
+    proved(session)
+
+
+def test_a_call_that_came_in_half_is_no_call(
+    session: Session, api: MessagesApi
+) -> None:
+    call = tool_use("bash", {"command": "rm -r everything that is in here"})
+    api.reply(message("I clean.", call).broken(after=9))
+
+    with (
+        pytest.raises(Exception, match="incomplete"),
+        recorder(session, api, tools=TOOLS).stream("Clean!") as stream,
+    ):
+        stream.until_done()
+
+    assert "tool_call" not in types(session)
+    (error,) = payloads(session, "error")
+    assert error.context["calls"][0]["name"] == "bash"
+    proved(session)
+
+
+def test_a_stream_that_is_left_is_interrupted(
+    session: Session, api: MessagesApi
+) -> None:
+    api.reply(message("Here is a long answer to your question."))
+
+    with recorder(session, api).stream("Why?") as stream:
+        next(iter(stream.text_stream))
+
+    (response,) = payloads(session, "agent_response")
+    assert response.stop_reason == "interrupted"
+    assert response.text
+    assert payloads(session, "error")[0].code == "interrupted"
+    proved(session)
+
+
+def test_what_fails_after_the_whole_answer_does_not_spoil_it(
+    session: Session, api: MessagesApi
+) -> None:
+    api.reply(message("Because."))
+
+    def fail(stream: Any) -> None:
+        stream.until_done()
+        raise ZeroDivisionError
+
+    with (
+        pytest.raises(ZeroDivisionError),
+        recorder(session, api).stream("Why?") as stream,
+    ):
+        fail(stream)
+
+    assert types(session) == ["user_input", "request", "agent_response"]
+    assert payloads(session, "agent_response")[0].stop_reason == "end_turn"
+
+
+def test_an_answer_that_cannot_be_recorded_is_not_lost(
+    session: Session, api: MessagesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.reply(message("Because."))
+    ask = recorder(session, api)
+    real = type(session.writer).append
+
+    def full(writer: Any, order: Order, **more: Any) -> Any:
+        if order.drafts[0].event.type == "agent_response":
+            raise refold.StoreUnavailable("the disk is full", remedy="make room")
+        return real(writer, order, **more)
+
+    monkeypatch.setattr(type(session.writer), "append", full)
+    with pytest.raises(refold.RecordingFailed, match="the disk is full") as caught:
+        ask.create("Why?")
+    monkeypatch.undo()
+
+    for _ in range(2):
+        ask.record(response=caught.value.response)  # type: ignore[arg-type]
+
+    assert types(session) == ["user_input", "request", "agent_response"]
+    assert payloads(session, "agent_response")[0].text == "Because."
+    proved(session)
+
+
+def test_nothing_is_sent_that_could_not_be_recorded(
+    session: Session, api: MessagesApi
+) -> None:
+    ask = recorder(session, api)
+
+    with pytest.raises(refold.InvalidConfiguration, match="system is what"):
+        ask.create("Why?", options={"system": "Be long."})
+    with pytest.raises(refold.InvalidConfiguration, match="messages is what"):
+        ask.create("Why?", options={"extra_body": {"messages": []}})
+    with pytest.raises(refold.InvalidConfiguration, match="must be JSON"):
+        ask.create("Why?", options={"metadata": object()})
+    with pytest.raises(refold.InvalidEvent, match="no open call"):
+        ask.create([{"type": "tool_result", "tool_use_id": "x", "content": "a"}])
+    with pytest.raises(refold.InvalidEvent, match="cannot be recorded"):
+        ask.create([{"type": "hologram"}])
+    with pytest.raises(refold.SessionNotFound):
+        ask.create()
+
+    assert api.requests == []
+
+
+def test_what_the_api_edits_is_recorded(session: Session, api: MessagesApi) -> None:
+    edits = [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 2}]
+    block = {"type": "compaction", "content": "What was said."}
+    api.reply(
+        message(block, "Done.", context_management={"applied_edits": edits}),
+    )
+    strategy = "native:compact=true"
+
+    recorder(session, api, strategy=strategy).create("Why?")
+
+    (edit,) = payloads(session, "provider_edit")
+    assert edit.edits == tuple(edits)
+    assert edit.blocks == (block,)
+    sent = api.requests[0]
+    assert len(sent.body["context_management"]["edits"]) == 2
+    assert "compact-2026-01-12" in sent.headers["anthropic-beta"]
+    proved(session)
+
+
+def test_the_same_for_asyncio(session: Session, api: MessagesApi) -> None:
+    api.reply(message("Because."), message("Long answer."), overloaded())
+
+    async def run() -> None:
+        async with api.async_client(max_retries=0) as client:
+            ask = AsyncRecorder(client, session, model="claude-x", max_tokens=99)
+            await ask.create("Why?")
+            async with ask.stream("And?") as stream:
+                await stream.until_done()
+            with pytest.raises(anthropic.InternalServerError):
+                await ask.create("Again?")
+
+    asyncio.run(run())
+
+    assert types(session) == [
+        *("user_input", "request", "agent_response"),
+        *("user_input", "request", "agent_response"),
+        *("user_input", "request", "error"),
+    ]
+    proved(session)
+
+
+def test_a_task_that_is_cancelled_leaves_an_error(
+    session: Session, api: MessagesApi
+) -> None:
+    from tests.support.messages_api import silence
+
+    api.reply(silence())
+
+    async def run() -> None:
+        async with api.async_client(max_retries=0) as client:
+            ask = AsyncRecorder(client, session, model="claude-x", max_tokens=99)
+            task = asyncio.create_task(ask.create("Why?"))
+            while not api.requests:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(run())
+
+    assert types(session) == ["user_input", "request", "error"]
+    assert payloads(session, "error")[0].code == "interrupted"

@@ -1,0 +1,168 @@
+"""Several agents: in one session each has its view; in a session each, a link."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import refold
+from refold.projections.context.messages_rules import violations
+from refold.store import Session, SessionStore
+from refold.store.choosing import for_agent
+from refold.store.delegating import delegate, hand_over, parent_of
+from tests.claude.test_recorder import TOOLS, proved, recorder
+from tests.support.messages_api import MessagesApi, message, tool_use
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+
+
+def shown(session: Session, agent: str, strategy: str = "keep_all") -> str:
+    return str(session.context(for_agent(agent, strategy)).messages)
+
+
+def test_a_sub_agents_run_is_its_result_to_the_one_that_called_it(
+    session: Session, api: MessagesApi
+) -> None:
+    call = tool_use("research", {"topic": "tea"}, call_id="toolu_1")
+    api.reply(
+        message("I ask the researcher.", call),
+        message("Reading …", tool_use("bash", {"command": "ls"}, call_id="toolu_2")),
+        message("Tea is a drink."),
+        message("It is a drink."),
+    )
+    lead = recorder(session, api, agent="lead", tools=TOOLS)
+    helper = recorder(session, api, agent="helper", system="You research.")
+
+    session.append(refold.UserInput(text="What is tea?"), agent="lead")
+    lead.create()
+    helper.create("Find out about tea.")
+    helper.create([result("toolu_2", "tea.txt")])
+    lead.create([result("toolu_1", "Tea is a drink.")])
+
+    asked = [str(request.body["messages"]) for request in api.requests]
+    assert "What is tea" not in asked[1]
+    assert "tea.txt" in asked[2]
+    assert "Find out" not in asked[3]
+    assert "tea.txt" not in asked[3]
+    assert "Tea is a drink." in asked[3]
+    assert "Reading" in str(session.context("keep_all").messages)
+    proved(session)
+
+
+def test_a_final_of_another_comes_in_as_a_users_input(session: Session) -> None:
+    session.append(refold.UserInput(text="What is tea?"))
+    session.append(refold.UserInput(text="Look it up."), agent="helper")
+    session.append(refold.AgentResponse(text="Secret thoughts."), agent="helper")
+    session.append(refold.Final(text="A drink.", outcome="success"), agent="helper")
+
+    messages = session.context(for_agent("lead")).messages
+
+    assert violations(messages) == []
+    assert [message["role"] for message in messages] == ["user"]
+    assert "thoughts" not in str(messages)
+    assert messages[0]["content"][1]["text"] == (
+        '<agent_result agent="helper" outcome="success">\nA drink.\n</agent_result>'
+    )
+    assert "Secret" in shown(session, "helper")
+
+
+def test_each_agent_has_summaries_of_its_own(session: Session) -> None:
+    for number in range(6):
+        for agent in ("lead", "helper"):
+            session.append(
+                [
+                    refold.UserInput(text=f"{agent} asks {number} " + "why " * 40),
+                    refold.AgentResponse(text=f"{agent} says {number} " + "so " * 40),
+                ],
+                agent=agent,
+            )
+    for agent in ("lead", "helper"):
+        while session.compact(for_agent(agent, WINDOW)):
+            pass
+        session.record_request(session.context(for_agent(agent, WINDOW)))
+
+    assert len(session.streams()) == 3
+    for agent, other in (("lead", "helper"), ("helper", "lead")):
+        text = shown(session, agent, WINDOW)
+        assert "<summary" in text
+        assert f"{agent} asks 0" in text
+        assert other not in text
+    proved(session)
+    assert session.verify().compactions == 10
+
+
+def test_a_spec_says_it_too(session: Session) -> None:
+    session.append(refold.UserInput(text="Hi"), agent="lead")
+    spec = 'for_agent:agent="lead",strategy="turn_window:full_turns=1,cached_turns=1"'
+
+    view = session.context(spec)
+
+    assert view.fingerprint == for_agent("lead", WINDOW).fingerprint
+    assert "Hi" in str(view.messages)
+    for wrong in ("for_agent", 'for_agent:agent="x",strategy="dream"'):
+        with pytest.raises(refold.UnknownStrategy):
+            session.context(wrong)
+
+
+def result(call_id: str, content: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content}
+
+
+def test_a_session_each_is_linked_and_hands_its_result_over(
+    store: SessionStore, session: Session
+) -> None:
+    session.append(
+        [
+            refold.UserInput(text="What is tea?"),
+            refold.AgentResponse(text="I ask."),
+            refold.ToolCall(call_id="c1", tool_name="research", arguments={}),
+        ]
+    )
+
+    child = delegate(session, "s-1.helper", "Find out about tea.")
+    child.append(refold.AgentResponse(text="Reading …"))
+    child.append(refold.Final(text="A drink.", outcome="success"))
+    for _ in range(2):
+        receipt = hand_over(child, to=session, call_id="c1")
+
+    assert parent_of(child) == ("s-1", 3)
+    assert parent_of(session) is None
+    assert parent_of(store.session("ada", "s-1.helper")) == ("s-1", 3)
+    given = session.events()[-1]
+    assert given.seq == receipt.first_seq == 4
+    assert isinstance(given.payload, refold.ToolResult)
+    assert (given.payload.content, given.payload.status) == ("A drink.", "ok")
+    assert given.meta.source == {"session_id": "s-1.helper", "seq": 3}
+    assert "Reading" not in str(session.context().messages)
+    assert "What is tea" not in str(child.context().messages)
+    assert [one.verify().problems for one in (session, child)] == [[], []]
+
+
+def test_a_result_that_no_call_waits_for_comes_in_as_an_input(
+    session: Session,
+) -> None:
+    session.append(refold.UserInput(text="What is tea?"))
+    child = delegate(session, "s-1.helper", "Find out about tea.")
+    child.append(refold.AgentResponse(text="A drink."))
+
+    hand_over(child, to=session)
+
+    given = session.events()[-1].payload
+    assert isinstance(given, refold.UserInput)
+    assert "<agent_result" in given.text
+    assert "A drink." in given.text
+
+
+def test_what_has_no_parent_or_no_result_is_not_handed_over(
+    session: Session,
+) -> None:
+    session.append(refold.UserInput(text="What is tea?"))
+    child = delegate(session, "s-1.helper", "Find out about tea.")
+
+    with pytest.raises(refold.InvalidEvent, match="has no result yet"):
+        hand_over(child, to=session)
+    with pytest.raises(refold.InvalidEvent, match="was not delegated"):
+        hand_over(session, to=child)
+    with pytest.raises(refold.StaleSession):
+        delegate(session, "s-1.helper", "Again.")

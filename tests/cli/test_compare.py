@@ -1,0 +1,180 @@
+"""``compare`` shows strategies side by side: a table, JSON, or a picture."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refold.projections import models
+from refold.projections.context import spec
+from tests.cli.conftest import Refold
+from tests.cli.test_terminal import on_terminal, plain
+
+SESSION = ("--user", "lin", "--session", "run")
+TWO = (
+    "--strategy",
+    "keep_all",
+    "--strategy",
+    "turn_window:full_turns=2,cached_turns=2",
+)
+KEYS = {
+    "strategy", "name", "fingerprint", "requests", "tokens_total", "tokens_peak",
+    "over_budget", "cached", "cache_writes", "uncached", "compactions",
+    "compacted_before", "summarizer_calls", "summarizer_tokens", "model", "cost",
+    "summarizer_cost", "references", "reference_recall", "per_request",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _only_packaged_models() -> Iterator[None]:
+    yield
+    models.forget_registered()
+
+
+def test_each_strategy_is_an_entry(refold: Refold, sample: Path) -> None:
+    keep, window = refold("compare", *SESSION, *TWO, "--json").json()
+
+    assert set(keep) == KEYS
+    assert [keep["strategy"], window["strategy"]] == [*TWO[1::2]]
+    assert keep["requests"] == window["requests"] == len(keep["per_request"])
+    assert keep["compactions"] == 0
+    assert window["compactions"] == len(window["compacted_before"]) > 0
+    assert window["tokens_total"] < keep["tokens_total"]
+    for one in (keep, window):
+        assert (
+            one["cached"] + one["cache_writes"] + one["uncached"] == one["tokens_total"]
+        )
+        assert max(each["tokens"] for each in one["per_request"]) == one["tokens_peak"]
+
+
+def test_nothing_is_written(refold: Refold, sample: Path) -> None:
+    before = sample.read_bytes()
+
+    ran = refold("compare", *SESSION)
+
+    assert ran.code == 0, ran.err
+    assert sample.read_bytes() == before
+
+
+def test_left_out_all_strategies_are_compared(refold: Refold, sample: Path) -> None:
+    ran = refold("compare", *SESSION, "--json")
+
+    told = [one["strategy"] for one in ran.json()]
+    left = [line.split()[1] for line in ran.err.splitlines() if "left out" in line]
+    assert sorted([*told, *left]) == sorted(spec.STRATEGIES)
+
+
+def test_the_table_fits_100_columns(refold: Refold, sample: Path) -> None:
+    out = refold("compare", *SESSION).out
+
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "reference" in lines[0]
+    assert lines[2].split() == [
+        "strategy", "tokens", "peak", "cached", "written", "uncached",
+        "compactions", "cost", "$", "recall",
+    ]  # fmt: skip
+    assert any(line.startswith("keep_all ") for line in lines)
+    assert "One at these prices would add" in out
+
+
+def test_long_names_are_folded_on_a_terminal(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = plain(on_terminal("compare", *SESSION, *TWO, columns=100))
+
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 100
+    assert "turn_window" in shown
+
+
+def test_a_picture_is_drawn(refold: Refold, sample: Path, tmp_path: Path) -> None:
+    file = tmp_path / "compared.png"
+
+    ran = refold("compare", *SESSION, *TWO, "--plot", file, "--json")
+
+    image = file.read_bytes()
+    assert ran.code == 0, ran.err
+    assert image.startswith(b"\x89PNG")
+    width, height = (int.from_bytes(image[at : at + 4]) for at in (16, 20))
+    assert width > 1000 < height * 3
+    assert len(ran.json()) == 2
+
+
+def test_lines_that_are_the_same_are_one_in_the_picture() -> None:
+    from refold.adapters.cli.picture import _joined
+
+    assert _joined(["keep_all"]) == "keep_all"
+    assert _joined(["keep_all", "native"]) == "keep_all = native"
+    assert _joined(["a" * 30, "b" * 30]) == f"{'a' * 30} =\n{'b' * 30}"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--strategy", "no_such"), "no strategy 'no_such'"),
+        (("--model", "no-such"), "not known"),
+        (("--prices", "none.toml"), "cannot be read"),
+        (("--plot", "figure.pdf"), "does not end in .png"),
+        (("--plot", "none/figure.png"), "no directory none"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_drawn(
+    refold: Refold, sample: Path, tmp_path: Path, args: tuple[str, ...], said: str
+) -> None:
+    ran = refold("compare", *SESSION, "--plot", "figure.png", *args)
+
+    assert ran.code == 2
+    assert said in ran.err
+    assert ran.out == ""
+    assert not list(tmp_path.glob("figure*"))
+
+
+def test_a_session_that_is_not_there_is_an_error(refold: Refold, sample: Path) -> None:
+    ran = refold("compare", "--user", "lin", "--session", "none")
+
+    assert ran.code == 1
+    assert "no session 'none'" in ran.err
+
+
+def test_prices_of_ones_own(refold: Refold, sample: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "[models.mine]\ncontext_tokens = 3000\nprices = { input = 2.0, output = 4.0 }\n"
+    )
+
+    (one,) = refold(
+        "compare", *SESSION, *TWO[:2], "--prices", file, "--model", "mine", "--json"
+    ).json()
+
+    assert one["model"] == "mine"
+    assert one["cost"] == pytest.approx(one["tokens_total"] * 2 / 1_000_000)
+    assert one["over_budget"] == one["tokens_peak"] - 3000
+
+
+def test_summaries_of_the_log_can_be_used(refold: Refold, sample: Path) -> None:
+    window = TWO[2:]
+    without = refold("compare", *SESSION, *window, "--recorded", "--json").json()
+    refold("compact", *SESSION, *window, "--until-idle")
+
+    (recorded,) = refold("compare", *SESSION, *window, "--recorded", "--json").json()
+
+    assert without[0]["compactions"] == 0
+    # They were made at the log's end, behind its last request.
+    assert recorded["tokens_total"] == without[0]["tokens_total"]
+
+
+def test_without_a_picture_nothing_that_draws_is_loaded(sample: Path) -> None:
+    code = (
+        "import sys; from refold.adapters.cli import main; "
+        f"main(['--db', 'sqlite:///{sample}', 'compare', '--user', 'lin', "
+        "'--session', 'run', '--strategy', 'keep_all']); "
+        "print('matplotlib' in sys.modules)"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert ran.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,221 @@
+"""``rebuild`` does what a strategy would have done, says what it costs, switches."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.adapters.cli.commands import rebuild as command
+from tests.cli.conftest import ROOT, Refold
+
+SESSION = ("--user", "lin", "--session", "run")
+SPEC = "turn_window:full_turns=2,cached_turns=2"
+OLD = "turn_window:full_turns=1,cached_turns=1"
+STRATEGY = ("--strategy", SPEC)
+
+
+def test_the_summaries_are_those_of_having_always_run(
+    refold: Refold, sample: Path
+) -> None:
+    done = refold("rebuild", *STRATEGY, "--json").json()
+
+    assert done.pop("seconds") >= 0
+    assert done.pop("tokens_in") > done.pop("tokens_out") > 0
+    assert done == {
+        "sessions": 1, "events": 57, "compactions": 2, "there_before": 0,
+        "failures": 0, "problems": [], "activated": 0, "retired": 0,
+    }  # fmt: skip
+    shown = refold("context", *SESSION, *STRATEGY, "--json").json()
+    assert [span["kind"] for span in shown["spans"]] == ["summary", "summary", "raw"]
+    assert refold("verify", "--json").json()["ok"]
+
+
+def test_again_there_is_nothing_to_do(refold: Refold, sample: Path) -> None:
+    refold("rebuild", *STRATEGY)
+
+    again = refold("rebuild", *STRATEGY, "--json").json()
+
+    assert (again["compactions"], again["there_before"]) == (0, 2)
+
+
+def test_a_person_reads_what_was_done(refold: Refold, sample: Path) -> None:
+    ran = refold("rebuild", *STRATEGY)
+
+    assert ran.code == 0
+    assert "✓ lin / run  2 summaries made" in ran.out
+    assert "2 summaries made from 57 events of 1 session" in ran.out
+
+
+def test_a_dry_run_writes_nothing(refold: Refold, sample: Path) -> None:
+    before = refold("log", *SESSION, "--json").out
+
+    ran = refold("rebuild", *STRATEGY, "--dry-run")
+    told = refold("rebuild", *STRATEGY, "--dry-run", "--json").json()
+
+    assert "2 summaries to make" in ran.out
+    assert (told["dry_run"], told["compactions"], told["cost"]) == (True, 2, None)
+    assert refold("log", *SESSION, "--json").out == before
+
+
+def test_a_dry_run_says_what_a_model_would_cost(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
+    asks = ("--summarizer", "anthropic", "--model", "claude-sonnet-5-5", "--dry-run")
+
+    told = refold("rebuild", *STRATEGY, *asks, "--json").json()
+    ran = refold("rebuild", *STRATEGY, *asks)
+
+    assert told["model"] == "claude-sonnet-5-5"
+    assert 0 < told["cost"] < 1
+    assert told["tokens_out"] == 1200
+    assert "claude-sonnet-5-5 would read about" in ran.out
+    assert "about $" in ran.out
+
+
+def test_a_model_without_a_price_is_told_in_tokens(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
+    asks = ("--summarizer", "anthropic", "--model", "nobody-knows-it", "--dry-run")
+
+    assert "an unknown price" in refold("rebuild", *STRATEGY, *asks).out
+    assert refold("rebuild", *STRATEGY, *asks, "--json").json()["cost"] is None
+
+
+def test_a_model_is_not_asked_where_nobody_can_say_yes(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
+
+    ran = refold("rebuild", *STRATEGY, "--summarizer", "anthropic")
+
+    assert ran.code == 2
+    assert "--yes goes on" in ran.err
+    assert "summary" not in refold("log", *SESSION, "--json").out.split('"stream"')[0]
+    assert (
+        refold("rebuild", *STRATEGY, "--dry-run", "--json").json()["there_before"] == 0
+    )
+
+
+def test_readers_are_switched_and_the_old_summaries_given_up(
+    refold: Refold, sample: Path
+) -> None:
+    refold("rebuild", "--strategy", OLD, "--activate")
+
+    done = refold("rebuild", *STRATEGY, "--activate", "--retire", OLD, "--json").json()
+
+    assert (done["activated"], done["retired"]) == (1, 1)
+    assert refold("context", *SESSION, "--json").json()["strategy"] == "turn_window"
+    shown = refold("context", *SESSION, "--json").json()
+    assert shown == refold("context", *SESSION, *STRATEGY, "--json").json()
+    phases = [
+        e["payload"].get("phase") for e in refold("log", *SESSION, "--json").lines()
+    ]
+    assert phases.count("retired") == 1
+    assert refold("verify", "--json").json()["ok"]
+
+
+def test_what_readers_get_is_not_retired(refold: Refold, sample: Path) -> None:
+    refold("rebuild", "--strategy", OLD, "--activate")
+
+    ran = refold("rebuild", *STRATEGY, "--retire", OLD)
+    same = refold("rebuild", *STRATEGY, "--retire", SPEC)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "add --activate" in ran.err
+    assert (same.code, same.out) == (2, "")
+    told = refold("rebuild", *STRATEGY, "--dry-run", "--json").json()
+    assert told["there_before"] == 0
+
+
+def test_a_fingerprint_can_be_retired(refold: Refold, sample: Path) -> None:
+    refold("rebuild", "--strategy", OLD)
+    old = refold("context", *SESSION, "--strategy", OLD, "--json").json()["fingerprint"]
+
+    done = refold("rebuild", *STRATEGY, "--retire", old, "--json").json()
+
+    assert done["retired"] == 1
+
+
+def test_many_sessions_at_a_time(refold: Refold, sample: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run.jsonl"
+    shutil.copy(ROOT / "examples" / "sample" / "agent_run.jsonl", run)
+    for name in "abc":
+        refold("import", run, "--user", "bob", "--session", name)
+
+    done = refold("rebuild", *STRATEGY, "--jobs", "3", "--json").json()
+    bobs = refold("rebuild", *STRATEGY, "--user", "bob", "--json").json()
+
+    assert (done["sessions"], done["compactions"]) == (4, 8)
+    assert (bobs["sessions"], bobs["there_before"]) == (3, 6)
+
+
+def test_a_failure_is_told_and_is_exit_1(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_summarizer", lambda *_: _Fails(), raising=False)
+
+    ran = refold("rebuild", *STRATEGY)
+    strict = refold("rebuild", "--strategy", OLD, "--strict")
+
+    assert ran.code == 1
+    assert "failed" in ran.out
+    assert strict.code == 1
+    assert strict.err.startswith("refold: no summary was written")
+    assert "session 'run' at seq" in strict.err
+
+
+class _Fails:
+    costs = False
+
+    def summarise(self, *_: object, **__: object) -> None:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "reason"),
+    [
+        (["--strategy", "nothing"], 2, "there is no strategy 'nothing'"),
+        (["--strategy", SPEC, "--jobs", "0"], 2, "--jobs"),
+        (["--strategy", SPEC, "--model", "m"], 2, "--model"),
+        (["--strategy", SPEC, "--user", "nobody"], 1, "has no sessions"),
+        (["--strategy", SPEC, "--retire", "nothing"], 2, "no strategy 'nothing'"),
+        ([], 2, "--strategy"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    refold: Refold, sample: Path, args: list[str], code: int, reason: str
+) -> None:
+    ran = refold("rebuild", *args)
+
+    assert (ran.code, ran.out) == (code, "")
+    assert reason in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_a_command_that_was_killed_is_run_again(refold: Refold, sample: Path) -> None:
+    args = [sys.executable, "-m", "refold", "--db", f"sqlite:///{sample}", "rebuild"]
+    process = subprocess.Popen(
+        [*args, "--strategy", OLD, "--json"], stdout=subprocess.PIPE, cwd=ROOT
+    )
+    while not _summaries(refold) and process.poll() is None:
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    again = refold("rebuild", "--strategy", OLD, "--json").json()
+
+    whole = again["compactions"] + again["there_before"]
+    assert whole == _summaries(refold) > 2
+    assert refold("verify", "--json").json()["ok"]
+
+
+def _summaries(refold: Refold) -> int:
+    lines = refold("log", *SESSION, "--json").lines()
+    return sum(line["type"] == "summary" for line in lines)

@@ -1,0 +1,95 @@
+"""``compact --watch`` compacts what is due until a signal ends it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import ROOT, Refold
+
+STRATEGY = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
+
+
+@pytest.fixture
+def watching(sample: Path) -> Iterator[subprocess.Popen[str]]:
+    command = ("compact", "--watch", *STRATEGY, "--every", "3600", "--json")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "refold", "--db", f"sqlite:///{sample}", *command],
+        cwd=ROOT,
+        env={**os.environ, "REFOLD_HOME": str(sample.parent / "home")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(
+    watching: subprocess.Popen[str],
+    refold: Refold,
+    sample: Path,
+    number: signal.Signals,
+) -> None:
+    assert watching.stdout is not None
+    records = [json.loads(watching.stdout.readline()) for _ in range(2)]
+
+    watching.send_signal(number)
+    out, err = watching.communicate(timeout=60)
+
+    assert (watching.returncode, out, err) == (0, "", "")
+    spans = [(record["first_seq"], record["last_seq"]) for record in records]
+    assert spans == [(1, 21), (22, 39)]
+    assert {(r["user_id"], r["session_id"]) for r in records} == {("lin", "run")}
+    assert refold("verify", "--json").json()["compactions"] == 2
+
+
+def test_a_person_reads_whose_session_it_was(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from refold.store.working import Worker
+
+    def once(worker: Worker) -> None:
+        worker.round()
+
+    monkeypatch.setattr(Worker, "run", once)
+
+    ran = refold("compact", "--watch", "--user", "lin", *STRATEGY)
+
+    assert ran.code == 0
+    assert "lin run" in ran.out
+    assert "compacted seq 1 to 21" in ran.out
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--watch", "--until-idle"), "--until-idle is not for --watch"),
+        (("--watch", "--every", "0"), "every so many seconds"),
+        (("--watch", "--strategy", "no_such"), "no_such"),
+        (("--user", "lin", "--session", "run"), "--strategy are needed"),
+        (("--every", "5", "--user", "u", "--session", "s", *STRATEGY), "--watch"),
+    ],
+)
+def test_what_does_not_go_together_is_said(
+    refold: Refold, sample: Path, args: tuple[str, ...], said: str
+) -> None:
+    ran = refold("compact", *args)
+
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_it_does_not_make_a_store(refold: Refold) -> None:
+    ran = refold("compact", "--watch")
+
+    assert ran.code == 1
+    assert "there is no database" in ran.err

@@ -1,0 +1,155 @@
+"""``why`` takes a context apart for people and for programs."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import refold as library
+from refold.domain.events import Summary
+from refold.domain.record import Draft
+from refold.store.writing import Order
+from tests.cli.conftest import Refold
+
+SESSION = ("--user", "lin", "--session", "run")
+SPEC = "turn_window:full_turns=2,cached_turns=1,session_memory_tokens=400"
+STRATEGY = ("--strategy", SPEC)
+WIDTH = 100
+
+
+@pytest.fixture
+def compacted(refold: Refold, sample: Path) -> Path:
+    refold("compact", *SESSION, *STRATEGY, "--until-idle")
+    return sample
+
+
+def test_a_person_reads_parts_decisions_and_proofs(
+    refold: Refold, compacted: Path
+) -> None:
+    ran = refold("why", *SESSION, *STRATEGY)
+
+    assert ran.code == 0
+    assert ran.out.startswith("turn_window 1  at seq 57  ")
+    assert "tokens of summaries, at most 400  ✓ decides the same again" in ran.out
+    assert "✓ derived again" in ran.out
+    assert "request     none recorded" in ran.out
+    assert "chain       run, main: ✓ proved  57 events" in ran.out
+    assert "a summary stands for it: summary" in ran.out
+
+
+def test_it_can_be_read_in_a_hundred_columns(refold: Refold, compacted: Path) -> None:
+    out = refold("why", *SESSION, *STRATEGY).out
+    out += refold("why", *SESSION, *STRATEGY, "--message", 1).out
+
+    assert [line for line in out.splitlines() if len(line) > WIDTH] == []
+
+
+def test_a_program_is_given_every_event_once(refold: Refold, compacted: Path) -> None:
+    told = refold("why", *SESSION, *STRATEGY, "--json").json()
+
+    shown = Counter(event["seq"] for part in told["parts"] for event in part["events"])
+    left = [
+        seq
+        for run in told["left_out"]
+        for first, last in run["spans"]
+        for seq in range(first, last + 1)
+    ]
+    shown.update(left)
+    assert shown == Counter(range(1, 58))
+    assert told["request"] is None
+    view = refold("context", *SESSION, *STRATEGY, "--json").json()
+    assert told["view"]["digest"] == view["digest"]
+
+
+def test_one_message_is_told_event_by_event(refold: Refold, compacted: Path) -> None:
+    view = refold("context", *SESSION, *STRATEGY, "--json").json()
+    number = len(view["messages"])
+
+    out = refold("why", *SESSION, *STRATEGY, "--message", number).out
+    told = refold("why", *SESSION, *STRATEGY, "--message", number, "--json").json()
+
+    assert f"message {number}  assistant" in out
+    assert "message 1 " not in out
+    assert {part["message"] for part in told["parts"]} == {number}
+    (event,) = told["parts"][-1]["events"]
+    assert f"  {event['seq']}  " in out
+    assert event["hash"][:12] in out
+
+
+def test_a_summary_opens_down_to_events(refold: Refold, compacted: Path) -> None:
+    told = refold("why", *SESSION, *STRATEGY, "--json").json()
+    fold = next(one for one in told["summaries"] if one["absorbs"])
+
+    out = refold("why", *SESSION, *STRATEGY, "--open", fold["seq"]).out
+    opened = refold("why", *SESSION, *STRATEGY, "--open", fold["seq"], "--json").json()
+
+    assert out.startswith(f"summary {fold['seq']}  level {fold['level']}")
+    for seq in fold["absorbs"]:
+        assert f"\n  summary {seq}  level " in out
+    events = [event["seq"] for one in opened["summaries"] for event in one["events"]]
+    assert sorted(events) == list(range(fold["first_seq"], fold["last_seq"] + 1))
+    assert all(f"  {seq}  01:" in out for seq in events)
+
+
+def test_a_recorded_request_is_told_as_it_was_sent(
+    refold: Refold, compacted: Path
+) -> None:
+    with library.open(f"sqlite:///{compacted}") as store:
+        session = store.session("lin", "run")
+        view = session.context(SPEC, system="You help.")
+        at = session.record_request(view, model="m-1", matches=True).last_seq
+
+    ran = refold("why", *SESSION, "--at", at)
+    told = refold("why", *SESSION, "--at", at, "--json").json()
+
+    assert f"request     seq {at}, digest {view.digest[:12]} ✓ derived again" in ran.out
+    assert "m-1, sent as it is" in ran.out
+    assert told["request"]["is_this_view"]
+    assert told["request"]["derived_again"] == told["view"]["digest"] == view.digest
+    assert told["parts"][0]["cause"] == "handed_in"
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        (("--at", 99), 1, "seq 99 is not in session 'run'"),
+        (("--message", 99), 1, "message 99 is not in this context"),
+        (("--open", 99), 1, "summary 99 is not behind this context (there is: 1"),
+        (("--open", 1, "--message", 1), 2, "one of --message and --open"),
+        (("--at", 0), 2, "--at"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_a_sentence(
+    refold: Refold, compacted: Path, asked: tuple[object, ...], code: int, said: str
+) -> None:
+    ran = refold("why", *SESSION, *STRATEGY, *asked)
+
+    assert (ran.code, ran.out) == (code, "")
+    assert said in ran.err
+
+
+def test_a_proof_that_does_not_hold_is_a_failure(
+    refold: Refold, compacted: Path
+) -> None:
+    with library.open(f"sqlite:///{compacted}") as store:
+        session = store.session("lin", "run")
+        (name,) = session.streams()[1:]
+        newest = session.derived(name)[-1]
+        record = newest.payload
+        assert isinstance(record, Summary)
+        forged = record.model_copy(
+            update={"absorbs": (newest.seq,), "text": "all well"}
+        )
+        stream = session.stream._replace(stream=name)
+        order = Order(stream, (Draft(forged),), expected_seq=newest.seq)
+        session.writer.append(order)
+
+    ran = refold("why", *SESSION, *STRATEGY)
+
+    assert ran.code == 1
+    assert "✗ does not follow" in ran.out
+    assert "rule: cannot be derived again" in ran.out
+    told = refold("why", *SESSION, *STRATEGY, "--json")
+    assert json.loads(told.out)["summaries"][0]["source"] == "broken"
+    assert told.code == 1

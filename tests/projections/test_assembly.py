@@ -1,0 +1,247 @@
+"""The sections of a request: in order, within budgets, cacheable, and told if cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from refold.domain.errors import InvalidEvent
+from refold.domain.events import SystemPrompt, UserInput
+from refold.domain.tokens import estimate, estimate_text
+from refold.projections.context.assembly import assembled
+from refold.projections.context.extras import Extras
+from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.last_turns import LastTurns
+from refold.projections.context.messages_rules import violations
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.turn_window import TurnWindow
+from refold.projections.context.view import Cut, View
+from tests.projections.logs import call, envelope, log_of, result, turns
+from tests.projections.walk import Walk
+
+TOOLS: Any = (
+    {"name": "bash", "input_schema": {"type": "object"}},
+    {"name": "read", "input_schema": {"type": "object"}},
+)
+EXAMPLES: Any = (
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": [{"type": "text", "text": "4"}]},
+    {"role": "user", "content": "3+3?"},
+    {"role": "assistant", "content": "6"},
+)
+MARK = {"type": "ephemeral"}
+
+
+def view_of(
+    events: Any = None,
+    strategy: Strategy | None = None,
+    budgets: Any = None,
+    **extras: Any,
+) -> View:
+    strategy, events = strategy or KeepAll(), events or turns(2)
+    outline = strategy.read(strategy.begin(), events)
+    return assembled(
+        strategy, outline, events, extras=Extras(**extras), budgets=budgets or {}
+    )
+
+
+def marked(request: dict[str, Any]) -> list[str]:
+    """What the marked blocks say, in the order in which the API reads them."""
+    blocks = [*request.get("tools", ()), *request.get("system", ())]
+    blocks += [b for message in request["messages"] for b in message["content"]]
+    told = [block for block in blocks if block.get("cache_control") == MARK]
+    return [block.get("text") or block.get("name") or block["type"] for block in told]
+
+
+def test_a_request_has_all_sections_in_their_order() -> None:
+    view = view_of(
+        log_of(SystemPrompt(text="Be brief."), UserInput(text="And now?")),
+        tools=TOOLS,
+        examples=EXAMPLES,
+        memory=("likes tea",),
+        evidence=("a fact",),
+        state={"step": 2},
+    )
+
+    request = view.to_request(model="m", max_tokens=9)
+
+    assert list(request) == ["model", "max_tokens", "system", "tools", "messages"]
+    assert [span.kind for span in view.spans] == [
+        *("system", "examples", "examples", "examples", "examples", "memory"),
+        *("raw", "evidence", "state"),
+    ]
+    last = [block["text"] for block in request["messages"][-1]["content"]]
+    assert [text[:6] for text in last] == ["<memor", "<evide", "<state", "And no"]
+    assert violations(request["messages"]) == []
+
+
+def test_what_stays_the_same_ends_in_a_breakpoint() -> None:
+    extras = Extras(
+        system="Be brief.", tools=TOOLS, examples=EXAMPLES, evidence=("a fact",)
+    )
+    events = [*turns(5, "word " * 30), envelope(11, UserInput(text="And now?"))]
+
+    window = TurnWindow(full_turns=1, cached_turns=1)
+    view = Walk(window).go(events).view(extras=extras)
+
+    said = marked(view.to_request(model="m", max_tokens=9))
+    assert said[:2] == ["Be brief.", "6"]
+    assert "<summary" in said[2]
+    assert said[3].startswith("answer 5")
+    assert len(said) == 4
+
+
+def test_tools_are_marked_where_there_is_no_system_prompt() -> None:
+    assert marked(view_of(tools=TOOLS).to_request(model="m", max_tokens=9)) == [
+        "read",
+        "answer 2",
+    ]
+
+
+def test_a_view_that_slides_has_no_breakpoint_at_its_end() -> None:
+    view = view_of(strategy=LastTurns(n=1), system="Be brief.")
+
+    assert marked(view.to_request(model="m", max_tokens=9)) == ["Be brief."]
+
+
+def test_breakpoints_of_the_callers_count_too() -> None:
+    own: Any = [{**tool, "cache_control": MARK} for tool in TOOLS * 2]
+
+    request = view_of(system="Be brief.", tools=tuple(own)).to_request(
+        model="m", max_tokens=9
+    )
+
+    assert len(marked(request)) == 4
+
+
+def test_the_digest_is_of_what_is_sent_without_the_marks() -> None:
+    view = view_of(evidence=("a fact",))
+
+    sent = view.to_request(model="m", max_tokens=9)["messages"]
+
+    for message in sent:
+        for block in message["content"]:
+            block.pop("cache_control", None)
+    assert sent == view.messages
+
+
+def test_a_section_over_its_budget_loses_its_last_items() -> None:
+    facts = ("first fact", "second fact", "third fact")
+    budget = sum(map(estimate_text, facts[:2]))
+
+    view = view_of(evidence=facts, budgets={"evidence": budget})
+
+    assert view.cuts == (
+        Cut(
+            "evidence",
+            sum(map(estimate_text, facts)),
+            budget,
+            "the last 1 of 3 left out",
+        ),
+    )
+    assert "second fact" in str(view.messages)
+    assert "third fact" not in str(view.messages)
+
+
+def test_an_example_is_kept_with_its_answer_or_not_at_all() -> None:
+    view = view_of(examples=EXAMPLES, budgets={"examples": 20})
+
+    assert "2+2" in str(view.messages)
+    assert "3+3" not in str(view.messages)
+    assert view.cuts[0].reason == "the last 1 of 2 left out"
+    assert violations(view.messages) == []
+
+
+def test_what_cannot_be_cut_is_sent_and_told() -> None:
+    view = view_of(system="Be brief. " * 9, budgets={"system": 5, "tools": 5})
+
+    assert view.system == "Be brief. " * 9
+    assert view.cuts == (Cut("system", 23, 5, "sent whole: it cannot be cut"),)
+
+
+def test_evidence_goes_first_when_the_whole_is_over_the_window() -> None:
+    whole = view_of(evidence=("fact " * 50, "more " * 50), memory=("tea",))
+    window = whole.tokens - 10
+
+    view = view_of(
+        evidence=("fact " * 50, "more " * 50), memory=("tea",), window_tokens=window
+    )
+
+    assert view.over_budget == 0
+    assert [(cut.section, cut.reason[-24:]) for cut in view.cuts] == [
+        ("evidence", "the last 1 of 2 left out")
+    ]
+    assert "fact" in str(view.messages)
+    assert "tea" in str(view.messages)
+
+
+def test_what_the_session_holds_is_never_cut_here() -> None:
+    view = view_of(evidence=("fact",), memory=("tea",), window_tokens=9)
+
+    assert view.extras == Extras(window_tokens=9)
+    assert [cut.section for cut in view.cuts] == ["evidence", "memory", "whole"]
+    assert view.over_budget == view.tokens - 9
+    assert "answer 2" in str(view.messages)
+
+
+def test_a_view_made_of_what_fitted_is_the_same_again() -> None:
+    events = turns(3)
+    given = {
+        "evidence": ("fact " * 30, "more " * 30),
+        "memory": ("tea " * 20,),
+        "examples": EXAMPLES,
+    }
+    for window in range(20, 200, 7):
+        view = view_of(events, window_tokens=window, **given)
+        assert view.extras is not None
+
+        dumped = Extras.load(view.extras.dump(), window)
+        again = view_of(
+            events,
+            window_tokens=window,
+            evidence=dumped.evidence,
+            memory=dumped.memory,
+            examples=dumped.examples,
+        )
+
+        assert again.digest == view.digest
+
+
+def test_a_call_that_waits_is_no_place_for_evidence_before_it() -> None:
+    events = log_of(UserInput(text="Go"), call(), result())
+
+    view = view_of(events, evidence=("a fact",))
+    said = marked(view.to_request(model="m", max_tokens=9))
+
+    assert said == ["tool_result"]
+    assert violations(view.to_request(model="m", max_tokens=9)["messages"]) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"memory": "a text"}, "memory: must be a list"),
+        ({"evidence": [3]}, "evidence: must be a list of texts"),
+        ({"tools": ["bash"]}, "tools: must be a list of objects"),
+        ({"system": 3}, "system: must be a text"),
+        ({"state": [1]}, "state: must be an object"),
+        ({"window": 0}, "window: at least 1 token"),
+        ({"examples": [EXAMPLES[1]]}, "examples: messages.0"),
+        ({"examples": EXAMPLES[:1]}, "examples: the last message"),
+        ({"evidenz": []}, "there is no 'evidenz'"),
+    ],
+)
+def test_what_no_request_could_hold_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(InvalidEvent, match=said):
+        Extras.of(given)
+
+
+@pytest.mark.parametrize("budgets", [{"raw": 3}, {"memory": -1}])
+def test_a_budget_is_of_a_section_that_is_handed_in(budgets: Any) -> None:
+    with pytest.raises(InvalidEvent, match="budgets: "):
+        view_of(budgets=budgets)
+
+
+def test_tools_cost_what_their_json_costs() -> None:
+    assert view_of(tools=TOOLS).tokens == view_of().tokens + estimate(TOOLS)

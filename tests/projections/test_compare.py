@@ -1,0 +1,359 @@
+"""A comparison counts what each strategy would have sent, and what it showed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+
+from refold.domain.envelope import Envelope
+from refold.domain.errors import SummarizerFailed
+from refold.domain.events import (
+    AgentResponse,
+    Final,
+    Planner,
+    Request,
+    StrategyRef,
+    SystemPrompt,
+    UserInput,
+)
+from refold.projections.compare.comparing import Comparison
+from refold.projections.compare.elements import Elements
+from refold.projections.compare.identifiers import in_text, in_value, stands_in
+from refold.projections.compare.moments import moments
+from refold.projections.compare.outcome import Outcome
+from refold.projections.compare.requests import Requests
+from refold.projections.context import spec
+from refold.projections.context.extras import Extras
+from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.render import render
+from refold.projections.context.source import Source
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Written
+from refold.projections.models import ModelInfo, Prices
+from tests.projections.logs import START, call, log_of, logs, result, turns
+from tests.projections.walk import Walk
+
+PRICES = Prices(input=10, output=50, cache_write_5m=12, cache_read=1)
+MODEL = ModelInfo(name="m", context_tokens=200_000, prices=PRICES)
+SPECS = [
+    "keep_all",
+    "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=60",
+    "message_window:context_size=8,tail_keep_size=3,compression_window_size=2",
+    "hybrid:threshold_low=60,threshold_high=120,last_n_events=4,every=2",
+    "last_turns:n=1",
+    "token_budget:max_tokens=80",
+    "recursive_summary:every=2,keep_last=1",
+    "history_summary:trigger_on_history_size_chars=300,"
+    "trigger_on_history_size_chars_when_cache_expiring=200,"
+    "history_tail_size_chars_to_exclude=100",
+    "token_ratio:max_context_tokens=150,keep_recent_turns=1",
+    "tool_clearing:trigger_tool_uses=2,keep=1",
+    "native",
+]
+
+
+def under(
+    strategy: str | Strategy,
+    events: Sequence[Envelope],
+    model: ModelInfo = MODEL,
+    **more: Any,
+) -> Outcome:
+    chosen = spec.parse(strategy) if isinstance(strategy, str) else strategy
+    return Comparison(events, model, **more).under(chosen)
+
+
+def later(events: Sequence[Envelope], *seconds: float) -> list[Envelope]:
+    """The events at these times, in seconds since the start."""
+    return [
+        event.model_copy(update={"ts": START + timedelta(seconds=second)})
+        for event, second in zip(events, seconds, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see src/app.py, then /etc/hosts.", {"src/app.py", "/etc/hosts"}),
+        ("open config.toml and/or input/output", {"config.toml"}),
+        ("at https://example.org/a?b=1.", {"https://example.org/a?b=1"}),
+        ("flight HAT069 of mia_li_3668 on 2024-05-20", {
+            "HAT069", "mia_li_3668", "2024-05-20",
+        }),
+        ("it took 12 of 4096 tokens, i.e. 99.75", {"4096", "99.75"}),
+        ("run `make demo` or 'off'", {"make demo"}),
+        ("共1234元，文件「报告 一」", {"1234", "报告 一"}),
+        ("write to [REDACTED:EMAIL_ADDRESS]", set()),
+        ("don't ask, it isn't so. That's all", set()),
+        ("", set()),
+    ],
+)  # fmt: skip
+def test_identifiers_are_found_in_text(text: str, found: set[str]) -> None:
+    assert in_text(text) == found
+
+
+def test_a_short_text_in_json_is_a_name_and_a_key_is_none() -> None:
+    value = {"from_city": "New York", "cabin": "economy", "ids": [7447, True, None, 12]}
+
+    assert in_value(value) == {"New York", "7447"}
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        ("order 123 is late", True),
+        ("order 1234 is late", False),
+        ("order A123", False),
+        ("41234, 123", True),
+    ],
+)
+def test_a_part_of_a_longer_word_is_not_the_name(text: str, there: bool) -> None:
+    assert stands_in(text, "123") is there
+
+
+BOOKING = log_of(
+    UserInput(text="Find the booking of mia_li_3668."),
+    AgentResponse(text="I look for it.", stop_reason="tool_use"),
+    call("c1", "find", user="mia_li_3668"),
+    result("c1", '{"reservation": "HAT069", "total": 512}'),
+    AgentResponse(text="It is HAT069, for 512."),
+    UserInput(text="And what of the one before?"),
+    AgentResponse(text="", stop_reason="tool_use"),
+    call("c2", "find", user="mia_li_3668", before="HAT069", limit=100),
+    result("c2", "HAT041"),
+    AgentResponse(text="It is HAT041."),
+)
+
+
+def test_references_are_what_an_answer_takes_from_earlier() -> None:
+    found = moments(BOOKING)
+
+    assert [(moment.read, moment.seq, {*moment.used}) for moment in found] == [
+        (1, 2, {"mia_li_3668"}),
+        (4, 5, {"HAT069", "512"}),
+        (6, 7, {"mia_li_3668", "HAT069"}),
+        (9, 10, {"HAT041"}),
+    ]
+
+
+def test_a_recorded_request_is_where_the_model_was_called() -> None:
+    ref = StrategyRef(name="keep_all", version=1, fingerprint="f")
+    asked = Request(strategy=ref, through_seq=1, digest="d", tokens=1)
+    log = log_of(
+        UserInput(text="one"), asked, UserInput(text="two"), AgentResponse(text="three")
+    )
+
+    (moment,) = moments(log)
+
+    assert (moment.read, moment.seq) == (1, 4)
+
+
+def test_recall_is_the_share_of_references_that_was_shown() -> None:
+    everything = under("keep_all", BOOKING)
+    last = under("last_turns:n=1", BOOKING)
+
+    assert [(one.used, one.found) for one in everything.sent] == [
+        (1, 1), (2, 2), (2, 2), (1, 1),
+    ]  # fmt: skip
+    assert everything.reference_recall == 1.0
+    # The second turn has neither the user nor the reservation in it, when it begins.
+    assert [(one.used, one.found) for one in last.sent] == [
+        (1, 1), (2, 2), (2, 0), (1, 1),
+    ]  # fmt: skip
+    assert last.references == 6
+    assert last.reference_recall == 4 / 6
+
+
+def test_a_name_that_is_shown_without_its_quotes_is_shown() -> None:
+    log = log_of(
+        UserInput(text='It is about "Blue Harbour".'),
+        AgentResponse(text="Yes."),
+        UserInput(text="Is Blue Harbour open?"),
+        AgentResponse(text='"Blue Harbour" is.'),
+    )
+
+    assert under("last_turns:n=1", log).reference_recall == 1.0
+
+
+def test_without_references_there_is_no_recall() -> None:
+    outcome = under("keep_all", log_of(UserInput(text="hi"), AgentResponse(text="ho")))
+
+    assert outcome.reference_recall is None
+    assert outcome.to_json()["reference_recall"] is None
+
+
+def test_what_only_grows_is_read_from_the_cache() -> None:
+    outcome = under("keep_all", turns(4, "word " * 30))
+
+    sizes = [one.tokens for one in outcome.sent]
+    assert sizes == sorted(set(sizes))
+    assert [one.cached for one in outcome.sent] == [0, *sizes[:-1]]
+    assert [one.written for one in outcome.sent] == [
+        size - before for before, size in zip([0, *sizes], sizes, strict=False)
+    ]
+    assert outcome.uncached == 0
+    assert outcome.tokens_total == sum(sizes)
+    assert outcome.tokens_peak == sizes[-1]
+
+
+def test_what_changes_at_its_beginning_is_not() -> None:
+    outcome = under("last_turns:n=1", turns(4, "word " * 30))
+
+    assert outcome.cached == 0
+    assert outcome.cache_writes == outcome.tokens_total
+
+
+def test_of_a_changed_request_the_part_before_the_change_is_cached() -> None:
+    prompt = SystemPrompt(text="You help. " * 50)
+    log = log_of(prompt, *(event.payload for event in turns(2, "word " * 30)))
+    first, second = under("last_turns:n=1", log).sent
+    view = render(KeepAll(), KeepAll().read(KeepAll().begin(), log[:2]), log[:2])
+    system, question = Elements().of(view)
+
+    share = system.weight / (system.weight + question.weight)
+    assert second.cached == int(first.tokens * share)
+    assert second.cached + second.written == second.tokens
+
+
+def test_a_prefix_below_the_least_is_not_cached() -> None:
+    log = turns(4, "word " * 30)
+    sizes = [one.tokens for one in under("keep_all", log).sent]
+    strict = MODEL.model_copy(update={"cache_min_tokens": sizes[2]})
+
+    outcome = under("keep_all", log, strict)
+
+    assert [one.uncached for one in outcome.sent] == [sizes[0], sizes[1], 0, 0]
+    assert [one.cached for one in outcome.sent] == [0, 0, 0, sizes[2]]
+
+
+@pytest.mark.parametrize(("pause", "hit"), [(299, True), (301, False)])
+def test_a_cache_is_gone_after_its_time(pause: float, hit: bool) -> None:
+    log = later(turns(2, "word " * 30), 0, 1, pause, pause + 1)
+
+    first, second = under("keep_all", log).sent
+
+    assert second.cached == (first.tokens if hit else 0)
+
+
+def test_cost_is_that_of_the_prompts_and_of_a_model_that_summarised() -> None:
+    outcome = under("turn_window:full_turns=1,cached_turns=1", turns(5, "word " * 30))
+
+    expected = (
+        outcome.uncached * 10 + outcome.cache_writes * 12 + outcome.cached * 1
+    ) / 1_000_000
+    assert outcome.cost == pytest.approx(expected)
+    assert outcome.done
+    assert outcome.summarizer_cost == pytest.approx(
+        sum(one.read * 10 + one.written * 50 for one in outcome.done) / 1_000_000
+    )
+    assert outcome.summarizer_tokens == sum(
+        one.read + one.written for one in outcome.done
+    )
+    assert under("keep_all", turns(1), replace_prices(None)).cost is None
+
+
+def replace_prices(prices: Prices | None) -> ModelInfo:
+    return MODEL.model_copy(update={"prices": prices})
+
+
+def test_compactions_are_marked_by_the_request_they_came_before() -> None:
+    outcome = under("turn_window:full_turns=1,cached_turns=1", turns(4, "word " * 40))
+
+    # Two complete turns are raw at the end of the second, the third and the fourth;
+    # after the last request nothing is looked at any more.
+    assert outcome.to_json()["compacted_before"] == [2, 3]
+    assert [(one.first_seq, one.last_seq) for one in outcome.done] == [(1, 2), (3, 4)]
+
+
+def test_what_is_over_the_window_is_said() -> None:
+    log = turns(4, "word " * 30)
+    peak = under("keep_all", log).tokens_peak
+
+    outcome = under("keep_all", log, extras=Extras(window_tokens=peak - 5))
+
+    assert outcome.over_budget == 5
+
+
+class Failing:
+    """A summarizer that never succeeds."""
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        raise SummarizerFailed("busy")
+
+
+def test_a_summarizer_that_fails_changes_nothing_that_is_sent() -> None:
+    log = turns(5, "word " * 30)
+
+    outcome = under(
+        "turn_window:full_turns=1,cached_turns=1", log, summarizer=Failing()
+    )
+
+    assert [one.tokens for one in outcome.sent] == [
+        one.tokens for one in under("keep_all", log).sent
+    ]
+    assert outcome.compactions == ()
+    assert all("busy" in one.failed for one in outcome.done)
+    # The next attempt comes no sooner than 30 s later, and the log is 10 s long.
+    assert len(outcome.done) == 1
+
+
+def test_time_that_passes_makes_a_compaction_due() -> None:
+    window = "message_window:context_size=9,tail_keep_size=2"
+    log = turns(4, "word " * 30)
+
+    quick = under(window, log)
+    slow = under(window, later(log, 0, 1, 2, 3, 4, 5, 2_000, 2_001))
+
+    assert quick.done == ()
+    # Once the pause has been long enough, and again when the input ended it.
+    assert [(one.request, one.decided_at_seq) for one in slow.done] == [(3, 6), (3, 7)]
+
+
+@pytest.mark.parametrize("text", SPECS)
+@settings(max_examples=12)
+@given(log=logs(max_size=30))
+def test_what_only_grew_is_counted_as_if_it_were_rendered_whole(
+    text: str, log: list[Envelope]
+) -> None:
+    quick = under(text, log)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Requests, "_grown", lambda *_: None)
+        whole = under(text, log)
+
+    assert [(one.seq, one.tokens, one.used, one.found) for one in quick.sent] == [
+        (one.seq, one.tokens, one.used, one.found) for one in whole.sent
+    ]
+    assert quick.done == whole.done
+
+
+@settings(max_examples=30)
+@given(log=logs(max_size=30))
+def test_each_request_is_the_context_that_the_loop_would_have_had(
+    log: list[Envelope],
+) -> None:
+    assume(not any(isinstance(event.payload, Request) for event in log))
+    walked = Walk(KeepAll()).go(log)
+
+    sent = under("keep_all", log).sent
+
+    assert [one.tokens for one in sent] == [view.tokens for _, view in walked.sent]
+    assert all(one.cached + one.written + one.uncached == one.tokens for one in sent)
+
+
+def test_entries_that_end_or_plan_are_counted_too() -> None:
+    log = log_of(
+        UserInput(text="Plan src/a.py"),
+        Planner(plan=["read src/a.py", "mend 4711"]),
+        AgentResponse(text="Done with src/a.py"),
+        Final(text="4711 is mended"),
+        UserInput(text="Really?"),
+        AgentResponse(text="4711 is."),
+    )
+
+    outcome = under("keep_all", log)
+
+    assert outcome.reference_recall == 1.0
+    assert [one.used for one in outcome.sent] == [1, 1]

@@ -1,0 +1,441 @@
+"""Each strategy by its numbers: when it compacts, what it takes, what it shows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from refold.domain.envelope import Envelope
+from refold.domain.errors import InvalidConfiguration, UnknownStrategy
+from refold.domain.events import (
+    AgentResponse,
+    Event,
+    Planner,
+    ToolCall,
+    ToolResult,
+    UserInput as User,
+)
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.history_summary import from_params
+from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.source import Source
+from refold.projections.context.spec import parse
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Written
+from refold.projections.context.writing import fitting
+from tests.projections.logs import START, Log
+from tests.projections.walk import Walk, texts, view_of
+
+
+def timed(events: list[Event], seconds: float = 1) -> list[Envelope]:
+    """The events ``seconds`` apart."""
+    log = Log()
+    found = [log.add(event) for event in events]
+    return [
+        one.model_copy(update={"ts": START + timedelta(seconds=seconds * index)})
+        for index, one in enumerate(found)
+    ]
+
+
+def talk(turns: int, text: str = "word") -> list[Event]:
+    return [
+        event
+        for number in range(turns)
+        for event in (User(text=f"{text} {number}"), AgentResponse(text="fine"))
+    ]
+
+
+def compacted(strategy: Strategy, events: list[Envelope]) -> list[Compaction]:
+    """What is decided, judged after each event at its time."""
+    walk, found = Walk(strategy), list[Compaction]()
+    for event in events:
+        walk.events.append(event)
+        walk.outline = strategy.fold(walk.outline, event)
+        due = strategy.decide(walk.outline, event.ts)
+        while due:
+            found.append(due)
+            walk.compact(due)
+            due = strategy.follow_up(walk.outline, event.ts)
+    return found
+
+
+def batches(strategy: Strategy, events: list[Envelope]) -> list[int]:
+    """After which event something was compacted; folds of summaries not counted."""
+    made = compacted(strategy, events)
+    return [one.decided_at_seq for one in made if one.level == 1]
+
+
+class TestMessageWindow:
+    def test_batches_of_twelve_behind_a_tail_of_forty(self) -> None:
+        events = timed(talk(40))
+
+        assert batches(parse("message_window"), events) == [52, 64, 76]
+
+    def test_the_cooldown_fires_first_when_messages_are_slow(self) -> None:
+        events = timed(talk(40), seconds=30)
+
+        assert batches(parse("message_window"), events) == [41, 53, 65, 77]
+
+    def test_a_failure_does_not_hold_back_the_hard_limit(self) -> None:
+        strategy = parse("message_window")
+        outline, later = _read(strategy, talk(35)), START + timedelta(seconds=71)
+        failed = outline._replace(failures=9, failed_at=_micro(later))
+
+        assert outline.messages - 40 == 30
+        assert strategy.decide(failed, later) is not None
+        fewer = _read(strategy, talk(34))._replace(failures=9, failed_at=_micro(later))
+        assert strategy.decide(fewer, later) is None
+
+    def test_what_is_over_the_context_size_is_left_out_and_counted(self) -> None:
+        spec = "message_window:context_size=6,tail_keep_size=4"
+        walk = Walk(parse(spec))
+        for event in timed(talk(5)):
+            walk.events.append(event)
+            walk.outline = walk.strategy.fold(walk.outline, event)
+
+        shown = texts(walk.view())
+
+        assert 'messages="4"' in shown
+        assert "word 1" not in shown
+        assert "word 2" in shown
+
+    def test_a_tail_that_fills_the_context_is_refused(self) -> None:
+        with pytest.raises(UnknownStrategy, match="tail_keep_size must be less"):
+            parse("message_window:tail_keep_size=75")
+
+
+class TestHybrid:
+    SPEC = "hybrid:threshold_low=50,threshold_high=200"
+
+    def test_below_the_lower_threshold_everything_is_sent(self) -> None:
+        events = timed([*talk(1), Planner(plan="p"), *talk(1)])
+
+        assert "<plan" in texts(view_of(parse(self.SPEC), events))
+
+    def test_between_the_thresholds_key_events_and_the_last_plans_are_sent(
+        self,
+    ) -> None:
+        plans: list[Event] = [Planner(plan=f"plan {n} {'x' * 40}") for n in range(5)]
+        strategy = parse(self.SPEC)
+        walk = Walk(strategy).go(timed([*talk(2), *plans, *talk(1)]))
+
+        shown = texts(walk.view())
+
+        assert not walk.done
+        assert "plan 1" not in shown
+        assert all(f"plan {n}" in shown for n in (2, 3, 4))
+        assert "word 0" in shown
+
+    def test_a_kept_result_brings_its_call_and_response(self) -> None:
+        spec = f"{self.SPEC},last_n_events=1"
+        old, new = call("a"), call("b")
+        plan = Planner(plan="x" * 200)
+        view = view_of(parse(spec), timed([*talk(1), *old, plan, *new]))
+
+        uses = [
+            b for m in view.messages for b in m["content"] if b["type"] == "tool_use"
+        ]
+
+        assert [use["id"] for use in uses] == ["b"]
+
+    def test_from_the_upper_threshold_on_older_exchanges_are_summarised(self) -> None:
+        events = timed(talk(30, "word " * 6))
+
+        made = compacted(parse(self.SPEC + ",every=4"), events)
+
+        assert made
+        assert all(one.last_seq <= one.decided_at_seq - 3 for one in made)
+        assert max(one.level for one in made) > 1
+
+    def test_other_triggers(self) -> None:
+        events = timed(talk(10))
+        count = parse("hybrid:trigger='count',trigger_count=15")
+        idle = parse("hybrid:trigger='idle',trigger_idle_sec=60")
+        outline = _read(idle, talk(10))
+
+        assert batches(count, events)[0] == 15
+        assert idle.decide(outline, START + timedelta(seconds=78)) is None
+        assert idle.due_at(outline, START) == START + timedelta(seconds=79)
+        assert idle.decide(outline, START + timedelta(seconds=79)) is not None
+
+
+class TestHistorySummary:
+    TEN = (
+        "history_summary:trigger_on_history_size_chars=10000,"
+        "history_tail_size_chars_to_exclude=3000"
+    )
+
+    def test_the_example_of_ten_exchanges(self) -> None:
+        sizes = [1200] * 4 + [1000] * 2 + [800] * 4
+        events: list[Event] = []
+        for size in sizes:
+            events += [User(text="u" * (size - 4)), AgentResponse(text="fine")]
+
+        (made,) = compacted(parse(self.TEN), timed(events))
+
+        assert (made.first_seq, made.last_seq, made.decided_at_seq) == (1, 14, 20)
+
+    def test_the_next_summary_absorbs_the_one_before(self) -> None:
+        events = timed(talk(60, "u" * 500))
+
+        made = compacted(parse(self.TEN), events)
+
+        assert len(made) > 1
+        assert made[1].absorbs == (1,)
+        assert made[1].first_seq == 1
+
+    def test_a_summary_is_acknowledged_and_has_the_abridged_history(self) -> None:
+        view = view_of(parse(self.TEN), timed(talk(60, "u" * 500)))
+
+        assert "I have read the summary" in view.messages[1]["content"][0]["text"]
+        assert '<turn first="' in view.messages[0]["content"][0]["text"]
+
+    def test_the_lower_threshold_counts_while_the_cache_expires(self) -> None:
+        spec = (
+            "history_summary:trigger_on_history_size_chars_when_cache_expiring=1000,"
+            "history_tail_size_chars_to_exclude=100"
+        )
+        strategy = parse(spec)
+        outline = _read(strategy, talk(5, "u" * 300))
+        called = START + timedelta(seconds=9)
+
+        assert strategy.due_at(outline, called) == called + timedelta(seconds=270)
+        for age, due in ((269.9, False), (270, True), (299.9, True), (300, False)):
+            now = called + timedelta(seconds=age)
+            assert (strategy.decide(outline, now) is not None) == due
+
+    def test_a_threshold_of_zero_switches_its_trigger_off(self) -> None:
+        spec = (
+            "history_summary:trigger_on_history_size_chars=0,"
+            "trigger_on_history_size_chars_when_cache_expiring=0"
+        )
+
+        assert not compacted(parse(spec), timed(talk(60, "u" * 2000)))
+
+    def test_a_head_over_the_second_guard_is_folded_part_by_part(self) -> None:
+        spec = self.TEN + ",second_guard_chars=4000"
+
+        made = compacted(parse(spec), timed(talk(20, "u" * 600)))
+
+        assert len(made) > 1
+        assert made[0].decided_at_seq == made[1].decided_at_seq
+        assert not any(one.omitted for one in made)
+
+    def test_or_truncated_as_its_source_does_it(self) -> None:
+        spec = self.TEN + ",second_guard_chars=3000,second_guard='truncate'"
+
+        (made, *_) = compacted(parse(spec), timed(talk(20, "u" * 600)))
+
+        assert made.omitted[0][0] == 1
+        assert made.omitted[-1][1] < made.last_seq
+
+    def test_the_configuration_of_its_source_is_read_as_it_is(self) -> None:
+        params = {
+            "trigger_on_history_size_chars": 50000,
+            "history_tail_size_chars_to_exclude": 5000,
+            "prompt": "",
+            "abridged_history_params": {"total_chars_limit": 9000},
+        }
+        flags = {"history_summary_params": params, "history_summary_min_version": "2"}
+
+        strategy = from_params(flags)
+
+        assert strategy is not None
+        assert strategy.summary_version == 2
+        assert strategy.abridged.total_chars == 9000
+        assert from_params({**flags, "history_summary_min_version": ""}) is None
+        with pytest.raises(UnknownStrategy, match="there is no parameter 'colour'"):
+            from_params({"colour": 1})
+
+
+class TestTokenRatio:
+    def test_it_is_due_at_the_share_of_the_window(self) -> None:
+        strategy = parse("token_ratio:max_context_tokens=128000")
+        outline = _read(strategy, talk(8))
+
+        assert strategy.decide(outline._replace(raw_tokens=102_399), START) is None
+        assert strategy.decide(outline._replace(raw_tokens=102_400), START) is not None
+
+    @pytest.mark.parametrize(
+        ("window", "target"), [(3000, 500), (20_000, 2000), (200_000, 4000)]
+    )
+    def test_the_summary_is_a_tenth_of_the_window(
+        self, window: int, target: int
+    ) -> None:
+        strategy = parse(f"token_ratio:max_context_tokens={window}")
+        outline = _read(strategy, talk(8))._replace(raw_tokens=window)
+
+        made = strategy.decide(outline, START)
+
+        assert made is not None
+        assert made.target_tokens == target
+
+    def test_the_newest_turns_stay_and_the_input_opens_one(self) -> None:
+        strategy = parse("token_ratio:max_context_tokens=1000,keep_recent_turns=3")
+        events = [*talk(6), User(text="now")]
+        outline = _read(strategy, events)._replace(raw_tokens=1000)
+
+        made = strategy.decide(outline, START)
+
+        assert made is not None
+        assert (made.first_seq, made.last_seq) == (1, 8)
+
+    def test_the_summary_is_the_result_of_a_tool(self) -> None:
+        spec = "token_ratio:max_context_tokens=100,keep_recent_turns=1"
+        view = view_of(parse(spec), timed(talk(9, "some words here")))
+
+        opening, use, result, *_ = view.messages
+
+        assert opening["role"] == "user"
+        assert use["content"][0]["name"] == "memory_compress"
+        assert result["content"][0]["type"] == "tool_result"
+
+    def test_an_unknown_model_is_refused(self) -> None:
+        with pytest.raises(Exception, match="register"):
+            parse("token_ratio:model='no-such-model'")
+
+
+class TestToolClearing:
+    def test_all_but_the_newest_results_become_stubs(self) -> None:
+        events = [*talk(1), *(e for n in range(5) for e in call(f"c{n}", "r" * 400))]
+        strategy = parse("tool_clearing:trigger_tool_uses=4,keep=2")
+        view = view_of(strategy, timed([*events, AgentResponse(text="done")]))
+
+        results = [
+            block["content"]
+            for message in view.messages
+            for block in message["content"]
+            if block["type"] == "tool_result"
+        ]
+
+        cleared = ["was cleared here" in str(result) for result in results]
+        assert cleared == [True, True, False, False, False]
+
+    def test_excluded_tools_and_arguments_stay_unless_asked(self) -> None:
+        events = [*talk(1), *call("a", "r" * 400), *call("b", "r" * 400, tool="keep")]
+        spec = "tool_clearing:trigger_tool_uses=1,keep=0,exclude_tools=['keep']"
+        for more, empty in ((spec, False), (f"{spec},clear_tool_inputs=true", True)):
+            view = view_of(parse(more), timed([*events, AgentResponse(text="done")]))
+            blocks = [b for m in view.messages for b in m["content"]]
+            stubs = ["was cleared" in str(b.get("content")) for b in blocks]
+            first = next(b for b in blocks if b["type"] == "tool_use")
+
+            assert sum(stubs) == 1
+            assert (first["input"] == {}) == empty
+
+    def test_then_another_strategy_sees_what_is_left(self) -> None:
+        events = [*talk(1), *(e for n in range(9) for e in call(f"c{n}", "r" * 400))]
+        alone = "token_ratio:max_context_tokens=1000,keep_recent_turns=1"
+        both = f"tool_clearing:trigger_tool_uses=2,keep=1+{alone}"
+        log = timed([*events, *talk(2)])
+
+        assert compacted(parse(alone), log)
+        assert not compacted(parse(both), log)
+
+
+    def test_turns_are_counted_behind_it_too(self) -> None:
+        spec = "tool_clearing+turn_window:full_turns=1,cached_turns=1"
+
+        made = compacted(parse(spec), timed(talk(5)))
+
+        alone = compacted(parse(spec.partition("+")[2]), timed(talk(5)))
+        assert [(one.first_seq, one.last_seq) for one in made] == [
+            (one.first_seq, one.last_seq) for one in alone
+        ]
+        assert made
+
+
+class TestBaselines:
+    def test_last_turns(self) -> None:
+        shown = texts(view_of(parse("last_turns:n=2"), timed(talk(5))))
+
+        assert "word 2" not in shown
+        assert "word 3" in shown
+
+    def test_token_budget_drops_the_oldest_exchanges(self) -> None:
+        strategy = parse("token_budget:max_tokens=40")
+        view = view_of(strategy, timed(talk(9)))
+
+        assert view.tokens <= 40
+        assert "word 8" in texts(view)
+        assert "word 0" not in texts(view)
+
+    def test_recursive_summary_builds_a_tree(self) -> None:
+        strategy = parse("recursive_summary:every=2,keep_last=2")
+        made = compacted(strategy, timed(talk(16)))
+
+        assert [one.level for one in made][:3] == [1, 1, 2]
+        assert max(one.level for one in made) >= 3
+
+
+def call(call_id: str, content: str = "r", tool: str = "read") -> list[Event]:
+    return [
+        AgentResponse(text="", stop_reason="tool_use"),
+        ToolCall(call_id=call_id, tool_name=tool, arguments={"path": "a.txt"}),
+        ToolResult(call_id=call_id, content=content),
+    ]
+
+
+def _read(strategy: Strategy, events: list[Event]) -> Outline:
+    return strategy.read(strategy.begin(), timed(events))
+
+
+def _micro(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000)
+
+
+def test_units_are_stored_small_and_come_back() -> None:
+    strategy = parse("message_window")
+    outline = _read(strategy, [*talk(20), *call("a"), *talk(18)])
+
+    assert Outline.load(outline.dump()) == outline
+    assert len(outline.units) == 77
+
+
+def test_an_exchange_that_was_open_stays_raw_however_late_that_is_known() -> None:
+    strategy = parse("message_window:context_size=9,tail_keep_size=2")
+    events = timed([*talk(3), *call("a"), *talk(4)])
+    decided = strategy.read(strategy.begin(), events[:8])
+    walk = Walk(strategy, events=events[:8], outline=decided)
+    cut = Compaction(1, 8, 100, 8, 10, "by hand")
+    walk.events, walk.outline = events[:8], decided
+    walk.compact(cut)
+    recorded = walk.derived[0]
+
+    early = strategy.read(fold_derived(decided, recorded), events[8:])
+    late = fold_derived(strategy.read(strategy.begin(), events), recorded)
+
+    assert early.kept == late.kept == (((7, 8),),)
+
+
+class Asking:
+    """A summarizer that can be asked otherwise, and says how it was."""
+
+    def __init__(self, prompt: str | None = None, model: str | None = None) -> None:
+        self.prompt, self.model = prompt, model
+
+    def asked(self, *, prompt: str | None, model: str | None) -> Asking:
+        return Asking(prompt, model)
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        raise NotImplementedError
+
+
+def test_a_model_is_asked_as_the_strategy_says() -> None:
+    history = fitting(parse("history_summary:prompt='In short?'"), Asking())
+    hybrid = fitting(parse("hybrid:summary_model='m'"), Asking())
+
+    assert isinstance(history, Asking)
+    assert history.prompt == "In short?"
+    assert isinstance(hybrid, Asking)
+    assert (hybrid.prompt, hybrid.model) == (None, "m")
+
+
+def test_an_empty_prompt_is_refused_where_a_model_is_to_be_asked() -> None:
+    strategy = parse("history_summary")
+
+    with pytest.raises(InvalidConfiguration, match="empty prompt"):
+        fitting(strategy, Asking())
+    assert fitting(strategy, Abridged()) == Abridged()

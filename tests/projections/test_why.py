@@ -1,0 +1,296 @@
+"""Every event of a log is shown by one part of a context, or left out with a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import (
+    AgentResponse,
+    Final,
+    HumanReview,
+    Pin,
+    StateUpdate,
+    SummarizerRef,
+    SystemPrompt,
+    UserInput,
+)
+from refold.projections.context import spec
+from refold.projections.context.source import Source
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Written
+from refold.projections.context.why import (
+    Part,
+    Unshown,
+    ask_again,
+    nodes_of,
+    opened,
+    parts_of,
+    told,
+    unshown,
+)
+from tests.projections.logs import START, call, log_of, logs, result, turns
+from tests.projections.walk import Walk
+
+SPECS = (
+    "keep_all",
+    "turn_window:full_turns=1,cached_turns=1,summary_tokens=40",
+    "turn_window:full_turns=2,cached_turns=2,summary_tokens=60,"
+    "session_memory_tokens=90,pin_tokens=30",
+    "last_turns:n=2",
+    "token_budget:max_tokens=120",
+    "recursive_summary:every=2,keep_last=2",
+    "message_window:context_size=8,tail_keep_size=4,compression_window_size=3",
+    "hybrid:threshold_low=60,threshold_high=160,last_n_events=3,keep_last=2,every=2",
+    "tool_clearing:trigger_tool_uses=2,keep=1",
+    "token_ratio:max_context_tokens=300,keep_recent_turns=1,trigger_threshold=0.5",
+    "tool_clearing:trigger_tool_uses=2,keep=1+turn_window:full_turns=1,cached_turns=1",
+    "history_summary:trigger_on_history_size_chars=900,"
+    "history_tail_size_chars_to_exclude=300",
+    'for_agent:agent="main",strategy="turn_window:full_turns=1,cached_turns=1"',
+)
+every = pytest.mark.parametrize("text", SPECS)
+compacting = pytest.mark.parametrize("text", [SPECS[1], SPECS[2], SPECS[5], *SPECS[9:]])
+examples = settings(max_examples=25, deadline=None)
+NOW = START + timedelta(days=1)
+
+
+class Silent:
+    """Writes nothing of what it reads, so that no text is both told and shown."""
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        return Written("told" if source.words else "", SummarizerRef(kind="silent"))
+
+
+def explained(walk: Walk) -> tuple[tuple[Part, ...], list[Unshown]]:
+    view, nodes = walk.view(), nodes_of(walk.derived)
+    by_seq = {event.seq: event for event in walk.events}
+    parts = parts_of(walk.strategy, walk.outline, view, by_seq)
+    out = unshown(walk.strategy, walk.outline, parts, nodes, walk.events)
+    return parts, list(out)
+
+
+@every
+@given(events=logs())
+@examples
+def test_every_event_is_shown_once_or_left_out_with_a_reason(
+    text: str, events: list[Envelope]
+) -> None:
+    parts, out = explained(Walk(spec.parse(text)).go(events))
+
+    count = Counter(seq for part in parts for seq in part.seqs)
+    count.update(one.seq for one in out)
+
+    assert count == Counter(event.seq for event in events)
+
+
+@every
+@given(events=logs())
+@examples
+def test_parts_are_the_blocks_of_the_messages_in_their_order(
+    text: str, events: list[Envelope]
+) -> None:
+    walk = Walk(spec.parse(text)).go(events)
+    view = walk.view()
+    parts, _ = explained(walk)
+
+    for number, message in enumerate(view.messages, 1):
+        own = [part for part in parts if part.message == number]
+        ends = [part.first + part.blocks for part in own]
+
+        assert [part.first for part in own] == [0, *ends[:-1]]
+        assert ends[-1] == len(message["content"])
+        assert {part.role for part in own} == {message["role"]}
+
+
+@every
+@given(events=logs())
+@examples
+def test_what_is_said_to_be_shown_is_there_and_nothing_else(
+    text: str, events: list[Envelope]
+) -> None:
+    events = [_marked(event) for event in events]
+    walk = Walk(spec.parse(text)).go(events)
+    parts, out = explained(walk)
+    sent = _beside_summaries(walk, parts)
+
+    shown = {seq for part in parts for seq in part.seqs}
+    for event in events:
+        if isinstance(event.payload, UserInput | AgentResponse):
+            assert (f"§{event.seq}§" in sent) == (event.seq in shown)
+    assert not shown & {one.seq for one in out}
+
+
+def _beside_summaries(walk: Walk, parts: tuple[Part, ...]) -> str:
+    """The text of all blocks but those of summaries, which quote."""
+    blocks = []
+    for part in parts:
+        if part.message and part.cause != "summary":
+            content = walk.view().messages[part.message - 1]["content"]
+            blocks += content[part.first : part.first + part.blocks]
+    return str(blocks)
+
+
+def _marked(event: Envelope) -> Envelope:
+    """The event with a text that no other has, and as many tokens as before."""
+    payload = event.payload
+    if not isinstance(payload, UserInput | AgentResponse):
+        return event
+    marked = payload.model_copy(update={"text": f"{payload.text} §{event.seq}§"})
+    return event.model_copy(update={"payload": marked})
+
+
+@compacting
+@given(events=logs(max_size=60))
+@examples
+def test_what_a_summary_tells_of_is_what_it_was_made_of(
+    text: str, events: list[Envelope]
+) -> None:
+    walk = Walk(spec.parse(text)).go(events)
+    nodes = nodes_of(walk.derived)
+    seen = [one for event in events if (one := walk.strategy.sees(event))]
+
+    for done in walk.done:
+        behind = [node for _, node in opened(nodes, done.recorded.seq)]
+        seqs = [event.seq for node in behind for event in told(node, seen)]
+        own = told(behind[0], seen)
+
+        assert len(seqs) == len(set(seqs)) == done.source.events
+        assert {event.seq for event in own} <= {
+            event.seq for event in done.source.envelopes
+        }
+
+
+@compacting
+@given(events=logs(max_size=60))
+@examples
+def test_each_decision_can_be_asked_for_again(
+    text: str, events: list[Envelope]
+) -> None:
+    strategy = spec.parse(text)
+
+    for done in Walk(strategy).go(events).done:
+        asked = ask_again(strategy, done.before, done.recorded.payload, [NOW])  # type: ignore[arg-type]  # a summary
+
+        assert (asked.same, asked.reason) == (True, done.compaction.reason)
+        assert not asked.clock_mattered
+
+
+def test_a_decision_of_another_strategy_is_not_the_same() -> None:
+    done = Walk(spec.parse(SPECS[1])).go(turns(6)).done[0]
+    other = spec.parse("turn_window:full_turns=1,cached_turns=2")
+
+    asked = ask_again(other, done.before, done.recorded.payload, [NOW])  # type: ignore[arg-type]  # a summary
+
+    assert not asked.same
+    assert asked.decided is None
+
+
+def test_that_time_mattered_is_said() -> None:
+    """Four messages are before the tail: too few for a batch until the cooldown."""
+    strategy = spec.parse(
+        "message_window:context_size=20,tail_keep_size=4,compression_window_size=9"
+    )
+    done = Walk(strategy).go(turns(5)).done[0]
+    soon, later = START + timedelta(seconds=10), START + timedelta(hours=1)
+
+    def ask(*clocks: datetime) -> tuple[bool, bool]:
+        asked = ask_again(strategy, done.before, done.recorded.payload, clocks)  # type: ignore[arg-type]  # a summary
+        return asked.same, asked.clock_mattered
+
+    assert ask(soon) == (False, False)
+    assert ask(later) == (True, True)
+    assert ask(soon, later) == (True, True)
+
+
+def reasons(text: str, *events: object) -> dict[int, str]:
+    walk = Walk(spec.parse(text)).go(log_of(*events))  # type: ignore[arg-type]  # events
+    return {one.seq: one.why for one in explained(walk)[1]}
+
+
+def test_reasons_name_what_keeps_an_event_out() -> None:
+    said = reasons(
+        "keep_all",
+        SystemPrompt(text="Old."),
+        SystemPrompt(text="New."),
+        StateUpdate(set={"a": 1}),
+        UserInput(text="hello"),
+        AgentResponse(text="done"),
+        Final(text="done"),
+        HumanReview(trigger="risk", question="may I?"),
+        AgentResponse(text=" "),
+    )
+
+    assert said == {
+        1: "replaced",
+        3: "type",
+        6: "said",
+        7: "question",
+        8: "empty",
+    }
+
+
+def test_what_is_beyond_the_window_is_said_to_be() -> None:
+    walk = Walk(spec.parse("last_turns:n=1")).go(turns(3))
+    parts, out = explained(walk)
+
+    assert {one.seq: one.why for one in out} == dict.fromkeys((1, 2, 3, 4), "window")
+    assert [part.seqs for part in parts] == [(5,), (6,)]
+
+
+def test_a_cleared_result_is_left_out_and_its_call_is_not() -> None:
+    events = [UserInput(text="go")]
+    for number in ("a", "b", "c"):
+        events += [AgentResponse(text="so"), call(number), result(number, "long " * 90)]  # type: ignore[list-item]
+    walk = Walk(spec.parse(SPECS[8])).go(log_of(*events))
+
+    parts, out = explained(walk)
+
+    assert {one.seq: one.why for one in out} == {4: "cleared", 7: "cleared"}
+    assert [part.cause for part in parts].count("cleared") == 2
+
+
+def test_pins_over_their_budget_are_left_out() -> None:
+    events = [
+        UserInput(text="remember this: " + "word " * 90),
+        AgentResponse(text="yes"),
+        Pin(seqs=(1, 2)),
+        *[event.payload for event in turns(5)],
+    ]
+    walk = Walk(spec.parse(SPECS[2])).go(log_of(*events))
+
+    parts, out = explained(walk)
+
+    assert {one.seq: one.why for one in out}[1] == "pins_budget"
+    (stub,) = (part for part in parts if part.cause == "pins_budget")
+    assert stub.seqs == ()
+    pinned = [part.seqs for part in parts if part.cause == "pinned"]
+    assert pinned == [(2,)]
+
+
+def test_an_open_call_says_that_nothing_answered_it() -> None:
+    walk = Walk(spec.parse("keep_all"))
+    walk.go(log_of(UserInput(text="go"), AgentResponse(text="so"), call("a")))
+
+    parts, _ = explained(walk)
+
+    assert [part.cause for part in parts] == ["raw", "raw", "no_result"]
+    assert [part.seqs for part in parts] == [(1,), (2, 3), ()]
+
+
+def test_a_summary_on_hundreds_of_others_can_be_opened() -> None:
+    strategy: Strategy = spec.parse(
+        "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=1"
+    )
+    walk = Walk(strategy, summarizer=Silent()).go(turns(400))
+    nodes = nodes_of(walk.derived)
+    (live,) = walk.outline.summaries
+
+    found = list(opened(nodes, live.seq))
+
+    assert len(found) == len(walk.derived)
+    assert max(depth for depth, _ in found) > 300

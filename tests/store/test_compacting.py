@@ -1,0 +1,306 @@
+"""Who compacts says so in the log, alone, and holds nobody up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import refold
+from refold.adapters.recorder import Recorder
+from refold.domain.events import CompactionNote, SummarizerRef, Summary
+from refold.domain.ids import StreamId
+from refold.projections.context.source import Source
+from refold.projections.context.summarizer import Written
+from refold.store import Session, SessionStore
+from refold.store.leases import LEASE_SEC, Hold
+from refold.testing import memory_log
+from tests.support.summarizing import Counting, Slow, called
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    return tmp_path / "calls"
+
+
+def talk(session: Session, turns: int) -> None:
+    for turn in range(turns):
+        session.append(
+            [
+                refold.UserInput(text=f"question {turn} " + "why " * 30),
+                refold.AgentResponse(text=f"answer {turn} " + "because " * 30),
+            ]
+        )
+
+
+def told(session: Session) -> list[str]:
+    """What the derived stream says happened, in order."""
+    names = [name for name in session.streams() if name != "main"]
+    return [
+        getattr(entry.payload, "phase", entry.type)
+        for name in names
+        for entry in session.derived(name)
+    ]
+
+
+def with_clock(session: Session, clock: Callable[[], int]) -> Session:
+    return replace(session, writer=replace(session.writer, clock=clock))
+
+
+class Failing(Counting):
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        super().summarise(source, target_tokens=target_tokens)
+        raise TimeoutError
+
+
+def test_start_and_success_are_in_the_log(session: Session, calls: Path) -> None:
+    talk(session, 2)
+
+    summary = session.compact(WINDOW, summarizer=Counting(calls))
+
+    assert summary is not None
+    assert told(session) == ["started", "summary"]
+    started, done = session.derived(summary.stream)
+    assert isinstance(started.payload, CompactionNote)
+    assert isinstance(done.payload, Summary)
+    same = ("first_seq", "last_seq", "decided_at_seq")
+    assert [getattr(started.payload, name) for name in same] == [
+        getattr(done.payload, name) for name in same
+    ]
+    assert session.verify().problems == []
+
+
+def test_start_and_failure_are_in_the_log_and_the_next_waits(
+    session: Session, calls: Path
+) -> None:
+    talk(session, 2)
+    before = session.context(WINDOW).digest
+
+    assert session.compact(WINDOW, summarizer=Failing(calls)) is None
+    assert session.compact(WINDOW, summarizer=Failing(calls)) is None
+
+    assert told(session) == ["started", "failed"]
+    assert len(called(calls)) == 1
+    assert session.context(WINDOW).digest == before
+    assert session.verify().problems == []
+
+
+def test_what_needs_no_model_takes_no_lease(session: Session, calls: Path) -> None:
+    talk(session, 2)
+
+    session.compact(WINDOW)
+
+    assert told(session) == ["summary"]
+
+
+def test_what_is_not_due_takes_no_lease(
+    session: Session, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk(session, 1)
+    monkeypatch.setattr(Hold, "take", pytest.fail)
+
+    assert session.compact(WINDOW, summarizer=Counting(calls)) is None
+
+    assert told(session) == []
+
+
+def test_a_start_that_nobody_ended_changes_nothing(
+    session: Session, calls: Path
+) -> None:
+    class Killed(Counting):
+        def summarise(self, source: Source, *, target_tokens: int) -> Written:
+            raise KeyboardInterrupt
+
+    talk(session, 2)
+    before = session.context(WINDOW).digest
+    with pytest.raises(KeyboardInterrupt):
+        session.compact(WINDOW, summarizer=Killed(calls))
+    assert session.context(WINDOW).digest == before
+
+    assert session.compact(WINDOW, summarizer=Counting(calls)) is not None
+
+    assert told(session) == ["started", "started", "summary"]
+
+
+def test_a_slow_summarizer_holds_no_append_up(session: Session, calls: Path) -> None:
+    talk(session, 2)
+    slow = Slow(calls)
+
+    with ThreadPoolExecutor(1) as pool:
+        compacting = pool.submit(session.compact, WINDOW, summarizer=slow)
+        assert slow.begun.wait(60)
+        talk(session, 2)
+        assert told(session) == ["started"]
+        slow.may_end.set()
+        summary = compacting.result()
+
+    assert summary is not None
+    assert isinstance(summary.payload, Summary)
+    assert summary.payload.decided_at_seq == 4
+    assert summary.payload.appended_at_seq == 8
+    assert session.verify().problems == []
+
+
+def test_who_asks_meanwhile_is_not_held_up_and_remembered(
+    session: Session, calls: Path
+) -> None:
+    talk(session, 2)
+    slow = Slow(calls)
+
+    with ThreadPoolExecutor(1) as pool:
+        compacting = pool.submit(session.compact, WINDOW, summarizer=slow)
+        assert slow.begun.wait(60)
+        talk(session, 1)
+        assert session.compact(WINDOW, summarizer=Counting(calls)) is None
+        slow.may_end.set()
+        compacting.result()
+
+    assert told(session) == ["started", "summary"] * 2
+    assert len(set(called(calls))) == len(called(calls)) == 2
+
+
+def test_nobody_asked_so_it_is_checked_once(session: Session, calls: Path) -> None:
+    talk(session, 4)
+
+    session.compact(WINDOW, summarizer=Counting(calls))
+
+    assert told(session) == ["started", "summary"]
+
+
+def test_a_lease_is_renewed_while_the_model_writes(
+    session: Session, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk(session, 2)
+    renewed = Event()
+    recorder: Recorder = session.writer.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+    renew = recorder.renew_lease
+
+    def renewing(*given: Any, **named: Any) -> bool:
+        done = renew(*given, **named)
+        renewed.set()
+        return done
+
+    class Patient(Counting):
+        def summarise(self, source: Source, *, target_tokens: int) -> Written:
+            assert renewed.wait(60)
+            return super().summarise(source, target_tokens=target_tokens)
+
+    monkeypatch.setattr(recorder, "renew_lease", renewing)
+    compactor = session.compactor(WINDOW, summarizer=Patient(calls))
+
+    assert replace(compactor, lease_sec=0.03).step() is not None
+
+
+def test_who_lost_the_lease_loses_the_race_and_nothing_else(
+    session: Session, calls: Path
+) -> None:
+    talk(session, 2)
+    slow, now = Slow(calls), session.writer.clock()
+    early = with_clock(session, lambda: now)
+    late = with_clock(session, lambda: now + int(LEASE_SEC * 1_000_000))
+
+    with ThreadPoolExecutor(1) as pool:
+        losing = pool.submit(early.compact, WINDOW, summarizer=slow)
+        assert slow.begun.wait(60)
+        won = late.compact(WINDOW, summarizer=Counting(calls))
+        slow.may_end.set()
+        lost = losing.result()
+
+    assert won is not None
+    assert lost is None
+    assert told(session) == ["started", "started", "summary"]
+    assert session.verify().problems == []
+
+
+def test_compactors_of_two_strategies_do_not_wait_for_each_other(
+    session: Session, calls: Path
+) -> None:
+    talk(session, 3)
+    slow = Slow(calls)
+
+    with ThreadPoolExecutor(1) as pool:
+        compacting = pool.submit(session.compact, WINDOW, summarizer=slow)
+        assert slow.begun.wait(60)
+        other = "turn_window:full_turns=1,cached_turns=2"
+        assert session.compact(other, summarizer=Counting(calls)) is not None
+        slow.may_end.set()
+        assert compacting.result() is not None
+
+
+def test_an_erased_or_unknown_session_leaves_no_lease(store: SessionStore) -> None:
+    nobody = StreamId("nobody", "s-1", "f" * 64)
+
+    assert not store.log.leases.take_lease(nobody, "me", now=1, until=2)
+
+
+def test_it_says_when_there_is_something_to_do(session: Session, calls: Path) -> None:
+    talk(session, 1)
+    now = session.writer.clock()
+    frozen = with_clock(session, lambda: now)
+    compactor = frozen.compactor(WINDOW, summarizer=Failing(calls))
+    assert compactor.due_at() is None
+
+    talk(session, 1)
+    moment = datetime.fromtimestamp(now // 1_000_000, UTC)
+    due = compactor.due_at()
+    assert due is not None
+    assert due.replace(microsecond=0) == moment
+
+    compactor.step()
+    retry = compactor.due_at()
+    assert retry == due + timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """Writes, fails, or writes too much, as each call is told to."""
+
+    script: list[str]
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        match self.script.pop(0) if self.script else "write":
+            case "fail":
+                raise TimeoutError
+            case "much":
+                return Written(source.text * 2, SummarizerRef(kind="scripted"))
+            case _:
+                return Written("so it was", SummarizerRef(kind="scripted"))
+
+
+@given(
+    script=st.lists(st.sampled_from(["write", "fail", "much"]), max_size=6),
+    turns=st.lists(st.integers(0, 3), min_size=1, max_size=6),
+)
+@settings(max_examples=15)
+def test_whatever_summarizers_do_the_log_tells_it_and_spans_follow_each_other(
+    script: list[str], turns: list[int]
+) -> None:
+    from refold.redaction.engine import Redactor
+    from refold.redaction.guard import Limits
+
+    now = [1_700_000_000_000_000]
+    store = SessionStore(memory_log(), Redactor(), Limits(), clock=lambda: now[0])
+    session, summarizer = store.session("ada", "s-1"), Scripted(list(script))
+    talk(session, 1)
+    for more in turns:
+        talk(session, more)
+        session.compact(WINDOW, summarizer=summarizer)
+        now[0] += 1_000_000_000
+
+    said = told(session)
+    assert said[::2] == ["started"] * (len(said) // 2)
+    assert set(said[1::2]) <= {"summary", "failed"}
+    assert session.verify().problems == []
+    names = [name for name in session.streams() if name != "main"]
+    found = [entry.payload for name in names for entry in session.derived(name)]
+    spans = [(s.first_seq, s.last_seq) for s in found if isinstance(s, Summary)]
+    assert spans == [(2 * n + 1, 2 * n + 2) for n in range(len(spans))]

@@ -1,0 +1,167 @@
+"""A compaction that is killed or raced takes effect once, and appends go on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold.domain.events import CompactionNote, Summary
+from refold.store import Session, SessionStore
+from refold.store.leases import LEASE_SEC
+from tests.support.compacting import STEPS, WINDOW
+from tests.support.stores import ROOT, open_at, prepare, release
+from tests.support.summarizing import Counting, called
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_KEYS", "")
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.compacting", *map(str, arguments)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def killed_at(url: str, calls: Path, step: str) -> None:
+    died = start("killed", url, calls, step)
+    said = died.communicate()
+    assert died.returncode == -signal.SIGKILL, said
+
+
+def talk(session: Session, turns: int) -> None:
+    for turn in range(turns):
+        session.append(
+            [
+                refold.UserInput(text=f"question {turn} " + "why " * 30),
+                refold.AgentResponse(text=f"answer {turn} " + "because " * 30),
+            ]
+        )
+
+
+def compact_all(session: Session, calls: Path) -> None:
+    while session.compact(WINDOW, summarizer=Counting(calls)):
+        pass
+
+
+def later(session: Session, seconds: float) -> Session:
+    """The same session for someone whose clock is ahead."""
+    clock = session.writer.clock
+    ahead = int(seconds * 1_000_000)
+    writer = replace(session.writer, clock=lambda: clock() + ahead)
+    return replace(session, writer=writer)
+
+
+def spans(session: Session) -> list[tuple[int, int]]:
+    return [(one.first_seq, one.last_seq) for one in payloads(session, Summary)]
+
+
+def payloads(session: Session, kind: type) -> Sequence[refold.Summary]:
+    names = [name for name in session.streams() if name != "main"]
+    found = [entry.payload for name in names for entry in session.derived(name)]
+    return [payload for payload in found if isinstance(payload, kind)]  # type: ignore[misc]  # a kind of summary, or of note
+
+
+def starts(session: Session) -> int:
+    notes: Sequence[object] = payloads(session, CompactionNote)
+    return sum(getattr(note, "phase", "") == "started" for note in notes)
+
+
+def problems(store: SessionStore) -> list[object]:
+    return [problem for _, verified in store.verify() for problem in verified.problems]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_9_at_any_step_leaves_the_next_context_right(
+    store_url: str, tmp_path: Path, step: str
+) -> None:
+    calls = tmp_path / "calls"
+    reached = list(STEPS).index(step)
+    recorded = reached >= list(STEPS).index("the summary is recorded")
+    with open_at(store_url, tmp_path) as store:
+        for name in ("s-1", "control"):
+            talk(store.session("ada", name), 3)
+        control = store.session("ada", "control")
+        before = control.context(WINDOW).digest
+        control.compact(WINDOW, summarizer=Counting(tmp_path / "control"))
+
+    killed_at(store_url, calls, step)
+
+    with open_at(store_url, tmp_path) as store:
+        session, control = (store.session("ada", name) for name in ("s-1", "control"))
+        after = control.context(WINDOW).digest
+        assert session.context(WINDOW).digest == (after if recorded else before)
+        talk(session, 1)
+        talk(control, 1)
+        compact_all(later(session, LEASE_SEC), calls)
+        compact_all(control, tmp_path / "control")
+
+        assert session.context(WINDOW).digest == control.context(WINDOW).digest
+        assert spans(session) == spans(control) == [(1, 2), (3, 4), (5, 6)]
+        asked, needed = called(calls), called(tmp_path / "control")
+        assert set(asked) == set(needed)
+        wasted = len(asked) - len(needed)
+        assert wasted == (1 if step in ANSWERED else 0)
+        assert problems(store) == []
+
+
+ANSWERED = ("the model has answered", "the summary is made")
+
+
+def test_until_its_lease_ends_a_dead_compactor_is_not_overtaken(
+    store_url: str, tmp_path: Path
+) -> None:
+    calls = tmp_path / "calls"
+    with open_at(store_url, tmp_path) as store:
+        talk(store.session("ada", "s-1"), 3)
+    killed_at(store_url, calls, "the model has answered")
+
+    with open_at(store_url, tmp_path) as store:
+        session = store.session("ada", "s-1")
+        clock = store.clock()
+        frozen = replace(session, writer=replace(session.writer, clock=lambda: clock))
+        assert frozen.compact(WINDOW, summarizer=Counting(calls)) is None
+        assert len(called(calls)) == 1
+
+        assert later(frozen, LEASE_SEC).compact(WINDOW, summarizer=Counting(calls))
+        assert len(called(calls)) == 2
+        assert starts(session) == 2
+
+
+def test_compactors_of_four_processes_and_sixteen_threads_take_effect_once(
+    store_url: str, tmp_path: Path
+) -> None:
+    calls, url = tmp_path / "calls", prepare(store_url, tmp_path)
+    with refold.open(url) as store:
+        talk(store.session("ada", "s-1"), 2)
+    compactors = [start("race", url, calls, 4, 6) for _ in range(4)]
+    talkers = [start("talk", url, 10) for _ in range(2)]
+    release([*compactors, *talkers])
+
+    printed = [process.communicate() for process in (*compactors, *talkers)]
+
+    assert [out.strip() for out, _ in printed] == ["done"] * 6, printed
+    with refold.open(url) as store:
+        session = store.session("ada", "s-1")
+        compact_all(session, calls)
+        assert session.head().seq == 2 * 2 + 2 * 10 * 2
+        found = spans(session)
+        assert found[0][0] == 1
+        assert all(a[1] + 1 == b[0] for a, b in pairwise(found))
+        assert len(called(calls)) == len(set(called(calls))) == len(found)
+        assert starts(session) == len(found)
+        assert problems(store) == []

@@ -1,0 +1,219 @@
+"""A comparison is what a rebuild would do and a loop would send, and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.domain.errors import (
+    InvalidConfiguration,
+    SessionNotFound,
+    UnknownModel,
+    UnknownStrategy,
+)
+from refold.projections import models
+from refold.projections.context import spec
+from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.turn_window import TurnWindow
+from refold.store import Session, SessionStore
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+RECURSIVE = "recursive_summary:every=2,keep_last=1"
+
+
+@pytest.fixture(autouse=True)
+def _only_packaged_models() -> Iterator[None]:
+    yield
+    models.forget_registered()
+
+
+def work(session: Session, turns: int) -> None:
+    for number in range(1, turns + 1):
+        session.append(
+            refold.UserInput(text=f"Look at file-{number}.txt " + "so " * 40)
+        )
+        session.append(
+            [
+                refold.AgentResponse(text="I look.", stop_reason="tool_use"),
+                refold.ToolCall(
+                    call_id=f"c{number}",
+                    tool_name="read",
+                    arguments={"path": f"file-{number}.txt", "near": "file-1.txt"},
+                ),
+            ]
+        )
+        found = f"{number * 1111} lines " + "of text " * 40
+        session.append(refold.ToolResult(call_id=f"c{number}", content=found))
+        session.append(refold.AgentResponse(text=f"It has {number * 1111} lines."))
+
+
+def everything(store: SessionStore) -> list[Any]:
+    """All that a store holds of its sessions, and how large it is."""
+    held: list[Any] = [store.sessions(), store.stats()]
+    for info in store.sessions():
+        session = store.session(info.user_id, info.session_id)
+        derived = chain.from_iterable(map(session.derived, session.streams()[1:]))
+        held += [session.head(), session.streams(), list(session.pages()), [*derived]]
+        held.append(store.log.view_names(info.user_id, info.session_id))
+    return held
+
+
+def test_a_comparison_writes_nothing(store: SessionStore, session: Session) -> None:
+    work(session, 5)
+    session.compact(WINDOW)
+    before = everything(store)
+
+    compared = session.compare()
+
+    assert everything(store) == before
+    assert sum(len(outcome.compactions) for outcome in compared.outcomes) > 0
+
+
+@pytest.mark.parametrize("text", ["keep_all", WINDOW, RECURSIVE, "last_turns:n=2"])
+def test_it_counts_what_a_rebuild_makes_of_the_log(
+    store: SessionStore, session: Session, text: str
+) -> None:
+    work(session, 6)
+    (imagined,) = session.compare([text]).outcomes
+
+    assert all(not rebuilt.problem for rebuilt in store.rebuild(text))
+
+    (recorded,) = session.compare([text], recorded=True).outcomes
+    stream = spec.parse(text).fingerprint
+    spans = [
+        (event.payload.first_seq, event.payload.last_seq)  # type: ignore[union-attr]  # summaries
+        for event in session.derived(stream)
+    ]
+    assert recorded.sent == imagined.sent
+    assert [done[:4] for done in recorded.done] == [done[:4] for done in imagined.done]
+    # Behind the last request a rebuild still does what the end of its turn makes due.
+    assert [done[1:3] for done in imagined.done] == spans[: len(imagined.done)]
+    assert len(spans) <= len(imagined.done) + 1
+    assert [request.tokens for request in imagined.sent] == [
+        session.context(text, at=request.seq - 1, as_="rebuilt").tokens
+        for request in imagined.sent
+    ]
+
+
+def test_summaries_that_are_not_in_the_log_are_not_made_up(session: Session) -> None:
+    work(session, 5)
+
+    made, recorded = (
+        session.compare([WINDOW], recorded=recorded).outcomes[0]
+        for recorded in (False, True)
+    )
+
+    assert len(made.compactions) > 0
+    assert recorded.compactions == ()
+    assert recorded.tokens_total > made.tokens_total
+
+
+def test_recall_falls_where_a_file_is_no_longer_named(session: Session) -> None:
+    work(session, 6)
+
+    everything_, last = session.compare(["keep_all", "last_turns:n=1"]).outcomes
+
+    assert everything_.reference_recall == 1.0
+    # Of six calls in later turns each refers to file-1.txt, which only the first shows.
+    assert last.references - sum(one.found for one in last.sent) == 5
+
+
+def test_all_strategies_run_if_none_is_named(session: Session) -> None:
+    work(session, 2)
+
+    compared = session.compare()
+
+    told = [outcome.label for outcome in compared.outcomes]
+    assert [*told, *(one.strategy for one in compared.skipped)] == [*spec.STRATEGIES]
+    assert {"keep_all", "turn_window", "token_ratio"} <= set(told)
+    assert all(one.why for one in compared.skipped)
+
+
+def test_what_cannot_run_with_its_defaults_is_left_out_with_the_reason(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Demanding(KeepAll):
+        name = "demanding"
+        wanted: int
+
+    monkeypatch.setitem(spec.STRATEGIES, "demanding", Demanding)
+    work(session, 1)
+
+    compared = session.compare()
+
+    (skipped,) = [one for one in compared.skipped if one.strategy == "demanding"]
+    assert "wanted" in skipped.why
+    assert len(compared.outcomes) == len(spec.STRATEGIES) - len(compared.skipped)
+
+
+def test_a_strategy_is_called_as_it_was_given(session: Session) -> None:
+    work(session, 1)
+
+    compared = session.compare([WINDOW, TurnWindow(full_turns=2), KeepAll()])
+
+    labels = [outcome.label for outcome in compared.outcomes]
+    assert labels == [WINDOW, "turn_window:full_turns=2", "keep_all"]
+
+
+def test_the_model_that_answered_last_is_priced(session: Session) -> None:
+    session.append(refold.UserInput(text="hi"))
+    session.append(refold.AgentResponse(text="ho"), meta={"model": "claude-haiku-4-5"})
+
+    assert session.compare(["keep_all"]).model.name == "claude-haiku-4-5"
+    other = session.compare(["keep_all"], model="claude-opus-4-5")
+    assert other.model.name == "claude-opus-4-5"
+
+
+def test_prices_of_a_file_stand_before_others(session: Session, tmp_path: Path) -> None:
+    work(session, 1)
+    file = tmp_path / "prices.toml"
+    file.write_text(
+        "[models.house]\ncontext_tokens = 1000\nprices = { input = 7.0, output = 1 }\n"
+    )
+
+    (outcome,) = session.compare(["keep_all"], prices=file, model="house").outcomes
+
+    assert outcome.cost == pytest.approx(outcome.tokens_total * 7 / 1_000_000)
+    with pytest.raises(UnknownModel):
+        session.compare(["keep_all"], model="another")
+
+
+def test_what_is_wrong_is_said_before_anything_is_done(
+    session: Session, tmp_path: Path
+) -> None:
+    with pytest.raises(SessionNotFound):
+        session.compare(["keep_all"])
+    work(session, 1)
+    file = tmp_path / "prices.toml"
+    file.write_text("[prices]\n")
+    with pytest.raises(UnknownStrategy):
+        session.compare(["keep_all", "no_such"])
+    with pytest.raises(InvalidConfiguration, match="no table"):
+        session.compare(["keep_all"], prices=file)
+
+
+def test_a_fork_is_compared_by_what_happened_in_it(session: Session) -> None:
+    work(session, 3)
+    fork = session.fork(at=session.head().seq, session_id="s-2")
+    work(fork, 2)
+
+    (outcome,) = fork.compare([WINDOW]).outcomes
+
+    assert len(outcome.sent) == 4
+    assert all(request.seq > 0 for request in outcome.sent)
+    assert outcome.compactions
+
+
+def test_a_pipeline_is_compared_by_its_spec(session: Session) -> None:
+    work(session, 5)
+    both = "tool_clearing:trigger_tool_uses=2,keep=1+history_summary"
+
+    piped, raw = session.compare([both, "history_summary"]).outcomes
+
+    assert piped.label == both
+    assert piped.tokens_total < raw.tokens_total

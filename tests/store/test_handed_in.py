@@ -1,0 +1,212 @@
+"""What was handed in is kept with its request, and shown again byte for byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import refold
+from refold.domain.canonical import digest
+from refold.domain.events import Request
+from refold.redaction.guard import STUB_MARK
+from refold.store import Session, SessionStore
+from tests.store.test_verify import problems, tamper
+
+TOOLS: Any = [
+    {
+        "name": "bash",
+        "description": "Run a command. " * 100,
+        "input_schema": {
+            "type": "object",
+            "properties": {"password": {"type": "string"}},
+        },
+    }
+]
+EXAMPLES: Any = [
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": [{"type": "text", "text": "4"}]},
+]
+GIVEN: Any = {
+    "system": "You help ann.lee@corp.example.org. " * 60,
+    "tools": TOOLS,
+    "examples": EXAMPLES,
+    "memory": ["likes tea", "phone 13800138000"],
+    "evidence": ['a fact with "quotes" and 中文\n' * 50],
+    "state": {"step": 2, "password": "hunter2hunter2"},
+}
+
+
+def begin(session: Session) -> None:
+    session.append(
+        [
+            refold.UserInput(text="Why?"),
+            refold.AgentResponse(text="Because."),
+            refold.UserInput(text="And now?"),
+        ]
+    )
+
+
+def test_a_request_shows_all_that_was_handed_in(session: Session) -> None:
+    begin(session)
+    view = session.context(**GIVEN)
+
+    receipt = session.record_request(view, model="m", matches=True)
+
+    ((envelope, again),) = session.replay()
+    assert isinstance(envelope.payload, Request)
+    assert again.digest == envelope.payload.digest == view.digest
+    assert (again.messages, again.system, again.tools) == (
+        *(view.messages, view.system),
+        tuple(TOOLS),
+    )
+    assert envelope.payload.matches is True
+    assert envelope.payload.tools_digest == digest(TOOLS)
+    at = session.context(at=receipt.last_seq)
+    assert (at.digest, at.tokens) == (view.digest, view.tokens)
+    assert session.verify().problems == []
+
+
+def test_it_is_redacted_before_it_is_shown_or_kept(session: Session) -> None:
+    begin(session)
+    view = session.context(**GIVEN)
+    session.record_request(view)
+
+    shown = f"{view.system} {view.messages}"
+
+    assert "[REDACTED:EMAIL]" in shown
+    assert "13800138000" not in shown
+    assert "hunter2" not in shown
+    kept = "".join(event.payload.model_dump_json() for event in session.events())
+    assert "corp.example" not in kept
+    assert view.tools == tuple(TOOLS)
+
+
+def test_tools_that_redaction_changes_are_sent_but_do_not_match(
+    session: Session,
+) -> None:
+    begin(session)
+    tools: Any = [{"name": "mail", "description": "As to ann.lee@corp.example.org."}]
+    view = session.context(tools=tools)
+
+    session.record_request(view, matches=True)
+
+    assert view.to_request(model="m", max_tokens=9)["tools"][0]["name"] == "mail"
+    assert "corp.example" in str(view.to_request(model="m", max_tokens=9)["tools"])
+    ((envelope, again),) = session.replay()
+    assert isinstance(envelope.payload, Request)
+    assert envelope.payload.matches is False
+    assert "[REDACTED:EMAIL]" in str(again.tools)
+    assert session.verify().problems == []
+
+
+def test_long_sections_are_kept_once(store: SessionStore, session: Session) -> None:
+    begin(session)
+
+    for _ in range(5):
+        session.record_request(session.context(**GIVEN))
+
+    assert store.stats()["blobs"] == 3
+    handed = [
+        event.payload.handed
+        for event in session.events()
+        if isinstance(event.payload, Request)
+    ]
+    assert all(sections == handed[0] for sections in handed)
+    for name in ("system", "tools", "evidence"):
+        assert STUB_MARK in handed[0][name]
+        assert len(handed[0][name]) < 200
+    assert handed[0]["state"].startswith('{"')
+
+
+def test_later_than_the_request_evidence_and_state_are_gone(session: Session) -> None:
+    begin(session)
+    before = session.head().seq
+    session.record_request(session.context(**GIVEN))
+    session.append(refold.AgentResponse(text="Done."))
+
+    late = session.context(at=session.head().seq)
+
+    kinds = {span.kind for span in late.spans}
+    assert {"system", "examples", "memory"} <= kinds
+    assert not {"evidence", "state"} & kinds
+    assert {span.kind for span in session.context(at=before).spans} == {"raw"}
+    assert {span.kind for span in session.context().spans} == {"raw"}
+    given = session.context(at=before, memory=["tea"])
+    assert {span.kind for span in given.spans} == {"memory", "raw"}
+
+
+def test_prepare_takes_the_same(session: Session) -> None:
+    begin(session)
+
+    view = session.prepare("turn_window", **GIVEN)
+
+    assert view.digest == session.context("turn_window", **GIVEN).digest
+
+
+def test_what_did_not_fit_is_not_recorded(session: Session) -> None:
+    begin(session)
+    view = session.context(evidence=["one fact", "two facts"], budgets={"evidence": 2})
+
+    session.record_request(view)
+
+    ((envelope, again),) = session.replay()
+    assert isinstance(envelope.payload, Request)
+    assert envelope.payload.handed["evidence"] == '["one fact"]'
+    assert again.digest == view.digest
+    assert [cut.section for cut in view.cuts] == ["evidence"]
+
+
+def test_the_window_is_kept_for_it_shortens_messages(session: Session) -> None:
+    session.append(refold.UserInput(text="word " * 3000))
+    view = session.context(window=4000)
+
+    session.record_request(view)
+
+    assert [again.digest for _, again in session.replay()] == [view.digest]
+    assert view.digest != session.context().digest
+
+
+def test_a_bad_section_writes_nothing(session: Session) -> None:
+    begin(session)
+    head = session.head()
+
+    with pytest.raises(refold.InvalidEvent, match="evidence: must be a list"):
+        session.context(evidence="a text")
+
+    assert session.head() == head
+
+
+def test_what_was_handed_in_is_proved_too(
+    store: SessionStore, session: Session, store_url: str
+) -> None:
+    begin(session)
+    session.record_request(session.context(**GIVEN))
+    session.record_request(session.context(**GIVEN))
+    assert problems(store) == []
+
+    tamper(store_url, "DELETE FROM @blobs")
+
+    assert {seq for _, seq, _ in problems(store)} == {4, 5}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"system_digest": "0" * 64}, "the system prompt"),
+        ({"tools_digest": "0" * 64}, "the list of tools"),
+        ({"digest": "0" * 64}, "the view"),
+    ],
+)
+def test_the_first_that_differs_is_named(
+    session: Session, changed: Any, said: str
+) -> None:
+    begin(session)
+    session.record_request(session.context(**GIVEN))
+    request = session.context(**GIVEN).request()
+    session.append(request.model_copy(update=changed))
+
+    (problem,) = session.verify().problems
+
+    assert (problem.seq, problem.code) == (5, "request")
+    assert problem.detail == f"{said} has another digest now"

@@ -1,0 +1,353 @@
+"""Rebuilding: others see nothing of it, it goes on where it stopped, it may fail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold.domain.envelope import Envelope
+from refold.domain.events import CompactionNote, Summary
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.source import Source
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Written
+from refold.store import Session, SessionStore
+from refold.store.rebuilding import Rebuilt
+from tests.projections.logs import START
+from tests.support.rebuilding import (
+    OTHER,
+    WINDOW,
+    as_rebuilt,
+    derived,
+    digests,
+    rebuild,
+    said,
+)
+from tests.support.stores import ROOT, open_at
+
+
+def test_other_strategies_show_the_same_bytes_before_and_after(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+    session.record_request(session.prepare(OTHER))
+    before = digests(session, OTHER, KeepAll()), as_rebuilt(session, OTHER)
+    head, requests = session.head(), list(session.replay())
+
+    assert rebuild(store, WINDOW) > 0
+
+    assert (digests(session, OTHER, KeepAll()), as_rebuilt(session, OTHER)) == before
+    assert session.head() == head
+    assert list(session.replay()) == requests
+    assert session.context().fingerprint == OTHER.fingerprint
+    assert session.verify().problems == []
+
+
+def test_what_was_sent_is_still_said_as_it_was(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+
+    rebuild(store, WINDOW)
+
+    said(session, 1, first=9)
+    assert session.context(WINDOW, at=8, as_="rebuilt").derived_seq > 0
+    assert session.context(WINDOW, at=8, as_="sent").derived_seq == 0
+
+
+def test_a_second_rebuild_does_nothing_until_the_log_has_grown(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 6)
+    (first,) = store.rebuild(WINDOW)
+    (second,) = store.rebuild(WINDOW)
+    said(session, 4, first=7)
+    (third,) = store.rebuild(WINDOW)
+
+    assert (first.compactions, first.there_before, first.events) == (2, 0, 12)
+    assert (second.compactions, second.there_before) == (0, 2)
+    assert (third.compactions, third.there_before) == (2, 2)
+    grown = derived(session, WINDOW)
+    whole = store.session("ada", "whole")
+    said(whole, 10)
+    rebuild(store, WINDOW, session_id="whole")
+    assert derived(whole, WINDOW) == grown
+
+
+@pytest.mark.timeout(300)
+def test_killed_before_any_statement_nothing_is_lost_or_done_twice(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_KEYS", "")
+    spec = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=150"
+    with open_at(store_url, tmp_path) as store:
+        said(store.session("ada", "s"), 5)
+        said(store.session("ada", "whole"), 5)
+        rebuild(store, _parsed(spec), session_id="whole")
+        expected = derived(store.session("ada", "whole"), _parsed(spec))
+        assert any(record["absorbs"] for record in expected)
+
+    lines, died = 150, 0
+    while _killed(store_url, spec, lines):
+        died += 1
+        lines = 150 + 260 * died
+        with open_at(store_url, tmp_path) as store:
+            made = derived(store.session("ada", "s"), _parsed(spec))
+            assert made == expected[: len(made)]
+
+    assert died >= 4
+    with open_at(store_url, tmp_path) as store:
+        session = store.session("ada", "s")
+        assert derived(session, _parsed(spec)) == expected
+        assert [p for _, proved in store.verify() for p in proved.problems] == []
+
+
+def _parsed(spec: str) -> Strategy:
+    from refold.projections.context import spec as specs
+
+    return specs.parse(spec)
+
+
+def _killed(url: str, spec: str, lines: int) -> bool:
+    """Rebuild in a process that dies before so many lines; whether it died of that."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.support.rebuilder", url, spec, str(lines)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode in (0, -9), ran.stderr
+    return ran.returncode == -9
+
+
+class Rival:
+    """A summarizer that is slow enough for another rebuild to be first, once."""
+
+    def __init__(self, other: Callable[[], object]) -> None:
+        self.other: Callable[[], object] | None = other
+        self.costs = False
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        if other := self.other:
+            self.other = None
+            other()
+        return Abridged().summarise(source, target_tokens=target_tokens)
+
+
+def test_of_two_rebuilds_at_once_each_summary_is_one_of_theirs(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 9)
+    rival = Rival(lambda: rebuild(store, WINDOW))
+
+    rebuild(store, WINDOW, summarizer=rival)
+
+    spans = [(one["first_seq"], one["last_seq"]) for one in derived(session, WINDOW)]
+    assert spans == sorted(set(spans))
+    assert session.verify().problems == []
+
+
+class Fails:
+    """A summarizer that fails a number of times, then works."""
+
+    costs = False
+
+    def __init__(self, times: int) -> None:
+        self.times, self.asked = times, 0
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        self.asked += 1
+        if self.asked <= self.times:
+            raise RuntimeError("secret words of the session")
+        return Abridged().summarise(source, target_tokens=target_tokens)
+
+
+def test_failures_are_recorded_and_held_back_in_the_time_of_the_events(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+
+    (done,) = store.rebuild(WINDOW, summarizer=Fails(2))
+
+    entries = session.derived(WINDOW.fingerprint)
+    told = [
+        (entry.type, (entry.ts - START).total_seconds(), _decided(entry))
+        for entry in entries
+    ]
+    # Turn 4 ends at 245 s; for 30 s, then for 60 s after a failure nothing is tried.
+    assert told[:3] == [
+        ("compaction", 245.0, 8),
+        ("compaction", 300.0, 9),
+        ("summary", 360.0, 11),
+    ]
+    assert done.failures == 2
+    assert "secret" not in str([entry.payload for entry in entries])
+
+
+def _decided(entry: Envelope) -> object:
+    assert isinstance(entry.payload, Summary | CompactionNote)
+    return entry.payload.decided_at_seq
+
+
+def test_strict_stops_and_the_next_run_tries_the_same_again(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+
+    with pytest.raises(refold.SummarizerFailed, match="session 's-1' at seq 8") as no:
+        list(store.rebuild(WINDOW, summarizer=Fails(1), strict=True))
+
+    assert "secret" not in str(no.value)
+    assert derived(session, WINDOW) == []
+    rebuild(store, WINDOW)
+    other = store.session("ada", "other")
+    said(other, 8)
+    rebuild(store, WINDOW, session_id="other")
+    assert derived(session, WINDOW) == derived(other, WINDOW)
+
+
+def test_a_summarizer_that_costs_is_asked_by_one_process_at_a_time(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+    found: list[Rebuilt] = []
+
+    class Costs(Fails):
+        costs = True
+
+        def summarise(self, source: Source, *, target_tokens: int) -> Written:
+            if not found:
+                found.extend(store.rebuild(WINDOW, summarizer=Costs(0)))
+            return super().summarise(source, target_tokens=target_tokens)
+
+    (done,) = store.rebuild(WINDOW, summarizer=Costs(0))
+
+    assert done.compactions > 0
+    assert (found[0].compactions, "another process" in found[0].problem) == (0, True)
+
+
+def test_many_sessions_beside_each_other_come_out_as_one_after_another(
+    store: SessionStore,
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        said(store.session("ada", name), 7)
+        said(store.session("bob", name), 7)
+    told: dict[tuple[str, str], int] = {}
+
+    done = list(
+        store.rebuild(
+            WINDOW,
+            jobs=4,
+            progress=lambda info, n: told.update({(info.user_id, info.session_id): n}),
+        )
+    )
+
+    assert sorted((one.user_id, one.session_id) for one in done) == sorted(told)
+    assert set(told.values()) == {14}
+    made = {str(derived(store.session(*key), WINDOW)) for key in told}
+    assert len(made) == 1
+    assert all(one.compactions == 2 for one in done)
+
+
+def test_only_the_sessions_that_are_named_are_rebuilt(store: SessionStore) -> None:
+    for user in ("ada", "bob"):
+        for name in ("a", "b"):
+            said(store.session(user, name), 6)
+
+    done = [
+        [(one.user_id, one.session_id) for one in store.rebuild(WINDOW, *names)]
+        for names in [("ada",), (None, "b"), ("bob", "a")]
+    ]
+
+    assert done == [
+        [("ada", "a"), ("ada", "b")],
+        [("ada", "b"), ("bob", "b")],
+        [("bob", "a")],
+    ]
+
+
+def test_at_least_one_job(store: SessionStore) -> None:
+    with pytest.raises(refold.InvalidConfiguration, match="at least 1"):
+        list(store.rebuild(WINDOW, jobs=0))
+
+
+def test_a_failure_ends_those_beside_it(store: SessionStore) -> None:
+    for name in "abcdef":
+        said(store.session("ada", name), 8)
+
+    with pytest.raises(refold.SummarizerFailed):
+        list(store.rebuild(WINDOW, summarizer=Fails(99), strict=True, jobs=3))
+
+    assert all(not derived(store.session("ada", name), WINDOW) for name in "abcdef")
+
+
+def test_a_fork_is_rebuilt_from_where_it_was_born(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+    child = session.fork(10, "child")
+    said(child, 3, first=20)
+
+    (done,) = store.rebuild(WINDOW, "ada", "child")
+
+    records = derived(child, WINDOW)
+    assert done.events == 7
+    assert records[0]["first_seq"] == -9
+    assert all(record["decided_at_seq"] >= 1 for record in records)  # type: ignore[operator]  # a seq
+    assert child.verify().problems == []
+
+
+def test_a_closed_session_can_be_rebuilt(store: SessionStore, session: Session) -> None:
+    said(session, 8)
+    session.close()
+
+    assert rebuild(store, WINDOW) == 3
+
+
+def test_a_dry_run_writes_nothing_and_counts_what_would_be_done(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+
+    (would,) = store.rebuild(WINDOW, dry_run=True)
+
+    assert session.streams() == ["main"]
+    assert store.log.view_names("ada", "s-1") == []
+    (done,) = store.rebuild(WINDOW)
+    assert (would.compactions, would.tokens_in) == (done.compactions, done.tokens_in)
+    assert would.tokens_out >= done.tokens_out > 0
+
+
+def test_the_outline_is_stored_so_that_the_next_context_reads_little(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+
+    rebuild(store, WINDOW)
+
+    stored = store.log.load_view(session.stream, WINDOW.fingerprint)
+    assert stored is not None
+    assert (stored.through_seq, stored.derived_seq) == (16, 3)
+    kept = session.context(WINDOW)
+    store.log.drop_views("ada", "s-1")
+    assert session.context(WINDOW) == kept
+
+
+def test_it_is_said_when_a_summary_was_made_and_for_when(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 6)
+
+    rebuild(store, WINDOW)
+
+    first = session.derived(WINDOW.fingerprint)[0]
+    assert first.ts == START + timedelta(minutes=4, seconds=5)
+    rebuilt_at = first.meta.model_dump()["rebuilt_at"]
+    assert datetime.fromisoformat(rebuilt_at) > datetime(2026, 1, 2, tzinfo=UTC)

@@ -1,0 +1,304 @@
+"""A rebuild is what having always run the strategy would have made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import refold
+from refold.domain.envelope import Envelope
+from refold.domain.events import (
+    AgentResponse,
+    Event,
+    Final,
+)
+from refold.domain.record import Draft
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.exchanges import arrange
+from refold.projections.context.history_summary import HistorySummary
+from refold.projections.context.hybrid import Hybrid
+from refold.projections.context.message_window import MessageWindow
+from refold.projections.context.source import Source
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Written
+from refold.projections.context.turn_window import TurnWindow
+from refold.store import Session, SessionStore
+from refold.store.compacting import Compactor
+from refold.store.history import History
+from refold.store.viewing import Viewer
+from tests.projections.logs import START, log_of, logs
+from tests.projections.walk import Walk
+from tests.support.rebuilding import (
+    FOLDING,
+    Clock,
+    as_rebuilt,
+    clocked,
+    derived,
+    rebuild,
+)
+
+STRATEGIES: dict[str, Strategy] = {
+    "turn_window": TurnWindow(full_turns=1, cached_turns=1, summary_tokens=40),
+    "folding": FOLDING,
+    "message_window": MessageWindow(
+        context_size=8,
+        tail_keep_size=3,
+        compression_window_size=4,
+        compression_hard_limit=6,
+        compression_cooldown_sec=20,
+        summary_tokens=60,
+        session_memory_tokens=150,
+    ),
+    "history_summary": HistorySummary(
+        trigger_on_history_size_chars=3_000,
+        trigger_on_history_size_chars_when_cache_expiring=400,
+        history_tail_size_chars_to_exclude=200,
+        cache_ttl_ms=20_000,
+        buffer_time_before_cache_expiration_ms=5_000,
+    ),
+    "hybrid": Hybrid(
+        threshold_low=100, threshold_high=200, trigger="idle", trigger_idle_sec=15
+    ),
+}
+every = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+examples = settings(max_examples=10, deadline=None)
+Timed = tuple[Envelope, datetime]
+
+
+@pytest.fixture
+def memory() -> Iterator[SessionStore]:
+    with refold.open("memory://") as store:
+        yield store
+
+
+@st.composite
+def timed(draw: st.DrawFn) -> list[Timed]:
+    """A log with seconds, minutes or nothing between its events."""
+    events = draw(logs(max_size=40))
+    steps = st.sampled_from([0, 1, 1, 4, 16, 90])
+    at, found = START, []
+    for event in events:
+        at += timedelta(seconds=draw(steps))
+        found.append((event, at))
+    return found
+
+
+def write(session: Session, events: Sequence[Timed]) -> None:
+    session.append([draft(event, at) for event, at in events])
+
+
+def draft(event: Envelope, at: datetime) -> Draft:
+    return Draft(event.payload, ts=at, agent=event.agent, meta=event.meta)
+
+
+@dataclass
+class Always(Walk):
+    """A log under a strategy that is judged when the contract says."""
+
+    def run(self, events: Sequence[Envelope], until: datetime) -> list[str]:
+        """Walk all; returns the digest of the view at every point."""
+        calls, ends = calls_before(events), turn_ends(events)
+        found = []
+        for one, other in pairwise([*events, None]):
+            assert one is not None
+            self.events.append(one)
+            self.outline = self.strategy.fold(self.outline, one)
+            judged = one.seq in ends or (other is not None and other.seq in calls)
+            self.wait(one.ts, other.ts if other else until, judged=judged)
+            found.append(self.view().digest)
+        return found
+
+    def wait(self, now: datetime, until: datetime, *, judged: bool) -> None:
+        if judged:
+            self.judge(now)
+        while due := self.strategy.due_at(self.outline, now):
+            due = max(due, now)
+            if due >= until or (judged and due == now):
+                return
+            self.judge(due)
+            now, judged = due, True
+
+    def judge(self, now: datetime) -> None:
+        due = self.strategy.decide(self.outline, now)
+        while due:
+            self.compact(due)
+            due = self.strategy.follow_up(self.outline, now)
+
+
+def calls_before(events: Sequence[Envelope]) -> set[int]:
+    """The requests, and the first events of the responses that have none."""
+    starts = {
+        exchange.events[0].seq
+        for exchange in arrange(events)
+        if exchange.kind == "response"
+    }
+    shown = {event.seq for one in arrange(events) for event in one.events}
+    asked, found = False, set()
+    for event in events:
+        if event.type == "request":
+            found.add(event.seq)
+            asked = True
+        elif event.seq in shown:
+            if event.seq in starts and not asked:
+                found.add(event.seq)
+            asked = False
+    return found
+
+
+def turn_ends(events: Sequence[Envelope]) -> set[int]:
+    """Finals, and responses that say no more than text."""
+    one_call = {
+        (before.seq, event.seq)
+        for exchange in arrange(events)
+        for before, event in pairwise(exchange.events)
+        if event.type == "tool_call"
+    }
+    found = set()
+    for event, after in pairwise([*events, None]):
+        assert event is not None
+        payload = event.payload
+        if isinstance(payload, Final):
+            found.add(event.seq)
+        said_all = after is None or (event.seq, after.seq) not in one_call
+        if isinstance(payload, AgentResponse) and payload.stop_reason != "tool_use":
+            found |= {event.seq} if said_all else set()
+    return found
+
+
+@every
+@given(events=timed())
+@examples
+def test_a_rebuild_is_what_always_running_would_have_made(
+    strategy: Strategy, events: list[Timed]
+) -> None:
+    clock = Clock()
+    with refold.open("memory://") as opened:
+        store = clocked(opened, clock)
+        session = store.session("ada", "s")
+        if not events:
+            return
+        write(session, events)
+
+        rebuild(store, strategy)
+
+        always = Always(strategy)
+        shown = always.run(list(session.pages()), clock.time)
+        expected = [
+            {**entry.payload.payload(), "duration_ms": None, "appended_at_seq": None}
+            for entry in always.derived
+        ]
+        assert derived(session, strategy) == expected
+        assert as_rebuilt(session, strategy) == shown
+        # The requests that are drawn are of views that never were.
+        assert {found.code for found in session.verify().problems} <= {"request"}
+
+
+@pytest.mark.parametrize("name", ["folding", "message_window"])
+def test_a_rebuild_is_what_a_live_loop_made(memory: SessionStore, name: str) -> None:
+    strategy, clock = STRATEGIES[name], Clock()
+    store = clocked(memory, clock)
+    live, later = store.session("ada", "live"), store.session("ada", "later")
+    for event, at in _conversation():
+        _timers(live, strategy, clock, at)
+        if isinstance(event, AgentResponse):
+            live.record_request(live.prepare(strategy))
+        clock.time = at
+        live.append(event)
+        if isinstance(event, AgentResponse) and event.stop_reason != "tool_use":
+            live.compact(strategy)
+    write(later, [(event, event.ts) for event in live.pages()])
+
+    rebuild(store, strategy, session_id="later")
+
+    assert len(derived(live, strategy)) > 3
+    assert derived(later, strategy) == derived(live, strategy)
+    assert as_rebuilt(later, strategy) == as_rebuilt(live, strategy)
+
+
+def _conversation() -> Iterator[tuple[Event, datetime]]:
+    at = START
+    for number in range(1, 13):
+        at += timedelta(seconds=40 if number % 3 == 0 else 3)
+        yield refold.UserInput(text=f"question {number} " + "why " * 30), at
+        yield AgentResponse(stop_reason="tool_use"), at + timedelta(seconds=1)
+        name = f"c{number}"
+        yield refold.ToolCall(call_id=name, tool_name="bash"), at + timedelta(seconds=1)
+        at += timedelta(seconds=2)
+        yield refold.ToolResult(call_id=name, content="output " * 30), at
+        at += timedelta(seconds=1)
+        yield AgentResponse(text=f"answer {number} " + "because " * 30), at
+
+
+def _timers(
+    session: Session, strategy: Strategy, clock: Clock, until: datetime
+) -> None:
+    """What a worker would have done from the last event to the next."""
+    log = session.writer.log
+    if not log.head(session.stream).seq:
+        return
+    while True:
+        viewer = Viewer(log, History.of(log, session.head().state))
+        compactor = Compactor(session.writer, viewer, strategy, Abridged())
+        due = strategy.due_at(viewer.current(strategy), clock.time)
+        if due is None or max(due, clock.time) >= until:
+            return
+        clock.time = max(due, clock.time)
+        if compactor.step() is None:
+            return
+
+
+@dataclass(frozen=True)
+class Stops(Abridged):
+    """``abridged``, cut off at a summary, as by Ctrl-C."""
+
+    left: list[None] = field(default_factory=list)
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left.pop()
+        return Abridged.summarise(self, source, target_tokens=target_tokens)
+
+
+@every
+@given(events=timed(), stops=st.lists(st.integers(0, 3), max_size=4))
+@examples
+def test_cut_off_it_goes_on_where_it_stopped(
+    strategy: Strategy, events: list[Timed], stops: list[int]
+) -> None:
+    with refold.open("memory://") as opened:
+        store = clocked(opened, Clock())
+        whole, parts = store.session("ada", "whole"), store.session("ada", "parts")
+        if not events:
+            return
+        write(whole, events)
+        write(parts, events)
+        for at in stops:
+            try:
+                stops_there = Stops(left=[None] * at)
+                rebuild(store, strategy, "parts", summarizer=stops_there)
+            except KeyboardInterrupt:
+                continue
+        rebuild(store, strategy)
+
+        assert derived(parts, strategy) == derived(whole, strategy)
+        assert as_rebuilt(parts, strategy) == as_rebuilt(whole, strategy)
+
+
+def test_the_log_of_these_tests_has_what_is_judged() -> None:
+    events = log_of(
+        refold.UserInput(text="go"),
+        refold.AgentResponse(text="let me see"),
+        refold.ToolCall(call_id="c", tool_name="bash"),
+        refold.ToolResult(call_id="c", content="done"),
+        refold.AgentResponse(text="it is done"),
+        refold.Final(text="it is done"),
+    )
+
+    assert calls_before(events) == {2, 5}
+    assert turn_ends(events) == {5, 6}

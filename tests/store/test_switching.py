@@ -1,0 +1,115 @@
+"""Switching strategies: what readers get, and what is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import refold
+from refold.domain.events import CompactionNote
+from refold.projections.context.keep_all import KeepAll
+from refold.store import Session, SessionStore
+from refold.store.switching import activate, default_fingerprint, retire
+from tests.support.rebuilding import FOLDING, OTHER, WINDOW, derived, rebuild, said
+
+
+@pytest.fixture
+def memory() -> Iterator[SessionStore]:
+    with refold.open("memory://") as store:
+        yield store
+
+
+def test_readers_get_the_new_strategy_once_it_is_activated(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+    session.record_request(session.prepare(OTHER))
+    rebuild(store, WINDOW)
+
+    assert session.context().fingerprint == OTHER.fingerprint
+    assert activate(session, WINDOW)
+    assert not activate(session, WINDOW)
+
+    assert session.context().fingerprint == WINDOW.fingerprint
+    assert session.context(at=16).fingerprint == KeepAll().fingerprint
+    said(session, 1, first=9)
+    assert session.prepare().fingerprint == WINDOW.fingerprint
+    assert session.verify().problems == []
+
+
+def test_an_activation_is_no_call_of_a_model(memory: SessionStore) -> None:
+    session, other = memory.session("ada", "s"), memory.session("ada", "t")
+    for one in (session, other):
+        said(one, 8)
+        one.append(refold.UserInput(text="and now?"))
+    activate(session, WINDOW)
+    for one in (session, other):
+        one.append(refold.AgentResponse(text="now this"))
+
+    rebuild(memory, FOLDING)
+
+    made = [
+        [(record["first_seq"], record["last_seq"]) for record in derived(one, FOLDING)]
+        for one in (session, other)
+    ]
+    assert made[0] == made[1]
+
+
+def test_a_closed_session_is_not_switched(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+    session.close()
+
+    assert not activate(session, WINDOW)
+
+
+def test_what_is_retired_loses_its_view_and_keeps_its_events(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+    rebuild(store, OTHER)
+    rebuild(store, WINDOW)
+    before = session.context(OTHER)
+
+    assert retire(session, OTHER.fingerprint, why="replaced")
+    assert not retire(session, OTHER.fingerprint)
+
+    assert store.log.view_names("ada", "s-1") == [WINDOW.fingerprint]
+    newest = session.derived(OTHER.fingerprint)[-1].payload
+    assert isinstance(newest, CompactionNote)
+    assert (newest.phase, newest.why) == ("retired", "replaced")
+    assert session.context(OTHER).messages == before.messages
+    assert session.verify().problems == []
+
+
+def test_a_rebuild_takes_a_retired_stream_up_again(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 6)
+    rebuild(store, OTHER)
+    retire(session, OTHER.fingerprint)
+    said(session, 2, first=7)
+
+    assert rebuild(store, OTHER) == 2
+    assert retire(session, OTHER.fingerprint)
+
+
+def test_nothing_is_retired_that_is_not_there(session: Session) -> None:
+    said(session, 1)
+
+    assert not retire(session, OTHER.fingerprint)
+    assert session.streams() == ["main"]
+
+
+def test_what_readers_get_cannot_be_retired(
+    store: SessionStore, session: Session
+) -> None:
+    said(session, 8)
+    rebuild(store, WINDOW)
+    activate(session, WINDOW)
+
+    with pytest.raises(refold.InvalidConfiguration, match="activate another"):
+        retire(session, WINDOW.fingerprint)
+    assert default_fingerprint(session) == WINDOW.fingerprint

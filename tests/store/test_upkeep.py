@@ -1,0 +1,244 @@
+"""A store compacts by itself, beside the appends or before they return, as asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+
+import refold
+from refold.projections.context.source import Source
+from refold.projections.context.summarizer import Written
+from refold.store import Session, SessionStore
+from refold.store.background import Background
+from refold.store.upkeep import Automatic
+from tests.support.stores import prepare
+from tests.support.summarizing import Counting, Slow, called
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+QUESTION = refold.UserInput(text="why " * 40)
+ANSWER = refold.AgentResponse(text="because " * 40)
+
+
+@pytest.fixture(autouse=True)
+def _settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tmp_path / "refold.toml"
+    settings.write_text(f'[context]\nstrategy = "{WINDOW}"\n')
+    monkeypatch.setenv("REFOLD_CONFIG", str(settings))
+    monkeypatch.setenv("REFOLD_KEYS", "")
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    return tmp_path / "calls"
+
+
+@pytest.fixture
+def slow(calls: Path) -> Iterator[Slow]:
+    slow = Slow(calls)
+    yield slow
+    slow.may_end.set()
+
+
+def opened(url: str, folder: Path, compact: Automatic, writes: Any) -> SessionStore:
+    return refold.open(prepare(url, folder), compact=compact, summarizer=writes)
+
+
+def summaries(session: Session) -> int:
+    names = [name for name in session.streams() if name != "main"]
+    entries = [entry for name in names for entry in session.derived(name)]
+    return sum(entry.type == "summary" for entry in entries)
+
+
+def test_in_the_background_no_append_waits(
+    store_url: str, tmp_path: Path, slow: Slow
+) -> None:
+    with opened(store_url, tmp_path, "background", slow) as store:
+        session = store.session("ada", "s-1")
+        for _ in range(2):
+            session.append([QUESTION, ANSWER])
+        assert slow.begun.wait(60)
+        for _ in range(3):
+            session.append([QUESTION, ANSWER])
+        assert summaries(session) == 0
+
+        slow.may_end.set()
+        store.upkeep.background.wait_idle()
+
+        assert summaries(session) > 1
+        assert session.verify().problems == []
+
+
+def test_by_choice_the_append_waits(
+    store_url: str, tmp_path: Path, calls: Path
+) -> None:
+    with opened(store_url, tmp_path, "wait", Counting(calls)) as store:
+        session = store.session("ada", "s-1")
+        session.append([QUESTION, ANSWER])
+        assert summaries(session) == 0
+        session.append([QUESTION, ANSWER])
+        assert summaries(session) == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "checked"),
+    [
+        ([QUESTION], False),
+        ([ANSWER], True),
+        ([ANSWER, refold.ToolCall(call_id="c", tool_name="t", arguments={})], False),
+        ([refold.Final(text="done", outcome="success")], True),
+    ],
+)
+def test_it_is_checked_where_a_turn_may_end(
+    sqlite_url: str, tmp_path: Path, calls: Path, events: Any, checked: bool
+) -> None:
+    with opened(sqlite_url, tmp_path, "off", None) as store:
+        for _ in range(2):
+            store.session("ada", "s-1").append([QUESTION, ANSWER])
+    with opened(sqlite_url, tmp_path, "wait", Counting(calls)) as store:
+        store.session("ada", "s-1").append(events)
+
+    assert bool(called(calls)) == checked
+
+
+def test_off_is_off(sqlite_url: str, tmp_path: Path, calls: Path) -> None:
+    with opened(sqlite_url, tmp_path, "off", Counting(calls)) as store:
+        for _ in range(4):
+            store.session("ada", "s-1").append([QUESTION, ANSWER])
+
+    assert called(calls) == []
+
+
+@pytest.mark.parametrize("how", ["background", "wait"])
+def test_what_cannot_be_compacted_is_no_matter_of_the_append(
+    sqlite_url: str, tmp_path: Path, how: Automatic, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "refold.toml").write_text('[context]\nstrategy = "no_such"\n')
+
+    with opened(sqlite_url, tmp_path, how, None) as store:
+        receipt = store.session("ada", "s-1").append([QUESTION, ANSWER])
+        store.upkeep.background.wait_idle()
+
+    assert receipt.last_seq == 2
+    assert "no_such" in caplog.text
+
+
+def test_another_way_is_refused_and_nothing_is_made(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    with pytest.raises(refold.InvalidConfiguration, match="off, background, wait"):
+        opened(sqlite_url, tmp_path, "sometimes", None)  # type: ignore[arg-type]  # what is tested
+    assert not (tmp_path / "refold.db").exists()
+
+
+def test_prepare_need_not_wait(store_url: str, tmp_path: Path, slow: Slow) -> None:
+    with opened(store_url, tmp_path, "off", slow) as store:
+        session = store.session("ada", "s-1")
+        for _ in range(2):
+            session.append([QUESTION, ANSWER])
+        raw = session.context(WINDOW).digest
+
+        assert session.prepare(WINDOW, wait=False).digest == raw
+        assert slow.begun.wait(60)
+        assert session.prepare(WINDOW, wait=False).digest == raw
+        slow.may_end.set()
+        store.upkeep.background.wait_idle()
+
+        assert session.prepare(WINDOW, wait=False).digest != raw
+        assert len(called(slow.calls)) == 1
+
+
+def test_a_store_closes_when_its_background_is_done(
+    store_url: str, tmp_path: Path, calls: Path
+) -> None:
+    begun = Event()
+
+    class Closing(Counting):
+        def summarise(self, source: Source, *, target_tokens: int) -> Written:
+            begun.set()
+            return super().summarise(source, target_tokens=target_tokens)
+
+    with opened(store_url, tmp_path, "background", Closing(calls)) as store:
+        for _ in range(2):
+            store.session("ada", "s-1").append([QUESTION, ANSWER])
+        assert begun.wait(60)
+
+    with opened(store_url, tmp_path, "off", None) as store:
+        assert summaries(store.session("ada", "s-1")) == 1
+
+
+def test_work_runs_once_at_a_time_and_once_more_if_asked_meanwhile() -> None:
+    background, entered, go, count = Background(), Barrier(2), Event(), [0]
+
+    def work() -> None:
+        count[0] += 1
+        if count[0] == 1:
+            entered.wait(60)
+            assert go.wait(60)
+
+    background.ask("a", work)
+    entered.wait(60)
+    for _ in range(5):
+        assert background.ask("a", work)
+    go.set()
+    background.wait_idle()
+
+    assert count == [2]
+    background.close()
+
+
+def test_work_that_waits_is_bounded_and_forgotten_at_the_end() -> None:
+    background, entered, go = Background(threads=1, queue=2), Barrier(2), Event()
+    done: list[str] = []
+
+    def first() -> None:
+        entered.wait(60)
+        assert go.wait(60)
+
+    background.ask("first", first)
+    entered.wait(60)
+    assert background.ask("b", lambda: done.append("b"))
+    assert background.ask("b", lambda: done.append("b again"))
+    assert background.ask("c", lambda: done.append("c"))
+    assert not background.ask("d", lambda: done.append("d"))
+    go.set()
+    background.wait_idle()
+    background.close()
+
+    assert done == ["b", "c"]
+    assert not background.ask("e", lambda: done.append("e"))
+    background.wait_idle()
+
+
+def test_what_fails_in_the_background_ends_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    background, done = Background(threads=1), list[int]()
+
+    def failing() -> None:
+        raise ValueError("what a user said")
+
+    background.ask("a", failing)
+    background.ask("b", lambda: done.append(1))
+    background.wait_idle()
+    background.close()
+
+    assert done == [1]
+    assert "ValueError" in caplog.text
+    assert "what a user said" not in caplog.text
+
+
+def test_a_fork_has_a_background_of_its_own() -> None:
+    background, done = Background(), Event()
+    background.ask("a", done.set)
+    background.wait_idle()
+    background._pid = os.getpid() + 1  # as if this were its child
+
+    again = Event()
+    assert background.ask("a", again.set)
+    assert again.wait(60)
+    background.close()

@@ -1,0 +1,272 @@
+"""A context can be taken apart: each part has its events, decision and proof."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+
+import refold
+from refold.domain.events import SummarizerRef, Summary
+from refold.domain.record import Draft
+from refold.store import Session, SessionStore
+from refold.store.explained import Explanation
+from refold.store.writing import Order
+from tests.support.redacting import MAIL, aware, unaware
+from tests.support.stores import prepare
+
+WINDOW = (
+    "turn_window:full_turns=2,cached_turns=2,summary_tokens=60,"
+    "session_memory_tokens=90,pin_tokens=120"
+)
+
+
+def talk(session: Session, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        session.append(
+            [
+                refold.UserInput(text=f"question {number}: " + "why " * 30),
+                refold.AgentResponse(text=f"answer {number}: " + "because " * 30),
+            ]
+        )
+        compact_all(session)
+
+
+def compact_all(session: Session) -> None:
+    while session.compact(WINDOW):
+        pass
+
+
+def rich(session: Session) -> Session:
+    """Compacted in several levels, with pins, one over its budget, and an open call.
+
+    Gives its fork, which goes on.
+    """
+    session.append(refold.SystemPrompt(text="You help."))
+    talk(session, 1, 1)
+    session.append(refold.Pin(seqs=(2,), reason="the requirement"))
+    session.append(refold.UserInput(text="a long thing " * 200))
+    session.append(refold.AgentResponse(text="noted"))
+    session.append(refold.Pin(seqs=(5,), reason="too long"))
+    session.append(refold.UserInput(text="run it"))
+    session.append(refold.AgentResponse(text="I do", stop_reason="tool_use"))
+    session.append(refold.ToolCall(call_id="c1", tool_name="bash"))
+    session.append(refold.StateUpdate(set={"a": 1}))
+    talk(session, 2, 7)
+    fork = session.fork(session.head().seq, "s-2")
+    talk(fork, 8, 12)
+    return fork
+
+
+def check(explained: Explanation) -> None:
+    """That each event is shown or left out, once, and that all is proved."""
+    count = Counter(seq for part in explained.parts for seq in part.seqs)
+    count.update(one.seq for one in explained.unshown)
+    assert count == Counter(list(explained.events))
+    assert {record.source for record in explained.records} <= {"holds"}
+    assert all(record.asked.same for record in explained.records)
+    assert all(record.asked.reason for record in explained.records)
+    assert [problem for chain in explained.chains for problem in chain.problems] == []
+
+
+def test_a_rich_session_and_its_fork_are_explained_at_every_moment(
+    session: Session,
+) -> None:
+    fork = rich(session)
+
+    for one in (session, fork):
+        for at in range(1, one.head().seq + 1, 3):
+            explained = one.why(WINDOW, at=at)
+
+            check(explained)
+            assert explained.view == one.context(WINDOW, at=at)
+
+
+def test_parts_name_why_they_are_there(session: Session) -> None:
+    explained = rich(session).why(WINDOW)
+
+    causes = {part.cause for part in explained.parts}
+    left = {one.why for one in explained.unshown}
+    assert causes == {
+        *("system", "summary", "raw", "open", "no_result", "pinned", "pins_budget"),
+    }
+    assert left == {"type", "compacted", "pins_budget"}
+    assert [pin.payload.reason for pin in explained.pins.values()] == [  # type: ignore[union-attr]
+        "the requirement"
+    ]
+
+
+def test_a_fork_is_proved_with_the_session_it_goes_on_from(session: Session) -> None:
+    explained = rich(session).why(WINDOW)
+
+    assert [chain.stream.session_id for chain in explained.chains] == [
+        *("s-2", "s-1", "s-2"),
+    ]
+    told = explained.to_json()
+    inherited = [
+        event for part in told["parts"] for event in part["events"] if event["seq"] < 1
+    ]
+    assert {event["session_id"] for event in inherited} == {"s-1"}
+
+
+def test_a_decision_is_shown_with_its_rule_and_the_event_it_rests_on(
+    session: Session,
+) -> None:
+    talk(session, 1, 4)
+
+    (record,) = session.why(WINDOW).records
+
+    assert record.asked.reason == "4 raw turns, 4 are a window"
+    assert (record.asked.same, record.asked.clock_mattered) == (True, False)
+    assert record.decided_on is not None
+    assert record.decided_on.seq == record.node.summary.decided_at_seq == 8
+
+
+def test_a_summary_of_summaries_can_be_opened_down_to_its_events(
+    session: Session,
+) -> None:
+    rich(session)
+    explained = session.why(WINDOW)
+    live = [record for record in explained.records if record.live]
+
+    deepest = max(live, key=lambda record: record.node.summary.level)
+    opened = explained.opened(deepest.node.seq)
+
+    summary = deepest.node.summary
+    seqs = [event.seq for record in opened for event in explained.told(record)]
+    assert summary.level > 2
+    assert [record.depth for record in opened][:2] == [0, 1]
+    assert len(seqs) == len(set(seqs)) == summary.source_event_count
+    assert (min(seqs), max(seqs)) >= (summary.first_seq, summary.first_seq)
+    assert max(seqs) <= summary.last_seq
+
+
+def test_one_message_is_explained_with_what_it_stands_for(session: Session) -> None:
+    rich(session)
+    whole = session.why(WINDOW)
+
+    first = session.why(WINDOW, message=1)
+    last = session.why(WINDOW, message=len(whole.view.messages))
+
+    assert first.parts == tuple(part for part in whole.parts if part.message == 1)
+    assert first.records == whole.records
+    assert {one.why for one in first.unshown} == {"compacted", "pins_budget"}
+    assert {part.message for part in last.parts} == {len(whole.view.messages)}
+    assert (last.records, last.unshown) == ((), ())
+
+
+def test_a_recorded_request_is_taken_apart_as_it_was_sent(session: Session) -> None:
+    talk(session, 1, 4)
+    view = session.context(WINDOW, system="Be brief.", evidence=["A document."])
+    at = session.record_request(view, model="m", matches=True).last_seq
+    talk(session, 5, 9)
+
+    explained = session.why(at=at)
+
+    sent = explained.sent
+    assert sent is not None
+    assert (sent.proof, sent.shown, sent.digest) == ("holds", True, view.digest)
+    assert explained.view.digest == view.digest
+    causes = [part.cause for part in explained.parts]
+    assert causes[0] == "handed_in"
+    assert causes.count("handed_in") == 2
+    assert explained.unshown[-1][:2] == (at, "later")
+    later = session.why(WINDOW)
+    assert later.sent == sent._replace(shown=False)
+    assert later.view.digest == session.context(WINDOW).digest
+
+
+def test_a_context_that_was_not_recorded_says_so(session: Session) -> None:
+    talk(session, 1, 2)
+
+    explained = session.why(WINDOW)
+
+    assert explained.sent is None
+    assert explained.to_json()["request"] is None
+
+
+def test_what_does_not_follow_is_broken_and_said_to_be_another_decision(
+    session: Session,
+) -> None:
+    talk(session, 1, 3)
+    strategy = session.context(WINDOW).ref
+    forged = Summary(
+        strategy=strategy,
+        first_seq=1,
+        last_seq=2,
+        decided_at_seq=6,
+        appended_at_seq=6,
+        source_event_count=2,
+        source_digest="0" * 64,
+        summarizer=SummarizerRef(kind="forged"),
+        tokens_before=10,
+        tokens_after=1,
+        text="nothing happened",
+    )
+    stream = session.stream._replace(stream=strategy.fingerprint)
+    session.writer.append(Order(stream, (Draft(forged),), expected_seq=0))
+
+    (record,) = session.why(WINDOW).records
+
+    assert record.source == "broken"
+    assert (record.asked.same, record.asked.decided) == (False, None)
+
+
+def test_what_was_redacted_since_is_superseded_and_not_broken(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_KEYS", "")
+    url = prepare(store_url, tmp_path)
+    with refold.open(url, redactor=unaware()) as before:
+        session = before.session("ada", "s-1")
+        session.append(refold.UserInput(text=f"write to {MAIL}"))
+        session.record_request(session.context(WINDOW))
+        talk(session, 1, 4)
+
+    with refold.open(url, redactor=aware()) as after:
+        list(after.reredact())
+        explained = after.session("ada", "s-1").why(WINDOW)
+
+    assert explained.superseded == {1}
+    assert "superseded" in {record.source for record in explained.records}
+    assert "broken" not in {record.source for record in explained.records}
+    assert explained.sent is not None
+    assert explained.sent.proof == "superseded"
+    assert all(not chain.problems for chain in explained.chains)
+    assert explained.to_json()["superseded"] == [1]
+
+
+def test_places_that_are_not_there_are_refused(
+    store: SessionStore, session: Session
+) -> None:
+    talk(session, 1, 4)
+
+    for at in (0, 9, -1):
+        with pytest.raises(refold.InvalidEvent, match=f"seq {at} is not in session"):
+            session.why(WINDOW, at=at)
+    for message in (0, 6, -1):
+        with pytest.raises(refold.InvalidEvent, match="counted from 1"):
+            session.why(WINDOW, message=message)
+    with pytest.raises(refold.InvalidEvent, match=r"summary 7 .*there is: 1\)"):
+        session.why(WINDOW).opened(7)
+    with pytest.raises(refold.UnknownStrategy):
+        session.why("dream")
+    with pytest.raises(refold.SessionNotFound):
+        store.session("ada", "none").why()
+
+
+def test_the_json_is_complete_and_holds_no_text_of_events(session: Session) -> None:
+    explained = rich(session).why(WINDOW)
+
+    told = orjson.loads(orjson.dumps(explained.to_json()))
+
+    left = sum(run["events"] for run in told["left_out"])
+    shown = sum(len(part["events"]) for part in told["parts"])
+    assert left + shown == len(explained.events)
+    live = [one for one in told["summaries"] if one["live"]]
+    own = [event["seq"] for one in told["summaries"] for event in one["events"]]
+    assert len(own) == sum(one["source_event_count"] for one in live)
+    assert {one["source"] for one in told["summaries"]} == {"holds"}
+    assert "question 12" not in str(told["parts"])

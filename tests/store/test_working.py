@@ -1,0 +1,293 @@
+"""A worker compacts what new events or the time make due, and sleeps in between."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+
+import pytest
+
+import refold
+from refold.domain.envelope import from_microseconds
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Outline
+from refold.projections.context.source import Source
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Written
+from refold.projections.context.turn_window import TurnWindow
+from refold.store import Session, SessionStore
+from refold.store.working import Worker
+from tests.support.summarizing import Counting, Slow, called
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+EVERY = 30.0
+
+
+class Clock:
+    """The store's clock, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += int(seconds * 1_000_000)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(store: SessionStore, clock: Clock) -> SessionStore:
+    """The store on each engine, by this clock."""
+    writer = store.session("ada", "s-1").writer
+    return SessionStore(store.log, writer.redactor, writer.limits, clock=clock)
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    return tmp_path / "calls"
+
+
+def talk(session: Session, turns: int) -> Session:
+    for turn in range(turns):
+        session.append(
+            [
+                refold.UserInput(text=f"question {turn} " + "why " * 30),
+                refold.AgentResponse(text=f"answer {turn} " + "because " * 30),
+            ]
+        )
+    return session
+
+
+def summaries(session: Session) -> int:
+    names = [name for name in session.streams() if name != "main"]
+    entries = [entry for name in names for entry in session.derived(name)]
+    return sum(entry.type == "summary" for entry in entries)
+
+
+class Idle(TurnWindow):
+    """Compacts the oldest turn once nothing has been said for ten minutes."""
+
+    name: ClassVar[str] = "idle_for_tests"
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
+        due = self.due_at(outline, now)
+        return None if due is None or now < due else super().decide(outline, now)
+
+    def due_at(self, outline: Outline, now: datetime) -> datetime | None:
+        raw = outline.complete_turns - outline.compacted_turns
+        if outline.called_at is None or raw < self.full_turns + self.cached_turns:
+            return None
+        return from_microseconds(outline.called_at) + timedelta(minutes=10)
+
+
+IDLE: Strategy = Idle(full_turns=1, cached_turns=1)
+
+
+def test_all_that_is_due_is_compacted(
+    store: SessionStore, clock: Clock, calls: Path
+) -> None:
+    long = talk(store.session("ada", "long"), 4)
+    short = talk(store.session("bob", "short"), 1)
+
+    Worker(store, WINDOW, summarizer=Counting(calls)).round()
+
+    assert (summaries(long), summaries(short)) == (3, 0)
+    assert len(called(calls)) == 3
+
+
+def test_only_what_grew_is_looked_at_again(
+    store: SessionStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (talk(store.session("ada", name), 2) for name in ("a", "b"))
+    worker, looked = Worker(store, WINDOW, every=EVERY), list[str]()
+    assert worker.round() == EVERY
+    compactor = Session.compactor
+
+    def looking(session: Session, *given: object, **named: object) -> object:
+        looked.append(session.session_id)
+        return compactor(session, *given, **named)  # type: ignore[arg-type]  # as given
+
+    monkeypatch.setattr(Session, "compactor", looking)
+    talk(second, 1)
+    assert worker.round() == EVERY
+    assert looked == []
+
+    clock.pass_(EVERY)
+    worker.round()
+
+    assert looked == ["b"]
+    assert (summaries(first), summaries(second)) == (1, 2)
+
+
+def test_what_the_time_makes_due_has_a_timer(store: SessionStore, clock: Clock) -> None:
+    session = talk(store.session("ada", "s-1"), 2)
+    worker = Worker(store, IDLE, every=3600)
+
+    assert worker.round() == 600
+    clock.pass_(599)
+    assert worker.round() == 1
+    assert summaries(session) == 0
+    clock.pass_(1)
+    assert worker.round() == 3000
+
+    assert summaries(session) == 1
+
+
+def test_new_events_move_the_timer(store: SessionStore, clock: Clock) -> None:
+    session = talk(store.session("ada", "s-1"), 2)
+    worker = Worker(store, IDLE, every=100)
+    worker.round()
+
+    clock.pass_(500)
+    talk(session, 1)
+    worker.round()
+    clock.pass_(100)
+    worker.round()
+    assert summaries(session) == 0
+
+    clock.pass_(500)
+    worker.round()
+    assert summaries(session) == 2
+
+
+def test_a_failure_is_tried_again_in_its_time(
+    store: SessionStore, clock: Clock, calls: Path
+) -> None:
+    class FailingOnce(Counting):
+        def summarise(self, source: Source, *, target_tokens: int) -> Written:
+            written = super().summarise(source, target_tokens=target_tokens)
+            if len(called(self.calls)) == 1:
+                raise TimeoutError
+            return written
+
+    session = talk(store.session("ada", "s-1"), 2)
+    worker = Worker(store, WINDOW, summarizer=FailingOnce(calls), every=3600)
+
+    assert worker.round() == 30
+    clock.pass_(30)
+    worker.round()
+
+    assert summaries(session) == 1
+
+
+def test_a_session_that_cannot_be_worked_on_stops_no_other(
+    store: SessionStore,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sessions = [talk(store.session("ada", name), 2) for name in ("a", "b", "c")]
+    compactor, broken = Session.compactor, ["b"]
+
+    def breaking(session: Session, *given: object, **named: object) -> object:
+        if session.session_id in broken:
+            raise refold.CorruptEvent("session 'b'", seq=1, reason="its row is gone")
+        return compactor(session, *given, **named)  # type: ignore[arg-type]  # as given
+
+    monkeypatch.setattr(Session, "compactor", breaking)
+    worker = Worker(store, WINDOW, every=EVERY)
+    assert worker.round() == EVERY
+    assert [summaries(session) for session in sessions] == [1, 0, 1]
+    assert "its row is gone" in caplog.text
+
+    broken.clear()
+    clock.pass_(EVERY)
+    worker.round()
+    assert [summaries(session) for session in sessions] == [1, 1, 1]
+
+
+def test_a_store_that_does_not_answer_is_asked_again(
+    store: SessionStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = talk(store.session("ada", "s-1"), 2)
+    worker = Worker(store, WINDOW, every=EVERY)
+
+    def away(*_: object, **__: object) -> None:
+        raise refold.StoreUnavailable("the database is away", remedy="wait")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store.log), "sessions", away)
+        assert worker.round() == EVERY
+    clock.pass_(EVERY)
+    worker.round()
+
+    assert summaries(session) == 1
+
+
+def test_what_another_compacts_is_passed_over(
+    store: SessionStore, clock: Clock, calls: Path
+) -> None:
+    session = talk(store.session("ada", "s-1"), 2)
+    slow = Slow(calls)
+    other = Thread(target=session.compact, args=(WINDOW,), kwargs={"summarizer": slow})
+    other.start()
+    assert slow.begun.wait(60)
+    worker = Worker(store, WINDOW, summarizer=Counting(calls), every=EVERY)
+
+    assert worker.round() == EVERY
+    assert len(called(calls)) == 1
+    slow.may_end.set()
+    other.join()
+    clock.pass_(EVERY)
+    worker.round()
+
+    assert summaries(session) == len(called(calls)) == 1
+
+
+def test_without_a_strategy_each_session_has_its_own(
+    store: SessionStore, clock: Clock
+) -> None:
+    chose, raw = (talk(store.session("ada", name), 2) for name in ("chose", "raw"))
+    chose.record_request(chose.context(WINDOW))
+
+    Worker(store).round()
+
+    assert (summaries(chose), summaries(raw)) == (1, 0)
+
+
+def test_it_can_be_of_one_user(store: SessionStore, clock: Clock) -> None:
+    mine, theirs = (talk(store.session(user, "s"), 2) for user in ("ada", "bob"))
+
+    Worker(store, WINDOW, user_id="ada").round()
+
+    assert (summaries(mine), summaries(theirs)) == (1, 0)
+
+
+def test_it_tells_what_it_did(store: SessionStore, clock: Clock) -> None:
+    session = talk(store.session("ada", "s-1"), 2)
+    told: list[tuple[Session, int]] = []
+
+    Worker(store, WINDOW, done=lambda s, _, known: told.append((s, known))).round()
+
+    assert told == [(session, 0)]
+
+
+def test_it_runs_until_it_is_stopped(store: SessionStore) -> None:
+    session = talk(store.session("ada", "s-1"), 2)
+    worker: Worker
+
+    def stop(*_: object) -> None:
+        if summaries(session) == 2:
+            worker.stop()
+        else:
+            talk(session, 1)
+            worker.wake()
+
+    worker = Worker(store, WINDOW, every=3600, done=stop)
+    worker.run()
+
+    assert summaries(session) == 2
+
+
+@pytest.mark.parametrize("every", [0, -1, float("nan"), 1e9])
+def test_every_so_often_is_a_time(store: SessionStore, every: float) -> None:
+    with pytest.raises(refold.InvalidConfiguration, match="every so many seconds"):
+        Worker(store, every=every)

@@ -1,0 +1,45 @@
+"""A process that rebuilds, and kills itself before the line of code it is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import refold
+from refold.store import rebuilding, viewing, writing
+
+_WATCHED = {str(module.__file__) for module in (rebuilding, viewing, writing)}
+
+
+class Mortal:
+    """Counts the lines that the rebuilding runs through; dies before line ``last``."""
+
+    def __init__(self, last: int) -> None:
+        self.last, self.count = last, 0
+
+    def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename not in _WATCHED:
+            return None
+        if event == "line":
+            self.count += 1
+            if self.count == self.last:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.trace
+
+
+def main(url: str, strategy: str, last: str) -> None:
+    """Rebuild every session of the store at ``url``; print how many lines were run."""
+    mortal = Mortal(int(last))
+    with refold.open(url) as store:
+        sys.settrace(mortal.trace)
+        for _ in store.rebuild(strategy):
+            pass
+        sys.settrace(None)
+    sys.stdout.write(f"{mortal.count}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,78 @@
+"""What tests of rebuilding share: sessions to rebuild, and what is compared of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import refold
+from refold.domain.envelope import microseconds
+from refold.domain.events import JsonObject
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summarizer import Summarizer
+from refold.projections.context.turn_window import TurnWindow
+from refold.store import Session, SessionStore
+from tests.projections.logs import START
+
+WINDOW = TurnWindow(full_turns=2, cached_turns=2)
+OTHER = TurnWindow(full_turns=1, cached_turns=1, summary_tokens=50)
+FOLDING = TurnWindow(
+    full_turns=2, cached_turns=2, summary_tokens=60, session_memory_tokens=90
+)
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.time = START + timedelta(days=400)
+
+    def __call__(self) -> int:
+        return microseconds(self.time)
+
+
+def clocked(store: SessionStore, clock: Clock) -> SessionStore:
+    """The same log under a clock that is set."""
+    writer = store.session("ada", "s").writer
+    return SessionStore(store.log, writer.redactor, writer.limits, clock=clock)
+
+
+def said(session: Session, count: int, first: int = 1) -> None:
+    """So many whole turns, a minute apart."""
+    for number in range(first, first + count):
+        at = START + timedelta(minutes=number)
+        question = f"question {number}: " + "why " * 40
+        answer = f"answer {number}: " + "because " * 40
+        session.append(refold.UserInput(text=question), ts=at)
+        session.append(refold.AgentResponse(text=answer), ts=at + timedelta(seconds=5))
+
+
+def derived(session: Session, strategy: Strategy) -> list[JsonObject]:
+    """What was recorded under a strategy, without what depends on when it was made."""
+    return [
+        {**entry.payload.payload(), "duration_ms": None, "appended_at_seq": None}
+        for entry in session.derived(strategy.fingerprint)
+        if getattr(entry.payload, "phase", None) != "started"
+    ]
+
+
+def as_rebuilt(session: Session, strategy: Strategy) -> list[str]:
+    """The digest of the view at every point of the log."""
+    return [
+        session.context(strategy, at=seq, as_="rebuilt").digest
+        for seq in range(1, session.head().seq + 1)
+    ]
+
+
+def digests(session: Session, *strategies: Strategy) -> list[str]:
+    return [session.context(strategy).digest for strategy in strategies]
+
+
+def rebuild(
+    store: SessionStore,
+    strategy: Strategy,
+    session_id: str | None = None,
+    *,
+    summarizer: Summarizer | None = None,
+) -> int:
+    done = store.rebuild(strategy, None, session_id, summarizer=summarizer)
+    return sum([one.compactions for one in done])

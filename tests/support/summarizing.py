@@ -1,0 +1,46 @@
+"""Summarizers for tests: they count their calls, wait, or die where they are told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from threading import Event
+
+from refold.domain.events import SummarizerRef
+from refold.projections.context.source import Source
+from refold.projections.context.summarizer import Written
+
+
+class Counting:
+    """Says the same of the same source; each call is a line in a file."""
+
+    def __init__(self, calls: Path) -> None:
+        self.calls = calls
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        line = f"{source.digest}\n".encode()
+        file = os.open(self.calls, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(file, line)
+        finally:
+            os.close(file)
+        return Written(f"summary {source.digest[:12]}", SummarizerRef(kind="counting"))
+
+
+def called(calls: Path) -> list[str]:
+    """The digests of the sources that a ``Counting`` was called with."""
+    return calls.read_text().split() if calls.exists() else []
+
+
+class Slow(Counting):
+    """Says that it was called, and goes on when it is let."""
+
+    def __init__(self, calls: Path) -> None:
+        super().__init__(calls)
+        self.begun, self.may_end = Event(), Event()
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        written = super().summarise(source, target_tokens=target_tokens)
+        self.begun.set()
+        assert self.may_end.wait(20)
+        return written

@@ -1,0 +1,50 @@
+"""The page that says which strategy to take shows figures that are true today."""
+
+from __future__ import annotations
+
+from refold.projections.compare.outcome import Outcome
+from tools import strategy_figures
+from tools.strategy_figures import PAGE, long, short
+
+
+def by_name(outcomes: tuple[Outcome, ...]) -> dict[str, Outcome]:
+    return {outcome.name: outcome for outcome in outcomes}
+
+
+def price(outcome: Outcome) -> float:
+    assert outcome.cost is not None
+    return outcome.cost
+
+
+def with_summaries(outcome: Outcome) -> float:
+    assert outcome.summarizer_cost is not None
+    return price(outcome) + outcome.summarizer_cost
+
+
+def test_its_figures_are_those_of_compare() -> None:
+    text = PAGE.read_text("utf-8")
+
+    assert strategy_figures.page(text) == text, "`make fix` writes them anew"
+
+
+def test_what_it_says_of_a_short_session_follows_from_them() -> None:
+    found = by_name(short().outcomes)
+
+    assert min(found.values(), key=price).name == "keep_all"
+    assert max(found.values(), key=lambda one: one.tokens_total).name == "keep_all"
+    assert max(found.values(), key=price).name == "token_budget"
+
+
+def test_what_it_says_of_a_longer_one_follows_from_them() -> None:
+    found = by_name(long().outcomes)
+    keep = price(found["keep_all"])
+    saving = {"turn_window", "hybrid", "recursive_summary", "history_summary"}
+
+    assert all(price(found[name]) < keep for name in saving)
+    assert {name for name in saving if with_summaries(found[name]) < keep} == {
+        "turn_window",
+        "history_summary",
+    }
+    recall = {name: one.reference_recall or 0 for name, one in found.items()}
+    assert max(saving, key=lambda name: recall[name]) == "history_summary"
+    assert min(recall, key=lambda name: recall[name]) == "last_turns"

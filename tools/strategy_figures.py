@@ -1,0 +1,126 @@
+"""The figures of docs/explanation/which-strategy.md, from ``compare`` on the sample.
+
+``python -m tools.strategy_figures`` writes them into the page; with ``--check`` it says
+whether they are still true, and exits 1 if they are not.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import refold
+from refold.adapters.importers import read
+from refold.projections.compare.outcome import Outcome
+from refold.store.comparing import Compared
+
+ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = ROOT / "docs" / "explanation" / "which-strategy.md"
+SAMPLE: Final = ROOT / "examples" / "sample" / "agent_run.jsonl"
+BEGIN: Final = "<!-- {}: figures that `make fix` writes -->\n"
+END: Final = "<!-- end of {} -->\n"
+MODEL: Final = "claude-sonnet-5-5"
+TIMES: Final = 5
+# The defaults are for longer sessions than the sample is.
+SHORT: Final = (
+    "keep_all",
+    "turn_window:full_turns=2,cached_turns=2",
+    "message_window:context_size=30,tail_keep_size=12,compression_window_size=8",
+    "hybrid:threshold_low=1500,threshold_high=3000",
+    "recursive_summary",
+    "history_summary:trigger_on_history_size_chars=10000,"
+    "trigger_on_history_size_chars_when_cache_expiring=8000,"
+    "history_tail_size_chars_to_exclude=3000",
+    "token_ratio:max_context_tokens=5000,keep_recent_turns=2",
+    "tool_clearing:trigger_input_tokens=3000",
+    "last_turns:n=3",
+    "token_budget:max_tokens=3000",
+)
+LONG: Final = (
+    "keep_all",
+    "turn_window",
+    "message_window",
+    "hybrid",
+    "recursive_summary",
+    "history_summary",
+    "token_ratio:max_context_tokens=30000",
+    "tool_clearing:trigger_input_tokens=20000",
+    "last_turns",
+    "token_budget",
+)
+
+
+def short() -> Compared:
+    """The sample under strategies whose limits are scaled down to it."""
+    return _compared(1, SHORT)
+
+
+def long() -> Compared:
+    """The sample several times in one session, under defaults where they bite."""
+    return _compared(TIMES, LONG)
+
+
+def _compared(times: int, specs: tuple[str, ...]) -> Compared:
+    """So many runs in one session, an hour apart; nothing is left behind."""
+    (transcript,) = read(SAMPLE)
+    with refold.open("memory://") as store:
+        session = store.session("lin", "run")
+        for number in range(times):
+            later = timedelta(hours=number)
+            session.append(
+                [
+                    replace(draft, ts=draft.ts + later if draft.ts else None)
+                    for draft in transcript.drafts
+                ]
+            )
+        return session.compare(specs, model=MODEL)
+
+
+def table(outcomes: tuple[Outcome, ...]) -> str:
+    """The figures as a table of the page."""
+    head = (
+        "| strategy | tokens | peak | cached | compactions "
+        "| prompts | summaries | recall |\n|---|---:|---:|---:|---:|---:|---:|---:|\n"
+    )
+    return head + "".join(map(_row, outcomes))
+
+
+def page(text: str) -> str:
+    """The page with the figures of today in it."""
+    for name, made in (("short", short), ("long", long)):
+        begin, end = BEGIN.format(name), END.format(name)
+        before, rest = text.split(begin)
+        text = before + begin + table(made().outcomes) + end + rest.split(end)[1]
+    return text
+
+
+def _row(outcome: Outcome) -> str:
+    cells = (
+        f"`{outcome.name}`",
+        f"{outcome.tokens_total:,}",
+        f"{outcome.tokens_peak:,}",
+        f"{outcome.cached / outcome.tokens_total:.0%}",
+        str(len(outcome.compactions)),
+        f"{outcome.cost:.4f}",
+        f"{outcome.summarizer_cost:.4f}" if outcome.done else "–",
+        f"{outcome.reference_recall:.0%}",
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def main(args: list[str]) -> int:
+    text = PAGE.read_text("utf-8")
+    new = page(text)
+    if args == ["--check"]:
+        if new != text:
+            print(f"{PAGE.relative_to(ROOT)}: other figures; `make fix` writes them")
+        return int(new != text)
+    PAGE.write_text(new, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
