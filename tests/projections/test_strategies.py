@@ -334,7 +334,6 @@ class TestToolClearing:
         assert compacted(parse(alone), log)
         assert not compacted(parse(both), log)
 
-
     def test_turns_are_counted_behind_it_too(self) -> None:
         spec = "tool_clearing+turn_window:full_turns=1,cached_turns=1"
 

@@ -63,10 +63,9 @@ def oldest_units(outline: Outline, wish: int) -> tuple[Unit, ...]:
     The cut is moved as it is for turns.  The newest exchange never goes.
     """
     units = outline.units
-    open_ = {call.exchange for call in outline.thread.open}
     for count in range(min(wish, len(units) - 1), 0, -1):
         cut = units[count].first - 1
-        whole = all(unit.last <= cut or unit.first in open_ for unit in units[:count])
+        whole = all(unit.last <= cut for unit in units[:count])
         if whole and outline.waiting.allows(cut):
             return units[:count]
     return ()
