@@ -44,7 +44,7 @@ demo: .venv/.refold
 	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh
 
 test: .venv/.refold
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # Apart from the tests: counting lines doubles their time.
 coverage: .venv/.refold

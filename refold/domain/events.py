@@ -250,6 +250,10 @@ class StateUpdate(Event):
     unset: tuple[str, ...] = ()
 
 
+# The status of a request that was recorded to switch strategies: no model was called.
+ACTIVATED = "activated"
+
+
 class Request(Event):
     """What the model was sent: the view's digest and all that it depended on.
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Literal
 
 from refold.domain.envelope import Envelope, from_microseconds
-from refold.domain.errors import StaleSession, SummarizerFailed, SummaryRefused
+from refold.domain.errors import StaleSession
 from refold.domain.events import CompactionNote, Event, Summary
 from refold.domain.ids import StreamId
 from refold.domain.record import Draft
@@ -30,7 +30,7 @@ from refold.projections.context.summarizer import (
     Summarizer,
     Written,
 )
-from refold.projections.context.writing import write
+from refold.projections.context.writing import why_failed, write
 from refold.store.leases import LEASE_SEC, Hold
 from refold.store.viewing import Viewer, absorbed_of
 from refold.store.writing import Order, Writer
@@ -123,7 +123,7 @@ class Compactor:
                 self.strategy, self.summarizer, source, target_tokens=target
             )
         except Exception as error:
-            why = _why(error)
+            why = why_failed(error)
             log.warning("a compaction failed, the context stays as it was: %s", why)
             self._append(outline, _note("failed", outline, decision, why))
             return None
@@ -197,14 +197,3 @@ def _note(
         decided_at_seq=decision.decided_at_seq,
         attempt=outline.failures + 1,
     )
-
-
-def _why(error: Exception) -> str:
-    """What is said of an error: of one not ours, the message may hold what was sent."""
-    match error:
-        case SummaryRefused():
-            return str(error)
-        case SummarizerFailed(reason=reason):
-            return reason
-        case _:
-            return f"the summarizer raised {type(error).__name__}"

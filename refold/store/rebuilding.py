@@ -15,8 +15,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 from refold.domain.envelope import Envelope, Meta, from_microseconds, microseconds
-from refold.domain.errors import StaleSession, SummarizerFailed, SummaryRefused
+from refold.domain.errors import StaleSession, SummarizerFailed
 from refold.domain.events import (
+    ACTIVATED,
     AgentResponse,
     CompactionNote,
     Final,
@@ -33,10 +34,9 @@ from refold.projections.context.source import Source, source_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer, Written
 from refold.projections.context.units import Place, place
-from refold.projections.context.writing import write
+from refold.projections.context.writing import why_failed, write
 from refold.store.history import History
 from refold.store.leases import LEASE_SEC, Hold
-from refold.store.switching import ACTIVATED
 from refold.store.viewing import Viewer
 from refold.store.writing import Order, Writer
 
@@ -284,7 +284,7 @@ class _Walk:
         )
 
     def _fail(self, decision: Compaction, error: Exception, now: datetime) -> None:
-        why = _why(error)
+        why = why_failed(error)
         if self._by.strict:
             name, seq = self._viewer.stream.session_id, decision.decided_at_seq
             raise SummarizerFailed(f"session {name!r} at seq {seq}: {why}") from None
@@ -361,14 +361,3 @@ def _left_off(derived: list[Envelope]) -> tuple[_Place, bool]:
                 newest = (seq, microseconds(entry.ts))
                 unfinished = isinstance(entry.payload, Summary)
     return newest, unfinished
-
-
-def _why(error: Exception) -> str:
-    """What is said of an error: of one not ours, the message may hold what was sent."""
-    match error:
-        case SummaryRefused():
-            return str(error)
-        case SummarizerFailed(reason=reason):
-            return reason
-        case _:
-            return f"the summarizer raised {type(error).__name__}"

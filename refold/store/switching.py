@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.events import CompactionNote
+from refold.domain.events import ACTIVATED, CompactionNote
 from refold.domain.record import Draft
 from refold.store.choosing import chosen
 from refold.store.history import History
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from refold.domain.ports import EventLog
     from refold.projections.context.strategy import Strategy
     from refold.store.sessions import Session
-
-# The status of a request that was recorded to switch, with no model called.
-ACTIVATED: Final = "activated"
 
 
 def activate(session: Session, strategy: Strategy) -> bool:

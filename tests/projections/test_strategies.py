@@ -6,12 +6,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import InvalidConfiguration, UnknownStrategy
 from refold.domain.events import (
+    ACTIVATED,
     AgentResponse,
     Event,
     Planner,
+    Request,
     ToolCall,
     ToolResult,
     UserInput as User,
@@ -438,3 +440,17 @@ def test_an_empty_prompt_is_refused_where_a_model_is_to_be_asked() -> None:
     with pytest.raises(InvalidConfiguration, match="empty prompt"):
         fitting(strategy, Asking())
     assert fitting(strategy, Abridged()) == Abridged()
+
+
+def test_switching_strategies_is_no_call_of_a_model() -> None:
+    strategy = parse("history_summary")
+    request = keep_all_request()
+    (event,) = timed([request])
+    switched = event.model_copy(update={"meta": Meta(status=ACTIVATED)})
+
+    assert strategy.fold(strategy.begin(), event).called_at is not None
+    assert strategy.fold(strategy.begin(), switched).called_at is None
+
+
+def keep_all_request() -> Request:
+    return Request(strategy=parse("keep_all").ref, through_seq=1, digest="d", tokens=1)

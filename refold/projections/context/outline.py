@@ -8,7 +8,7 @@ from ``decided_at_seq``, never from what happens to be folded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache, reduce
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.events import (
+    ACTIVATED,
     AgentResponse,
     CompactionNote,
     Final,
@@ -27,6 +28,7 @@ from refold.domain.events import (
     Summary,
     SystemPrompt,
 )
+from refold.projections.context.by_unit import taken, with_ended, without_units
 from refold.projections.context.open_exchanges import Waiting
 from refold.projections.context.outline_parts import (
     LiveSummary,
@@ -40,8 +42,7 @@ from refold.projections.context.outline_parts import (
     unpack_turns,
     unpack_units,
 )
-from refold.projections.context.sizes import size_of
-from refold.projections.context.spans import Spans, joined, spans_of, upto, without
+from refold.projections.context.spans import Spans, joined, spans_of, without
 from refold.projections.context.units import Place, Thread, place, weight
 
 # Stored outlines of another shape are dropped, and the log is folded again.
@@ -224,7 +225,7 @@ def fold(outline: Outline, envelope: Envelope) -> Outline:
     if placed is not None:
         outline = _count(outline, envelope, placed)
         if outline.detail in _BY_UNIT:
-            outline = _unit(outline, envelope, placed)
+            outline = taken(outline, envelope, placed)
     if outline.detail != "counts":
         outline = _wait(outline, envelope, placed)
     return _note(outline, envelope)
@@ -261,34 +262,6 @@ def _open_turn(outline: Outline, seq: int) -> Outline:
     ended = outline.turns[-1]._replace(last=seq - 1, complete=True)
     past = (*outline.past, ended) if outline.detail in _BY_TURN else ()
     return opened._replace(past=past, turn_first=seq, turn_tokens=0)
-
-
-def _unit(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
-    """Take the event into its exchange, or begin one."""
-    tokens, chars = weight(envelope, placed), size_of(envelope.payload)
-    at, seq, units = microseconds(envelope.ts), envelope.seq, outline.units
-    result = placed.kind == "result"
-    message = result or placed.kind != "call" or placed.exchange == seq
-    index = _index(units, placed.exchange) if placed.exchange != seq else None
-    if placed.kind == "late" or index is None:
-        new = Unit(envelope.type, seq, seq, tokens, chars, 1, int(result), at)
-        units = (*units, new)
-    else:
-        one = units[index].joined(seq, tokens, chars, result=result)
-        units = (*units[:index], one, *units[index + 1 :])
-    return outline._replace(
-        units=units,
-        messages=outline.messages + message,
-        began_at=at if outline.began_at is None else outline.began_at,
-    )
-
-
-def _index(units: Sequence[Unit], first: int) -> int | None:
-    """The place of the exchange that begins there; it is near the end."""
-    for index in range(len(units) - 1, -1, -1):
-        if units[index].first <= first:
-            return index if units[index].first == first else None
-    return None
 
 
 def _progress(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
@@ -329,6 +302,8 @@ def _note(outline: Outline, envelope: Envelope) -> Outline:
             return outline._replace(
                 system_seq=envelope.seq, system_tokens=envelope.token_estimate
             )
+        case Request() if envelope.meta.status == ACTIVATED:
+            return outline
         case Request() | AgentResponse():
             return outline._replace(called_at=microseconds(envelope.ts))
         case Final():
@@ -371,8 +346,8 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     if outline.detail in _BY_UNIT:
         # What the turns were is counted by their exchanges.
         freed, outline = 0, outline._replace(past=past)
-        outline = _without_units(outline, through, summary.decided_at_seq)
-        kept = _kept(kept, outline, through, summary.decided_at_seq)
+        outline = without_units(outline, through, summary.decided_at_seq)
+        kept = with_ended(kept, outline, through, summary.decided_at_seq)
     outline = outline._replace(
         units=tuple(unit for unit in outline.units if unit.first > through)
     )
@@ -394,39 +369,6 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
             if change.at > summary.decided_at_seq
         ),
     )
-
-
-def _without_units(outline: Outline, through: int, decided_at: int) -> Outline:
-    """Count what the exchanges up to ``through`` were; they are still in it."""
-    gone = [unit for unit in outline.units if unit.first <= through]
-    begun = [unit.at for unit in outline.units if unit.first <= decided_at]
-    inputs = [
-        unit.first
-        for unit in outline.units
-        if unit.type == "user_input" and unit.first <= decided_at
-    ]
-    newest = inputs[-1] if inputs else outline.kept_input
-    return outline._replace(
-        kept_input=newest if newest is not None and newest <= through else None,
-        raw_tokens=outline.raw_tokens - sum(unit.tokens for unit in gone),
-        compacted_turns=outline.compacted_turns
-        + sum(unit.type == "user_input" for unit in gone),
-        compacted_messages=outline.compacted_messages
-        + sum(unit.messages for unit in gone),
-        compacted_at=begun[-1] if begun else outline.compacted_at,
-    )
-
-
-def _kept(
-    kept: tuple[Spans, ...], outline: Outline, through: int, decided_at: int
-) -> tuple[Spans, ...]:
-    """With the exchanges that were open then and have ended since."""
-    ended = (
-        upto(unit.seqs, through)
-        for unit in outline.units
-        if unit.first <= through and unit.last > decided_at
-    )
-    return tuple(sorted({*kept, *ended}))
 
 
 def pinned_at(outline: Outline, decided_at: int) -> Spans:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refold.domain.errors import InvalidConfiguration
+from refold.domain.errors import (
+    InvalidConfiguration,
+    SummarizerFailed,
+    SummaryRefused,
+)
 from refold.projections.context.abridged import Abridged, Limits
 from refold.projections.context.markup import own_words
 from refold.projections.context.source import Source
@@ -65,3 +69,14 @@ def _history(source: Source, limits: Limits) -> Written:
     most = limits.total_chars
     written = Abridged(limits).summarise(source, target_tokens=most)
     return Written("", written.by, abridged=written.text)
+
+
+def why_failed(error: Exception) -> str:
+    """What is said of an error: of one not ours, the message may hold what was sent."""
+    match error:
+        case SummaryRefused():
+            return str(error)
+        case SummarizerFailed(reason=reason):
+            return reason
+        case _:
+            return f"the summarizer raised {type(error).__name__}"

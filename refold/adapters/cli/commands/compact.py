@@ -65,7 +65,7 @@ def compact(
     """
     from refold.store.choosing import chosen
 
-    writes = _summarizer(summarizer, model)
+    writes = summarizer_of(summarizer, model)
     if watch:
         if until_idle:
             raise _wrong("--until-idle is not for --watch, which is never idle")
@@ -134,7 +134,7 @@ def _show_watched(session: Session, made: list[tuple[int, Summary]]) -> None:
         _record(screen, record)
 
 
-def _summarizer(name: Summarizer, model: str | None) -> Writes | None:
+def summarizer_of(name: Summarizer, model: str | None) -> Writes | None:
     """What ``--summarizer`` names; None for the store's own.
 
     Raises InvalidConfiguration if it cannot be had.

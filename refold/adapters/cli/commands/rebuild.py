@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refold.adapters.cli import opening
-from refold.adapters.cli.commands.compact import _summarizer
+from refold.adapters.cli.commands.compact import summarizer_of
 from refold.adapters.cli.options import Json, SomeSession, SomeUser, Summarizer
 from refold.adapters.cli.output import print_json
 from refold.domain.errors import InvalidConfiguration
@@ -89,7 +89,7 @@ def rebuild(
     """
     from refold.store.choosing import chosen
 
-    writes, begun = _summarizer(summarizer, model), time.monotonic()
+    writes, begun = summarizer_of(summarizer, model), time.monotonic()
     with opening.existing(context) as store:
         found = opening.sessions(store, user, session)
         new, old = chosen(strategy, None), _fingerprint(retire)

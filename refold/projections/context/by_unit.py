@@ -1,0 +1,76 @@
+"""The fold of exchanges, for strategies that cut between any two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from refold.domain.envelope import Envelope, microseconds
+from refold.projections.context.outline_parts import Unit
+from refold.projections.context.sizes import size_of
+from refold.projections.context.spans import Spans, upto
+from refold.projections.context.units import Place, weight
+
+if TYPE_CHECKING:
+    from refold.projections.context.outline import Outline
+
+
+def taken(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
+    """With the event in its exchange, or as the beginning of one."""
+    tokens, chars = weight(envelope, placed), size_of(envelope.payload)
+    at, seq, units = microseconds(envelope.ts), envelope.seq, outline.units
+    result = placed.kind == "result"
+    message = result or placed.kind != "call" or placed.exchange == seq
+    index = _index(units, placed.exchange) if placed.exchange != seq else None
+    if placed.kind == "late" or index is None:
+        new = Unit(envelope.type, seq, seq, tokens, chars, 1, int(result), at)
+        units = (*units, new)
+    else:
+        one = units[index].joined(seq, tokens, chars, result=result)
+        units = (*units[:index], one, *units[index + 1 :])
+    return outline._replace(
+        units=units,
+        messages=outline.messages + message,
+        began_at=at if outline.began_at is None else outline.began_at,
+    )
+
+
+def without_units(outline: Outline, through: int, decided_at: int) -> Outline:
+    """Count what the exchanges up to ``through`` were; they are still in it."""
+    gone = [unit for unit in outline.units if unit.first <= through]
+    begun = [unit.at for unit in outline.units if unit.first <= decided_at]
+    inputs = [
+        unit.first
+        for unit in outline.units
+        if unit.type == "user_input" and unit.first <= decided_at
+    ]
+    newest = inputs[-1] if inputs else outline.kept_input
+    return outline._replace(
+        kept_input=newest if newest is not None and newest <= through else None,
+        raw_tokens=outline.raw_tokens - sum(unit.tokens for unit in gone),
+        compacted_turns=outline.compacted_turns
+        + sum(unit.type == "user_input" for unit in gone),
+        compacted_messages=outline.compacted_messages
+        + sum(unit.messages for unit in gone),
+        compacted_at=begun[-1] if begun else outline.compacted_at,
+    )
+
+
+def with_ended(
+    kept: tuple[Spans, ...], outline: Outline, through: int, decided_at: int
+) -> tuple[Spans, ...]:
+    """With the exchanges that were open then and have ended since."""
+    ended = (
+        upto(unit.seqs, through)
+        for unit in outline.units
+        if unit.first <= through and unit.last > decided_at
+    )
+    return tuple(sorted({*kept, *ended}))
+
+
+def _index(units: Sequence[Unit], first: int) -> int | None:
+    """The place of the exchange that begins there; it is near the end."""
+    for index in range(len(units) - 1, -1, -1):
+        if units[index].first <= first:
+            return index if units[index].first == first else None
+    return None
