@@ -11,8 +11,9 @@ from hypothesis import settings
 
 from tests.support.postgres import VARIABLE, Postgres, PostgresUnavailable
 
-# Machines differ in speed; a slow one is not a failure.
-settings.register_profile("refold", deadline=None)
+# Machines differ in speed; a slow one is not a failure.  Each run draws other examples.
+settings.register_profile("refold", deadline=None, max_examples=30)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("refold")
 
 _shared = pytest.StashKey[Postgres]()
