@@ -65,6 +65,7 @@ def open_store(
     from refold.store import SessionStore
     from refold.store.upkeep import Upkeep
 
+    config.register_models()
     upkeep = Upkeep(compact, summarizer)
     if redactor and any(
         given is not None for given in (policy, registered, recognizer)

@@ -93,8 +93,7 @@ def compare(
 
 
 def _know_models(prices: str | os.PathLike[str] | None) -> None:
-    """Make the models of the settings known, then those of the file ``prices``."""
-    config.register_models()
+    """Make the models of the file ``prices`` known."""
     if prices is None:
         return
     table = config.read_toml(Path(prices)).get("models")

@@ -154,7 +154,8 @@ class Explainer:
             summary = node.summary
             source: Proof = "holds"
             if not _follows(node, nodes, events):
-                source = "superseded" if _past(node, past) else "broken"
+                past_it = past.touches_summary(node.envelope)
+                source = "superseded" if past_it else "broken"
             decided_on = events.get(summary.decided_at_seq)
             clocks = list(_clocks(node.envelope, summary.decided_at_seq, events))
             asked = ask_again(self.strategy, outlines[node.seq], summary, clocks)
@@ -237,14 +238,6 @@ def _follows(
         summaries=[nodes[seq].envelope for seq in summary.absorbs],
     )
     return source.digest == summary.source_digest
-
-
-def _past(node: Node, past: Superseded) -> bool:
-    """Whether something that a summary was made of has been redacted since."""
-    first, last = node.own or (1, 0)
-    return past.touches_summary(node.envelope) or any(
-        first <= seq <= last for seq in past.main
-    )
 
 
 def _decided_at(envelope: Envelope) -> int:

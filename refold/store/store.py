@@ -12,6 +12,7 @@ from refold.domain.ports import EventLog, Problem, SessionInfo
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
+from refold.projections.context.writing import fitting
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
 from refold.store.choosing import chosen
@@ -145,12 +146,12 @@ class SessionStore:
 
         Raises UnknownStrategy, InvalidConfiguration, SummarizerFailed if strict.
         """
+        taken = chosen(strategy, None)
+        writes = summarizer or self.upkeep.summarizer or Abridged()
         rebuilder = Rebuilder(
             self._writer,
-            chosen(strategy, None),
-            Abridged()
-            if dry_run
-            else summarizer or self.upkeep.summarizer or Abridged(),
+            taken,
+            Abridged() if dry_run else fitting(taken, writes),
             strict=strict,
             dry_run=dry_run,
         )

@@ -34,10 +34,10 @@ class Superseded:
         absorbed = self._derived.get(envelope.stream, set()).intersection(
             summary.absorbs
         )
-        if summary.absorbs:
-            return bool(absorbed)
+        # Of what it absorbs, its source is the summaries; of the rest, the events.  How
+        # far those reach it does not say, so the whole span counts.
         first, last = summary.first_seq, summary.last_seq
-        return any(first <= seq <= last for seq in self._main)
+        return bool(absorbed) or any(first <= seq <= last for seq in self._main)
 
     def touches_request(self, envelope: Envelope) -> bool:
         """Whether what this view was made of is not there any more."""

@@ -159,7 +159,7 @@ def test_many_sessions_at_a_time(refold: Refold, sample: Path, tmp_path: Path) -
 def test_a_failure_is_told_and_is_exit_1(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_summarizer", lambda *_: _Fails(), raising=False)
+    monkeypatch.setattr(command, "summarizer_of", lambda *_: _Fails())
 
     ran = refold("rebuild", *STRATEGY)
     strict = refold("rebuild", "--strategy", OLD, "--strict")
@@ -169,6 +169,22 @@ def test_a_failure_is_told_and_is_exit_1(
     assert strict.code == 1
     assert strict.err.startswith("refold: no summary was written")
     assert "session 'run' at seq" in strict.err
+
+
+def test_the_models_of_the_settings_are_known_to_strategies(
+    refold: Refold, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "mine.toml"
+    settings.write_text('[models."acme/house"]\ncontext_tokens = 9000\n')
+    mine = ["rebuild", "--strategy", "token_ratio:model='acme/house'", "--dry-run"]
+
+    unknown = refold(*mine)
+    monkeypatch.setenv("REFOLD_CONFIG", str(settings))
+    known = refold(*mine)
+
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "acme/house" in unknown.err
+    assert known.code == 0, known.err
 
 
 class _Fails:

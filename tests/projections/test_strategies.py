@@ -417,7 +417,7 @@ class Asking:
     def __init__(self, prompt: str | None = None, model: str | None = None) -> None:
         self.prompt, self.model = prompt, model
 
-    def asked(self, *, prompt: str | None, model: str | None) -> Asking:
+    def for_strategy(self, *, prompt: str | None, model: str | None) -> Asking:
         return Asking(prompt, model)
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:

@@ -16,6 +16,7 @@ from refold.domain.events import CompactionNote, Summary
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.keep_all import KeepAll
 from refold.projections.context.source import Source
+from refold.projections.context.spec import parse
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Written
 from refold.store import Session, SessionStore
@@ -351,3 +352,18 @@ def test_it_is_said_when_a_summary_was_made_and_for_when(
     assert first.ts == START + timedelta(minutes=4, seconds=5)
     rebuilt_at = first.meta.model_dump()["rebuilt_at"]
     assert datetime.fromisoformat(rebuilt_at) > datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def test_a_model_is_asked_as_the_strategy_wants_it(store: SessionStore) -> None:
+    asked: list[object] = []
+
+    class Asked(Abridged):
+        def for_strategy(self, *, prompt: str | None, model: str | None) -> Abridged:
+            asked.append((prompt, model))
+            return Abridged()
+
+    list(store.rebuild(parse("history_summary:prompt='In short?'"), summarizer=Asked()))
+
+    assert asked == [("In short?", None)]
+    with pytest.raises(refold.InvalidConfiguration, match="empty prompt"):
+        list(store.rebuild(parse("history_summary:prompt=''"), summarizer=Asked()))

@@ -13,6 +13,7 @@ import refold
 from refold.domain.events import RedactionApplied
 from refold.domain.ids import USER_SESSION, StreamId
 from refold.domain.record import Draft
+from refold.projections.context.spec import parse
 from refold.redaction.engine import Redactor
 from refold.store import Session, SessionStore
 from refold.store.extending import extend
@@ -21,6 +22,10 @@ from tests.support.redacting import GONE, MAIL, aware, unaware
 from tests.support.stores import prepare
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
+NESTED = (
+    "history_summary:trigger_on_history_size_chars=500,"
+    "history_tail_size_chars_to_exclude=300,min_tail_exchanges=1"
+)
 Opened = Callable[[Redactor], SessionStore]
 
 
@@ -235,6 +240,33 @@ def test_summaries_are_redacted_and_say_that_they_cannot_be_derived_again(
     assert superseded >= 5
     assert underived >= 2
     assert session.verify().compactions == 3
+
+
+def test_events_beside_an_earlier_summary_are_part_of_the_next_ones_source(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session, nested = session_of(before), parse(NESTED)
+    for number in range(4):
+        mail = MAIL if number == 2 else "no one"
+        session.append(
+            [
+                refold.UserInput(text=f"question {number} of {mail} " + "word " * 30),
+                refold.AgentResponse(text=f"answer {number} " + "word " * 30),
+            ]
+        )
+        session.compact(nested)
+    absorbing = [
+        event.seq
+        for event in session.derived(nested.fingerprint)
+        if isinstance(event.payload, refold.Summary) and event.payload.absorbs
+    ]
+    assert absorbing
+
+    list(after.reredact())
+
+    superseded, underived = proved(after)["s-1"]
+    assert superseded >= 1
+    assert underived >= 1
 
 
 def test_digests_of_what_was_not_touched_are_still_proved(

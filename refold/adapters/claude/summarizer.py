@@ -72,7 +72,9 @@ class AnthropicSummarizer:
             timeout=timeout, max_retries=max_retries
         )
 
-    def asked(self, *, prompt: str | None, model: str | None) -> AnthropicSummarizer:
+    def for_strategy(
+        self, *, prompt: str | None, model: str | None
+    ) -> AnthropicSummarizer:
         """The same with this prompt and model, as far as they are given."""
         other = copy(self)
         if prompt is not None:

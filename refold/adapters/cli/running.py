@@ -18,7 +18,12 @@ from refold.adapters.cli.output import (
     show_warnings,
     speak_plainly,
 )
-from refold.domain.errors import InvalidConfiguration, RefoldError, UnknownStrategy
+from refold.domain.errors import (
+    InvalidConfiguration,
+    RefoldError,
+    UnknownModel,
+    UnknownStrategy,
+)
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -76,14 +81,16 @@ def _invoke(app: typer.Typer, args: list[str]) -> int:
     return DONE
 
 
+_WRONG: Final = (InvalidConfiguration, UnknownModel, UnknownStrategy)
+
+
 def _failed(error: Exception) -> int:
     if hasattr(error, "format_message"):
         complain(_usage(error))
         return WRONG
     if isinstance(error, RefoldError):
         complain(str(error))
-        wrong = isinstance(error, InvalidConfiguration | UnknownStrategy)
-        return WRONG if wrong else FAILED
+        return WRONG if isinstance(error, _WRONG) else FAILED
     if os.environ.get("REFOLD_DEBUG") == "1":
         raise error
     if isinstance(error, OSError) and error.strerror:

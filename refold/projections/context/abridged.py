@@ -91,8 +91,12 @@ class Abridged:
             text = _fitted(turns, target_tokens, self.limits)
         if source.words and not markup.own_words(text):
             text = _cut(_plain(source), target_tokens, self.limits)
-        by = SummarizerRef(kind="abridged", params=asdict(self.limits))
-        return Written(text, by)
+        return Written(text, made_by(self.limits))
+
+
+def made_by(limits: Limits) -> SummarizerRef:
+    """What is recorded of an abridged history as its maker."""
+    return SummarizerRef(kind="abridged", params=asdict(limits))
 
 
 def told(

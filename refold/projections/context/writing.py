@@ -9,7 +9,7 @@ from refold.domain.errors import (
     SummarizerFailed,
     SummaryRefused,
 )
-from refold.projections.context.abridged import Abridged, Limits
+from refold.projections.context.abridged import Abridged, Limits, made_by
 from refold.projections.context.markup import own_words
 from refold.projections.context.source import Source
 from refold.projections.context.strategy import Strategy
@@ -21,8 +21,8 @@ def fitting(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
 
     Raises InvalidConfiguration if a model is to be asked and the prompt is empty.
     """
-    asked = getattr(summarizer, "asked", None)
-    if asked is None:
+    for_strategy = getattr(summarizer, "for_strategy", None)
+    if for_strategy is None:
         return summarizer
     prompt = strategy.prompt_for_model
     if prompt is not None and not prompt.strip():
@@ -30,7 +30,7 @@ def fitting(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
             f"{strategy.name} has an empty prompt: give it one if a model is to be "
             "asked, or take the summarizer abridged"
         )
-    fitted: Summarizer = asked(prompt=prompt, model=strategy.model_for_summaries)
+    fitted: Summarizer = for_strategy(prompt=prompt, model=strategy.model_for_summaries)
     return fitted
 
 
@@ -45,30 +45,29 @@ def write(
     Raises SummaryRefused, and what the summarizer raises.
     """
     limits = strategy.history_beside
-    if limits is None:
+    if limits is None or not isinstance(summarizer, Abridged):
         written = summarizer.summarise(source, target_tokens=target_tokens)
         check_summary("\n".join((written.abridged, written.text)), source)
-        return written
-    if isinstance(summarizer, Abridged):
-        written = replace(_history(source, limits), text="")
     else:
-        written = summarizer.summarise(source, target_tokens=target_tokens)
-        check_summary(written.text, source)
-    room = source.words - own_words(written.text)
-    history = _history(source, limits)
-    while own_words(history.abridged) > room and limits.total_chars > 1:
-        limits = replace(limits, total_chars=limits.total_chars // 2)
-        history = _history(source, limits)
-    written = replace(written, abridged=history.abridged)
-    check_summary("\n".join((written.abridged, written.text)), source)
+        written = Written("", made_by(limits))
+    if limits is not None:
+        written = replace(written, abridged=_beside(source, limits, written.text))
+        check_summary("\n".join((written.abridged, written.text)), source)
     return written
 
 
-def _history(source: Source, limits: Limits) -> Written:
-    """The abridged history of all turns that the source tells of, newest first kept."""
-    most = limits.total_chars
-    written = Abridged(limits).summarise(source, target_tokens=most)
-    return Written("", written.by, abridged=written.text)
+def _beside(source: Source, limits: Limits, text: str) -> str:
+    """The history of all turns that the source tells of, newest first kept.
+
+    Half as long, and again, until with ``text`` it has no more words than the source.
+    """
+    room = source.words - own_words(text)
+    while True:
+        most = limits.total_chars
+        history = Abridged(limits).summarise(source, target_tokens=most).text
+        if most == 1 or own_words(history) <= room:
+            return history
+        limits = replace(limits, total_chars=most // 2)
 
 
 def why_failed(error: Exception) -> str:

@@ -10,7 +10,7 @@ import typer
 from refold.adapters.cli import opening
 from refold.adapters.cli.options import Json, OneSession, User
 from refold.adapters.cli.output import complain, print_json
-from refold.domain.errors import InvalidConfiguration, UnknownModel
+from refold.domain.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from refold.store.comparing import Compared, How
@@ -61,11 +61,8 @@ def compare(
     if plot is not None:
         _check_plot(plot)
     how: How = {"model": model, "prices": prices, "recorded": recorded}
-    try:
-        with opening.existing(context) as store:
-            compared = store.session(user, session).compare(strategy or None, **how)
-    except UnknownModel as error:
-        raise InvalidConfiguration(str(error)) from None
+    with opening.existing(context) as store:
+        compared = store.session(user, session).compare(strategy or None, **how)
     if plot is not None:
         from refold.adapters.cli.picture import draw
 

@@ -272,11 +272,9 @@ def _ask(*, as_json: bool) -> None:
 
 def _cost(model: str, totals: dict[str, int]) -> float | None:
     """US dollars; None if the model's prices are not known."""
-    from refold import config
     from refold.domain.errors import UnknownModel
     from refold.projections import models
 
-    config.register_models()
     try:
         prices = models.price_of(model)
     except UnknownModel:
