@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,11 +21,12 @@ from refold.adapters.sql import sqlite_rewrite
 from refold.domain.events import JsonObject, UserInput
 from refold.domain.upcast import UPCASTS
 from refold.store.rechecking import Rechecker
+from tests.support import warm
 from tests.support.postgres import Postgres
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.rewriter import STEPS
 from tests.support.rewritten import LONG, problems, read
-from tests.support.stores import ROOT, prepare
+from tests.support.stores import prepare
 
 
 def wrapped_keys(tmp_path: Path) -> list[bytes]:
@@ -47,9 +46,9 @@ def key_file(tmp_path: Path) -> Path:
 
 
 def killed_at(url: str, step: str) -> None:
-    module = [sys.executable, "-m", "tests.support.rewriter", url, step]
-    ended = subprocess.run(module, cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    ended = warm.module("tests.support.rewriter", url, step)
+    said = ended.communicate()
+    assert ended.returncode == -signal.SIGKILL, said
 
 
 @pytest.mark.parametrize("step", STEPS)

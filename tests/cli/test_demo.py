@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import ROOT
+from tests.support import warm
 
 
 @pytest.mark.timeout(600)  # a dozen processes
 def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "TMPDIR": str(tmp_path)}
+    programs, place = warm.shim(tmp_path / "bin"), tmp_path / "place"
+    place.mkdir()
+    python = Path(sys.executable).parent
+    path = os.pathsep.join([str(programs), str(python), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "TMPDIR": str(place)}
 
     ran = subprocess.run(
         ["sh", str(ROOT / "examples" / "demo.sh")],
@@ -26,4 +30,4 @@ def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
     assert ran.stdout.count("\n→ ") == 11
     assert "with 72 events" in ran.stdout
     assert "tokens instead of" in ran.stdout
-    assert list(tmp_path.iterdir()) == []
+    assert list(place.iterdir()) == []

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.conftest import ROOT, SAMPLE
+from tests.support import warm
 
 PAGES = (
     "README.md",
@@ -57,7 +57,7 @@ def run(page: str, place: Path) -> Iterator[tuple[Block, str]]:
         **{k: v for k, v in os.environ.items() if not k.startswith("REFOLD_")},
         "HOME": str(place),
         "XDG_CONFIG_HOME": str(place / "config"),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(warm.shim(place / "bin")), os.environ["PATH"]]),
     }
     printed = ""
     for block in blocks(page):
@@ -70,7 +70,7 @@ def run(page: str, place: Path) -> Iterator[tuple[Block, str]]:
                 )
             printed = _printed(["sh", "-ec", "\n".join(kept)], place, environment)
         elif block.language == "python":
-            printed = _printed([sys.executable, "-c", block.text], place, environment)
+            printed = _program(block.text, place, environment)
         yield block, printed
 
 
@@ -80,6 +80,13 @@ def _printed(command: list[str], place: Path, environment: dict[str, str]) -> st
     )
     assert ran.returncode == 0, f"{command[-1]}\n{ran.stdout}{ran.stderr}"
     return ran.stdout
+
+
+def _program(text: str, place: Path, environment: dict[str, str]) -> str:
+    ran = warm.code(text, cwd=place, environment=environment)
+    printed, errors = ran.communicate()
+    assert ran.returncode == 0, f"{text}\n{printed}{errors}"
+    return printed
 
 
 @pytest.mark.timeout(600)  # some twenty processes
@@ -108,7 +115,7 @@ def test_the_tutorial_cleans_up() -> None:
 def test_the_first_example_of_the_readme_redacts(tmp_path: Path) -> None:
     (example,) = (block for block in blocks("README.md") if block.language == "python")
 
-    printed = _printed([sys.executable, "-c", example.text], tmp_path, {**os.environ})
+    printed = _program(example.text, tmp_path, {**os.environ})
 
     assert "[REDACTED:EMAIL]" in printed
     assert "bob@build.test" not in printed

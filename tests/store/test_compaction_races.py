@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,8 +14,9 @@ import refold
 from refold.domain.events import CompactionNote, Summary
 from refold.store import Session, SessionStore
 from refold.store.leases import LEASE_SEC
+from tests.support import warm
 from tests.support.compacting import STEPS, WINDOW
-from tests.support.stores import ROOT, open_at, prepare, release
+from tests.support.stores import open_at, prepare, release
 from tests.support.summarizing import Counting, called
 
 
@@ -26,15 +25,8 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFOLD_KEYS", "")
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.compacting", *map(str, arguments)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(*arguments: object) -> warm.Process:
+    return warm.module("tests.support.compacting", *arguments)
 
 
 def killed_at(url: str, calls: Path, step: str) -> None:

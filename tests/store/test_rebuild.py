@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +20,7 @@ from refold.projections.context.summarizer import Written
 from refold.store import Session, SessionStore
 from refold.store.rebuilding import Rebuilt
 from tests.projections.logs import START
+from tests.support import warm
 from tests.support.rebuilding import (
     OTHER,
     WINDOW,
@@ -31,7 +30,7 @@ from tests.support.rebuilding import (
     rebuild,
     said,
 )
-from tests.support.stores import ROOT, open_at
+from tests.support.stores import open_at
 
 
 def test_other_strategies_show_the_same_bytes_before_and_after(
@@ -118,13 +117,9 @@ def _parsed(spec: str) -> Strategy:
 
 def _killed(url: str, spec: str, lines: int) -> bool:
     """Rebuild in a process that dies before so many lines; whether it died of that."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.support.rebuilder", url, spec, str(lines)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode in (0, -9), ran.stderr
+    ran = warm.module("tests.support.rebuilder", url, spec, lines)
+    said = ran.communicate()
+    assert ran.returncode in (0, -9), said
     return ran.returncode == -9
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import refold
 from refold.store import SessionStore
+from tests.support import warm
 
-ROOT = Path(__file__).parents[2]
+ROOT = warm.ROOT
 
 
 def prepare(url: str, folder: Path) -> str:
@@ -26,29 +25,20 @@ def open_at(url: str, folder: Path) -> SessionStore:
     return refold.open(prepare(url, folder))
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+def start(*arguments: str) -> warm.Process:
     """Start ``tests.support.writer`` as a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.writer", *arguments],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return warm.module("tests.support.writer", *arguments)
 
 
-def lines(process: subprocess.Popen[str], count: int) -> list[str]:
+def lines(process: warm.Process, count: int) -> list[str]:
     """The next ``count`` lines that ``process`` prints."""
-    assert process.stdout is not None
     return [process.stdout.readline().strip() for _ in range(count)]
 
 
-def release(processes: Sequence[subprocess.Popen[str]]) -> None:
+def release(processes: Sequence[warm.Process]) -> None:
     """Wait until all are ready, then let all go at once."""
     for process in processes:
         assert lines(process, 1) == ["ready"], process.communicate()
     for process in processes:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
