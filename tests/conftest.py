@@ -1,4 +1,4 @@
-"""What every test may ask for: a clean environment, and a database of its own."""
+"""What every test may ask for: a clean environment, a database, a store on it."""
 
 import os
 import uuid
@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from refold.projections import models
+from refold.store import Session, SessionStore
+from tests.support.messages_api import MessagesApi
 from tests.support.postgres import VARIABLE, Postgres, PostgresUnavailable
+from tests.support.stores import open_at
 
 # Machines differ in speed; a slow one is not a failure.  Each run draws other examples.
 settings.register_profile("refold", deadline=None, max_examples=30)
@@ -108,3 +112,31 @@ def store_url(request: pytest.FixtureRequest) -> str:
     kind = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param]
     url: str = request.getfixturevalue(kind)
     return url
+
+
+@pytest.fixture
+def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
+    """An empty store on each engine in turn."""
+    with open_at(store_url, tmp_path) as store:
+        yield store
+
+
+@pytest.fixture
+def session(store: SessionStore) -> Session:
+    """A session of that store, without events."""
+    return store.session("ada", "s-1")
+
+
+@pytest.fixture
+def api() -> Iterator[MessagesApi]:
+    """A server that speaks the Messages API."""
+    with MessagesApi() as api:
+        yield api
+
+
+@pytest.fixture
+def packaged_models() -> Iterator[None]:
+    """No models are known but those that come with Refold, now and afterwards."""
+    models.forget_registered()
+    yield
+    models.forget_registered()

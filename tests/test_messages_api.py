@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -26,12 +25,6 @@ ASK: Any = {
     "max_tokens": 9,
     "messages": [{"role": "user", "content": "hi"}],
 }
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as api:
-        yield api
 
 
 def test_a_stream_adds_up_to_the_whole_message(api: MessagesApi) -> None:

@@ -23,6 +23,9 @@ from refold.domain.events import JsonObject, SessionEvent
 from refold.domain.ids import StreamId
 from refold.domain.model import Model, explain
 
+# The status of a request that was recorded to switch strategies: no model was called.
+ACTIVATED = "activated"
+
 
 class Warn(Model):
     """A degradation, by code: what could not be kept or done as it was asked."""

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import (
-    Field,
-    JsonValue,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from refold.domain.errors import InvalidEvent
 from refold.domain.model import Model, explain
@@ -179,6 +174,9 @@ class Final(Event):
     result: JsonValue = None
 
 
+SummaryKind: TypeAlias = Literal["session", "scope", "notes"]
+
+
 class Summary(Event):
     """A compaction that took effect: what it stands for, how it was made, its words.
 
@@ -189,7 +187,7 @@ class Summary(Event):
     """
 
     type: Literal["summary"] = "summary"
-    kind: Literal["session", "scope", "notes"] = "session"
+    kind: SummaryKind = "session"
     strategy: StrategyRef
     first_seq: int
     last_seq: int
@@ -248,10 +246,6 @@ class StateUpdate(Event):
     type: Literal["state"] = "state"
     set: JsonObject = Field(default_factory=dict)
     unset: tuple[str, ...] = ()
-
-
-# The status of a request that was recorded to switch strategies: no model was called.
-ACTIVATED = "activated"
 
 
 class Request(Event):

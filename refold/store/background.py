@@ -91,12 +91,16 @@ class Background:
                 return
 
 
-def attempt(work: Callable[[], Any]) -> bool:
-    """Do ``work``; log that it failed, and why as far as that may be said."""
+def attempt(
+    work: Callable[[], Any],
+    *,
+    otherwise: str = "a compaction that nobody waits for failed",
+) -> bool:
+    """Do ``work``; else log ``otherwise``, and why as far as that may be said."""
     try:
         work()
     except Exception as error:
         why = str(error) if isinstance(error, RefoldError) else type(error).__name__
-        log.warning("a compaction that nobody waits for failed: %s", why)
+        log.warning("%s: %s", otherwise, why)
         return False
     return True

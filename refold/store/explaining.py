@@ -59,6 +59,7 @@ class Explainer:
         """
         sent = self._sent(at)
         view, outline = self._view(at, sent)
+        outline = self.strategy.judged(outline)
         at = view.at if at is None else at
         events = {event.seq: event for event in self.viewer.history.events(upto=at)}
         if message is not None and not 1 <= message <= len(view.messages):
@@ -221,17 +222,7 @@ def _follows(
 ) -> bool:
     """Whether a summary's source digest is that of what it was made of."""
     summary, (first, last) = node.summary, node.own or (1, 0)
-    compaction = Compaction(
-        summary.first_seq,
-        summary.last_seq,
-        target_tokens=0,
-        decided_at_seq=summary.decided_at_seq,
-        tokens_before=summary.tokens_before,
-        reason="",
-        absorbs=summary.absorbs,
-        omitted=summary.omitted,
-        reader=reader_of(summary.strategy),
-    )
+    compaction = Compaction.of(summary, reader=reader_of(summary.strategy))
     source = source_of(
         compaction,
         events=[events[seq] for seq in range(first, last + 1) if seq in events],

@@ -14,10 +14,15 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
-from refold.domain.envelope import Envelope, Meta, from_microseconds, microseconds
+from refold.domain.envelope import (
+    ACTIVATED,
+    Envelope,
+    Meta,
+    from_microseconds,
+    microseconds,
+)
 from refold.domain.errors import StaleSession, SummarizerFailed
 from refold.domain.events import (
-    ACTIVATED,
     AgentResponse,
     CompactionNote,
     Final,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from refold.domain.envelope import ACTIVATED
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.events import ACTIVATED, CompactionNote
+from refold.domain.events import CompactionNote
 from refold.domain.record import Draft
 from refold.store.choosing import chosen
 from refold.store.history import History

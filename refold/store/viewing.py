@@ -140,12 +140,13 @@ class Viewer:
         self, strategy: Strategy, outline: Outline, handed: Handed = NOTHING
     ) -> View:
         """The view of an outline: the events and summaries it names, and no others."""
+        outline = strategy.judged(outline)
         events = self.history.spans(outline.reads(strategy.show(outline).raw))
         view = assembled(
             strategy,
             outline,
             (with_blobs(self.log, envelope) for envelope in events),
-            summaries=self._named(strategy, [live.seq for live in outline.summaries]),
+            summaries=self._named(strategy, outline.shown_summaries),
             extras=handed.extras,
             budgets=handed.budgets,
         )
@@ -181,17 +182,7 @@ class Viewer:
         summary = envelope.payload
         if not isinstance(summary, Summary):
             return True
-        compaction = Compaction(
-            summary.first_seq,
-            summary.last_seq,
-            target_tokens=0,
-            decided_at_seq=summary.decided_at_seq,
-            tokens_before=summary.tokens_before,
-            reason="verify",
-            absorbs=summary.absorbs,
-            omitted=summary.omitted,
-            reader=reader_of(summary.strategy),
-        )
+        compaction = Compaction.of(summary, reader=reader_of(summary.strategy))
         events = self.history.events(after=summary.first_seq - 1, upto=summary.last_seq)
         stream = self.stream._replace(stream=envelope.stream)
         absorbed = absorbed_of(self.log, stream, summary.absorbs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -10,10 +9,11 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from refold.domain.envelope import microseconds
-from refold.domain.errors import InvalidConfiguration, RefoldError
+from refold.domain.errors import InvalidConfiguration
 from refold.domain.ports import SessionInfo
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
+from refold.store.background import attempt
 from refold.store.sessions import Session
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 EVERY_SEC: Final = 30.0
 _LONGEST_SEC: Final = 86_400
 _SECOND: Final = 1_000_000
+_GOES_ON: Final = "the worker goes on, it will try again"
 Told: TypeAlias = Callable[[Session, Strategy, int], object]
-
-log = logging.getLogger("refold")
 
 
 class Worker:
@@ -92,12 +91,12 @@ class Worker:
         """Do all that is due by the store's clock; the seconds until more may be."""
         if self._now() >= self._list_at:
             self._list_at = self._now() + self._every
-            self._guarded(self._list)
+            attempt(self._list, otherwise=_GOES_ON)
         now = self._now()
         for key in [key for key, at in self._timers.items() if at <= now]:
             if self._stopping:
                 break
-            if not self._guarded(partial(self._visit, key)):
+            if not attempt(partial(self._visit, key), otherwise=_GOES_ON):
                 self._timers[key] = self._list_at
             self._tell()
         next_at = min([self._list_at, *self._timers.values()])
@@ -146,15 +145,6 @@ class Worker:
         for compacted in untold:
             if self._done is not None:
                 self._done(*compacted)
-
-    def _guarded(self, work: Callable[[], None]) -> bool:
-        try:
-            work()
-        except Exception as error:
-            why = str(error) if isinstance(error, RefoldError) else type(error).__name__
-            log.warning("the worker goes on, it will try again: %s", why)
-            return False
-        return True
 
     def _now(self) -> int:
         return self._store.clock()

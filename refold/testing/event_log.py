@@ -33,10 +33,6 @@ from refold.testing.support import ADA, BOB, NOW, append_to, said, texts, write
 class EventLogContract(RewritingContract, LeaseContract):
     """The promises of the port.  Inherit it and give a fixture ``log``."""
 
-    @pytest.fixture
-    def log(self) -> EventLog:
-        raise NotImplementedError("give the log that is to be tested")
-
     def test_a_stream_nobody_wrote_is_at_seq_0(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-import pytest
-
 from refold.domain.ids import StreamId
 from refold.domain.ports import EventLog
 from refold.testing.support import ADA, BOB, NOW, said, write
@@ -22,10 +20,6 @@ def take(log: EventLog, owner: str, *, now: int = NOW, until: int = _LATER) -> b
 
 class LeaseContract:
     """The promises of the port ``Leases``; part of ``EventLogContract``."""
-
-    @pytest.fixture
-    def log(self) -> EventLog:
-        raise NotImplementedError("give the log that is to be tested")
 
     def test_of_many_that_ask_for_a_lease_one_has_it(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))

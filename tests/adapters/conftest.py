@@ -13,9 +13,8 @@ from tests.support.stores import prepare
 
 
 @pytest.fixture
-def url(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(store_url: str, tmp_path: Path) -> str:
     """A store that holds an address: in an event, a blob and a derived stream."""
-    monkeypatch.setenv("REFOLD_KEYS", "")
     url = prepare(store_url, tmp_path)
     with refold.open(url, redactor=unaware()) as store:
         session = store.session("ada", "s")

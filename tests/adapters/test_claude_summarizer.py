@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import refold
 from refold.adapters.claude.summarizer import AnthropicSummarizer
 from refold.domain.events import CompactionNote, Summary
+from refold.projections.context.notes import Notes
 from refold.projections.context.source import Source
 from refold.store import Session, SessionStore
 from tests.support.messages_api import (
@@ -35,12 +37,6 @@ SECRET = "the walrus is Paul"
 SOURCE = Source(text=f"user: {SECRET} " + "why " * 60, words=65, events=4)
 WINDOW = "turn_window:full_turns=2,cached_turns=2"
 GOOD = message("<summary>I fixed the build.</summary>")
-
-
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as api:
-        yield api
 
 
 def summarizer(api: MessagesApi, **options: Any) -> AnthropicSummarizer:
@@ -97,6 +93,46 @@ def test_a_summary_may_not_be_wished_longer_than_its_source(api: MessagesApi) ->
     summarizer(api).summarise(SOURCE, target_tokens=4_000)
 
     assert "at most 65 words" in api.requests[0].body["system"]
+
+
+def test_a_digest_of_the_scope_has_a_prompt_of_its_own(api: MessagesApi) -> None:
+    api.reply(GOOD)
+    asked = summarizer(api, prompt="My own, {words} words, <summary>.")
+
+    written = asked.summarise(replace(SOURCE, kind="scope"), target_tokens=40)
+
+    assert "running digest of a project" in api.requests[0].body["system"]
+    assert "at most 30 words" in api.requests[0].body["system"]
+    assert written.by.params["prompt"] == "scope-1"
+
+
+def test_notes_are_rewritten_as_the_strategy_asks(api: MessagesApi) -> None:
+    api.reply(GOOD)
+    wanted = Notes(
+        compression_prompt="Bring it down to {compression_target} lines.",
+        recent_memories_subprompt="The newest {num_recent_memories_to_keep} stay.",
+    )
+
+    written = summarizer(api).summarise(
+        replace(SOURCE, kind="notes", notes=wanted), target_tokens=40
+    )
+
+    prompt = api.requests[0].body["system"]
+    assert prompt.startswith(
+        "Bring it down to 40 lines.\n\nThe newest 10 stay.\n\nThe notes are in"
+    )
+    assert "at most 40 lines and 30 words" in prompt
+    assert "{" not in prompt
+    assert written.by.params["prompt"] == "notes-1"
+
+
+def test_notes_that_nothing_asks_to_rewrite_are_not_sent(api: MessagesApi) -> None:
+    with pytest.raises(refold.SummarizerFailed, match="nothing says how"):
+        summarizer(api).summarise(
+            replace(SOURCE, kind="notes", notes=Notes()), target_tokens=40
+        )
+
+    assert api.requests == []
 
 
 @pytest.mark.parametrize("log", ["", "user: And now?"])

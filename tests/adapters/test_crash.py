@@ -14,11 +14,6 @@ from tests.support.postgres import Postgres
 from tests.support.stores import lines, open_at, prepare, release, start
 
 
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REFOLD_KEYS", "")
-
-
 def seqs(store: SessionStore, session_id: str) -> list[int]:
     return [event.seq for event in store.session("ada", session_id).pages()]
 

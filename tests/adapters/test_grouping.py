@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Barrier, Event, Thread
 from typing import Any
 
@@ -35,7 +36,17 @@ class Recording:
         return [ValueError(b) if b == "bad" else Wrote(b) for b in batches]
 
 
-def started(work: Callable[[], None]) -> Thread:
+def write(group: GroupCommit, name: Any) -> object:
+    """Write ``name`` in place of a batch: a group looks into none."""
+    return group.write(name)
+
+
+def wrote(name: Any) -> Wrote:
+    """The outcome of ``Recording`` for ``name``."""
+    return Wrote(name)
+
+
+def started(work: Callable[[], object]) -> Thread:
     thread = Thread(target=work)
     thread.start()
     return thread
@@ -47,7 +58,7 @@ def test_who_comes_alone_is_written_alone() -> None:
     group = GroupCommit(database)
 
     for name in "abc":
-        assert group.write(name) == Wrote(name)  # type: ignore[arg-type]
+        assert write(group, name) == wrote(name)
     assert database.groups == [["a"], ["b"], ["c"]]
 
 
@@ -57,15 +68,15 @@ def queue_up(
     """Write ``first``, and ``names`` while it is being written."""
     results: dict[str, object] = {}
 
-    def write(name: str) -> None:
+    def caller(name: str) -> None:
         try:
-            results[name] = group.write(name)  # type: ignore[arg-type]
+            results[name] = write(group, name)
         except ValueError as error:
             results[name] = error
 
-    threads = [started(lambda: write("first"))]
+    threads = [started(partial(caller, "first"))]
     assert database.entered.wait(10)
-    threads += [started(lambda name=name: write(name)) for name in names]  # type: ignore[misc]
+    threads += [started(partial(caller, name)) for name in names]
     while len(group._queue) < len(names):
         pass
     database.gate.set()
@@ -104,17 +115,17 @@ def test_the_failure_of_one_is_its_own() -> None:
 def test_a_leader_that_dies_leaves_the_lead_to_the_next() -> None:
     calls = []
 
-    def write(batches: Sequence[Any]) -> list[Any]:
+    def write_group(batches: Sequence[Any]) -> list[Any]:
         calls.append(list(batches))
         if len(calls) == 1:
             raise KeyboardInterrupt
         return [Wrote(batch) for batch in batches]
 
-    group = GroupCommit(write)
+    group = GroupCommit(write_group)
     with pytest.raises(KeyboardInterrupt):
-        group.write("a")  # type: ignore[arg-type]
+        write(group, "a")
 
-    assert group.write("b") == Wrote("b")  # type: ignore[arg-type]
+    assert write(group, "b") == wrote("b")
 
 
 def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
@@ -128,14 +139,14 @@ def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
             super().wait(timeout)
             raise KeyboardInterrupt
 
-    leader = started(lambda: (group.write("first"), None)[1])  # type: ignore[arg-type]
+    leader = started(partial(write, group, "first"))
     assert database.entered.wait(10)
 
     def interrupted() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("refold.adapters.sql.grouping.Event", Interrupted)
             with pytest.raises(KeyboardInterrupt):
-                group.write("second")  # type: ignore[arg-type]
+                write(group, "second")
         meet.wait(10)
 
     waiter = started(interrupted)
@@ -146,7 +157,7 @@ def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
     for thread in (leader, waiter):
         thread.join(10)
 
-    assert group.write("third") == Wrote("third")  # type: ignore[arg-type]
+    assert write(group, "third") == wrote("third")
     assert ["second"] not in database.groups
 
 
@@ -166,12 +177,12 @@ def test_an_unexpected_failure_in_a_database_fails_only_its_own(
         log.keys.session(stream.user_id, stream.session_id, now=1)
     batches = [log._batch(append_to(log.head(s), *said("x"))) for s in streams]
     name = {"sqlite": "_write", "postgres": "write"}[kind]
-    write = getattr(module, name)
+    write_one = getattr(module, name)
 
     def fail(connection: Any, batch: Any, **kwargs: Any) -> Any:
         if batch.stream.session_id == "bad":
             raise {"sqlite": sqlite3, "postgres": psycopg}[kind].DataError("no")
-        return write(connection, batch, **kwargs)
+        return write_one(connection, batch, **kwargs)
 
     monkeypatch.setattr(module, name, fail)
     outcomes = database.write_group(batches)
@@ -185,7 +196,7 @@ def test_a_leaders_interrupt_is_its_own() -> None:
     database = Recording()
     calls: list[list[Any]] = []
 
-    def write(batches: Sequence[Any]) -> list[Any]:
+    def write_group(batches: Sequence[Any]) -> list[Any]:
         calls.append(list(batches))
         if len(calls) == 2:
             raise KeyboardInterrupt
@@ -195,15 +206,15 @@ def test_a_leaders_interrupt_is_its_own() -> None:
 
     def caller(name: str) -> None:
         try:
-            results[name] = group.write(name)  # type: ignore[arg-type]
+            results[name] = write(group, name)
         except KeyboardInterrupt as error:
             results[name] = error
 
-    group = GroupCommit(write)
-    threads = [started(lambda: caller("first"))]
+    group = GroupCommit(write_group)
+    threads = [started(partial(caller, "first"))]
     assert database.entered.wait(10)
     for name in "abc":
-        threads.append(started(lambda name=name: caller(name)))  # type: ignore[misc]
+        threads.append(started(partial(caller, name)))
         while len(group._queue) < len(threads) - 1:
             pass
     database.gate.set()
@@ -212,5 +223,5 @@ def test_a_leaders_interrupt_is_its_own() -> None:
 
     interrupted = [n for n, r in results.items() if isinstance(r, KeyboardInterrupt)]
     assert interrupted == ["a"]
-    assert results["b"] == Wrote("b")  # type: ignore[arg-type]
-    assert results["c"] == Wrote("c")  # type: ignore[arg-type]
+    assert results["b"] == wrote("b")
+    assert results["c"] == wrote("c")

@@ -83,10 +83,7 @@ def test_a_lost_master_key_is_not_made_anew(sqlite_url: str, tmp_path: Path) -> 
     assert not (config.home() / "master.key").exists()
 
 
-def test_a_lost_key_store_is_not_made_anew(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REFOLD_KEYS", "")
+def test_a_lost_key_store_is_not_made_anew(store_url: str, tmp_path: Path) -> None:
     fill(store_url, tmp_path)
     for file in [*tmp_path.glob("keys.db"), *(config.home() / "keys").glob("*.db")]:
         file.unlink()
@@ -176,11 +173,7 @@ def test_a_key_store_that_keeps_nothing_is_refused(wrong: str, sqlite_url: str) 
         refold.open(sqlite_url, keys=wrong)
 
 
-def test_postgresql_needs_a_key_store_that_all_can_reach(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("REFOLD_KEYS", raising=False)
-
+def test_postgresql_needs_a_key_store_that_all_can_reach(postgres_url: str) -> None:
     with pytest.raises(refold.InvalidConfiguration, match="needs REFOLD_KEYS"):
         refold.open(postgres_url)
 

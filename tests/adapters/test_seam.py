@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 import refold
 from refold.adapters.factory import LogFactory
 from refold.adapters.log import SealedLog
-from refold.adapters.recorder import Batch
+from refold.adapters.recorder import Batch, HeadRow
 from refold.adapters.sealing import PlacedEvent, SealedEvent, SealingMapper
 from refold.adapters.sql.migrations import migrate
 from refold.adapters.sql.postgres import PostgresDialect
@@ -46,7 +46,9 @@ def log(store_url: str) -> Iterator[SealedLog]:
 
 
 def redacted() -> RedactedEvent:
-    return append_to(memory_log().head(ADA), *said("a")).events[0]  # type: ignore[return-value]
+    (event,) = append_to(memory_log().head(ADA), *said("a")).events
+    assert isinstance(event, RedactedEvent)
+    return event
 
 
 def test_nobody_but_redaction_makes_a_redacted_event() -> None:
@@ -67,12 +69,15 @@ class Lookalike:
     blobs = ()
 
 
+LOOKALIKE: Any = Lookalike()
+
+
 @pytest.mark.parametrize(
     "event",
     [
         refold.UserInput(text="secret"),
-        PlacedEvent(Lookalike(), HEADER, GENESIS),  # type: ignore[arg-type]
-        Lookalike(),
+        PlacedEvent(LOOKALIKE, HEADER, GENESIS),
+        LOOKALIKE,
         b"secret",
     ],
     ids=["event", "placed", "lookalike", "bytes"],
@@ -97,13 +102,13 @@ def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
 
 
 def test_a_recorder_takes_only_sealed_events_with_their_head(log: SealedLog) -> None:
-    raw = StoredEvent(str(ADA), 1, "user_input/1", b"secret")
-    head = log.recorder.head_row(ADA)
+    raw: Any = StoredEvent(str(ADA), 1, "user_input/1", b"secret")
+    head = HeadRow(1, GENESIS, "open", b"", b"", 1, 1, 1)
 
     with pytest.raises(TypeError):
         log.recorder.insert_events([raw])
     with pytest.raises(TypeError):
-        Batch(ADA, 0, GENESIS, head, (raw,))  # type: ignore[arg-type]
+        Batch(ADA, 0, GENESIS, head, (raw,))
     with pytest.raises(TypeError):
         log.recorder.insert_events([raw], batch="x")
     assert log.recorder.stats()["events"] == 0

@@ -18,8 +18,6 @@ PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("REFOLD_KEYS", "REFOLD_CONFIG", "REFOLD_POLICY"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -56,7 +54,7 @@ def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
         names: dict[str, Any] = {}
         with redirect_stdout(StringIO()) as printed:
-            exec(f"{head}with refold.open{first}\n{body}", names)  # noqa: S102
+            exec(f"{head}with refold.open{first}\n{body}", names)  # noqa: S102  # our own page
         for client in (names["claude"].client, names["client"]):
             client.close()
 
@@ -71,7 +69,7 @@ def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_several_agents(here: Path) -> None:
     names: dict[str, Any] = {}
 
-    exec(code("several-agents.md"), names)  # noqa: S102
+    exec(code("several-agents.md"), names)  # noqa: S102  # our own page
 
     lead, helper = str(names["lead"].messages), str(names["helper"].messages)
     assert "A drink." in lead

@@ -7,6 +7,7 @@ from typing import Any
 
 import anthropic
 import pytest
+from anthropic.types import Message, TextBlock
 
 import refold
 from refold.adapters.claude.recorder import AsyncRecorder, Recorder
@@ -70,7 +71,9 @@ def test_a_call_is_in_the_session_with_its_request_and_answer(
 
     answer = ask.create("Why?", request_id="r-1", options={"stop_sequences": ["END"]})
 
-    assert answer.content[0].text == "Because."  # type: ignore[union-attr]
+    (block,) = answer.content
+    assert isinstance(block, TextBlock)
+    assert block.text == "Because."
     assert types(session) == ["user_input", "request", "agent_response"]
     assert {event.request_id for event in session.events()} == {"r-1"}
     asked, (said,) = api.requests[0].body, payloads(session, "agent_response")
@@ -323,8 +326,10 @@ def test_an_answer_that_cannot_be_recorded_is_not_lost(
         ask.create("Why?")
     monkeypatch.undo()
 
+    response = caught.value.response
+    assert isinstance(response, Message)
     for _ in range(2):
-        ask.record(response=caught.value.response)  # type: ignore[arg-type]
+        ask.record(response=response)
 
     assert types(session) == ["user_input", "request", "agent_response"]
     assert payloads(session, "agent_response")[0].text == "Because."

@@ -1,7 +1,6 @@
 """``compact`` does what is due, and a context shows it."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,11 +71,10 @@ def test_summaries_stand_in_the_log_where_they_were_decided(
 
 
 @pytest.fixture
-def claude(monkeypatch: pytest.MonkeyPatch) -> Iterator[MessagesApi]:
-    with MessagesApi() as api:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-for-tests")
-        yield api
+def claude(api: MessagesApi, monkeypatch: pytest.MonkeyPatch) -> MessagesApi:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-for-tests")
+    return api
 
 
 CLAUDE = ("--summarizer", "anthropic", "--model", "claude-x")

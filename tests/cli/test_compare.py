@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from refold.projections import models
 from refold.projections.context import spec
 from tests.cli.conftest import Refold
 from tests.cli.test_terminal import on_terminal, plain
@@ -27,12 +25,7 @@ KEYS = {
     "compacted_before", "summarizer_calls", "summarizer_tokens", "model", "cost",
     "summarizer_cost", "references", "reference_recall", "per_request",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _only_packaged_models() -> Iterator[None]:
-    yield
-    models.forget_registered()
+pytestmark = pytest.mark.usefixtures("packaged_models")
 
 
 def test_each_strategy_is_an_entry(refold: Refold, sample: Path) -> None:

@@ -12,7 +12,7 @@ from refold.adapters.importers import FORMATS
 from tests.cli.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_group(app).commands
 _OPTION = re.compile(r"^\| `(--[a-z-]+)[ `]", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\| `([A-Z]+)…?` \|", re.MULTILINE)
 
@@ -46,7 +46,7 @@ def test_every_option_is_documented_and_no_other(command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_argument_is_documented_and_no_other(command: str) -> None:
     arguments = {
-        param.metavar.strip("[]…").partition("|")[0]
+        (param.metavar or "").strip("[]…").partition("|")[0]
         for param in COMMANDS[command].params
         if param.param_type_name == "argument"
     }

@@ -78,7 +78,7 @@ def test_an_old_shape_is_taken_up_step_by_step(monkeypatch: pytest.MonkeyPatch) 
 
 def test_events_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        UserInput(text="a").text = "b"  # type: ignore[misc]
+        UserInput(text="a").text = "b"  # type: ignore[misc]  # what is refused
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,11 @@ def _other() -> st.SearchStrategy[Move]:
         st.builds(Final, text=TEXTS),
         st.builds(AgentError, code=st.just("timeout"), message=TEXTS),
         st.builds(SystemPrompt, text=TEXTS),
-        st.builds(StateUpdate, set=st.just({"k": "v"})),
+        st.builds(
+            StateUpdate,
+            set=st.sampled_from([{"k": "v"}, {"user:name": "Ada"}, {"user:age": 36}]),
+            unset=st.sampled_from([(), (), ("user:age",)]),
+        ),
         st.just(Request(strategy=_REF, through_seq=1, digest="d", tokens=1)),
         st.builds(HumanReview, trigger=st.just("risk"), decision=st.just("stop")),
     )

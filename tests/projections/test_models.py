@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,12 +13,7 @@ from refold.projections import calibration, models
 from refold.projections.models import Prices, model_info, price_of, window_of
 from tools import model_reference
 
-
-@pytest.fixture(autouse=True)
-def _as_packaged() -> Iterator[None]:
-    models.forget_registered()
-    yield
-    models.forget_registered()
+pytestmark = pytest.mark.usefixtures("packaged_models")
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from refold.domain.envelope import Envelope, Meta
+from refold.domain.envelope import ACTIVATED, Envelope, Meta
 from refold.domain.errors import InvalidConfiguration, UnknownStrategy
 from refold.domain.events import (
-    ACTIVATED,
     AgentResponse,
     Event,
     Planner,
     Request,
+    SummarizerRef,
     ToolCall,
     ToolResult,
     UserInput as User,
@@ -21,6 +21,7 @@ from refold.domain.events import (
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.history_summary import from_params
+from refold.projections.context.notes import Notes
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.source import Source
 from refold.projections.context.spec import parse
@@ -67,6 +68,14 @@ def batches(strategy: Strategy, events: list[Envelope]) -> list[int]:
     """After which event something was compacted; folds of summaries not counted."""
     made = compacted(strategy, events)
     return [one.decided_at_seq for one in made if one.level == 1]
+
+
+MEMORIES = {
+    "compression_prompt": "Shorten.",
+    "compression_target": 50,
+    "num_recent_memories_to_keep": 10,
+    "recent_memories_subprompt": "",
+}
 
 
 class TestMessageWindow:
@@ -248,6 +257,9 @@ class TestHistorySummary:
         assert strategy.summary_version == 2
         assert strategy.abridged.total_chars == 9000
         assert from_params({**flags, "history_summary_min_version": ""}) is None
+        noting = from_params({**flags, "memories_params": MEMORIES})
+        assert noting is not None
+        assert noting.memories == Notes(compression_prompt="Shorten.")
         with pytest.raises(UnknownStrategy, match="there is no parameter 'colour'"):
             from_params({"colour": 1})
 
@@ -421,7 +433,8 @@ class Asking:
         return Asking(prompt, model)
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        raise NotImplementedError
+        asked = f"asked {self.model!r} with {self.prompt!r}"
+        return Written(asked, SummarizerRef(kind="asking", model=self.model))
 
 
 def test_a_model_is_asked_as_the_strategy_says() -> None:

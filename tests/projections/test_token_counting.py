@@ -251,12 +251,6 @@ def test_a_request_without_an_answer_teaches_nothing() -> None:
     assert not learned(log).learned
 
 
-@pytest.fixture
-def api() -> Iterator[MessagesApi]:
-    with MessagesApi() as api:
-        yield api
-
-
 def test_the_provider_counts_what_would_be_sent(api: MessagesApi) -> None:
     tools: list[Any] = [{"name": "read", "input_schema": {"type": "object"}}]
     view = view_at(recorded(turns=1), 1)

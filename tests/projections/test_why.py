@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
     AgentResponse,
+    Event,
     Final,
     HumanReview,
     Pin,
@@ -243,9 +244,9 @@ def test_what_is_beyond_the_window_is_said_to_be() -> None:
 
 
 def test_a_cleared_result_is_left_out_and_its_call_is_not() -> None:
-    events = [UserInput(text="go")]
+    events: list[Event] = [UserInput(text="go")]
     for number in ("a", "b", "c"):
-        events += [AgentResponse(text="so"), call(number), result(number, "long " * 90)]  # type: ignore[list-item]
+        events += [AgentResponse(text="so"), call(number), result(number, "long " * 90)]
     walk = Walk(spec.parse(SPECS[8])).go(log_of(*events))
 
     parts, out = explained(walk)

@@ -11,12 +11,10 @@ from refold.domain.envelope import Envelope
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Compaction, summary_of
 from refold.projections.context.outline import Outline, fold_derived
-from refold.projections.context.pipeline import Pipeline
 from refold.projections.context.render import render
 from refold.projections.context.source import Source, source_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer, Written
-from refold.projections.context.tool_clearing import ToolClearing
 from refold.projections.context.units import Thread, place
 from refold.projections.context.view import View
 from refold.projections.context.writing import write
@@ -68,13 +66,10 @@ class Walk:
     @property
     def changes(self) -> object:
         """What may change the beginning of a view: compactions, and their like."""
-        cleared = self.outline
-        if isinstance(self.strategy, ToolClearing):
-            cleared = self.strategy.judged(cleared)
-        if isinstance(self.strategy, Pipeline):
-            cleared = self.strategy.clearing.judged(cleared)
+        cleared = self.strategy.judged(self.outline)
         left = self.strategy.show(self.outline).left
-        return len(self.done), cleared.cleared, left
+        cut = sum(made.compaction.kind == "session" for made in self.done)
+        return cut, cleared.cleared, left
 
     def check(self) -> None:
         """One check: what is due first, and what follows from it."""

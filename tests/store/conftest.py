@@ -1,4 +1,4 @@
-"""A store on each engine."""
+"""What several tests of the store ask for."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from refold.store import Session, SessionStore
-from tests.support.stores import open_at
+import refold
+from refold.store import SessionStore
 
 
 @pytest.fixture
-def store(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SessionStore]:
-    monkeypatch.setenv("REFOLD_KEYS", "")
-    with open_at(store_url, tmp_path) as store:
+def memory() -> Iterator[SessionStore]:
+    """A store that keeps nothing, where the engine makes no difference."""
+    with refold.open("memory://") as store:
         yield store
 
 
 @pytest.fixture
-def session(store: SessionStore) -> Session:
-    return store.session("ada", "s-1")
+def calls(tmp_path: Path) -> Path:
+    """The file in which a ``Counting`` keeps its calls."""
+    return tmp_path / "calls"

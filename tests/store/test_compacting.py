@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import refold
 from refold.adapters.recorder import Recorder
+from refold.domain.envelope import Envelope
 from refold.domain.events import CompactionNote, SummarizerRef, Summary
 from refold.domain.ids import StreamId
 from refold.projections.context.source import Source
@@ -23,23 +24,9 @@ from refold.store import Session, SessionStore
 from refold.store.leases import LEASE_SEC, Hold
 from refold.testing import memory_log
 from tests.support.summarizing import Counting, Slow, called
+from tests.support.talking import talk
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
-
-
-@pytest.fixture
-def calls(tmp_path: Path) -> Path:
-    return tmp_path / "calls"
-
-
-def talk(session: Session, turns: int) -> None:
-    for turn in range(turns):
-        session.append(
-            [
-                refold.UserInput(text=f"question {turn} " + "why " * 30),
-                refold.AgentResponse(text=f"answer {turn} " + "because " * 30),
-            ]
-        )
 
 
 def told(session: Session) -> list[str]:
@@ -50,6 +37,18 @@ def told(session: Session) -> list[str]:
         for name in names
         for entry in session.derived(name)
     ]
+
+
+@contextmanager
+def writing(session: Session, slow: Slow) -> Iterator[Future[Envelope | None]]:
+    """A compaction of ``session`` whose model writes until the block ends."""
+    with ThreadPoolExecutor(1) as pool:
+        compacting = pool.submit(session.compact, WINDOW, summarizer=slow)
+        assert slow.begun.wait(60)
+        try:
+            yield compacting
+        finally:
+            slow.may_end.set()
 
 
 def with_clock(session: Session, clock: Callable[[], int]) -> Session:
@@ -135,13 +134,10 @@ def test_a_slow_summarizer_holds_no_append_up(session: Session, calls: Path) -> 
     talk(session, 2)
     slow = Slow(calls)
 
-    with ThreadPoolExecutor(1) as pool:
-        compacting = pool.submit(session.compact, WINDOW, summarizer=slow)
-        assert slow.begun.wait(60)
+    with writing(session, slow) as compacting:
         talk(session, 2)
         assert told(session) == ["started"]
-        slow.may_end.set()
-        summary = compacting.result()
+    summary = compacting.result()
 
     assert summary is not None
     assert isinstance(summary.payload, Summary)
@@ -156,13 +152,9 @@ def test_who_asks_meanwhile_is_not_held_up_and_remembered(
     talk(session, 2)
     slow = Slow(calls)
 
-    with ThreadPoolExecutor(1) as pool:
-        compacting = pool.submit(session.compact, WINDOW, summarizer=slow)
-        assert slow.begun.wait(60)
+    with writing(session, slow):
         talk(session, 1)
         assert session.compact(WINDOW, summarizer=Counting(calls)) is None
-        slow.may_end.set()
-        compacting.result()
 
     assert told(session) == ["started", "summary"] * 2
     assert len(set(called(calls))) == len(called(calls)) == 2
@@ -208,12 +200,9 @@ def test_who_lost_the_lease_loses_the_race_and_nothing_else(
     early = with_clock(session, lambda: now)
     late = with_clock(session, lambda: now + int(LEASE_SEC * 1_000_000))
 
-    with ThreadPoolExecutor(1) as pool:
-        losing = pool.submit(early.compact, WINDOW, summarizer=slow)
-        assert slow.begun.wait(60)
+    with writing(early, slow) as losing:
         won = late.compact(WINDOW, summarizer=Counting(calls))
-        slow.may_end.set()
-        lost = losing.result()
+    lost = losing.result()
 
     assert won is not None
     assert lost is None
@@ -227,13 +216,10 @@ def test_compactors_of_two_strategies_do_not_wait_for_each_other(
     talk(session, 3)
     slow = Slow(calls)
 
-    with ThreadPoolExecutor(1) as pool:
-        compacting = pool.submit(session.compact, WINDOW, summarizer=slow)
-        assert slow.begun.wait(60)
+    with writing(session, slow) as compacting:
         other = "turn_window:full_turns=1,cached_turns=2"
         assert session.compact(other, summarizer=Counting(calls)) is not None
-        slow.may_end.set()
-        assert compacting.result() is not None
+    assert compacting.result() is not None
 
 
 def test_an_erased_or_unknown_session_leaves_no_lease(store: SessionStore) -> None:

@@ -18,11 +18,7 @@ from tests.support import warm
 from tests.support.compacting import STEPS, WINDOW
 from tests.support.stores import open_at, prepare, release
 from tests.support.summarizing import Counting, called
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REFOLD_KEYS", "")
+from tests.support.talking import talk
 
 
 def start(*arguments: object) -> warm.Process:
@@ -33,16 +29,6 @@ def killed_at(url: str, calls: Path, step: str) -> None:
     died = start("killed", url, calls, step)
     said = died.communicate()
     assert died.returncode == -signal.SIGKILL, said
-
-
-def talk(session: Session, turns: int) -> None:
-    for turn in range(turns):
-        session.append(
-            [
-                refold.UserInput(text=f"question {turn} " + "why " * 30),
-                refold.AgentResponse(text=f"answer {turn} " + "because " * 30),
-            ]
-        )
 
 
 def compact_all(session: Session, calls: Path) -> None:

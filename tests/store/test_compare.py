@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from refold.domain.errors import (
     UnknownModel,
     UnknownStrategy,
 )
-from refold.projections import models
 from refold.projections.context import spec
 from refold.projections.context.keep_all import KeepAll
 from refold.projections.context.turn_window import TurnWindow
@@ -24,12 +22,7 @@ from refold.store import Session, SessionStore
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 RECURSIVE = "recursive_summary:every=2,keep_last=1"
-
-
-@pytest.fixture(autouse=True)
-def _only_packaged_models() -> Iterator[None]:
-    yield
-    models.forget_registered()
+pytestmark = pytest.mark.usefixtures("packaged_models")
 
 
 def work(session: Session, turns: int) -> None:

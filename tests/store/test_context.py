@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import refold
-from refold.domain.events import CompactionNote, JsonObject, SummarizerRef
+from refold.domain.events import (
+    CompactionNote,
+    JsonObject,
+    Request,
+    SummarizerRef,
+    Summary,
+)
 from refold.projections.context.messages_rules import violations
 from refold.projections.context.source import Source
 from refold.projections.context.summarizer import Written
 from refold.store import Session, SessionStore
 from refold.store.choosing import chosen
+from tests.support.payloads import payload
 
 WINDOW = "turn_window:full_turns=2,cached_turns=2"
 
@@ -35,8 +43,8 @@ def compact_all(session: Session, strategy: str = WINDOW) -> int:
     return count
 
 
-def shown(session: Session, strategy: str | None = WINDOW, **at: int) -> str:
-    return str(session.context(strategy, **at).messages)  # type: ignore[arg-type]
+def shown(session: Session, strategy: str | None = WINDOW, **at: Any) -> str:
+    return str(session.context(strategy, **at).messages)
 
 
 def test_everything_is_sent_until_a_strategy_says_otherwise(session: Session) -> None:
@@ -60,7 +68,8 @@ def test_a_compaction_shortens_what_is_sent_and_keeps_the_rest(
 
     after = session.context(WINDOW)
     assert summary is not None
-    assert (summary.payload.first_seq, summary.payload.last_seq) == (1, 4)  # type: ignore[union-attr]
+    made = payload(summary, Summary)
+    assert (made.first_seq, made.last_seq) == (1, 4)
     assert after.tokens < before.tokens
     assert "question 4" in str(after.messages)
     assert [span.kind for span in after.spans] == ["summary", "raw"]
@@ -102,7 +111,7 @@ def test_a_recorded_request_is_shown_as_it_was_sent(session: Session) -> None:
 
     ((envelope, again),) = session.replay()
 
-    assert again.digest == view.digest == envelope.payload.digest  # type: ignore[union-attr]
+    assert again.digest == view.digest == payload(envelope, Request).digest
     assert session.context(at=receipt.last_seq).digest == view.digest
     assert session.context().fingerprint == view.fingerprint
     assert session.verify().requests == 1
@@ -180,9 +189,9 @@ def test_a_summary_longer_than_its_source_changes_nothing(session: Session) -> N
     assert session.context(WINDOW).digest == before.digest
     name = next(name for name in session.streams() if name != "main")
     started, note = session.derived(name)
-    assert started.payload.phase == "started"  # type: ignore[union-attr]
-    assert isinstance(note.payload, CompactionNote)
-    assert (note.payload.phase, note.payload.first_seq) == ("failed", 1)
+    assert payload(started, CompactionNote).phase == "started"
+    failed = payload(note, CompactionNote)
+    assert (failed.phase, failed.first_seq) == ("failed", 1)
     assert session.compact(WINDOW) is None
     assert session.verify().problems == []
 
@@ -196,8 +205,8 @@ def test_a_compaction_that_dies_changes_nothing(session: Session) -> None:
 
     name = next(name for name in session.streams() if name != "main")
     started, note = session.derived(name)
-    assert started.payload.phase == "started"  # type: ignore[union-attr]
-    assert note.payload.why == "the summarizer raised TimeoutError"  # type: ignore[union-attr]
+    assert payload(started, CompactionNote).phase == "started"
+    assert payload(note, CompactionNote).why == "the summarizer raised TimeoutError"
 
 
 def test_compactors_at_once_take_effect_once(store: SessionStore) -> None:
@@ -212,11 +221,8 @@ def test_compactors_at_once_take_effect_once(store: SessionStore) -> None:
     session = store.session("ada", "s-1")
     compact_all(session)
     (name,) = (name for name in session.streams() if name != "main")
-    spans = [
-        (entry.payload.first_seq, entry.payload.last_seq)  # type: ignore[union-attr]
-        for entry in session.derived(name)
-    ]
-    assert spans == [(1, 4), (5, 8)]
+    made = [payload(entry, Summary) for entry in session.derived(name)]
+    assert [(one.first_seq, one.last_seq) for one in made] == [(1, 4), (5, 8)]
     assert session.verify().problems == []
 
 

@@ -90,10 +90,7 @@ def test_no_file_of_sqlite_holds_it(
     assert [name for name, value in PLANTED.items() if value in printed] == []
 
 
-def test_no_file_of_postgresql_holds_it(
-    own_postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REFOLD_KEYS", "")
+def test_no_file_of_postgresql_holds_it(own_postgres: Postgres, tmp_path: Path) -> None:
     url = own_postgres.create_database("disk")
     with open_at(url, tmp_path) as store:
         fill(store)

@@ -115,7 +115,9 @@ def test_a_secret_in_a_payload_is_not_in_its_blob() -> None:
         limits=refold.Limits(),
     )
 
-    assert redacted.content["redaction"]["n"]  # type: ignore[index, call-overload]
+    receipt = redacted.content["redaction"]
+    assert isinstance(receipt, dict)
+    assert receipt["n"]
     assert redacted.blobs == ()
 
 

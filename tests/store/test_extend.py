@@ -11,6 +11,7 @@ import refold
 from refold.domain.record import Draft
 from refold.store import Session, SessionStore
 from refold.store.extending import Extended, extend
+from tests.support.payloads import payload
 from tests.support.redacting import unaware
 
 MAIL = "ada.lovelace@analytical.org"
@@ -122,7 +123,8 @@ def test_a_result_too_large_in_small_pieces_is_kept_as_one_text(
 
     result = session.events()[1]
     assert [warning.code for warning in result.meta.warnings] == ["kept_as_text"]
-    sha256 = result.payload.content.split('blob("')[1].split('"')[0]  # type: ignore[union-attr]
+    content = payload(result, refold.ToolResult).content
+    sha256 = str(content).split('blob("')[1].split('"')[0]
     assert session.blob(sha256).count("y" * 1000) == 1500
     assert bring(session, drafts).events == 0
 

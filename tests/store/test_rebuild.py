@@ -83,9 +83,8 @@ def test_a_second_rebuild_does_nothing_until_the_log_has_grown(
 
 @pytest.mark.timeout(300)
 def test_killed_before_any_statement_nothing_is_lost_or_done_twice(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store_url: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("REFOLD_KEYS", "")
     spec = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=150"
     with open_at(store_url, tmp_path) as store:
         said(store.session("ada", "s"), 5)

@@ -24,6 +24,7 @@ from refold.projections.context.history_summary import HistorySummary
 from refold.projections.context.hybrid import Hybrid
 from refold.projections.context.message_window import MessageWindow
 from refold.projections.context.source import Source
+from refold.projections.context.spec import parse
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Written
 from refold.projections.context.turn_window import TurnWindow
@@ -45,6 +46,12 @@ from tests.support.rebuilding import (
 STRATEGIES: dict[str, Strategy] = {
     "turn_window": TurnWindow(full_turns=1, cached_turns=1, summary_tokens=40),
     "folding": FOLDING,
+    "layers": parse(
+        "turn_window:full_turns=1,cached_turns=1,summary_tokens=40,layers.user=true,"
+        "layers.scope=true,layers.scope_tokens=40,layers.notes={max_lines=2,"
+        "compression_target=2,num_recent_memories_to_keep=1,"
+        "compression_prompt='Shorten.',tool='bash'}"
+    ),
     "message_window": MessageWindow(
         context_size=8,
         tail_keep_size=3,
@@ -68,12 +75,6 @@ STRATEGIES: dict[str, Strategy] = {
 every = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 examples = settings(max_examples=10, deadline=None)
 Timed = tuple[Envelope, datetime]
-
-
-@pytest.fixture
-def memory() -> Iterator[SessionStore]:
-    with refold.open("memory://") as store:
-        yield store
 
 
 @st.composite

@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import refold
-from refold.domain.events import RedactionApplied
+from refold.domain.envelope import Envelope
+from refold.domain.events import RedactionApplied, Request
 from refold.domain.ids import USER_SESSION, StreamId
 from refold.domain.record import Draft
 from refold.projections.context.spec import parse
@@ -18,6 +20,7 @@ from refold.redaction.engine import Redactor
 from refold.store import Session, SessionStore
 from refold.store.extending import extend
 from refold.store.rechecking import Rechecker
+from tests.support.payloads import payload
 from tests.support.redacting import GONE, MAIL, aware, unaware
 from tests.support.stores import prepare
 
@@ -30,10 +33,7 @@ Opened = Callable[[Redactor], SessionStore]
 
 
 @pytest.fixture
-def opened(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Opened]:
-    monkeypatch.setenv("REFOLD_KEYS", "")
+def opened(store_url: str, tmp_path: Path) -> Iterator[Opened]:
     stores: list[SessionStore] = []
 
     def open_(redactor: Redactor) -> SessionStore:
@@ -235,7 +235,7 @@ def test_summaries_are_redacted_and_say_that_they_cannot_be_derived_again(
     assert MAIL not in str(session.context(WINDOW).messages)
     ((envelope, view),) = session.replay()
     assert GONE in str(view.messages)
-    assert view.digest != envelope.payload.digest  # type: ignore[union-attr]
+    assert view.digest != payload(envelope, Request).digest
     superseded, underived = proved(after)["s-1"]
     assert superseded >= 5
     assert underived >= 2
@@ -513,10 +513,10 @@ def test_a_session_that_cannot_be_read_is_said_and_does_not_stop_the_others(
         session_of(before, name).append(refold.UserInput(text=MAIL))
     sighted = type(after.log).read
 
-    def read(log: object, stream: StreamId, **asked: object) -> object:
+    def read(log: Any, stream: StreamId, **asked: Any) -> list[Envelope]:
         if stream.session_id == "s-1":
             raise refold.CorruptEvent("session 's-1' main", seq=1, reason="for a test")
-        return sighted(log, stream, **asked)  # type: ignore[arg-type]
+        return sighted(log, stream, **asked)
 
     monkeypatch.setattr(type(after.log), "read", read)
     first, second = after.reredact()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import refold
@@ -12,12 +10,6 @@ from refold.projections.context.keep_all import KeepAll
 from refold.store import Session, SessionStore
 from refold.store.switching import activate, default_fingerprint, retire
 from tests.support.rebuilding import FOLDING, OTHER, WINDOW, derived, rebuild, said
-
-
-@pytest.fixture
-def memory() -> Iterator[SessionStore]:
-    with refold.open("memory://") as store:
-        yield store
 
 
 def test_readers_get_the_new_strategy_once_it_is_activated(

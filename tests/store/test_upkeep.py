@@ -13,11 +13,12 @@ import pytest
 import refold
 from refold.projections.context.source import Source
 from refold.projections.context.summarizer import Written
-from refold.store import Session, SessionStore
+from refold.store import SessionStore
 from refold.store.background import Background
 from refold.store.upkeep import Automatic
 from tests.support.stores import prepare
 from tests.support.summarizing import Counting, Slow, called
+from tests.support.talking import summaries
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 QUESTION = refold.UserInput(text="why " * 40)
@@ -29,12 +30,6 @@ def _settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tmp_path / "refold.toml"
     settings.write_text(f'[context]\nstrategy = "{WINDOW}"\n')
     monkeypatch.setenv("REFOLD_CONFIG", str(settings))
-    monkeypatch.setenv("REFOLD_KEYS", "")
-
-
-@pytest.fixture
-def calls(tmp_path: Path) -> Path:
-    return tmp_path / "calls"
 
 
 @pytest.fixture
@@ -46,12 +41,6 @@ def slow(calls: Path) -> Iterator[Slow]:
 
 def opened(url: str, folder: Path, compact: Automatic, writes: Any) -> SessionStore:
     return refold.open(prepare(url, folder), compact=compact, summarizer=writes)
-
-
-def summaries(session: Session) -> int:
-    names = [name for name in session.streams() if name != "main"]
-    entries = [entry for name in names for entry in session.derived(name)]
-    return sum(entry.type == "summary" for entry in entries)
 
 
 def test_in_the_background_no_append_waits(

@@ -26,9 +26,8 @@ TRIGGERS = {
 
 @pytest.fixture
 def filled(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store_url: str, tmp_path: Path
 ) -> Iterator[tuple[SessionStore, Callable[[str], None]]]:
-    monkeypatch.setenv("REFOLD_KEYS", "")
     with open_at(store_url, tmp_path) as store:
         for name in ("s-1", "s-2"):
             session = store.session("ada", name)

@@ -14,6 +14,7 @@ from refold.domain.record import Draft
 from refold.store import Session, SessionStore
 from refold.store.explained import Explanation
 from refold.store.writing import Order
+from tests.support.payloads import payload
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import prepare
 
@@ -93,9 +94,8 @@ def test_parts_name_why_they_are_there(session: Session) -> None:
         *("system", "summary", "raw", "open", "no_result", "pinned", "pins_budget"),
     }
     assert left == {"type", "compacted", "pins_budget"}
-    assert [pin.payload.reason for pin in explained.pins.values()] == [  # type: ignore[union-attr]
-        "the requirement"
-    ]
+    (pin,) = explained.pins.values()
+    assert payload(pin, refold.Pin).reason == "the requirement"
 
 
 def test_a_fork_is_proved_with_the_session_it_goes_on_from(session: Session) -> None:
@@ -215,9 +215,8 @@ def test_what_does_not_follow_is_broken_and_said_to_be_another_decision(
 
 
 def test_what_was_redacted_since_is_superseded_and_not_broken(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store_url: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("REFOLD_KEYS", "")
     url = prepare(store_url, tmp_path)
     with refold.open(url, redactor=unaware()) as before:
         session = before.session("ada", "s-1")

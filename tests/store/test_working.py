@@ -20,6 +20,7 @@ from refold.projections.context.turn_window import TurnWindow
 from refold.store import Session, SessionStore
 from refold.store.working import Worker
 from tests.support.summarizing import Counting, Slow, called
+from tests.support.talking import summaries, talk
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 EVERY = 30.0
@@ -48,28 +49,6 @@ def store(store: SessionStore, clock: Clock) -> SessionStore:
     """The store on each engine, by this clock."""
     writer = store.session("ada", "s-1").writer
     return SessionStore(store.log, writer.redactor, writer.limits, clock=clock)
-
-
-@pytest.fixture
-def calls(tmp_path: Path) -> Path:
-    return tmp_path / "calls"
-
-
-def talk(session: Session, turns: int) -> Session:
-    for turn in range(turns):
-        session.append(
-            [
-                refold.UserInput(text=f"question {turn} " + "why " * 30),
-                refold.AgentResponse(text=f"answer {turn} " + "because " * 30),
-            ]
-        )
-    return session
-
-
-def summaries(session: Session) -> int:
-    names = [name for name in session.streams() if name != "main"]
-    entries = [entry for name in names for entry in session.derived(name)]
-    return sum(entry.type == "summary" for entry in entries)
 
 
 class Idle(TurnWindow):

@@ -228,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # or each answer takes 40 ms
     server: _Server
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name
         """Say nothing: the output is the test's."""
 
     def do_POST(self) -> None:

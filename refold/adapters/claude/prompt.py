@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from refold.domain.errors import InvalidConfiguration
+from refold.domain.errors import InvalidConfiguration, SummarizerFailed
 from refold.projections.context.source import Source
 
 NEWEST: Final = "summary-1"
+SCOPE: Final = "scope-1"
+NOTES: Final = "notes-1"
 WORDS: Final = "{words}"
 
 
@@ -27,8 +29,30 @@ class Prompt:
     @classmethod
     def newest(cls) -> Prompt:
         """The prompt that is used if none is given."""
-        file = files(__package__) / "prompts" / f"{NEWEST}.txt"
-        return cls(NEWEST, file.read_text(encoding="utf-8").strip())
+        return cls.named(NEWEST)
+
+    @classmethod
+    def named(cls, name: str) -> Prompt:
+        """The prompt in the file of that name."""
+        file = files(__package__) / "prompts" / f"{name}.txt"
+        return cls(name, file.read_text(encoding="utf-8").strip())
+
+    @classmethod
+    def for_notes(cls, source: Source) -> Prompt:
+        """The prompt for rewriting notes: what the strategy asks, then the rules."""
+        wanted = source.notes
+        if wanted is None or not wanted.compression_prompt:
+            raise SummarizerFailed("nothing says how notes are to be rewritten")
+        own = (wanted.compression_prompt, wanted.recent_memories_subprompt)
+        rules = cls.named(NOTES).text
+        text = "\n\n".join(part for part in (*own, rules) if part)
+        numbers = {
+            "{compression_target}": wanted.lines,
+            "{num_recent_memories_to_keep}": wanted.num_recent_memories_to_keep,
+        }
+        for name, number in numbers.items():
+            text = text.replace(name, str(number))
+        return cls(NOTES, text)
 
     @classmethod
     def own(cls, text: str) -> Prompt:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anthropic
 
 from refold.adapters.claude.failures import check_stop, failure, refuse_long_waits
-from refold.adapters.claude.prompt import Prompt, tagged
+from refold.adapters.claude.prompt import SCOPE, Prompt, tagged
 from refold.domain.canonical import text_digest
 from refold.domain.errors import InvalidConfiguration, SummarizerFailed
 from refold.domain.events import JsonObject, SummarizerRef
@@ -91,7 +91,8 @@ class AnthropicSummarizer:
         if not source.words:
             raise SummarizerFailed("there are no words to summarise")
         words = max(1, min(target_tokens * 3 // 4, source.words))
-        asked = self.prompt.within(words)
+        prompt = self._prompt_for(source)
+        asked = prompt.within(words)
         max_tokens = self._max_tokens or 2 * target_tokens + _ANSWER_TOKENS
         message = self._ask(asked, tagged(source), max_tokens)
         check_stop(message, max_tokens=max_tokens)
@@ -99,7 +100,7 @@ class AnthropicSummarizer:
         check_summary(text, source)
         return Written(
             text,
-            self._ref(message, max_tokens),
+            self._ref(message, max_tokens, prompt),
             usage=_counts(message.usage),
             prompt_digest=text_digest(asked),
         )
@@ -122,8 +123,16 @@ class AnthropicSummarizer:
             raise SummarizerFailed("the answer is no message: check the base URL")
         return answer
 
-    def _ref(self, message: Message, max_tokens: int) -> SummarizerRef:
-        params: JsonObject = {"prompt": self.prompt.name, "max_tokens": max_tokens}
+    def _prompt_for(self, source: Source) -> Prompt:
+        match source.kind:
+            case "session":
+                return self.prompt
+            case "scope":
+                return Prompt.named(SCOPE)
+        return Prompt.for_notes(source)
+
+    def _ref(self, message: Message, max_tokens: int, prompt: Prompt) -> SummarizerRef:
+        params: JsonObject = {"prompt": prompt.name, "max_tokens": max_tokens}
         if self._temperature is not None:
             params["temperature"] = self._temperature
         if message.model != self.model:

@@ -59,6 +59,15 @@ NewSession = Annotated[
         callback=_session,
     ),
 ]
+SomeStrategy = Annotated[
+    str | None,
+    typer.Option(
+        "--strategy",
+        metavar="SPEC",
+        help="name, name:key=value,… or @file.toml.  Left out: that of the last "
+        "request, else keep_all.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -82,6 +91,18 @@ class Summarizer(StrEnum):
 
     ABRIDGED = "abridged"
     ANTHROPIC = "anthropic"
+
+
+WritesSummaries = Annotated[
+    Summarizer,
+    typer.Option(
+        "--summarizer", help="What writes the summaries; abridged needs no model."
+    ),
+]
+SummarizerModel = Annotated[
+    str | None,
+    typer.Option("--model", metavar="M", help="The model that anthropic asks."),
+]
 
 
 class Transcripts(StrEnum):

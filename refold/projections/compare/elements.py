@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from refold.domain.canonical import canonical
 from refold.domain.tokens import estimate_text
-from refold.projections.compare.identifiers import in_text, in_value, leaves, stands_in
+from refold.projections.compare.identifiers import in_text, in_value, stands_in
 from refold.projections.context.view import View
+from refold.projections.context.words import leaves
 
 _IDS: Final = ("id", "tool_use_id")
 
@@ -100,7 +101,7 @@ def _told(block: dict[str, Any]) -> Iterator[str]:
         case {"type": "text", "text": text} | {"type": "thinking", "thinking": text}:
             yield text
         case {"type": "tool_use", "input": arguments}:
-            yield from leaves(arguments)
+            yield from leaves(arguments, keys=False)
         case {"type": "tool_result", "content": str(text)}:
             yield text
         case {"type": "tool_result", "content": list(blocks)}:

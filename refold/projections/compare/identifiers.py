@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final
+
+from refold.projections.context.words import leaves
 
 _LONGEST: Final = 200
 # Plain ASCII words: Chinese text, for one, has no spaces around a number.
@@ -41,24 +42,12 @@ def in_value(value: Any) -> set[str]:
     if isinstance(value, str):
         return in_text(value)
     found: set[str] = set()
-    for leaf in leaves(value):
+    for leaf in leaves(value, keys=False):
         found |= in_text(leaf)
         name = leaf.strip().rstrip("/")
         if len(name) < 80 and "\n" not in name and _is_name(name):
             found.add(name)
     return found
-
-
-def leaves(value: Any) -> Iterator[str]:
-    """The texts and numbers in a JSON value, without keys."""
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from leaves(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from leaves(item)
-    elif value is not None and not isinstance(value, bool):
-        yield str(value)
 
 
 def stands_in(text: str, name: str) -> bool:

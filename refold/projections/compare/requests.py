@@ -62,6 +62,7 @@ class Requests:
 
     def next(self, outline: Outline, summaries: Sequence[Envelope]) -> Request:
         """The request for ``outline``, which is the one of before or has read more."""
+        outline = self.strategy.judged(outline)
         shown = self.strategy.show(outline)
         request = self._grown(outline, shown)
         if request is None:
@@ -122,6 +123,9 @@ def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
     """Whatever a view depends on beside its raw end."""
     return (
         outline.summaries,
+        outline.memory.summaries,
+        outline.memory.facts_shown,
+        outline.memory.notes_shown,
         outline.kept,
         outline.kept_input,
         outline.pinned,

@@ -20,6 +20,7 @@ from refold.domain.tokens import estimate_text
 from refold.projections.context import markup
 from refold.projections.context.actions import TOOLS, Reader, action_of, main_argument
 from refold.projections.context.entries import entry_of
+from refold.projections.context.notes import noted, shortened
 from refold.projections.context.source import Source
 from refold.projections.context.summarizer import Written
 from refold.projections.context.tags import cut_middle
@@ -82,6 +83,9 @@ class Abridged:
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Tell the source's turns in ``target_tokens``; the oldest go first."""
+        if source.notes is not None:
+            lines = shortened(noted(source), source.notes.lines)
+            return Written("\n".join(lines), made_by(self.limits))
         turns = told(source.envelopes, self.tools, goes_on=source.goes_on)
         if source.summaries:
             new = [_shown(turn, self.limits.scaled(2)) for turn in turns]

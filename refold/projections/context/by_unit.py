@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from refold.domain.envelope import Envelope, microseconds
-from refold.projections.context.outline_parts import Unit
+from refold.projections.context.outline_parts import Joined, Unit
 from refold.projections.context.sizes import size_of
 from refold.projections.context.spans import Spans, upto
 from refold.projections.context.units import Place, weight
@@ -22,11 +22,11 @@ def taken(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
     result = placed.kind == "result"
     message = result or placed.kind != "call" or placed.exchange == seq
     index = _index(units, placed.exchange) if placed.exchange != seq else None
+    new = Joined(seq, envelope.type, tokens, chars, int(message), int(result), at)
     if placed.kind == "late" or index is None:
-        new = Unit(envelope.type, seq, seq, tokens, chars, 1, int(result), at)
-        units = (*units, new)
+        units = (*units, new.alone)
     else:
-        one = units[index].joined(seq, tokens, chars, result=result)
+        one = units[index].joined(new, newest=index == len(units) - 1)
         units = (*units[:index], one, *units[index + 1 :])
     return outline._replace(
         units=units,
@@ -36,8 +36,15 @@ def taken(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
 
 
 def without_units(outline: Outline, through: int, decided_at: int) -> Outline:
-    """Count what the exchanges up to ``through`` were; they are still in it."""
-    gone = [unit for unit in outline.units if unit.first <= through]
+    """Count what the exchanges up to ``through`` were; they are still in it.
+
+    What joined one of them after ``decided_at`` is not gone: it is one of its own.
+    """
+    gone = [
+        unit.without([one for one in unit.later if one.seq > decided_at])
+        for unit in outline.units
+        if unit.first <= through
+    ]
     begun = [unit.at for unit in outline.units if unit.first <= decided_at]
     inputs = [
         unit.first
@@ -54,6 +61,19 @@ def without_units(outline: Outline, through: int, decided_at: int) -> Outline:
         + sum(unit.messages for unit in gone),
         compacted_at=begun[-1] if begun else outline.compacted_at,
     )
+
+
+def units_behind(outline: Outline, through: int, decided_at: int) -> tuple[Unit, ...]:
+    """The exchanges that such a compaction leaves, oldest first."""
+    left = [unit for unit in outline.units if unit.first > through]
+    alone = [
+        one.alone
+        for unit in outline.units
+        if unit.first <= through
+        for one in unit.later
+        if one.seq > decided_at
+    ]
+    return tuple(sorted((*left, *alone), key=lambda unit: unit.first))
 
 
 def with_ended(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
-from refold.domain.events import StrategyRef, Summary
+from refold.domain.events import StrategyRef, Summary, SummaryKind
 from refold.domain.tokens import estimate_text
 from refold.projections.context.source import Source
 from refold.projections.context.spans import Spans
@@ -24,6 +25,7 @@ class Compaction:
     reason:        the rule that made it due, with its numbers.
     goes_on:       whether the span ends inside a turn.
     reader:        the agent that it is for, if it is for one of several.
+    kind:          what its summary is: of the session, or of a memory layer.
     """
 
     first_seq: int
@@ -38,6 +40,24 @@ class Compaction:
     goes_on: bool = False
     omitted: Spans = ()
     reader: str | None = None
+    kind: SummaryKind = "session"
+
+    @classmethod
+    def of(cls, summary: Summary, *, reader: str | None) -> Self:
+        """The compaction that a recorded summary carried out, as far as it is known."""
+        return cls(
+            first_seq=summary.first_seq,
+            last_seq=summary.last_seq,
+            target_tokens=summary.tokens_after,
+            decided_at_seq=summary.decided_at_seq,
+            tokens_before=summary.tokens_before,
+            reason="",
+            level=summary.level,
+            absorbs=summary.absorbs,
+            omitted=summary.omitted,
+            reader=reader,
+            kind=summary.kind,
+        )
 
     def read_by(self, reader: str) -> Compaction:
         """The same of what that agent sees."""
@@ -58,6 +78,7 @@ def summary_of(
     ``appended_at_seq`` is the head of the main stream when it is appended.
     """
     return Summary(
+        kind=compaction.kind,
         strategy=strategy,
         first_seq=compaction.first_seq,
         last_seq=compaction.last_seq,

@@ -12,6 +12,7 @@ from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject, StrategyRef
 from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import Compaction
+from refold.projections.context.layers import Layers
 from refold.projections.context.outline import Outline
 from refold.projections.context.shown import Shown, SummaryForm
 from refold.projections.context.strategy import Strategy
@@ -61,6 +62,21 @@ class ForAgent(Strategy):
         return self.strategy.acknowledgement
 
     @property
+    def memory_layers(self) -> Layers | None:
+        """What it shows before the summaries of the session, if anything."""
+        return self.strategy.memory_layers
+
+    @property
+    def prompt_for_model(self) -> str | None:
+        """What a model is asked for summaries; None: the summarizer's own prompt."""
+        return self.strategy.prompt_for_model
+
+    @property
+    def model_for_summaries(self) -> str | None:
+        """The model to ask; None: the summarizer's own."""
+        return self.strategy.model_for_summaries
+
+    @property
     def history_beside(self) -> Limits | None:
         """Limits of an abridged history that each summary has beside its text."""
         return self.strategy.history_beside
@@ -83,6 +99,10 @@ class ForAgent(Strategy):
         """The outline after this event, if the agent sees it."""
         seen = self.sees(envelope)
         return outline if seen is None else self.strategy.fold(outline, seen)
+
+    def judged(self, outline: Outline) -> Outline:
+        """The outline as a view that is made of it now shows it."""
+        return self.strategy.judged(outline)
 
     def show(self, outline: Outline) -> Shown:
         """What is sent raw."""

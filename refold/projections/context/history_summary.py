@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -15,6 +16,8 @@ from refold.domain.errors import UnknownStrategy
 from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.cuts import batch, oldest_units
+from refold.projections.context.layers import Layers
+from refold.projections.context.notes import Notes
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.outline_parts import Unit
 from refold.projections.context.shown import SummaryForm
@@ -60,9 +63,11 @@ class HistorySummary(Strategy):
     exclude_agents:     agents that never summarise.
     summary_tokens:     how long a model's summary may be.
     pin_tokens:         what pinned exchanges may take behind the summary.
+    memories:           the agent's long-term notes, if they are to be shown.
     """
 
     name: ClassVar[str] = "history_summary"
+    came_later: ClassVar[tuple[str, ...]] = ("memories",)
     needs: ClassVar[Detail] = "units"
     summaries_as: ClassVar[SummaryForm] = "acknowledged"
 
@@ -83,6 +88,7 @@ class HistorySummary(Strategy):
     exclude_agents: tuple[str, ...] = Field(default=(), strict=False)
     summary_tokens: int = Field(default=2_000, ge=1)
     pin_tokens: int = Field(default=4_000, ge=0)
+    memories: Notes | None = None
 
     @model_validator(mode="after")
     def _cache_has_time(self) -> HistorySummary:
@@ -91,6 +97,15 @@ class HistorySummary(Strategy):
                 "buffer_time_before_cache_expiration_ms is over cache_ttl_ms"
             )
         return self
+
+    @cached_property
+    def _layers(self) -> Layers:
+        return Layers(notes=self.memories)
+
+    @property
+    def memory_layers(self) -> Layers:
+        """What it shows before its summary: the notes, if it is to."""
+        return self._layers
 
     @property
     def pins_budget(self) -> int:
@@ -113,14 +128,18 @@ class HistorySummary(Strategy):
         return self.abridged.limits
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """The head, if the history is over the threshold of the moment."""
-        reason = self._reason(outline, now)
-        if not reason or held_back(outline, now):
+        """Notes that are too many, else the head if the history is over a threshold."""
+        if held_back(outline, now):
             return None
+        notes, reason = self._layers.due(outline), self._reason(outline, now)
+        if notes or not reason:
+            return notes
         return self._head(outline, reason)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The rest of a head that was too long for one summary."""
+        if self._layers.behind(outline):
+            return self.decide(outline, now)
         if outline.decided_at != outline.through_seq or held_back(outline, now):
             return None
         return self._head(outline, "more of the same head")
@@ -240,7 +259,8 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
     """The strategy that a JSON configuration of another agent's feature flags means.
 
     given: an object with ``history_summary_params`` (an object, or JSON as text) and
-           ``history_summary_min_version``, or the parameters themselves.
+           ``history_summary_min_version``, perhaps with ``memories_params``, or the
+           parameters themselves.
 
     None if it is switched off by an empty version.  Raises
     UnknownStrategy for what it does not know.
@@ -253,11 +273,18 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
             return None
         params = dict(_object(flags["history_summary_params"]))
         params["summary_version"] = _version(version)
+        if "memories_params" in flags:
+            params["memories"] = _memories(_object(flags["memories_params"]))
     abridged = _object(params.pop("abridged_history_params", {}))
     if abridged:
         named = {_RENAMED.get(name, name): value for name, value in abridged.items()}
         params["abridged"] = AbridgedLimits(**named)
     return HistorySummary(**params)
+
+
+def _memories(given: Mapping[str, Any]) -> Notes:
+    """Notes; an empty prompt is none there."""
+    return Notes(**{key: value for key, value in given.items() if value != ""})
 
 
 def _version(given: object) -> int:

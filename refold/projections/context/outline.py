@@ -14,9 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from refold.domain.envelope import Envelope, microseconds
+from refold.domain.envelope import ACTIVATED, Envelope, microseconds
 from refold.domain.events import (
-    ACTIVATED,
     AgentResponse,
     CompactionNote,
     Final,
@@ -28,7 +27,13 @@ from refold.domain.events import (
     Summary,
     SystemPrompt,
 )
-from refold.projections.context.by_unit import taken, with_ended, without_units
+from refold.projections.context.by_unit import (
+    taken,
+    units_behind,
+    with_ended,
+    without_units,
+)
+from refold.projections.context.memory import Memory
 from refold.projections.context.open_exchanges import Waiting
 from refold.projections.context.outline_parts import (
     LiveSummary,
@@ -46,7 +51,7 @@ from refold.projections.context.spans import Spans, joined, spans_of, without
 from refold.projections.context.units import Place, Thread, place, weight
 
 # Stored outlines of another shape are dropped, and the log is folded again.
-SHAPE = 2
+SHAPE = 3
 Detail = Literal["counts", "turns", "units", "both"]
 
 
@@ -77,6 +82,7 @@ class Outline(NamedTuple):
                        compaction was decided: of the newest exchange then begun.
     cleared, notes:    what else the strategy has to remember, such as up to which seq
                        nothing is shown again.
+    memory:             what is known of memory layers.
     failures:          attempts that failed since the last success, the last at
                        ``failed_at`` (microseconds since 1970).
     """
@@ -114,6 +120,7 @@ class Outline(NamedTuple):
     compacted_at: int | None = None
     cleared: int = 0
     notes: tuple[int, ...] = ()
+    memory: Memory = Memory()
     failures: int = 0
     failed_at: int | None = None
 
@@ -159,7 +166,13 @@ class Outline(NamedTuple):
         system = () if self.system_seq is None else ((self.system_seq,) * 2,)
         kept = (span for spans in self.kept for span in spans)
         user = () if self.kept_input is None else ((self.kept_input,) * 2,)
-        return joined((*system, *raw, *kept, *user, *self.pinned))
+        layers = (*self.memory.facts_shown, *self.memory.notes_shown)
+        return joined((*system, *raw, *kept, *user, *self.pinned, *layers))
+
+    @property
+    def shown_summaries(self) -> tuple[int, ...]:
+        """The seqs, in the derived stream, of the summaries that a view shows."""
+        return tuple(one.seq for one in (*self.summaries, *self.memory.summaries))
 
     def dump(self) -> JsonObject:
         """The outline as JSON: small, and without any text of the session."""
@@ -329,6 +342,8 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
                     f"outline is at {outline.through_seq}: fold the main stream first"
                 )
             return _compacted(outline, envelope.seq, summary)
+        case Summary() as summary:
+            return outline._replace(memory=outline.memory.taken(envelope.seq, summary))
         case CompactionNote(phase="failed"):
             at = microseconds(envelope.ts)
             return outline._replace(failures=outline.failures + 1, failed_at=at)
@@ -348,9 +363,8 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
         freed, outline = 0, outline._replace(past=past)
         outline = without_units(outline, through, summary.decided_at_seq)
         kept = with_ended(kept, outline, through, summary.decided_at_seq)
-    outline = outline._replace(
-        units=tuple(unit for unit in outline.units if unit.first > through)
-    )
+        units = units_behind(outline, through, summary.decided_at_seq)
+        outline = outline._replace(units=units)
     return outline._replace(
         past=past,
         compacted_turns=outline.compacted_turns + len(outline.past) - len(past),
@@ -360,6 +374,7 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
         summaries=_live(outline.summaries, seq, summary),
         waiting=waiting,
         kept=kept,
+        memory=outline.memory.compacted(summary.decided_at_seq),
         failures=0,
         failed_at=None,
         pinned=pinned_at(outline, summary.decided_at_seq),

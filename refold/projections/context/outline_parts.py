@@ -18,6 +18,29 @@ class Turn(NamedTuple):
     tokens: int
 
 
+class Joined(NamedTuple):
+    """An event that joined an exchange when another had begun, as an exchange alone.
+
+    A compaction that was decided before it came takes the exchange without it.
+    """
+
+    seq: int
+    type: str
+    tokens: int
+    chars: int
+    messages: int
+    results: int
+    at: int
+
+    @property
+    def alone(self) -> Unit:
+        """It as an exchange of its own."""
+        return Unit(
+            self.type, self.seq, self.seq, self.tokens, self.chars, self.messages,
+            self.results, self.at,
+        )  # fmt: skip
+
+
 class Unit(NamedTuple):
     """An exchange that is not compacted, for strategies that cut between any two.
 
@@ -26,6 +49,7 @@ class Unit(NamedTuple):
     tokens:   what it costs when raw; ``chars`` is its size in characters.
     messages: how many messages it makes; ``results`` how many results it has.
     at:       when it began, in microseconds since 1970.
+    later:    those of its events that came when another exchange had begun.
     """
 
     type: str
@@ -37,24 +61,38 @@ class Unit(NamedTuple):
     results: int
     at: int
     spans: Spans = ()
+    later: tuple[Joined, ...] = ()
 
     @property
     def seqs(self) -> Spans:
         """The seqs of exactly its events."""
         return self.spans or ((self.first, self.last),)
 
-    def joined(self, seq: int, tokens: int, chars: int, *, result: bool) -> Unit:
-        """The exchange with one more of its events."""
+    def joined(self, new: Joined, *, newest: bool) -> Unit:
+        """The exchange with one more of its events; whether it is the newest one."""
         spans = self.spans
-        if spans or seq != self.last + 1:
-            spans = joined((*self.seqs, (seq, seq)))
+        if spans or new.seq != self.last + 1:
+            spans = joined((*self.seqs, (new.seq, new.seq)))
         return self._replace(
-            last=seq,
-            tokens=self.tokens + tokens,
-            chars=self.chars + chars,
-            messages=self.messages + result,
-            results=self.results + result,
+            last=new.seq,
+            tokens=self.tokens + new.tokens,
+            chars=self.chars + new.chars,
+            messages=self.messages + new.messages,
+            results=self.results + new.results,
             spans=spans,
+            later=self.later if newest else (*self.later, new),
+        )
+
+    def without(self, gone: Sequence[Joined]) -> Unit:
+        """The exchange as it was before the last of its events came, which is ``gone``.
+
+        Its ``last`` and ``spans`` stay.
+        """
+        return self._replace(
+            tokens=self.tokens - sum(one.tokens for one in gone),
+            chars=self.chars - sum(one.chars for one in gone),
+            messages=self.messages - sum(one.messages for one in gone),
+            results=self.results - sum(one.results for one in gone),
         )
 
 
@@ -144,7 +182,10 @@ _TYPES: Final = (
 
 
 def pack_units(units: Sequence[Unit]) -> list[Any]:
-    """Ten numbers for each, as far from the exchange before as may be; gaps after."""
+    """Eight numbers for each, as far from the exchange before as may be.
+
+    Behind them, where there are any, its gaps, and what joined it later.
+    """
     packed: list[Any] = []
     first = at = 0
     for unit in units:
@@ -152,7 +193,10 @@ def pack_units(units: Sequence[Unit]) -> list[Any]:
             _TYPES.index(unit.type), unit.first - first, unit.last - unit.first,
             unit.tokens, unit.chars, unit.messages, unit.results, unit.at - at,
         ]  # fmt: skip
-        packed.append([*numbers, *map(list, unit.spans)])
+        if unit.spans or unit.later:
+            later = [[_TYPES.index(one.type), *_numbers(one)] for one in unit.later]
+            numbers += [[list(span) for span in unit.spans], later]
+        packed.append(numbers)
         first, at = unit.first, unit.at
     return packed
 
@@ -161,11 +205,23 @@ def unpack_units(packed: Any) -> list[Unit]:
     """The exchanges that ``pack_units`` wrote."""
     units: list[Unit] = []
     first = at = 0
-    for kind, step, length, tokens, chars, messages, results, later, *spans in packed:
-        first, at = first + step, at + later
-        gaps = tuple((one, other) for one, other in spans)
+    for kind, step, length, tokens, chars, messages, results, since, *more in packed:
+        first, at = first + step, at + since
+        spans, later = more or ((), ())
         units.append(
-            Unit(_TYPES[kind], first, first + length, tokens, chars, messages, results,
-                 at, gaps)
+            Unit(
+                _TYPES[kind], first, first + length, tokens, chars, messages, results,
+                at, tuple((one, other) for one, other in spans),
+                tuple(_joined(*numbers) for numbers in later),
+            )
         )  # fmt: skip
     return units
+
+
+def _numbers(one: Joined) -> list[int]:
+    return [one.seq, one.tokens, one.chars, one.messages, one.results, one.at]
+
+
+def _joined(kind: int, seq: int, *numbers: int) -> Joined:
+    tokens, chars, messages, results, at = numbers
+    return Joined(seq, _TYPES[kind], tokens, chars, messages, results, at)

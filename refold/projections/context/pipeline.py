@@ -14,6 +14,7 @@ from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject
 from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import Compaction
+from refold.projections.context.layers import Layers
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.shown import Shown, SummaryForm
 from refold.projections.context.strategy import Strategy
@@ -75,6 +76,11 @@ class Pipeline(Strategy):
         return self.then.model_for_summaries
 
     @property
+    def memory_layers(self) -> Layers | None:
+        """What it shows before the summaries of the session, if anything."""
+        return self.then.memory_layers
+
+    @property
     def history_beside(self) -> Limits | None:
         """Limits of an abridged history that each summary has beside its text."""
         return self.then.history_beside
@@ -91,24 +97,28 @@ class Pipeline(Strategy):
 
     def fold(self, outline: Outline, envelope: Envelope) -> Outline:
         """As clearing does."""
-        return self.clearing.fold(outline, envelope)
+        return self.remember(self.clearing.fold(outline, envelope), envelope)
+
+    def judged(self, outline: Outline) -> Outline:
+        """The outline with the results cleared that are due."""
+        return self.clearing.judged(outline)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """What is due of what clearing leaves."""
-        return self.then.decide(self.clearing.judged(outline), now)
+        return self.then.decide(self.judged(outline), now)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """What else is due in the same check."""
-        return self.then.follow_up(self.clearing.judged(outline), now)
+        return self.then.follow_up(self.judged(outline), now)
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:
         """When a compaction may become due because time passes."""
-        return self.then.due_at(self.clearing.judged(outline), now)
+        return self.then.due_at(self.judged(outline), now)
 
     def show(self, outline: Outline) -> Shown:
         """What the other strategy shows, with old results as stubs."""
         cleared = self.clearing.show(outline)
-        shown = self.then.show(self.clearing.judged(outline))
+        shown = self.then.show(self.judged(outline))
         return shown._replace(cleared=cleared.cleared, inputs=cleared.inputs)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
 from refold.domain.envelope import Envelope
-from refold.domain.events import Summary, SystemPrompt
+from refold.domain.events import Event, Summary, SystemPrompt
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context.assemble import (
     assemble,
@@ -23,6 +23,7 @@ from refold.projections.context.extras import NO_EXTRAS, Extras
 from refold.projections.context.outline import Outline
 from refold.projections.context.outline_parts import LiveSummary
 from refold.projections.context.pieces import Piece, Press
+from refold.projections.context.remembered import by_seq, of_notes, of_scope, of_user
 from refold.projections.context.shown import Shown
 from refold.projections.context.source import summary_text
 from refold.projections.context.spans import Spans, holds, joined, upto, without
@@ -46,19 +47,24 @@ def render(
 
     events:    of the main stream, oldest first: at least those at ``outline.reads()``.
                Others are passed over, so a whole log serves any outline of it.
-    summaries: of the derived stream: at least those of ``outline.summaries``.
+    summaries: of the derived stream: at least ``outline.shown_summaries``.
 
     Raises ValueError if the newest event or a summary is missing.
     """
+    outline = strategy.judged(outline)
     shown = strategy.show(outline)
     rows = _rows(outline, shown, events, strategy.sees)
     press = Press(
         extras.window_tokens // 4, questions(rows), shown.cleared, inputs=shown.inputs
     )
+    found = by_seq(summaries)
     groups = [
         list(_examples(extras, press)),
+        list(of_user(outline, rows)),
         list(_memory(extras)),
-        list(_summaries(strategy, outline, summaries)),
+        list(of_scope(outline, found)),
+        list(of_notes(outline, rows, found)),
+        list(_summaries(strategy, outline, found)),
         *_behind(strategy, outline, rows, press),
         list(_left_out(shown)),
         list(_raw(shown, rows, press)),
@@ -172,9 +178,8 @@ def _within(rows: Sequence[Envelope], spans: Spans) -> list[Envelope]:
 
 
 def _summaries(
-    strategy: Strategy, outline: Outline, summaries: Iterable[Envelope]
+    strategy: Strategy, outline: Outline, found: Mapping[int, Event]
 ) -> Iterator[Piece]:
-    found = {envelope.seq: envelope.payload for envelope in summaries}
     for index, live in enumerate(outline.summaries):
         summary = found.get(live.seq)
         if not isinstance(summary, Summary):

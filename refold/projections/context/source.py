@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope
-from refold.domain.events import Summary, ToolResult
+from refold.domain.events import Summary, SummaryKind, ToolResult
 from refold.projections.context.entries import Entry, entry_of, questions
 from refold.projections.context.markup import own_words
 from refold.projections.context.readers import seen_by
@@ -18,6 +18,7 @@ from refold.projections.context.words import count_value_words
 
 if TYPE_CHECKING:
     from refold.projections.context.compaction import Compaction
+    from refold.projections.context.notes import Notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Source:
     envelopes: the events of the span that no absorbed summary stands for.
     summaries: the texts of the absorbed summaries.
     goes_on:   whether it ends inside a turn that goes on behind it.
+    kind:      what the summary is to be of: the session, or a memory layer.
+    notes:     of notes, how they are to be rewritten.
     """
 
     text: str
@@ -38,6 +41,8 @@ class Source:
     envelopes: tuple[Envelope, ...] = ()
     summaries: tuple[str, ...] = ()
     goes_on: bool = False
+    kind: SummaryKind = "session"
+    notes: Notes | None = None
 
     @property
     def digest(self) -> str:
@@ -68,19 +73,24 @@ def source_of(
         if first <= event.seq <= compaction.last_seq
         and not holds(compaction.omitted, event.seq)
     ]
-    if not absorbed:
-        return replace(of_events(span), goes_on=compaction.goes_on)
-    earlier = _of_summaries(absorbed)
-    if not span:
+    whole = _joined(
+        _of_summaries(absorbed), of_events(span), goes_on=compaction.goes_on
+    )
+    return replace(whole, kind=compaction.kind)
+
+
+def _joined(earlier: Source, new: Source, *, goes_on: bool) -> Source:
+    if not earlier.summaries:
+        return replace(new, goes_on=goes_on)
+    if not new.envelopes:
         return earlier
-    new = of_events(span)
     return Source(
         text=f"{earlier.text}\n{new.text}",
         words=earlier.words + new.words,
         events=earlier.events + new.events,
         envelopes=new.envelopes,
         summaries=earlier.summaries,
-        goes_on=compaction.goes_on,
+        goes_on=goes_on,
     )
 
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
 from functools import reduce
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,6 +19,9 @@ from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline, fold
 from refold.projections.context.readers import seen_by
 from refold.projections.context.shown import Shown, SummaryForm, everything
+
+if TYPE_CHECKING:
+    from refold.projections.context.layers import Layers
 
 FIRST_RETRY_SEC: Final = 30
 LONGEST_RETRY_SEC: Final = 900
@@ -41,6 +44,9 @@ class Strategy(BaseModel):
     needs: ClassVar[Detail] = "turns"
     summaries_as: ClassVar[SummaryForm] = "text"
     stable_prefix: ClassVar[bool] = True
+    # Parameters that came later: where they are at their default they are left out of
+    # the fingerprint, so that it stays what it was before there were any.
+    came_later: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **params: Any) -> None:
         try:
@@ -56,8 +62,14 @@ class Strategy(BaseModel):
 
     @property
     def params(self) -> JsonObject:
-        """The parameters as JSON, defaults included."""
-        return self.model_dump(mode="json")
+        """The parameters as JSON, defaults included (but for those that came later)."""
+        fields = type(self).model_fields
+        off = {
+            name
+            for name in self.came_later
+            if getattr(self, name) == fields[name].default
+        }
+        return self.model_dump(mode="json", exclude=off)
 
     @property
     def fingerprint(self) -> str:
@@ -107,6 +119,11 @@ class Strategy(BaseModel):
         return 4_000
 
     @property
+    def memory_layers(self) -> Layers | None:
+        """What it shows before the summaries of the session, if anything."""
+        return None
+
+    @property
     def reader(self) -> str | None:
         """Whose view it is, if it is one agent's of several."""
         return None
@@ -136,11 +153,24 @@ class Strategy(BaseModel):
 
         A strategy that remembers more, or need not remember all, does it here.
         """
-        return fold(outline, envelope)
+        return self.remember(fold(outline, envelope), envelope)
+
+    def remember(self, outline: Outline, envelope: Envelope) -> Outline:
+        """The outline, in which this event was folded, with what its layers keep."""
+        layers = self.memory_layers
+        return outline if layers is None else layers.fold(outline, envelope)
 
     def read(self, outline: Outline, envelopes: Iterable[Envelope]) -> Outline:
         """The outline after these events of the main stream, oldest first."""
         return reduce(self.fold, envelopes, outline)
+
+    def judged(self, outline: Outline) -> Outline:
+        """The outline as a view that is made of it now shows it.
+
+        A strategy that takes something out of views, and records nothing of it, judges
+        here what is due.
+        """
+        return outline
 
     def show(self, outline: Outline) -> Shown:
         """What is sent raw: all that no summary stands for, if it says no other."""

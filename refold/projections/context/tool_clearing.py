@@ -69,7 +69,10 @@ class ToolClearing(Strategy):
         return fold(outline, envelope)
 
     def judged(self, outline: Outline) -> Outline:
-        """With all but the newest results cleared, if that is due."""
+        """With all but the newest results cleared, if that is due.
+
+        As a compaction does, it makes pins effective.
+        """
         shown = len(outline.notes) // 2
         many = self.trigger_tool_uses is not None and shown >= self.trigger_tool_uses
         if not (many or self.measured(outline) >= self.trigger_input_tokens):

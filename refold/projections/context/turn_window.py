@@ -12,6 +12,7 @@ from refold.domain.errors import UnknownStrategy
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.cuts import oldest_turns
 from refold.projections.context.folding import over_budget
+from refold.projections.context.layers import NO_LAYERS, Layers
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy, held_back
 
@@ -30,18 +31,27 @@ class TurnWindow(Strategy):
     session_memory_tokens: when all summaries together exceed it, the two oldest fold
                            into one of the next level, until they do not.
     pin_tokens:            what pinned exchanges may take behind the summaries.
+    layers:                the user, scope and notes layers before the summaries; all
+                           are off until asked for.
 
     With K complete turns, T of them compacted, a batch is due when K - T >= A + B: of
     exactly B turns, unless a legal cut is older; one batch per check.
     """
 
     name: ClassVar[str] = "turn_window"
+    came_later: ClassVar[tuple[str, ...]] = ("layers",)
 
     full_turns: int = Field(default=4, ge=1)
     cached_turns: int = Field(default=3, ge=1)
     summary_tokens: int = Field(default=600, ge=1)
     session_memory_tokens: int = Field(default=8_000, ge=1)
     pin_tokens: int = Field(default=4_000, ge=0)
+    layers: Layers = NO_LAYERS
+
+    @property
+    def memory_layers(self) -> Layers:
+        """What it shows before the summaries of the session."""
+        return self.layers
 
     @property
     def pins_budget(self) -> int:
@@ -49,13 +59,19 @@ class TurnWindow(Strategy):
         return self.pin_tokens
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """A batch of turns if one is due, else a fold of the two oldest summaries."""
+        """What is due of a layer, else a batch of turns, else a fold of summaries."""
         if held_back(outline, now):
             return None
-        return self._batch(outline) or self._fold(outline)
+        due = self.layers.due(outline)
+        return due or self._batch(outline) or self._fold(outline)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        """A fold of the two oldest summaries, as long as all exceed their budget."""
+        """A fold of the two oldest summaries, as long as all exceed their budget.
+
+        After what was due of a layer, all that had to wait for it.
+        """
+        if self.layers.behind(outline):
+            return self.decide(outline, now)
         return None if held_back(outline, now) else self._fold(outline)
 
     def _batch(self, outline: Outline) -> Compaction | None:

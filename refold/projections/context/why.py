@@ -45,6 +45,7 @@ Reason = Literal[
 Cause = Literal[
     "system",
     "handed_in",
+    "memory",
     "own_words",
     "summary",
     "raw",
@@ -186,6 +187,8 @@ def _cause(
             return "cleared" if cleared else "shortened"
         case "raw":
             return _raw_cause(span, outline) if numbered else "no_result"
+        case "memory" if span.first is not None:
+            return "memory"
     return "handed_in"
 
 

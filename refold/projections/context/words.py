@@ -27,16 +27,17 @@ def count_value_words(value: Any) -> int:
     return sum(map(count_words, leaves(value)))
 
 
-def leaves(value: Any) -> Iterator[str]:
+def leaves(value: Any, *, keys: bool = True) -> Iterator[str]:
     """The texts, keys and numbers in a JSON value, in their order."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield key
-            yield from leaves(item)
+            if keys:
+                yield key
+            yield from leaves(item, keys=keys)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from leaves(item)
+            yield from leaves(item, keys=keys)
     elif value is not None and not isinstance(value, bool):
         yield str(value)

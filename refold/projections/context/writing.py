@@ -11,6 +11,7 @@ from refold.domain.errors import (
 )
 from refold.projections.context.abridged import Abridged, Limits, made_by
 from refold.projections.context.markup import own_words
+from refold.projections.context.notes import noted
 from refold.projections.context.source import Source
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer, Written, check_summary
@@ -44,7 +45,9 @@ def write(
 
     Raises SummaryRefused, and what the summarizer raises.
     """
-    limits = strategy.history_beside
+    limits = strategy.history_beside if source.kind == "session" else None
+    if source.kind == "notes":
+        return _notes(strategy, summarizer, source, target_tokens)
     if limits is None or not isinstance(summarizer, Abridged):
         written = summarizer.summarise(source, target_tokens=target_tokens)
         check_summary("\n".join((written.abridged, written.text)), source)
@@ -53,6 +56,22 @@ def write(
     if limits is not None:
         written = replace(written, abridged=_beside(source, limits, written.text))
         check_summary("\n".join((written.abridged, written.text)), source)
+    return written
+
+
+def _notes(
+    strategy: Strategy, summarizer: Summarizer, source: Source, target_tokens: int
+) -> Written:
+    """Notes that were rewritten: to fewer lines, or it is no use."""
+    layers = strategy.memory_layers
+    if layers is None or layers.notes is None:
+        raise ValueError(f"{strategy.name} keeps no notes")
+    asked = replace(source, notes=layers.notes)
+    written = summarizer.summarise(asked, target_tokens=target_tokens)
+    check_summary(written.text, source)
+    lines, before = len(written.text.splitlines()), len(noted(source))
+    if lines >= before:
+        raise SummarizerFailed(f"{before} lines of notes would become {lines}")
     return written
 
 

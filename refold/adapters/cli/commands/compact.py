@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.adapters.cli import opening
-from refold.adapters.cli.options import Json, SomeSession, SomeUser, Summarizer
+from refold.adapters.cli.options import (
+    Json,
+    SomeSession,
+    SomeUser,
+    Summarizer,
+    SummarizerModel,
+    WritesSummaries,
+)
 from refold.adapters.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -30,14 +37,8 @@ def compact(
             help="What decides: name, name:key=value,… or @file.toml.",
         ),
     ] = None,
-    summarizer: Annotated[
-        Summarizer,
-        typer.Option(help="What writes the summary; abridged needs no model."),
-    ] = Summarizer.ABRIDGED,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="M", help="The model that anthropic asks."),
-    ] = None,
+    summarizer: WritesSummaries = Summarizer.ABRIDGED,
+    model: SummarizerModel = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Go on until nothing is due.")
     ] = False,

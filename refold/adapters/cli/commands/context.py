@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.adapters.cli import opening
-from refold.adapters.cli.options import As, Json, OneSession, User
+from refold.adapters.cli.options import As, Json, OneSession, SomeStrategy, User
 from refold.adapters.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -18,14 +18,7 @@ def context(
     context: typer.Context,
     user: User,
     session: OneSession,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="name, name:key=value,… or @file.toml.  Left out: that of the last "
-            "request, else keep_all.",
-        ),
-    ] = None,
+    strategy: SomeStrategy = None,
     at: Annotated[
         int | None,
         typer.Option(

@@ -14,7 +14,14 @@ import typer
 
 from refold.adapters.cli import opening
 from refold.adapters.cli.commands.compact import summarizer_of
-from refold.adapters.cli.options import Json, SomeSession, SomeUser, Summarizer
+from refold.adapters.cli.options import (
+    Json,
+    SomeSession,
+    SomeUser,
+    Summarizer,
+    SummarizerModel,
+    WritesSummaries,
+)
 from refold.adapters.cli.output import print_json
 from refold.domain.errors import InvalidConfiguration
 
@@ -47,14 +54,8 @@ def rebuild(
     ],
     user: SomeUser = None,
     session: SomeSession = None,
-    summarizer: Annotated[
-        Summarizer,
-        typer.Option(help="What writes the summaries; abridged needs no model."),
-    ] = Summarizer.ABRIDGED,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="M", help="The model that anthropic asks."),
-    ] = None,
+    summarizer: WritesSummaries = Summarizer.ABRIDGED,
+    model: SummarizerModel = None,
     jobs: Annotated[
         int, typer.Option(metavar="N", min=1, help="So many sessions at a time.")
     ] = 1,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.adapters.cli import opening
-from refold.adapters.cli.options import Json, OneSession, User
+from refold.adapters.cli.options import Json, OneSession, SomeStrategy, User
 from refold.adapters.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -40,14 +40,7 @@ def why(
             help="What this summary absorbed and was made of, down to events.",
         ),
     ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="name, name:key=value,… or @file.toml.  Left out: that of the last "
-            "request, else keep_all.",
-        ),
-    ] = None,
+    strategy: SomeStrategy = None,
     as_json: Json = False,
 ) -> None:
     """Say why a context is as it is, and prove it.

@@ -1,0 +1,243 @@
+"""Memory layers: extracted at once, shown from the next compaction on."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.domain.errors import SummarizerFailed
+from refold.domain.events import AgentResponse, Event, StateUpdate, UserInput
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.source import Source
+from refold.projections.context.spec import parse
+from refold.projections.context.summarizer import Written
+from refold.projections.context.view import View
+from tests.projections.logs import call, log_of, result, turns
+from tests.projections.walk import Walk
+
+SCOPE = "turn_window:layers.scope=true"
+NOTES = "max_lines=6,compression_target=4,num_recent_memories_to_keep=2"
+COMPRESSED = f"turn_window:layers.notes={{{NOTES},compression_prompt='Shorten.'}}"
+
+
+def kinds(walk: Walk) -> list[str]:
+    return [made.compaction.kind for made in walk.done]
+
+
+def memory(view: View) -> list[str]:
+    """The texts of the memory sections of a view, in its order."""
+    return [
+        str(block["text"])
+        for message in view.messages
+        for block in message["content"]
+        if str(block.get("text", "")).startswith("<memory")
+    ]
+
+
+def answered(text: str) -> list[Event]:
+    return [UserInput(text=text), AgentResponse(text=f"{text}!")]
+
+
+def noting(*lines: str) -> list[Event]:
+    events: list[Event] = [UserInput(text="go on")]
+    for number, line in enumerate(lines):
+        events += [call(f"c{number}", "remember", memory=line), result(f"c{number}")]
+    return [*events, AgentResponse(text="noted")]
+
+
+def test_the_scope_is_digested_after_every_turn_and_shown_from_a_compaction_on() -> (
+    None
+):
+    walk = Walk(parse(SCOPE))
+
+    for number, event in enumerate(turns(8), 1):
+        walk.step(event)
+        if number % 2 == 0:
+            walk.check()
+        if number == 12:
+            assert kinds(walk) == ["scope"] * 6
+            assert memory(walk.view()) == []
+
+    assert kinds(walk) == ["scope"] * 7 + ["session", "scope"]
+    (shown,) = memory(walk.view())
+    assert "question 7" in shown
+    assert "question 8" not in shown
+    assert [made.compaction.absorbs for made in walk.done[:3]] == [(), (1,), (2,)]
+    cuts = [made.compaction for made in walk.done]
+    spans = {(cut.first_seq, cut.last_seq) for cut in cuts}
+    assert spans >= {(1, 2), (1, 4), (1, 14), (1, 6)}
+
+
+def test_a_digest_reads_only_what_is_new() -> None:
+    walk = Walk(parse(SCOPE)).go(turns(3))
+    walk.check()
+
+    newest = walk.done[-1].source
+
+    assert [event.seq for event in newest.envelopes] == [5, 6]
+    assert newest.summaries == (walk.done[-2].written.text,)
+
+
+def test_of_a_turn_that_goes_on_after_it_seemed_over_the_rest_is_digested_next() -> (
+    None
+):
+    walk = Walk(parse(SCOPE))
+    for event in log_of(
+        *answered("one"),
+        AgentResponse(text="and another thing"),
+        *answered("two"),
+    ):
+        walk.step(event)
+        walk.check()
+
+    assert kinds(walk) == ["scope", "scope"]
+    assert [event.seq for event in walk.done[1].source.envelopes] == [3, 4, 5]
+
+
+def test_the_users_profile_is_what_the_first_request_had_until_a_compaction() -> None:
+    strategy = parse("turn_window:full_turns=1,cached_turns=1,layers.user=true")
+    known = StateUpdate(set={"user:name": "Ada", "user:tone": "dry", "page": 3})
+    changed = StateUpdate(set={"user:tone": "warm"}, unset=("user:name",))
+
+    walk = Walk(strategy).go(log_of(known, *answered("one"), changed))
+    before = memory(walk.view())
+    walk.check()
+    held = memory(walk.view())
+    late = log_of(known, *answered("one"), changed, *answered("two"))[-2:]
+    walk.go(late)
+    walk.check()
+
+    assert before == held == ['<memory of="user">\nname: Ada\ntone: dry\n</memory>']
+    assert kinds(walk) == ["session"]
+    assert memory(walk.view()) == ['<memory of="user">\ntone: warm\n</memory>']
+
+
+def test_what_a_later_event_says_again_is_not_kept() -> None:
+    strategy = parse("turn_window:full_turns=1,cached_turns=1,layers.user=true")
+    events: list[Event] = []
+    for number in range(9):
+        events += [StateUpdate(set={"user:n": number}), *answered(f"{number}")]
+
+    walk = Walk(strategy)
+    for event in log_of(*events):
+        walk.step(event)
+        walk.check()
+
+    assert len(walk.outline.memory.facts) <= 2
+    assert len(memory(walk.view())) == 1
+
+
+def test_notes_over_their_lines_are_rewritten_and_the_newest_stay() -> None:
+    walk = Walk(parse(COMPRESSED)).go(
+        log_of(*noting("a", "b", "B", "c", "d", "e", "f"))
+    )
+    walk.check()
+
+    (made,) = walk.done
+    assert made.compaction.kind == "notes"
+    assert made.written.text.splitlines() == ["c", "d"]
+    assert walk.outline.memory.lines == 4
+    assert "7 lines of notes, 6 are kept" in made.compaction.reason
+    # What was told to the model is the notes and nothing else of the session.
+    assert "go on" not in made.source.text
+
+
+def test_rewritten_notes_are_shown_from_a_compaction_on() -> None:
+    spec = COMPRESSED.partition(":")[2]
+    small = f"turn_window:full_turns=1,cached_turns=1,{spec}"
+    walk = Walk(parse(small)).go(log_of(*noting("a", "b", "c", "d", "e", "f", "g")))
+    before = memory(walk.view())
+    walk.check()
+    assert memory(walk.view()) == before == []
+    grown = log_of(*noting("a", "b", "c", "d", "e", "f", "g"), *answered("and?"))
+    walk.go(grown[-2:])
+    walk.check()
+
+    assert kinds(walk) == ["notes", "session"]
+    assert memory(walk.view()) == [
+        '<memory of="notes">\nd\ne\n</memory>',
+        '<memory of="notes">\nf\ng\n</memory>',
+    ]
+
+
+def test_without_a_prompt_notes_are_shown_and_never_rewritten() -> None:
+    walk = Walk(parse(COMPRESSED.replace(",compression_prompt='Shorten.'", "")))
+    walk.go(log_of(*noting(*"abcdefgh")))
+    walk.check()
+
+    assert walk.done == []
+
+
+def test_history_summary_has_the_same_notes_under_the_name_of_its_seed() -> None:
+    lines = [f"note {number}" for number in range(101)]
+    walk = Walk(parse("history_summary:memories.compression_prompt='Shorten.'"))
+    walk.go(log_of(*noting(*lines)))
+    walk.check()
+
+    (made,) = walk.done
+    assert made.written.text.splitlines() == lines[51:91]
+    assert walk.outline.memory.lines == 50
+
+
+def test_a_rewriting_that_leaves_as_many_lines_is_a_failure() -> None:
+    class Verbose(Abridged):
+        def summarise(self, source: Source, *, target_tokens: int) -> Written:
+            written = super().summarise(source, target_tokens=target_tokens)
+            return Written("\n".join("abcde"), written.by)
+
+    walk = Walk(parse(COMPRESSED), summarizer=Verbose())
+
+    with pytest.raises(SummarizerFailed, match="5 lines of notes would become 5"):
+        walk.go(log_of(*noting(*"abcdefg")))
+
+
+def test_the_layers_stand_before_the_summaries_in_the_order_of_the_view() -> None:
+    strategy = parse(
+        "turn_window:full_turns=1,cached_turns=1,layers.user=true,layers.scope=true,"
+        "layers.notes={}"
+    )
+    events = log_of(
+        StateUpdate(set={"user:name": "Ada"}), *noting("a note"), *answered("two")
+    )
+    walk = Walk(strategy)
+    for event in events:
+        walk.step(event)
+        walk.check()
+
+    kinds_shown = [span.kind for span in walk.view().spans]
+    user, scope, notes = memory(walk.view())
+
+    assert kinds_shown[:4] == ["memory", "memory", "memory", "summary"]
+    assert (user[:18], scope[:19], notes[:19]) == (
+        '<memory of="user">',
+        '<memory of="scope">',
+        '<memory of="notes">',
+    )
+
+
+def test_a_layer_is_part_of_the_fingerprint_only_if_it_is_asked_for() -> None:
+    plain = parse("turn_window")
+
+    assert "layers" not in plain.params
+    assert parse("turn_window:layers.user=false").fingerprint == plain.fingerprint
+    assert parse(SCOPE).fingerprint != plain.fingerprint
+    assert parse(parse(SCOPE).ref.model_dump(mode="json")) == parse(SCOPE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("turn_window:layers.scope=1", "layers.scope: Input should be a valid boolean"),
+        ("turn_window:layers.people=true", "there is no parameter 'layers.people'"),
+        ("turn_window:layers.scope_tokens=0", "greater than or equal to 1"),
+        ("history_summary:memories.max_lines=0", "greater than or equal to 1"),
+        ("history_summary:memories.compression_target=200", "is over max_lines"),
+        ("history_summary:memories.compression_prompt=''", "at least 1 character"),
+        (
+            "history_summary:memories.num_recent_memories_to_keep=50",
+            "leaves nothing of compression_target",
+        ),
+    ],
+)
+def test_a_layer_that_cannot_work_is_refused(spec: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse(spec)

@@ -1,0 +1,25 @@
+"""Sessions that have something to compact, and how often it was compacted."""
+
+from __future__ import annotations
+
+import refold
+from refold.store import Session
+
+
+def talk(session: Session, turns: int) -> Session:
+    """So many turns, each longer than its summary."""
+    for turn in range(turns):
+        session.append(
+            [
+                refold.UserInput(text=f"question {turn} " + "why " * 30),
+                refold.AgentResponse(text=f"answer {turn} " + "because " * 30),
+            ]
+        )
+    return session
+
+
+def summaries(session: Session) -> int:
+    """How many summaries there are, under all strategies."""
+    names = [name for name in session.streams() if name != "main"]
+    entries = [entry for name in names for entry in session.derived(name)]
+    return sum(entry.type == "summary" for entry in entries)
