@@ -376,6 +376,38 @@ def test_what_the_api_edits_is_recorded(session: Session, api: MessagesApi) -> N
     proved(session)
 
 
+def test_compaction_blocks_are_sent_back_as_they_came(
+    session: Session, api: MessagesApi
+) -> None:
+    block = {"type": "compaction", "content": "What was said.", "signature": "c2ln"}
+    searched = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    api.reply(message(block, searched, "Done."), message("Fine."))
+    ask = recorder(session, api, strategy="native:compact=true")
+
+    ask.create("Why?")
+    ask.create("And now?")
+
+    answer = api.requests[1].body["messages"][1]
+    assert [part["type"] for part in answer["content"]] == ["compaction", "text"]
+    assert answer["content"][0] == block
+    proved(session)
+    assert "compaction" not in str(session.context("keep_all").messages)
+
+
+def test_a_compaction_block_that_was_redacted_is_not_sent_back(
+    session: Session, api: MessagesApi
+) -> None:
+    block = {"type": "compaction", "content": "Write to ada@lin.example."}
+    api.reply(message(block, "Done."), message("Fine."))
+    ask = recorder(session, api, strategy="native:compact=true")
+
+    ask.create("Why?")
+    ask.create("And now?")
+
+    assert "compaction" not in str(api.requests[1].body["messages"])
+    proved(session)
+
+
 def test_the_same_for_asyncio(session: Session, api: MessagesApi) -> None:
     api.reply(message("Because."), message("Long answer."), overloaded())
 

@@ -91,6 +91,11 @@ class ForAgent(Strategy):
         """What a request carries beside its messages, for the API to act on."""
         return self.strategy.api_parameters
 
+    @property
+    def sends_back(self) -> frozenset[str]:
+        """The types of the provider's own blocks that a request gives back to it."""
+        return self.strategy.sends_back
+
     def begin(self) -> Outline:
         """The outline of a session of which nothing is read yet."""
         return self.strategy.begin()

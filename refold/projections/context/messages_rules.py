@@ -18,7 +18,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _ROLES: Final = {
     "user": frozenset({"text", "image", "document", "tool_result"}),
-    "assistant": frozenset({"text", "tool_use"}) | _THINKING,
+    "assistant": frozenset({"text", "tool_use", "compaction"}) | _THINKING,
 }
 _FIELDS: Final = {
     "text": frozenset({"text", "citations"}),
@@ -28,6 +28,9 @@ _FIELDS: Final = {
     "tool_result": frozenset({"tool_use_id", "content", "is_error"}),
     "thinking": frozenset({"thinking", "signature"}),
     "redacted_thinking": frozenset({"data"}),
+    "compaction": frozenset(
+        {"content", "encrypted_content", "signature", "tool_changes"}
+    ),
 }
 _ALWAYS: Final = frozenset({"type", "cache_control"})
 
@@ -130,7 +133,11 @@ def results(messages: Messages) -> Iterator[str]:
 def thinking(messages: Messages) -> Iterator[str]:
     """Thinking is signed, stands first in its message and is not all there is."""
     for index, message in enumerate(messages):
-        kinds = [block.get("type") in _THINKING for block in _dicts(message)]
+        kinds = [
+            block.get("type") in _THINKING
+            for block in _dicts(message)
+            if block.get("type") != "compaction"
+        ]
         if kinds != sorted(kinds, reverse=True):
             yield f"messages.{index}: thinking must stand before anything else"
         if kinds and kinds[-1]:

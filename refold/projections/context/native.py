@@ -26,7 +26,9 @@ class Native(Strategy):
                           ``compact_trigger_tokens`` says.
 
     What the API did (applied edits, compaction blocks) is recorded as provider_edit
-    events, byte for byte, so that hosted compaction can be audited too.
+    events, byte for byte, so that hosted compaction can be audited too.  Its compaction
+    blocks are sent back, and it passes over all that stands before the newest one; a
+    block of which something was redacted is not, for the API would not know it again.
     """
 
     name: ClassVar[str] = "native"
@@ -55,6 +57,11 @@ class Native(Strategy):
             trigger = {"type": "input_tokens", "value": self.compact_trigger_tokens}
             edits.append({"type": "compact_20260112", "trigger": trigger})
         return {"context_management": {"edits": edits}} if edits else {}
+
+    @property
+    def sends_back(self) -> frozenset[str]:
+        """Compaction blocks, where the API is asked for them."""
+        return frozenset({"compaction"} if self.compact else ())
 
     def _clearing(self) -> JsonObject:
         edit: JsonObject = {

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from refold.domain.envelope import Envelope
-from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
+from refold.domain.events import (
+    AgentResponse,
+    ProviderEdit,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
 from refold.projections.context.blocks import (
     Block,
@@ -42,6 +48,7 @@ class Press:
     limit: the most tokens that one message may take.
     asked: the questions that human decisions may refer to, by their seq.
     cleared: whether a result is told as a stub, ``inputs``: its call without arguments.
+    back:  the provider's own blocks that it is given back, by the response's seq.
     ids:   the tool ids given so far in this view.
     """
 
@@ -49,6 +56,7 @@ class Press:
     asked: Mapping[int, str] = field(default_factory=dict)
     cleared: Callable[[Envelope], bool] = lambda _: False
     inputs: bool = False
+    back: Mapping[int, Numbered] = field(default_factory=dict)
     ids: ToolIds = field(default_factory=ToolIds)
 
     def pieces(self, exchange: Exchange, *, partial: bool = False) -> list[Piece]:
@@ -82,6 +90,7 @@ class Press:
             *(self._use(id_, called) for id_, called in zip(ids, made, strict=True)),
         ]
         blocks = [*_thought(events[0]), *blocks] if blocks else []
+        blocks = [*self.back.get(events[0].seq, ()), *blocks]
         own = [event for event in events if not isinstance(event.payload, ToolResult)]
         pieces = self._piece("assistant", blocks, own)
         for id_, called in zip(ids, made, strict=True):
@@ -123,6 +132,23 @@ class Press:
         return [Piece(role, blocks, tokens + MESSAGE_OVERHEAD, span)]
 
 
+def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Numbered]:
+    """The provider's own blocks of these types, by the seq of their response.
+
+    Those of an event in which something was redacted are left out.
+    """
+    found: dict[int, Numbered] = {}
+    response = None
+    for envelope in rows:
+        match envelope.payload:
+            case AgentResponse():
+                response = envelope.seq
+            case ProviderEdit(blocks=blocks) if response and _as_it_came(envelope):
+                kept = [block for block in blocks if block.get("type") in kinds]
+                found[response] = [(envelope.seq, block) for block in kept]
+    return found
+
+
 class Called(NamedTuple):
     """A call where it is recorded, and its result where that is."""
 
@@ -143,6 +169,11 @@ def _calls(events: Sequence[Envelope]) -> list[Called]:
                 index = waiting.pop(result.call_id)
                 calls[index] = calls[index]._replace(result=(envelope, result))
     return calls
+
+
+def _as_it_came(envelope: Envelope) -> bool:
+    """Whether the redactor found nothing in it."""
+    return not envelope.redaction.get("n")
 
 
 def _thought(envelope: Envelope) -> Numbered:

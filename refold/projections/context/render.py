@@ -22,7 +22,7 @@ from refold.projections.context.exchanges import arrange
 from refold.projections.context.extras import NO_EXTRAS, Extras
 from refold.projections.context.outline import Outline
 from refold.projections.context.outline_parts import LiveSummary
-from refold.projections.context.pieces import Piece, Press
+from refold.projections.context.pieces import Piece, Press, given_back
 from refold.projections.context.remembered import by_seq, of_notes, of_scope, of_user
 from refold.projections.context.shown import Shown
 from refold.projections.context.source import summary_text
@@ -55,7 +55,11 @@ def render(
     shown = strategy.show(outline)
     rows = _rows(outline, shown, events, strategy.sees)
     press = Press(
-        extras.window_tokens // 4, questions(rows), shown.cleared, inputs=shown.inputs
+        extras.window_tokens // 4,
+        questions(rows),
+        shown.cleared,
+        inputs=shown.inputs,
+        back=given_back(rows, strategy.sends_back) if strategy.sends_back else {},
     )
     found = by_seq(summaries)
     groups = [

@@ -124,6 +124,11 @@ class Strategy(BaseModel):
         return None
 
     @property
+    def sends_back(self) -> frozenset[str]:
+        """The types of the provider's own blocks that a request gives back to it."""
+        return frozenset()
+
+    @property
     def reader(self) -> str | None:
         """Whose view it is, if it is one agent's of several."""
         return None
