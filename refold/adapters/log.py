@@ -51,7 +51,7 @@ from refold.domain.canonical import canonical
 from refold.domain.chain import length_prefixed
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, KeyUnavailable
-from refold.domain.events import JsonObject
+from refold.domain.events import JsonObject, Span
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
     Append,
@@ -128,6 +128,7 @@ class SealedLog:
         limit: int | None = None,
         types: Sequence[str] = (),
         newest: bool = False,
+        spans: Sequence[Span] = (),
     ) -> list[Envelope]:
         """The events with ``after < seq <= upto``, in order."""
         rows = partial(
@@ -138,6 +139,7 @@ class SealedLog:
             limit=limit,
             types=types,
             newest=newest,
+            spans=spans,
         )
         return self.opened(rows)
 

@@ -18,6 +18,7 @@ from refold.adapters.recorder import (
     Wrote,
 )
 from refold.adapters.sealing import SealedEvent
+from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate, SessionInfo
 
@@ -136,9 +137,13 @@ class MemoryRecorder(Recorder):
         limit: int | None = None,
         types: Sequence[str] = (),
         newest: bool = False,
+        spans: Sequence[Span] = (),
     ) -> list[SealedEvent]:
         with self._lock:
-            found = self._events.get(stream, [])[after:upto]
+            every = self._events.get(stream, [])
+            found = every[after:upto]
+            if spans:
+                return [row for a, b in spans for row in every[a - 1 : b]]
         wanted = [row for row in found if not types or row.header.type in types]
         if limit is None:
             return wanted

@@ -22,6 +22,7 @@ from eventsourcing.persistence import (
 
 from refold.adapters.sealing import SealedEvent
 from refold.adapters.subscription import PollingSubscription
+from refold.domain.events import Span
 from refold.domain.ids import StreamId
 from refold.domain.ports import Duplicate, SessionInfo, Status
 
@@ -174,10 +175,12 @@ class Recorder(ApplicationRecorder):
         limit: int | None = None,
         types: Sequence[str] = (),
         newest: bool = False,
+        spans: Sequence[Span] = (),
     ) -> list[SealedEvent]:
         """The rows with ``after < seq <= upto``, in order, each with ``prev_hash``.
 
-        ``newest`` takes the last ``limit`` of them instead of the first.
+        ``newest`` takes the last ``limit`` of them instead of the first.  ``spans``,
+        in order and apart from each other, are asked for alone, and read at once.
 
         Raises CorruptEvent if a row cannot be one of ours.
         """

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Envelope
-from refold.domain.events import JsonObject, RedactionApplied
+from refold.domain.events import JsonObject, RedactionApplied, Span
 from refold.domain.ids import StreamId
 from refold.domain.session import SessionState
 
@@ -228,11 +228,13 @@ class EventLog(Protocol):
         limit: int | None = None,
         types: Sequence[str] = (),
         newest: bool = False,
+        spans: Sequence[Span] = (),
     ) -> list[Envelope]:
         """The events with ``after < seq <= upto``, in order, at most ``limit``.
 
         ``types`` keeps only those; nothing else is decrypted then.  ``newest`` takes
-        the last ``limit`` of them instead of the first.
+        the last ``limit`` of them instead of the first.  ``spans``, in order and apart
+        from each other, are asked for alone: all their events, read at once.
 
         Raises CorruptEvent where a row is not what was written.
         """

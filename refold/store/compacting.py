@@ -8,7 +8,6 @@ the derived stream does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -20,7 +19,7 @@ from refold.domain.ids import StreamId
 from refold.domain.record import Draft
 from refold.projections.context.compaction import Compaction, summary_of
 from refold.projections.context.outline import Outline
-from refold.projections.context.source import Source, source_of
+from refold.projections.context.source import Source
 from refold.projections.context.strategy import (
     FIRST_RETRY_SEC,
     LONGEST_RETRY_SEC,
@@ -32,7 +31,7 @@ from refold.projections.context.summarizer import (
 )
 from refold.projections.context.writing import why_failed, write
 from refold.store.leases import LEASE_SEC, Hold
-from refold.store.viewing import Viewer, absorbed_of
+from refold.store.viewing import Viewer
 from refold.store.writing import Order, Writer
 
 log = logging.getLogger("refold")
@@ -95,20 +94,16 @@ class Compactor:
 
     def _check(self) -> Envelope | None:
         first: Envelope | None = None
-        for outline, decision in self._due():
+        outline = self.viewer.current(self.strategy)
+        decision = self.strategy.decide(outline, self._now())
+        while decision is not None:
             done = self._carry_out(outline, decision)
             if done is None:
                 return first
             first = first or done
-        return first
-
-    def _due(self) -> Iterator[tuple[Outline, Compaction]]:
-        outline = self.viewer.current(self.strategy)
-        decision = self.strategy.decide(outline, self._now())
-        while decision is not None:
-            yield outline, decision
-            outline = self.viewer.current(self.strategy)
+            outline, _ = self.viewer.caught_up(self.strategy)
             decision = self.strategy.follow_up(outline, self._now())
+        return first
 
     def _carry_out(self, outline: Outline, decision: Compaction) -> Envelope | None:
         source, started = self._source(decision), self.writer.clock()
@@ -131,7 +126,6 @@ class Compactor:
         seq = self._append(outline, summary)
         if seq is None:
             return None
-        self.viewer.catch_up(self.strategy)
         return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
 
     def _summary(
@@ -147,10 +141,7 @@ class Compactor:
         )
 
     def _source(self, decision: Compaction) -> Source:
-        history, stream = self.viewer.history, self._derived
-        events = history.events(after=decision.first_seq - 1, upto=decision.last_seq)
-        absorbed = absorbed_of(self.writer.log, stream, decision.absorbs)
-        return source_of(decision, events=events, summaries=absorbed)
+        return self.viewer.source(self._derived, decision)
 
     def _append(self, outline: Outline, event: Event) -> int | None:
         """Its seq in the derived stream; None if that has moved since ``outline``."""

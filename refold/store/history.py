@@ -59,10 +59,14 @@ class History:
 
     def spans(self, spans: Sequence[Span]) -> list[Envelope]:
         """The events of ``spans``, which are in order and do not overlap."""
-        found: list[Envelope] = []
-        for first, last in spans:
-            found.extend(self.events(after=first - 1, upto=last))
-        return found
+        found = [
+            envelope
+            for first, last in spans
+            if first < 1
+            for envelope in self.events(after=first - 1, upto=min(last, 0))
+        ]
+        own = [(max(first, 1), last) for first, last in spans if last >= 1]
+        return found + self.log.read(self.stream, spans=own) if own else found
 
 
 def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionState:

@@ -35,7 +35,7 @@ from refold.domain.record import Draft
 from refold.domain.tokens import estimate_text
 from refold.projections.context.compaction import Compaction, summary_of
 from refold.projections.context.outline import Outline, fold_derived
-from refold.projections.context.source import Source, source_of
+from refold.projections.context.source import Source, new_in, source_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer, Written
 from refold.projections.context.units import Place, place
@@ -270,9 +270,8 @@ class _Walk:
         return True
 
     def _source(self, decision: Compaction) -> Source:
-        events = self._viewer.history.events(
-            after=decision.first_seq - 1, upto=decision.last_seq
-        )
+        new = new_in(decision, self._derived)
+        events = self._viewer.history.spans(new)
         return source_of(decision, events=events, summaries=self._derived)
 
     def _summary(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -15,7 +15,8 @@ from refold.projections.context.assembly import assembled
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.for_agent import reader_of
 from refold.projections.context.outline import Outline, fold_derived
-from refold.projections.context.source import source_of
+from refold.projections.context.source import Source, new_in, source_of
+from refold.projections.context.spans import joined
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
 from refold.store.filling import handed_in, with_blobs
@@ -54,8 +55,12 @@ class Viewer:
 
     def catch_up(self, strategy: Strategy) -> bool:
         """Store the outline at the head; True if it moved and nobody was first."""
+        return self.caught_up(strategy)[1]
+
+    def caught_up(self, strategy: Strategy) -> tuple[Outline, bool]:
+        """The outline at the head, which is stored; and whether this did it."""
         outline, stored = self._caught_up(strategy)
-        return self._store(strategy, outline, stored)
+        return outline, self._store(strategy, outline, stored)
 
     def catch_up_named(self, fingerprint: str) -> bool:
         """The same for a strategy that is only known by its fingerprint."""
@@ -168,10 +173,8 @@ class Viewer:
         return Handed(extras, extras.tools)
 
     def _named(self, strategy: Strategy, seqs: Sequence[int]) -> list[Envelope]:
-        if not seqs:
-            return []
-        found = self._derived(strategy, after=min(seqs) - 1)
-        return [envelope for envelope in found if envelope.seq in set(seqs)]
+        stream = self.stream._replace(stream=strategy.fingerprint)
+        return _at(self.log, stream, seqs)
 
     def _derived(self, strategy: Strategy, after: int = 0) -> list[Envelope]:
         stream = self.stream._replace(stream=strategy.fingerprint)
@@ -183,14 +186,21 @@ class Viewer:
         if not isinstance(summary, Summary):
             return True
         compaction = Compaction.of(summary, reader=reader_of(summary.strategy))
-        events = self.history.events(after=summary.first_seq - 1, upto=summary.last_seq)
         stream = self.stream._replace(stream=envelope.stream)
-        absorbed = absorbed_of(self.log, stream, summary.absorbs)
         try:
-            source = source_of(compaction, events=events, summaries=absorbed)
+            source = self.source(stream, compaction)
         except ValueError:
             return False
         return source.digest == summary.source_digest
+
+    def source(self, derived: StreamId, compaction: Compaction) -> Source:
+        """What a compaction summarises: what it absorbs, and the events that are new.
+
+        Raises ValueError if a summary that it absorbs is missing.
+        """
+        absorbed = _at(self.log, derived, compaction.absorbs)
+        events = self.history.spans(new_in(compaction, absorbed))
+        return source_of(compaction, events=events, summaries=absorbed)
 
     def requested(self, request: Request) -> View:
         """The view that a recorded request was made of, derived again."""
@@ -205,13 +215,10 @@ class Viewer:
         return self.render(strategy, outline, Handed(extras, extras.tools))
 
 
-def absorbed_of(
-    log: EventLog, stream: StreamId, absorbs: Sequence[int]
-) -> list[Envelope]:
-    """The summaries of a derived stream that a compaction absorbs, and few others."""
-    if not absorbs:
-        return []
-    return log.read(stream, after=min(absorbs) - 1, upto=max(absorbs))
+def _at(log: EventLog, stream: StreamId, seqs: Iterable[int]) -> list[Envelope]:
+    """The events of a derived stream at these seqs."""
+    spans = joined((seq, seq) for seq in seqs)
+    return log.read(stream, spans=spans) if spans else []
 
 
 def _loaded(strategy: Strategy, stored: StoredView | None) -> Outline:

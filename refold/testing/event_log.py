@@ -76,6 +76,17 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert texts(log.read(ADA, limit=2, newest=True)) == ["e", "f"]
         assert texts(log.read(ADA, upto=3, limit=2, newest=True)) == ["b", "c"]
 
+    def test_spans_are_read_at_once_and_alone(self, log: EventLog) -> None:
+        write(log, ADA, *said(*(f"{number}" for number in range(1, 31))))
+        spans = [(2, 2), (5, 7), (20, 40)]
+
+        found = log.read(ADA, spans=spans)
+        many = log.read(ADA, spans=[(n, n) for n in range(1, 31, 2)])
+
+        assert [e.seq for e in found] == [2, 5, 6, 7, *range(20, 31)]
+        assert found == [event for event in log.read(ADA) if event in found]
+        assert [e.seq for e in many] == list(range(1, 31, 2))
+
     def test_types_can_be_picked(self, log: EventLog) -> None:
         call = ToolCall(call_id="c1", tool_name="bash")
         write(log, ADA, *said("a"), call, *said("b"))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from refold.domain.envelope import Envelope
+from refold.domain.events import Span
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
     Append,
@@ -68,6 +69,7 @@ class NoopLog:
         limit: int | None = None,
         types: Sequence[str] = (),
         newest: bool = False,
+        spans: Sequence[Span] = (),
     ) -> list[Envelope]:
         return []
 

@@ -24,8 +24,8 @@ STEPS: Final[dict[str, tuple[type, str, bool]]] = {
     "the start is recorded": (Counting, "summarise", False),
     "the model has answered": (Counting, "summarise", True),
     "the summary is made": (Compactor, "_summary", True),
-    "the summary is recorded": (Viewer, "catch_up", False),
-    "the view is stored": (Viewer, "catch_up", True),
+    "the summary is recorded": (Viewer, "caught_up", False),
+    "the view is stored": (Viewer, "caught_up", True),
     "all but the lease": (SqlRecorder, "release_lease", False),
 }
 

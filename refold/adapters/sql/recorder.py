@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
+    CompoundSelect,
     Connection,
     Select,
     and_,
@@ -15,6 +16,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.exc import IntegrityError as SqlIntegrityError
@@ -34,8 +36,11 @@ from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
 from refold.adapters.sql.grouping import GroupCommit
 from refold.domain.chain import GENESIS, Header
 from refold.domain.errors import CorruptEvent
+from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate, SessionInfo
+
+_RANGES: Final = 100  # in one statement: SQLite takes at most 500
 
 
 class SqlRecorder(Recorder):
@@ -111,7 +116,10 @@ class SqlRecorder(Recorder):
         limit: int | None = None,
         types: Sequence[str] = (),
         newest: bool = False,
+        spans: Sequence[Span] = (),
     ) -> list[SealedEvent]:
+        if spans:
+            return self._rows_of(stream, spans)
         events = self._t.events
         query = select(*self._columns(), self._prev_hash(after, types or newest))
         query = query.where(*_at(events, stream), events.c.seq > after)
@@ -128,6 +136,27 @@ class SqlRecorder(Recorder):
             else:
                 prev = GENESIS if types or newest or not rows else rows[-1].hash
             rows.append(_sealed(row, prev))
+        return rows
+
+    def _rows_of(self, stream: StreamId, spans: Sequence[Span]) -> list[SealedEvent]:
+        """A range for each span: of alternatives SQLite would look at all rows."""
+        events = self._t.events
+        found: list[Any] = []
+        for start in range(0, len(spans), _RANGES):
+            chunk = spans[start : start + _RANGES]
+            ranges = [
+                select(*self._columns(), self._prev_hash(first - 1, ()))
+                .where(*_at(events, stream))
+                .where(events.c.seq.between(first, last))
+                for first, last in chunk
+            ]
+            query = union_all(*ranges) if len(ranges) > 1 else ranges[0]
+            found += self._all(query.order_by("seq"))
+        rows: list[SealedEvent] = []
+        for row in found:
+            prev = rows[-1].hash if rows else GENESIS
+            own = row.prev_hash
+            rows.append(_sealed(row, prev if own is None else bytes(own)))
         return rows
 
     def _columns(self) -> list[Any]:
@@ -321,7 +350,7 @@ class SqlRecorder(Recorder):
     def _one(self, query: Select[Any]) -> Any:
         return next(iter(self._all(query)), None)
 
-    def _all(self, query: Select[Any]) -> Sequence[Any]:
+    def _all(self, query: Select[Any] | CompoundSelect[Any]) -> Sequence[Any]:
         def fetch() -> Sequence[Any]:
             with self._dialect.engine().connect() as connection:
                 return connection.execute(query).all()

@@ -12,7 +12,7 @@ from refold.domain.events import Summary, SummaryKind, ToolResult
 from refold.projections.context.entries import Entry, entry_of, questions
 from refold.projections.context.markup import own_words
 from refold.projections.context.readers import seen_by
-from refold.projections.context.spans import holds
+from refold.projections.context.spans import Spans, holds
 from refold.projections.context.units import Thread, place
 from refold.projections.context.words import count_value_words
 
@@ -66,7 +66,7 @@ def source_of(
     Raises ValueError if an absorbed summary is missing.
     """
     absorbed = _absorbed(compaction, summaries)
-    first = max((one.last_seq + 1 for one in absorbed), default=compaction.first_seq)
+    first = _first_new(compaction, absorbed)
     span = [
         event
         for event in _seen(compaction.reader, events)
@@ -77,6 +77,19 @@ def source_of(
         _of_summaries(absorbed), of_events(span), goes_on=compaction.goes_on
     )
     return replace(whole, kind=compaction.kind)
+
+
+def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
+    """The seqs of the main stream that its source is made of, beside what it absorbs.
+
+    Raises ValueError if an absorbed summary is missing.
+    """
+    first = _first_new(compaction, _absorbed(compaction, summaries))
+    return ((first, compaction.last_seq),) if first <= compaction.last_seq else ()
+
+
+def _first_new(compaction: Compaction, absorbed: Sequence[Summary]) -> int:
+    return max((one.last_seq + 1 for one in absorbed), default=compaction.first_seq)
 
 
 def _joined(earlier: Source, new: Source, *, goes_on: bool) -> Source:
