@@ -96,7 +96,7 @@ def open_store(
                 "the key store of this database is empty, the database is not",
                 remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
             )
-        ring = KeyRing(key_store, master or _master_key(url, create=fresh))
+        ring = KeyRing(key_store, master or master_key(url, create=fresh))
         opened.pop_all()
     sealed = LogFactory(recorder, ring).log()
     return SessionStore(sealed, redactor, limits, upkeep=upkeep)
@@ -196,7 +196,11 @@ def _key_store(
     return SqlKeyStore(f"sqlite:///{path}")
 
 
-def _master_key(url: str, *, create: bool) -> MasterKey:
+def master_key(url: str, *, create: bool) -> MasterKey:
+    """What wraps keys: ``REFOLD_MASTER_KEY``, else a file, made by ``create``.
+
+    Raises InvalidConfiguration, KeyUnavailable.
+    """
     from refold.adapters.keys import LocalMasterKey
 
     if url == "memory://":

@@ -23,8 +23,8 @@ from refold.adapters.sealing import SealingMapper
 class LogFactory(InfrastructureFactory[TrackingRecorder]):
     """Hands out the one recorder and the one mapper of a store.
 
-    Projections of that library can follow the log through ``application_recorder``;
-    what they track they keep in a recorder of their own.
+    Projections of that library can follow the log (``eventsourcing.SessionLog``); what
+    they track they keep in a view of their own.
     """
 
     def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
@@ -60,7 +60,10 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
         tracking_recorder_class: Any = None,  # noqa: ARG002  # the library's
     ) -> NoReturn:
         """There is none: a follower tracks its place in a database of its own."""
-        raise InfrastructureFactoryError("a Refold log tracks nobody's progress")
+        raise InfrastructureFactoryError(
+            "a Refold log tracks nobody's progress: keep it in a view, with "
+            "PERSISTENCE_MODULE=refold.adapters.eventsourcing"
+        )
 
     def process_recorder(self) -> ProcessRecorder:
         """There is none, for the same reason."""

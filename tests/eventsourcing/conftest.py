@@ -1,0 +1,26 @@
+"""Factories that are closed after the test, and the library's test cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from refold.adapters.eventsourcing import Factory
+from tests.support.eventsourcing import factory, without_msgspec
+
+without_msgspec()
+
+
+@pytest.fixture
+def make(store_url: str) -> Iterator[Callable[..., Factory]]:
+    """Makes factories for applications, by name and settings, on each engine."""
+    made: list[Factory] = []
+
+    def make(name: str = "App", **env: str) -> Factory:
+        made.append(factory(store_url, name, **env))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -1,0 +1,319 @@
+"""Settings that cannot be used are refused with a sentence, before anything is made."""
+
+from __future__ import annotations
+
+import inspect
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from eventsourcing.application import Application
+from eventsourcing.domain import Aggregate
+from eventsourcing.persistence import (
+    InfrastructureFactoryError,
+    IntegrityError,
+    OperationalError,
+    PersistenceError,
+    ProgrammingError,
+    Tracking,
+)
+from hypothesis import given, strategies as st
+from sqlalchemy import inspect as tables_of
+
+import refold
+from refold.adapters.eventsourcing import (
+    Factory,
+    SqlApplicationRecorder,
+    SqlProcessRecorder,
+    SqlTrackingRecorder,
+)
+from refold.adapters.eventsourcing.tables import table_name
+from tests.support.eventsourcing import MODULE, factory, stored
+from tests.support.postgres import Postgres
+from tests.support.stores import open_at
+
+Make = Callable[..., Factory]
+
+
+class Own(SqlApplicationRecorder): ...
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["memory://", "mysql://host/db", "nonsense", "sqlite://", "sqlite:///:memory:"],
+)
+def test_a_url_that_keeps_no_events_is_refused(url: str) -> None:
+    with pytest.raises(InfrastructureFactoryError, match="sqlite:///"):
+        factory(url)
+
+
+def test_without_a_setting_the_database_is_that_of_refold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    made = Factory({})
+    made.application_recorder().insert_events([stored()])
+    made.close()
+
+    assert (tmp_path / "refold.db").exists()
+
+
+def test_a_setting_for_one_application_is_its_own(
+    store_url: str, tmp_path: Path
+) -> None:
+    own = f"sqlite:///{tmp_path / 'own.db'}"
+
+    made = factory(store_url, "Mine", MINE_REFOLD_DB=own)
+
+    assert made.database.url == own
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "refold.adapters.eventsourcing:Factory",
+        "eventsourcing.sqlite:SQLiteApplicationRecorder",
+        "refold.adapters.eventsourcing",
+    ],
+)
+def test_a_recorder_of_another_module_is_refused(make: Make, topic: str) -> None:
+    made = make(APPLICATION_RECORDER_TOPIC=topic)
+
+    with pytest.raises(InfrastructureFactoryError, match="derive it from that"):
+        made.application_recorder()
+
+
+def test_a_recorder_can_be_named_by_its_topic(make: Make) -> None:
+    made = make(APPLICATION_RECORDER_TOPIC=f"{__name__}:Own", PROCESS_RECORDER_TOPIC="")
+
+    assert type(made.application_recorder()).__name__ == "Own"
+    assert type(made.process_recorder()) is SqlProcessRecorder
+
+
+def test_ids_are_of_the_type_that_was_set(make: Make) -> None:
+    uuids, texts = make("A"), make("B", ORIGINATOR_ID_TYPE="text")
+    recorder = texts.application_recorder()
+
+    recorder.insert_events([stored(of="order-1"), stored(2, of="order-1")])
+    with pytest.raises(ProgrammingError, match="ORIGINATOR_ID_TYPE"):
+        recorder.insert_events([stored(3, of="order-1"), stored()])
+    with pytest.raises(ProgrammingError, match="ORIGINATOR_ID_TYPE"):
+        uuids.application_recorder().insert_events([stored(of="order-1")])
+
+    assert [e.originator_version for e in recorder.select_events("order-1")] == [1, 2]
+    found = recorder.select_notifications(1, 9)
+    assert [n.originator_id for n in found] == ["order-1", "order-1"]
+    assert uuids.application_recorder().max_notification_id() is None
+
+
+def test_a_table_keeps_the_type_of_ids_it_was_made_for(make: Make) -> None:
+    make().application_recorder()
+
+    with pytest.raises(ProgrammingError, match="made for ORIGINATOR_ID_TYPE=uuid"):
+        make(ORIGINATOR_ID_TYPE="text").application_recorder()
+    with pytest.raises(InfrastructureFactoryError, match="uuid or text"):
+        make(ORIGINATOR_ID_TYPE="int")
+
+
+def test_nothing_is_made_where_that_was_not_asked_for(make: Make) -> None:
+    recorder = make(CREATE_TABLE="no").application_recorder()
+
+    with pytest.raises(ProgrammingError, match="CREATE_TABLE=yes"):
+        recorder.insert_events([stored()])
+    with pytest.raises(ProgrammingError, match="CREATE_TABLE=yes"):
+        recorder.max_notification_id()
+
+
+def test_applications_do_not_see_each_other(make: Make) -> None:
+    names = ["", "App", "app_2", "Größe", "my app", "my-app", "x" * 80, "x" * 81]
+    recorders = [make(name).application_recorder() for name in names]
+
+    for number, recorder in enumerate(recorders):
+        recorder.insert_events([stored(topic=str(number))])
+
+    for number, recorder in enumerate(recorders):
+        assert [n.topic for n in recorder.select_notifications(1, 9)] == [str(number)]
+        assert recorder.events.name.startswith("es_")
+
+
+@given(st.text(max_size=70), st.text(max_size=70))
+def test_two_applications_never_share_a_table(one: str, other: str) -> None:
+    names = [
+        table_name(name, purpose)
+        for name in {one.lower(), other.lower()}
+        for purpose in ("events", "snapshots", "tracking")
+    ]
+
+    assert len(set(names)) == len(names)
+    assert max(len(name.encode()) for name in names) <= 63
+    assert not {"es_keys", "es_positions"} & set(names)
+
+
+@pytest.mark.parametrize(
+    "purpose", ["", "keys", "cart_events", "Cart", "x" * 17, 'a"b']
+)
+def test_a_purpose_that_could_collide_is_refused(purpose: str) -> None:
+    with pytest.raises(ProgrammingError, match="cannot be part of the name"):
+        table_name("App", purpose)
+
+
+@pytest.mark.parametrize("application_first", [True, False])
+def test_a_store_and_an_application_share_a_database(
+    store_url: str, tmp_path: Path, application_first: bool
+) -> None:
+    def use_store() -> None:
+        with open_at(store_url, tmp_path) as store:
+            session = store.session("ada", "s")
+            session.append(refold.UserInput(text="x"))
+            assert session.verify().problems == []
+
+    def use_application() -> None:
+        with factory(store_url, "App") as made:
+            made.application_recorder().insert_events([stored()])
+            made.close()
+
+    steps = [use_application, use_store]
+    for step in steps if application_first else reversed(steps):
+        step()
+    use_store()
+    use_application()
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    before = path.read_bytes()
+
+    with pytest.raises(OperationalError, match="another program"):
+        factory(f"sqlite:///{path}", "App").application_recorder()
+
+    assert path.read_bytes() == before
+
+
+def test_a_server_that_is_not_there_is_an_error_of_the_library(tmp_path: Path) -> None:
+    made = factory(f"postgresql://x:secret@/db?host={tmp_path}", "App")
+
+    with pytest.raises(OperationalError, match="cannot be reached") as caught:
+        made.application_recorder()
+    made.close()
+
+    assert "secret" not in str(caught.value)
+
+
+def test_a_closed_factory_says_so(make: Make) -> None:
+    made = make()
+    recorder = made.application_recorder()
+    made.close()
+
+    with pytest.raises(OperationalError, match="was closed"):
+        recorder.max_notification_id()
+
+
+def test_progress_and_events_are_written_together_or_not_at_all(make: Make) -> None:
+    recorder = make().process_recorder()
+    event = stored()
+    recorder.insert_events([event], tracking=Tracking("up", 1))
+
+    with pytest.raises(IntegrityError, match="processed already"):
+        recorder.insert_events([stored()], tracking=Tracking("up", 1))
+    with pytest.raises(IntegrityError, match="is taken"):
+        recorder.insert_events([event], tracking=Tracking("up", 2))
+
+    assert recorder.max_tracking_id("up") == 1
+    assert [n.id for n in recorder.select_notifications(1, 9)] == [1]
+
+
+def test_tracking_is_never_dropped_silently(make: Make) -> None:
+    recorder = make().application_recorder()
+
+    with pytest.raises(ProgrammingError, match="process_recorder"):
+        recorder.insert_events([stored()], tracking=Tracking("up", 1))
+
+    assert recorder.max_notification_id() is None
+
+
+def test_what_fails_in_a_view_takes_its_tracking_back(make: Make) -> None:
+    recorder: SqlTrackingRecorder = make().tracking_recorder()
+
+    with (
+        pytest.raises(ValueError, match="mine"),
+        recorder.transaction(Tracking("up", 1)),
+    ):
+        raise ValueError("mine")
+
+    assert recorder.max_tracking_id("up") is None
+
+
+def test_an_application_is_configured_by_its_environment(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSISTENCE_MODULE", MODULE)
+    monkeypatch.setenv("REFOLD_DB", store_url)
+
+    with Application[UUID]() as app:
+        aggregate = Aggregate()
+        (recording,) = app.save(aggregate)
+        assert app.repository.get(aggregate.id) == aggregate
+        assert recording.notification.id == 1
+        section: Any = app.notification_log["1,10"]
+        assert [item.id for item in section.items] == [1]
+        assert inspect.getmodule(type(app.factory)) is not None
+
+
+def test_only_tables_of_applications_are_made(make: Make) -> None:
+    made = make()
+    made.process_recorder()
+    made.aggregate_recorder("snapshots")
+
+    with made.database.transaction() as connection:
+        names = tables_of(connection).get_table_names(schema=made.database.schema)
+
+    assert sorted(name for name in names if name.startswith("es_")) == [
+        "es_app_events",
+        "es_app_snapshots",
+        "es_app_tracking",
+        "es_keys",
+        "es_positions",
+    ]
+
+
+def test_a_role_that_may_not_make_tables_can_use_them(
+    postgres_url: str, postgres: Postgres
+) -> None:
+    role = f"app_{uuid4().hex[:12]}"
+    with factory(postgres_url, "App") as made:
+        made.process_recorder()
+        made.close()
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'made-up'")
+        for grant in (
+            "USAGE ON SCHEMA refold_es",
+            "SELECT ON ALL TABLES IN SCHEMA refold_es",
+            "INSERT ON refold_es.es_app_events, refold_es.es_app_tracking",
+            "UPDATE ON refold_es.es_app_tracking, refold_es.es_positions",
+        ):
+            owner.execute(f"GRANT {grant} TO {role}")
+    parts = urlsplit(postgres_url)
+    _, _, host = parts.netloc.rpartition("@")
+    limited = urlunsplit(parts._replace(netloc=f"{role}:made-up@{host}"))
+
+    with factory(limited, "App") as made:
+        recorder = made.process_recorder()
+        ids = recorder.insert_events([stored()], tracking=Tracking("up", 1))
+        with pytest.raises(PersistenceError, match="insufficient privilege"):
+            made.aggregate_recorder("snapshots")
+        made.close()
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(f"DROP OWNED BY {role}")
+        owner.execute(f"DROP ROLE {role}")
+
+    assert ids == [1]

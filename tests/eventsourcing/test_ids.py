@@ -1,0 +1,127 @@
+"""Notification ids rise by one in the order of commits, and none is given out twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from eventsourcing.persistence import IntegrityError
+from sqlalchemy import delete, text
+
+from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder, postgres
+from refold.adapters.eventsourcing.engine import Row
+from tests.support import warm
+from tests.support.eventsourcing import factory, stored
+from tests.support.stores import release
+
+Make = Callable[..., Factory]
+
+
+def ids(recorder: SqlApplicationRecorder, after: int = 0) -> list[int]:
+    found = recorder.select_notifications(after, 100_000, inclusive_of_start=False)
+    return [notification.id for notification in found]
+
+
+def test_a_tail_misses_nothing_that_processes_write(make: Make, store_url: str) -> None:
+    recorder = make().application_recorder()
+    writers = [
+        warm.module("tests.support.es_writer", "pour", store_url, "App", 40)
+        for _ in range(4)
+    ]
+    release(writers)
+    total, seen = 4 * 40 * 3, ids(recorder)
+
+    while (recorder.max_notification_id() or 0) < total:
+        seen += ids(recorder, after=seen[-1] if seen else 0)
+    seen += ids(recorder, after=seen[-1])
+
+    assert [process.communicate() for process in writers] == [("done\n", "")] * 4
+    assert seen == list(range(1, total + 1))
+
+
+def test_who_takes_a_place_later_commits_later(postgres_url: str) -> None:
+    made = factory(postgres_url, "App")
+    recorder = made.application_recorder()
+    rival = Thread(target=recorder.insert_events, args=([stored()],))
+
+    with recorder.database.transaction() as slow:
+        driver: Any = slow.connection.driver_connection
+        postgres._insert(driver, recorder.events, [Row(uuid4(), 1, "topic", b"x")])
+        rival.start()
+        with psycopg.connect(postgres_url, autocommit=True) as looker:
+            while not waits(looker):
+                assert rival.is_alive(), "the rival did not wait for the first"
+        assert recorder.max_notification_id() is None
+    rival.join()
+
+    assert recorder.max_notification_id() == 2
+    made.close()
+
+
+def waits(looker: psycopg.Connection[Any]) -> bool:
+    query = "SELECT 1 FROM pg_locks WHERE NOT granted"
+    return looker.execute(query).fetchone() is not None
+
+
+@pytest.mark.parametrize("upto", [1, 3], ids=["the newest", "all"])
+def test_the_ids_of_deleted_events_are_not_given_out_again(
+    make: Make, upto: int
+) -> None:
+    first = make()
+    recorder = first.application_recorder()
+    recorder.insert_events([stored(), stored(), stored()])
+
+    with recorder.database.transaction() as connection:
+        newest = recorder.events.c.notification_id > 3 - upto
+        connection.execute(delete(recorder.events).where(newest))
+    first.close()
+    recorder = make().application_recorder()
+
+    assert recorder.insert_events([stored()]) == [4]
+    assert ids(recorder, after=3) == [4]
+
+
+def test_what_is_refused_leaves_no_gap(make: Make) -> None:
+    recorder = make().application_recorder()
+    event = stored()
+    recorder.insert_events([event])
+
+    with pytest.raises(IntegrityError, match="read the aggregate again"):
+        recorder.insert_events([stored(), event])
+
+    assert recorder.insert_events([stored()]) == [2]
+    assert ids(recorder) == [1, 2]
+
+
+def test_processes_that_begin_at_once_make_the_tables_once(store_url: str) -> None:
+    names = ["One", "Two"] * 4
+    processes = [
+        warm.module("tests.support.es_writer", "begin", store_url, name)
+        for name in names
+    ]
+
+    release(processes)
+    said = [process.communicate() for process in processes]
+
+    assert [errors for _, errors in said if "Traceback" in errors] == []
+    for name in set(names):
+        given = [
+            int(out) for (out, _), own in zip(said, names, strict=True) if own == name
+        ]
+        assert sorted(given) == [1, 2, 3, 4]
+
+
+def test_a_count_that_was_lost_begins_after_the_events(make: Make) -> None:
+    recorder = make().application_recorder()
+    recorder.insert_events([stored(), stored()])
+    prefix = "refold_es." if recorder.database.schema else ""
+    with recorder.database.transaction() as connection:
+        connection.execute(text(f"DELETE FROM {prefix}es_positions"))
+
+    recorder = make().application_recorder()
+
+    assert recorder.insert_events([stored()]) == [3]

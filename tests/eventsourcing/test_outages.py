@@ -1,0 +1,121 @@
+"""An insert that may have been written is neither lost nor written twice."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from eventsourcing.persistence import (
+    IntegrityError,
+    OperationalError,
+    ProcessRecorder,
+    Tracking,
+)
+
+from refold.adapters.eventsourcing import Factory, postgres
+from refold.adapters.sql import sqlite
+from tests.support.eventsourcing import factory, stored
+from tests.support.postgres import Postgres
+
+insert = postgres._insert
+
+
+@pytest.fixture
+def made(postgres_url: str) -> Iterator[Factory]:
+    made = factory(postgres_url, "App")
+    yield made
+    made.close()
+
+
+def break_once(monkeypatch: pytest.MonkeyPatch, *, after_writing: bool) -> None:
+    """Let the connection break at the next insert, before it or after its commit."""
+
+    def breaking(driver: Any, table: Any, rows: Any) -> Any:
+        monkeypatch.setattr(postgres, "_insert", insert)
+        if after_writing:
+            insert(driver, table, rows)
+        driver.close()
+        raise psycopg.OperationalError("the server closed the connection")
+
+    monkeypatch.setattr(postgres, "_insert", breaking)
+
+
+@pytest.mark.parametrize("after_writing", [True, False])
+def test_an_insert_whose_answer_was_lost_is_found_or_done_again(
+    made: Factory, monkeypatch: pytest.MonkeyPatch, after_writing: bool
+) -> None:
+    recorder = made.application_recorder()
+    break_once(monkeypatch, after_writing=after_writing)
+
+    ids = recorder.insert_events([stored(), stored()])
+
+    assert ids == [1, 2]
+    assert recorder.insert_events([stored()]) == [3]
+    assert [n.id for n in recorder.select_notifications(1, 9)] == [1, 2, 3]
+
+
+def test_a_rival_that_wrote_the_same_is_not_taken_for_the_lost_one(
+    made: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = made.application_recorder()
+    event = stored()
+    recorder.insert_events([event])
+    break_once(monkeypatch, after_writing=False)
+
+    with pytest.raises(IntegrityError):
+        recorder.insert_events([event])
+
+
+def test_progress_that_breaks_off_is_written_with_its_events_once(
+    made: Factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder: ProcessRecorder = made.process_recorder()
+    break_once(monkeypatch, after_writing=True)
+
+    ids = recorder.insert_events([stored()], tracking=Tracking("up", 5))
+
+    assert ids == [1]
+    assert recorder.max_tracking_id("up") == 5
+    assert len(recorder.select_notifications(1, 9)) == 1
+
+
+def test_an_application_outlives_a_restart_of_its_server(
+    own_postgres: Postgres,
+) -> None:
+    made = factory(own_postgres.create_database("app"), "App")
+    recorder = made.process_recorder()
+    event = stored()
+    recorder.insert_events([event], tracking=Tracking("up", 1))
+
+    own_postgres.restart()
+    recorder.insert_events([stored()], tracking=Tracking("up", 2))
+    own_postgres.restart()
+    recorder.insert_tracking(Tracking("up", 3))
+    own_postgres.restart()
+    found = recorder.select_events(event.originator_id)
+
+    assert found == [event]
+    assert recorder.max_notification_id() == 2
+    assert recorder.max_tracking_id("up") == 3
+    made.close()
+
+
+def test_a_file_that_another_process_keeps_locked_is_an_error_of_the_library(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_BUSY_MS", 10)
+    made = factory(sqlite_url, "App")
+    recorder = made.application_recorder()
+    other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(OperationalError, match="busy with another writer"):
+        recorder.insert_events([stored()])
+    other.execute("ROLLBACK")
+    other.close()
+
+    assert recorder.insert_events([stored()]) == [1]
+    made.close()

@@ -1,0 +1,147 @@
+"""A follower sees each event once and in order, wakes when there is one, and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from eventsourcing.persistence import StoredEvent
+
+from refold.adapters.eventsourcing import (
+    Factory,
+    SqlApplicationRecorder,
+    postgres,
+    subscription,
+)
+from tests.support import warm
+from tests.support.eventsourcing import factory, stored
+from tests.support.postgres import Postgres
+from tests.support.stores import release
+
+Make = Callable[..., Factory]
+
+
+def test_a_follower_sees_all_that_other_processes_write(
+    make: Make, store_url: str
+) -> None:
+    recorder = make().application_recorder()
+    writers = [
+        warm.module("tests.support.es_writer", "pour", store_url, "App", 20)
+        for _ in range(3)
+    ]
+
+    with recorder.subscribe() as following:
+        release(writers)
+        seen = [next(following).id for _ in range(3 * 20 * 3)]
+
+    assert seen == list(range(1, 181))
+    for writer in writers:
+        assert writer.communicate() == ("done\n", "")
+
+
+@pytest.fixture
+def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits does so until the bell rings, or the test's time is up."""
+    monkeypatch.setattr(subscription, "_SHORTEST", 1000)
+    monkeypatch.setattr(postgres._Listener, "longest", 1000)
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_one_that_waits_is_woken_by_an_event(
+    make: Make, no_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = make().application_recorder()
+    waits, waiting = postgres._Listener.wait, Event()
+
+    def wait(self: Any, seconds: float) -> None:
+        if self._connection is not None:
+            waiting.set()
+        waits(self, seconds)
+
+    monkeypatch.setattr(postgres._Listener, "wait", wait)
+    seen: list[int] = []
+
+    with recorder.subscribe(gt=0) as following:
+        follower = Thread(target=lambda: seen.append(next(following).id))
+        follower.start()
+        waiting.wait()
+        make().application_recorder().insert_events([stored()])
+        follower.join()
+
+    assert seen == [1]
+
+
+def test_stop_ends_one_that_waits_in_another_thread(make: Make, no_clock: None) -> None:
+    recorder = make().application_recorder()
+    recorder.insert_events([stored()])
+    following = recorder.subscribe(gt=0)
+    begun = Event()
+    seen: list[int] = []
+
+    def follow() -> None:
+        for notification in following:
+            seen.append(notification.id)
+            begun.set()
+
+    follower = Thread(target=follow)
+    with following:
+        follower.start()
+        begun.wait()
+    follower.join()
+
+    assert seen == [1]
+    with pytest.raises(StopIteration):
+        next(following)
+
+
+def others() -> list[StoredEvent]:
+    return [stored() for _ in range(20)]
+
+
+def test_what_is_of_other_topics_is_passed_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = make().application_recorder()
+    starts: list[int | None] = []
+    select = SqlApplicationRecorder.select_notifications
+
+    def looked_up(self: Any, start: int | None, *rest: Any, **more: Any) -> Any:
+        starts.append(start)
+        return select(self, start, *rest, **more)
+
+    monkeypatch.setattr(SqlApplicationRecorder, "select_notifications", looked_up)
+    with recorder.subscribe(topics=["rare"]) as following:
+        for _ in range(3):
+            recorder.insert_events([stored(topic="rare"), *others()])
+            assert next(following).topic == "rare"
+
+    assert starts == [0, 21, 42]
+
+
+def test_a_page_that_is_full_of_matches_is_followed_by_the_next(make: Make) -> None:
+    recorder = make().application_recorder()
+    recorder.insert_events([stored(topic="a") for _ in range(1100)])
+
+    with recorder.subscribe(topics=["a"]) as following:
+        seen = [next(following).id for _ in range(1100)]
+
+    assert seen == list(range(1, 1101))
+
+
+def test_a_follower_goes_on_after_the_server_was_restarted(
+    own_postgres: Postgres,
+) -> None:
+    with factory(own_postgres.create_database("app"), "App") as made:
+        recorder = made.application_recorder()
+        with recorder.subscribe() as following:
+            recorder.insert_events([stored()])
+            seen = [next(following).id]
+
+            own_postgres.restart()
+            recorder.insert_events([stored()])
+            seen.append(next(following).id)
+
+        assert seen == [1, 2]
+        made.close()
