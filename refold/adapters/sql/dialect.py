@@ -23,10 +23,11 @@ T = TypeVar("T")
 
 
 class Dialect(Protocol):
-    """One database engine."""
+    """One database engine; ``mark`` stands for a value in its SQL."""
 
     name: str
     tables: Tables
+    mark: str
 
     def engine(self) -> Engine:
         """The pool of connections, made on first use."""
@@ -70,6 +71,10 @@ class Dialect(Protocol):
 
     def flush(self) -> None:
         """Return when all that was committed survives a power cut."""
+        ...
+
+    def fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The rows of a query in the driver's own SQL, each value where a mark is."""
         ...
 
     def retrying(self, attempt: Callable[[], T]) -> T:

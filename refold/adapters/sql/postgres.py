@@ -54,6 +54,7 @@ class PostgresDialect:
     """A PostgreSQL database; everything of ours is in the schema ``refold``."""
 
     name = "postgresql"
+    mark = "%s"
 
     def __init__(self, url: URL) -> None:
         self._url = url.set(drivername="postgresql+psycopg")
@@ -233,6 +234,22 @@ class PostgresDialect:
                 postgres_rewrite.wait_for_disk(driver)
 
         self.retrying(attempt)
+
+    def fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The rows of a query: one round trip, no transaction around it."""
+        pooled = self.engine().raw_connection()
+        driver = cast("psycopg.Connection[Any]", pooled.driver_connection)
+        try:
+            driver.autocommit = True
+            try:
+                return driver.execute(query, values, binary=True).fetchall()
+            finally:
+                if not driver.closed:
+                    driver.autocommit = False
+        finally:
+            if driver.closed:
+                pooled.invalidate()
+            pooled.close()
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[Any]]:

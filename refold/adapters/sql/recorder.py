@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
-from uuid import UUID
+from typing import Any
 
 from sqlalchemy import (
     CompoundSelect,
     Connection,
     Select,
     and_,
-    case,
     delete,
     func,
     insert,
     select,
-    union_all,
     update,
 )
 from sqlalchemy.exc import IntegrityError as SqlIntegrityError
@@ -30,17 +27,15 @@ from refold.adapters.recorder import (
     ViewRow,
     WriteOutcome,
 )
-from refold.adapters.sealing import SealedEvent, stored
+from refold.adapters.sealing import SealedEvent
 from refold.adapters.sql import leases
 from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
 from refold.adapters.sql.grouping import GroupCommit
-from refold.domain.chain import GENESIS, Header
-from refold.domain.errors import CorruptEvent
+from refold.adapters.sql.reading import COLUMNS, Reader, sealed
+from refold.domain.chain import GENESIS
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate, SessionInfo
-
-_RANGES: Final = 100  # in one statement: SQLite takes at most 500
 
 
 class SqlRecorder(Recorder):
@@ -50,6 +45,7 @@ class SqlRecorder(Recorder):
         self._dialect, self._t = dialect, dialect.tables
         self._group = GroupCommit(dialect.write_group)
         self._errors = ErrorsTranslated(dialect)
+        self._reader = Reader(dialect)
 
     def write(self, batch: Batch) -> WriteOutcome:
         with self._errors:
@@ -86,10 +82,7 @@ class SqlRecorder(Recorder):
         return engine.execution_options(refold_begin="IMMEDIATE").begin()
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
-        heads = self._t.heads.c
-        columns = [heads[name] for name in HeadRow._fields]
-        row = self._one(select(*columns).where(*_at(self._t.heads, stream)))
-        return HeadRow(*row) if row else None
+        return self._reader.head(stream)
 
     def knows(self, user_id: str) -> bool:
         heads = self._t.heads.c
@@ -119,61 +112,10 @@ class SqlRecorder(Recorder):
         spans: Sequence[Span] = (),
     ) -> list[SealedEvent]:
         if spans:
-            return self._rows_of(stream, spans)
-        events = self._t.events
-        query = select(*self._columns(), self._prev_hash(after, types or newest))
-        query = query.where(*_at(events, stream), events.c.seq > after)
-        if upto is not None:
-            query = query.where(events.c.seq <= upto)
-        if types:
-            query = query.where(events.c.type.in_(types))
-        order = events.c.seq.desc() if newest else events.c.seq
-        found = self._all(query.order_by(order).limit(limit))
-        rows: list[SealedEvent] = []
-        for row in reversed(found) if newest else found:
-            if row.prev_hash is not None:
-                prev = bytes(row.prev_hash)
-            else:
-                prev = GENESIS if types or newest or not rows else rows[-1].hash
-            rows.append(_sealed(row, prev))
-        return rows
-
-    def _rows_of(self, stream: StreamId, spans: Sequence[Span]) -> list[SealedEvent]:
-        """A range for each span: of alternatives SQLite would look at all rows."""
-        events = self._t.events
-        found: list[Any] = []
-        for start in range(0, len(spans), _RANGES):
-            chunk = spans[start : start + _RANGES]
-            ranges = [
-                select(*self._columns(), self._prev_hash(first - 1, ()))
-                .where(*_at(events, stream))
-                .where(events.c.seq.between(first, last))
-                for first, last in chunk
-            ]
-            query = union_all(*ranges) if len(ranges) > 1 else ranges[0]
-            found += self._all(query.order_by("seq"))
-        rows: list[SealedEvent] = []
-        for row in found:
-            prev = rows[-1].hash if rows else GENESIS
-            own = row.prev_hash
-            rows.append(_sealed(row, prev if own is None else bytes(own)))
-        return rows
-
-    def _columns(self) -> list[Any]:
-        names = [c.name for c in self._t.events.c if c.name != "position"]
-        return [self._t.events.c[name] for name in names]
-
-    def _prev_hash(self, after: int, scattered: object) -> Any:
-        """The hash of the row before; asked for only where it is not in the page."""
-        events, before = self._t.events, self._t.events.alias()
-        previous = (
-            select(before.c.hash)
-            .where(*_at(before, _like(events)), before.c.seq == events.c.seq - 1)
-            .scalar_subquery()
+            return self._reader.spans(stream, spans)
+        return self._reader.page(
+            stream, after=after, upto=upto, limit=limit, types=types, newest=newest
         )
-        if scattered:
-            return previous.label("prev_hash")
-        return case((events.c.seq == after + 1, previous)).label("prev_hash")
 
     def sessions(
         self, user_id: str | None, session_id: str | None
@@ -217,10 +159,7 @@ class SqlRecorder(Recorder):
         return bytes(row.body) if row else None
 
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
-        views = self._t.views.c
-        query = select(views.through_seq, views.derived_seq, views.body)
-        row = self._one(query.where(*self._view(stream, name)))
-        return ViewRow(row[0], row[1], bytes(row[2])) if row else None
+        return self._reader.view(stream, name)
 
     def save_view_row(
         self,
@@ -324,16 +263,20 @@ class SqlRecorder(Recorder):
     def notifications(
         self, *, after: int, upto: int | None, limit: int
     ) -> list[tuple[int, SealedEvent]]:
-        events = self._t.events
-        query = select(
-            events.c.position, *self._columns(), self._prev_hash(0, scattered=True)
+        events, before = self._t.events, self._t.events.alias()
+        previous = (
+            select(before.c.hash)
+            .where(*_at(before, _like(events)), before.c.seq == events.c.seq - 1)
+            .scalar_subquery()
         )
+        columns = [events.c[name] for name in COLUMNS]
+        query = select(events.c.position, *_like(events), *columns, previous)
         query = query.where(events.c.position > after, self._dialect.settled())
         if upto is not None:
             query = query.where(events.c.position <= upto)
         query = query.order_by(events.c.position).limit(limit)
         return [
-            (row.position, _sealed(row, bytes(row.prev_hash or GENESIS)))
+            (row[0], sealed(StreamId(*row[1:4]), row[4:], bytes(row[-1] or GENESIS)))
             for row in self._all(query)
         ]
 
@@ -373,25 +316,3 @@ def _at(table: Any, stream: Any) -> tuple[Any, ...]:
             table.c.stream == name,
         ),
     )
-
-
-def _sealed(row: Any, prev_hash: bytes) -> SealedEvent:
-    stream = StreamId(row.user_id, row.session_id, row.stream)
-    try:
-        header = Header(
-            stream,
-            int(row.seq),
-            row.type,
-            int(row.ts),
-            UUID(bytes=bytes(row.event_id)),
-            int(row.token_estimate),
-            int(row.schema_version),
-        )
-        first = None if row.first_digest is None else bytes(row.first_digest)
-        return stored(header, bytes(row.body), bytes(row.hash), prev_hash, first)
-    except (TypeError, ValueError):
-        raise CorruptEvent(
-            f"session {stream.session_id!r} {stream.stream}",
-            seq=row.seq,
-            reason="a column does not hold what was written",
-        ) from None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text, true
 from sqlalchemy.exc import DBAPIError
@@ -82,6 +82,7 @@ class SqliteDialect:
     """
 
     name = "sqlite"
+    mark = "?"
 
     def __init__(self, url: URL) -> None:
         if not url.database or url.database == ":memory:":
@@ -226,6 +227,15 @@ class SqliteDialect:
             self._on_connect(writer, None)
             self._writer = writer
         return self._writer
+
+    def fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        pooled = self.engine().raw_connection()
+        try:
+            driver = cast("sqlite3.Connection", pooled.driver_connection)
+            return driver.execute(query, values).fetchall()
+        finally:
+            pooled.close()
 
     def retrying(self, attempt: Callable[[], T]) -> T:
         """There is no connection to break."""

@@ -1,0 +1,163 @@
+"""The reads that sessions wait for: on the driver's connection, in one statement each.
+
+They are written out, as the appends are: to build a query anew costs more than to run
+it.  A ``?`` is a parameter; each engine has its own mark for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from refold.adapters.recorder import HeadRow, ViewRow
+from refold.adapters.sealing import SealedEvent, stored
+from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
+from refold.domain.chain import GENESIS, Header
+from refold.domain.errors import CorruptEvent
+from refold.domain.events import Span
+from refold.domain.ids import StreamId
+
+_RANGES: Final = 100  # in one statement: SQLite takes at most 500
+_STREAM: Final = "user_id=? AND session_id=? AND stream=?"
+COLUMNS: Final = (
+    *("seq", "type", "ts", "event_id", "token_estimate", "schema_version"),
+    *("hash", "body", "first_digest"),
+)
+_COLUMNS: Final = ", ".join(COLUMNS)
+_BEFORE: Final = (
+    "(SELECT b.hash FROM {events} b WHERE b.user_id=e.user_id AND "
+    "b.session_id=e.session_id AND b.stream=e.stream AND b.seq=e.seq-1)"
+)
+_HEAD: Final = f"SELECT {', '.join(HeadRow._fields)} FROM {{heads}} WHERE {_STREAM}"
+_VIEW: Final = (
+    "SELECT through_seq, derived_seq, body FROM {views} "
+    "WHERE user_id=? AND session_id=? AND name=?"
+)
+# The hash of the row before is asked for where that is not in the page itself.
+_PAGE: Final = (
+    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {_BEFORE} END FROM {{events}} e "
+    f"WHERE {_STREAM} AND seq>?"
+)
+_SCATTERED: Final = (
+    f"SELECT {_COLUMNS}, {_BEFORE} FROM {{events}} e WHERE {_STREAM} AND seq>?"
+)
+_RANGE: Final = (
+    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {_BEFORE} END FROM {{events}} e "
+    f"WHERE {_STREAM} AND seq BETWEEN ? AND ?"
+)
+
+
+class Reader:
+    """Reads rows of events, heads and views."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._errors = ErrorsTranslated(dialect)
+        tables = dialect.tables
+        self._names = {
+            "events": str(tables.events),
+            "heads": str(tables.heads),
+            "views": str(tables.views),
+        }
+        self._written: dict[str, str] = {}
+
+    def head(self, stream: StreamId) -> HeadRow | None:
+        """The row of the stream's head."""
+        found = self._fetch(_HEAD, stream)
+        return HeadRow(*found[0]) if found else None
+
+    def view(self, stream: StreamId, name: str) -> ViewRow | None:
+        """The row of a stored view of the session."""
+        found = self._fetch(_VIEW, (stream.user_id, stream.session_id, name))
+        return ViewRow(found[0][0], found[0][1], bytes(found[0][2])) if found else None
+
+    def page(
+        self,
+        stream: StreamId,
+        *,
+        after: int,
+        upto: int | None,
+        limit: int | None,
+        types: Sequence[str],
+        newest: bool,
+    ) -> list[SealedEvent]:
+        """The rows with ``after < seq <= upto``, in order; ``newest``: the last."""
+        scattered = bool(types) or newest
+        query = _SCATTERED if scattered else _PAGE
+        values: list[Any] = [*stream, after]
+        if not scattered:
+            values.insert(0, after + 1)
+        if upto is not None:
+            query, values = f"{query} AND seq<=?", [*values, upto]
+        if types:
+            marks = ", ".join("?" * len(types))
+            query, values = f"{query} AND type IN ({marks})", [*values, *types]
+        query = f"{query} ORDER BY seq{' DESC' if newest else ''}"
+        if limit is not None:
+            query, values = f"{query} LIMIT ?", [*values, limit]
+        found = self._fetch(query, values)
+        return _rows(stream, found[::-1] if newest else found, apart=scattered)
+
+    def spans(self, stream: StreamId, spans: Sequence[Span]) -> list[SealedEvent]:
+        """The rows of these spans, in order.
+
+        A range for each: of alternatives SQLite would look at every row.
+        """
+        found: list[Any] = []
+        for start in range(0, len(spans), _RANGES):
+            chunk = spans[start : start + _RANGES]
+            values = [
+                value
+                for first, last in chunk
+                for value in (first, *stream, first, last)
+            ]
+            query = " UNION ALL ".join([_RANGE] * len(chunk))
+            found += self._fetch(f"{query} ORDER BY seq", values)
+        return _rows(stream, found, apart=False)
+
+    def _fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        written = self._written.get(query)
+        if written is None:
+            written = query.format(**self._names).replace("?", self._dialect.mark)
+            if len(self._written) < 1000:
+                self._written[query] = written
+        with self._errors:
+            return self._dialect.retrying(lambda: self._dialect.fetch(written, values))
+
+
+def _rows(stream: StreamId, found: Sequence[Any], *, apart: bool) -> list[SealedEvent]:
+    rows: list[SealedEvent] = []
+    last = GENESIS
+    for row in found:
+        own = row[9]
+        prev = bytes(own) if own is not None else GENESIS if apart else last
+        rows.append(sealed(stream, row, prev))
+        last = rows[-1].hash
+    return rows
+
+
+def sealed(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> SealedEvent:
+    """The row of an event, its columns in the order of ``Header`` and on.
+
+    Raises CorruptEvent if one does not hold what was written.
+    """
+    seq, type_, ts, event_id, tokens, version, hash_, body, first, *_ = row
+    try:
+        header = Header(
+            stream,
+            int(seq),
+            type_,
+            int(ts),
+            UUID(bytes=bytes(event_id)),
+            int(tokens),
+            int(version),
+        )
+        digest = None if first is None else bytes(first)
+        return stored(header, bytes(body), bytes(hash_), prev_hash, digest)
+    except (TypeError, ValueError):
+        raise CorruptEvent(
+            f"session {stream.session_id!r} {stream.stream}",
+            seq=seq,
+            reason="a column does not hold what was written",
+        ) from None
