@@ -135,6 +135,24 @@ def test_folding_in_pages_is_folding_at_once(
     assert walk.outline == at_once == paged
 
 
+@compacting
+@given(events=logs())
+@examples
+def test_at_every_point_summaries_may_be_folded_late(
+    strategy: Strategy, events: list[Envelope]
+) -> None:
+    walk, whole = Walk(strategy), strategy.begin()
+
+    for event in events:
+        walk.step(event)
+        whole = strategy.fold(whole, event)
+        late = whole
+        for recorded in walk.derived:
+            late = fold_derived(late, recorded)
+
+        assert late == walk.outline
+
+
 @every
 @given(events=logs(max_size=60))
 @examples

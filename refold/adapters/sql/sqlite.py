@@ -122,8 +122,9 @@ class SqliteDialect:
         if not self.path.exists() or not self.path.stat().st_size:
             return
         with closing(sqlite3.connect(self.path, timeout=_BUSY_MS / 1000)) as looker:
-            (made_by,) = looker.execute("PRAGMA application_id").fetchone()
+            # In this order: who makes the store now does both in one transaction.
             (tables_,) = looker.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            (made_by,) = looker.execute("PRAGMA application_id").fetchone()
         if made_by != APPLICATION_ID and tables_:
             raise IncompatibleStore(
                 f"{self.path} is the database of another program: give a new file"

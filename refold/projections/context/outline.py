@@ -293,13 +293,12 @@ def _wait(outline: Outline, envelope: Envelope, placed: Place | None) -> Outline
     waiting, seq = outline.waiting, envelope.seq
     turn = outline.turn_first if outline.turn_count else None
     if outline.detail == "units":
-        # Its exchanges say when they were open; only reviews are watched.
-        turn = seq if placed is not None and placed.kind == "late" else None
+        # What ends while it is the newest exchange was open at no cut behind it.
+        turn = outline.units[-1].first if outline.units else None
     if placed is not None and placed.kind != "user":
         waiting = waiting.member(seq, placed, outline.thread, turn)
     if isinstance(envelope.payload, HumanReview):
         review = envelope.payload
-        turn = seq if outline.detail == "units" else turn
         if review.decision is None:
             waiting = waiting.asked(seq, outline.thread, outline.user_seq)
         elif review.refers_to is not None:
