@@ -148,8 +148,9 @@ class SealedLog:
 
         Between reading them and having their key, a rewriting may have ended.
         """
+        mapper = self.mapper
         try:
-            return [self.mapper.to_domain_event(row) for row in rows()]
+            return [mapper.to_domain_event(row) for row in rows()]
         except CorruptEvent:
             return [envelope_of(row, self.content(row)) for row in rows()]
 

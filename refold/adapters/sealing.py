@@ -197,6 +197,9 @@ def _superseding(
     return content
 
 
+_NO_META: Final = Meta()
+
+
 def envelope_of(row: SealedEvent, content: dict[str, Any]) -> Envelope:
     """The envelope of a row that holds ``content``.  Raises CorruptEvent."""
     header = row.header
@@ -207,7 +210,7 @@ def envelope_of(row: SealedEvent, content: dict[str, Any]) -> Envelope:
         where = f"session {header.stream.session_id!r} {header.stream.stream}"
         raise CorruptEvent(where, seq=header.seq, reason=str(error)) from None
     user_id, session_id, stream = header.stream
-    return Envelope.model_construct(
+    return Envelope.proved(
         event_id=header.event_id,
         seq=header.seq,
         ts=from_microseconds(header.ts),
@@ -224,7 +227,7 @@ def envelope_of(row: SealedEvent, content: dict[str, Any]) -> Envelope:
         prev_hash=row.prev_hash.hex(),
         hash=row.hash.hex(),
         schema_version=header.schema_version,
-        meta=Meta(**content.get("meta", {})),
+        meta=Meta(**meta) if (meta := content.get("meta")) else _NO_META,
     )
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
+from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
 from refold.domain.ids import StreamId
 
 GENESIS = bytes(32)
+_length = Struct(">I").pack
 _DOMAIN = b"refold:event:1"
 _RESEALED = b"refold:resealed:1"
 
@@ -32,12 +35,8 @@ class Header(NamedTuple):
 
     def encode(self) -> bytes:
         """The canonical bytes of the header."""
-        user_id, session_id, stream = self.stream
-        return length_prefixed(
+        return _named(self.stream) + length_prefixed(
             (
-                user_id.encode(),
-                session_id.encode(),
-                stream.encode(),
                 b"%d" % self.seq,
                 self.type.encode(),
                 b"%d" % self.ts,
@@ -48,9 +47,15 @@ class Header(NamedTuple):
         )
 
 
+@lru_cache(maxsize=1024)
+def _named(stream: StreamId) -> bytes:
+    """The part of a header that is one for all events of a stream."""
+    return length_prefixed(part.encode() for part in stream)
+
+
 def length_prefixed(parts: Iterable[bytes]) -> bytes:
     """Join ``parts`` so that different parts never give the same bytes."""
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return b"".join([_length(len(part)) + part for part in parts])
 
 
 def link(prev_hash: bytes, header: bytes, ciphertext: bytes) -> bytes:

@@ -103,6 +103,22 @@ class Envelope(Model):
     schema_version: int = Field(ge=1)
     meta: Meta = Meta()
 
+    @classmethod
+    def proved(cls, **fields: Any) -> Self:
+        """The envelope of these fields, all of them and each known to be right.
+
+        As ``model_construct``, in a third of its time: a log is read event by event.
+        """
+        envelope = cls.__new__(cls)
+        for name, value in (
+            ("__dict__", fields),
+            ("__pydantic_fields_set__", set(fields)),
+            ("__pydantic_extra__", None),
+            ("__pydantic_private__", None),
+        ):
+            object.__setattr__(envelope, name, value)
+        return envelope
+
     @model_validator(mode="before")
     @classmethod
     def _type_the_payload(cls, data: Any) -> Any:

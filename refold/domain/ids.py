@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -20,7 +21,7 @@ class StreamId(NamedTuple):
     stream: str = MAIN
 
     def __str__(self) -> str:
-        return "/".join(quote(part, safe="") for part in self)
+        return _written(self)
 
     @classmethod
     def parse(cls, text: str) -> StreamId:
@@ -31,6 +32,12 @@ class StreamId(NamedTuple):
     def main(self) -> StreamId:
         """The main stream of the same session."""
         return self._replace(stream=MAIN)
+
+
+@lru_cache(maxsize=1024)
+def _written(stream: StreamId) -> str:
+    """Asked for of every event, of few streams."""
+    return "/".join(quote(part, safe="") for part in stream)
 
 
 def check_id(kind: str, value: str) -> str:

@@ -22,7 +22,7 @@ from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.outline_parts import Unit
 from refold.projections.context.shown import SummaryForm
 from refold.projections.context.spans import Spans, joined
-from refold.projections.context.strategy import Strategy, held_back
+from refold.projections.context.strategy import Pinning, held_back
 
 
 class AbridgedLimits(BaseModel):
@@ -42,7 +42,7 @@ class AbridgedLimits(BaseModel):
         return Limits(**self.model_dump())
 
 
-class HistorySummary(Strategy):
+class HistorySummary(Pinning):
     """Summarise the head of a history that is too long; its tail stays raw.
 
     trigger_on_history_size_chars: how long it may get; 0: as long as it likes.
@@ -87,7 +87,6 @@ class HistorySummary(Strategy):
     second_guard_chars: int = Field(default=800_000, ge=3)
     exclude_agents: tuple[str, ...] = Field(default=(), strict=False)
     summary_tokens: int = Field(default=2_000, ge=1)
-    pin_tokens: int = Field(default=4_000, ge=0)
     memories: Notes | None = None
 
     @model_validator(mode="after")
@@ -106,11 +105,6 @@ class HistorySummary(Strategy):
     def memory_layers(self) -> Layers:
         """What it shows before its summary: the notes, if it is to."""
         return self._layers
-
-    @property
-    def pins_budget(self) -> int:
-        """How many tokens pinned exchanges may take behind the summaries."""
-        return self.pin_tokens
 
     @property
     def acknowledgement(self) -> str:

@@ -15,14 +15,14 @@ from refold.projections.context.folding import side_by_side
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.outline_parts import Unit
 from refold.projections.context.shown import Shown, everything, with_input
-from refold.projections.context.strategy import Strategy, held_back
+from refold.projections.context.strategy import Pinning, held_back
 
 KEY_EVENTS = frozenset(
     {"user_input", "tool_result", "aggregate", "final", "error", "hitl"}
 )
 
 
-class Hybrid(Strategy):
+class Hybrid(Pinning):
     """Send all while it is little, key events while it is more, else summaries.
 
     threshold_low:    from so many tokens on, only key events and plans are sent raw.
@@ -59,18 +59,12 @@ class Hybrid(Strategy):
     fan_in: int = Field(default=2, ge=2)
     summary_tokens: int = Field(default=500, ge=1)
     folded_tokens: int = Field(default=800, ge=1)
-    pin_tokens: int = Field(default=4_000, ge=0)
 
     @model_validator(mode="after")
     def _in_order(self) -> Hybrid:
         if self.threshold_low >= self.threshold_high:
             raise ValueError("threshold_low must be less than threshold_high")
         return self
-
-    @property
-    def pins_budget(self) -> int:
-        """How many tokens pinned exchanges may take behind the summaries."""
-        return self.pin_tokens
 
     @property
     def model_for_summaries(self) -> str | None:

@@ -14,10 +14,10 @@ from refold.projections.context.folding import over_budget
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.outline_parts import Unit
 from refold.projections.context.shown import Shown, everything, since
-from refold.projections.context.strategy import Strategy, held_back
+from refold.projections.context.strategy import Pinning, held_back
 
 
-class MessageWindow(Strategy):
+class MessageWindow(Pinning):
     """Keep a tail of messages raw; summarise what is before it in batches.
 
     context_size:             the most raw messages sent; while compactions fail, older
@@ -41,18 +41,12 @@ class MessageWindow(Strategy):
     compression_hard_limit: int = Field(default=30, ge=1)
     summary_tokens: int = Field(default=600, ge=1)
     session_memory_tokens: int = Field(default=8_000, ge=1)
-    pin_tokens: int = Field(default=4_000, ge=0)
 
     @model_validator(mode="after")
     def _tail_fits(self) -> MessageWindow:
         if self.tail_keep_size >= self.context_size:
             raise ValueError("tail_keep_size must be less than context_size")
         return self
-
-    @property
-    def pins_budget(self) -> int:
-        """How many tokens pinned exchanges may take behind the summaries."""
-        return self.pin_tokens
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """What is before the tail, if it is many, or the last batch is long ago."""

@@ -11,10 +11,10 @@ from refold.projections.context.compaction import Compaction
 from refold.projections.context.cuts import batch, oldest_units
 from refold.projections.context.folding import side_by_side
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Strategy, held_back
+from refold.projections.context.strategy import Pinning, held_back
 
 
-class RecursiveSummary(Strategy):
+class RecursiveSummary(Pinning):
     """Summarise exchanges in batches; side by side, summaries fold into the next level.
 
     every:          exchanges in a first-level summary of about ``summary_tokens``.
@@ -32,12 +32,6 @@ class RecursiveSummary(Strategy):
     fan_in: int = Field(default=2, ge=2)
     summary_tokens: int = Field(default=500, ge=1)
     folded_tokens: int = Field(default=800, ge=1)
-    pin_tokens: int = Field(default=4_000, ge=0)
-
-    @property
-    def pins_budget(self) -> int:
-        """How many tokens pinned exchanges may take behind the summaries."""
-        return self.pin_tokens
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """The oldest batch, once that many exchanges are behind the last ones."""

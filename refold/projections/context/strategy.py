@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refold.domain.canonical import canonical, digest
 from refold.domain.envelope import Envelope, microseconds
@@ -190,6 +190,20 @@ class Strategy(BaseModel):
         return None
 
 
+class Pinning(Strategy):
+    """A strategy that says how much pinned exchanges may take.
+
+    pin_tokens: so many tokens, behind the summaries.
+    """
+
+    pin_tokens: int = Field(default=4_000, ge=0)
+
+    @property
+    def pins_budget(self) -> int:
+        """How many tokens pinned exchanges may take behind the summaries."""
+        return self.pin_tokens
+
+
 def held_back(
     outline: Outline, now: datetime, *, at_most: float = LONGEST_RETRY_SEC
 ) -> bool:
@@ -209,7 +223,8 @@ def _explain(kind: type[Strategy], error: ValidationError) -> str:
     for detail in error.errors(include_url=False):
         where = ".".join(str(part) for part in detail["loc"])
         if detail["type"] == "extra_forbidden":
-            known = ", ".join(kind.model_fields) or "none"
+            own = sorted(kind.model_fields, key=lambda n: n not in kind.__annotations__)
+            known = ", ".join(own) or "none"
             problems.append(f"there is no parameter {where!r} (there is: {known})")
         elif detail["type"] == "value_error":
             problems.append(str(detail["ctx"]["error"]))

@@ -11,11 +11,11 @@ from refold.projections.context.compaction import Compaction
 from refold.projections.context.cuts import batch, oldest_units
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.shown import SummaryForm
-from refold.projections.context.strategy import Strategy, held_back
+from refold.projections.context.strategy import Pinning, held_back
 from refold.projections.models import window_of
 
 
-class TokenRatio(Strategy):
+class TokenRatio(Pinning):
     """Summarise all but the newest turns when the window is nearly full.
 
     trigger_threshold:  the share of the window that makes it due.
@@ -37,7 +37,6 @@ class TokenRatio(Strategy):
     model: str | None = None
     max_context_tokens: int | None = Field(default=None, ge=1)
     enabled: bool = True
-    pin_tokens: int = Field(default=4_000, ge=0)
 
     @model_validator(mode="after")
     def _has_window(self) -> TokenRatio:
@@ -53,11 +52,6 @@ class TokenRatio(Strategy):
         if self.max_context_tokens is not None:
             return self.max_context_tokens
         return window_of(self.model or "")
-
-    @property
-    def pins_budget(self) -> int:
-        """How many tokens pinned exchanges may take behind the summaries."""
-        return self.pin_tokens
 
     @property
     def summary_tokens(self) -> int:

@@ -16,10 +16,10 @@ from refold.projections.context.outline_parts import Unit
 from refold.projections.context.pieces import cleared_text
 from refold.projections.context.shown import Shown, everything
 from refold.projections.context.spans import holds
-from refold.projections.context.strategy import Strategy
+from refold.projections.context.strategy import Pinning
 
 
-class ToolClearing(Strategy):
+class ToolClearing(Pinning):
     """Show old results as stubs, which name the event and how to read it whole.
 
     It follows ``clear_tool_uses`` of the Messages API.
@@ -44,12 +44,6 @@ class ToolClearing(Strategy):
     clear_at_least: int = Field(default=0, ge=0)
     exclude_tools: tuple[str, ...] = Field(default=(), strict=False)
     clear_tool_inputs: bool = False
-    pin_tokens: int = Field(default=4_000, ge=0)
-
-    @property
-    def pins_budget(self) -> int:
-        """How many tokens pinned exchanges may take behind the summaries."""
-        return self.pin_tokens
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
         """None: nothing is ever summarised."""

@@ -14,7 +14,7 @@ from refold.projections.context.cuts import oldest_turns
 from refold.projections.context.folding import over_budget
 from refold.projections.context.layers import NO_LAYERS, Layers
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Strategy, held_back
+from refold.projections.context.strategy import Pinning, held_back
 
 VARIABLES: Final = {
     "full_turns": "REFOLD_FULL_CONTEXT_TURNS",
@@ -22,7 +22,7 @@ VARIABLES: Final = {
 }
 
 
-class TurnWindow(Strategy):
+class TurnWindow(Pinning):
     """Keep A turns raw; when A + B are raw, summarise the B oldest in one batch.
 
     full_turns:            A, the turns that stay raw after a compaction.
@@ -45,18 +45,12 @@ class TurnWindow(Strategy):
     cached_turns: int = Field(default=3, ge=1)
     summary_tokens: int = Field(default=600, ge=1)
     session_memory_tokens: int = Field(default=8_000, ge=1)
-    pin_tokens: int = Field(default=4_000, ge=0)
     layers: Layers = NO_LAYERS
 
     @property
     def memory_layers(self) -> Layers:
         """What it shows before the summaries of the session."""
         return self.layers
-
-    @property
-    def pins_budget(self) -> int:
-        """How many tokens pinned exchanges may take behind the summaries."""
-        return self.pin_tokens
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """What is due of a layer, else a batch of turns, else a fold of summaries."""
