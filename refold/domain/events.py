@@ -293,6 +293,7 @@ class Fork(Event):
 class CompactionNote(Event):
     """A compaction that started or failed, or a derived stream no longer wanted."""
 
+    version: ClassVar[int] = 2
     type: Literal["compaction"] = "compaction"
     phase: Literal["started", "failed", "retired"]
     why: str = ""
@@ -300,6 +301,7 @@ class CompactionNote(Event):
     last_seq: int | None = None
     decided_at_seq: int | None = Field(default=None, ge=0)
     attempt: int = Field(default=1, ge=1)
+    kind: SummaryKind = "session"
 
 
 class ProviderEdit(Event):

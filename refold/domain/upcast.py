@@ -9,7 +9,8 @@ from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_
 
 Upcast = Callable[[JsonObject], JsonObject]
 UPCASTS: Mapping[tuple[str, int], Upcast] = {
-    ("redaction_applied", 1): dict,  # the fields that were added have defaults
+    ("compaction", 1): dict,  # the fields that were added have defaults
+    ("redaction_applied", 1): dict,  # the same
     ("request", 1): dict,  # the same
 }
 

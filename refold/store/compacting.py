@@ -19,12 +19,9 @@ from refold.domain.ids import StreamId
 from refold.domain.record import Draft
 from refold.projections.context.compaction import Compaction, summary_of
 from refold.projections.context.outline import Outline
+from refold.projections.context.retries import retry_at
 from refold.projections.context.source import Source
-from refold.projections.context.strategy import (
-    FIRST_RETRY_SEC,
-    LONGEST_RETRY_SEC,
-    Strategy,
-)
+from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import (
     Summarizer,
     Written,
@@ -76,7 +73,12 @@ class Compactor:
         outline, now = self.viewer.current(self.strategy), self._now()
         if self.strategy.decide(outline, now) is not None:
             return now
-        times = (self.strategy.due_at(outline, now), retry_at(outline))
+        memory = outline.memory
+        times = (
+            self.strategy.due_at(outline, now),
+            retry_at(outline.failures, outline.failed_at),
+            retry_at(memory.failures, memory.failed_at),
+        )
         return min((time for time in times if time is not None), default=None)
 
     def _leased(self) -> tuple[Envelope | None, bool]:
@@ -164,14 +166,10 @@ class Compactor:
         return from_microseconds(self.writer.clock())
 
 
-def retry_at(outline: Outline) -> datetime | None:
-    """When the attempt after a failed one may be made, if the last one failed."""
-    if not outline.failures or outline.failed_at is None:
-        return None
-    wait = min(
-        LONGEST_RETRY_SEC, FIRST_RETRY_SEC * 2.0 ** min(outline.failures - 1, 60)
-    )
-    return from_microseconds(outline.failed_at + int(wait * 1_000_000))
+def attempt_of(outline: Outline, decision: Compaction) -> int:
+    """Which attempt this is, counted from the last success of its kind."""
+    ours = decision.kind == "session"
+    return (outline.failures if ours else outline.memory.failures) + 1
 
 
 def _note(
@@ -186,5 +184,6 @@ def _note(
         first_seq=decision.first_seq,
         last_seq=decision.last_seq,
         decided_at_seq=decision.decided_at_seq,
-        attempt=outline.failures + 1,
+        attempt=attempt_of(outline, decision),
+        kind=decision.kind,
     )

@@ -31,7 +31,7 @@ Proof = Literal["holds", "superseded", "broken"]
 BECAUSE: Final[Mapping[Cause, str]] = {
     "system": "the newest system prompt of the session",
     "handed_in": "handed in by the caller",
-    "memory": "a memory layer, as it was when the newest compaction was decided",
+    "memory": "a memory layer, as it was at the newest compaction or the first request",
     "own_words": "put there by Refold, so that the provider takes the messages",
     "summary": "stands for what was compacted",
     "raw": "sent word for word: nothing stands for it",

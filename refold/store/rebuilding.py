@@ -40,6 +40,7 @@ from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer, Written
 from refold.projections.context.units import Place, place
 from refold.projections.context.writing import why_failed, write
+from refold.store.compacting import attempt_of
 from refold.store.history import History
 from refold.store.leases import LEASE_SEC, Hold
 from refold.store.viewing import Viewer
@@ -304,7 +305,8 @@ class _Walk:
             first_seq=decision.first_seq,
             last_seq=decision.last_seq,
             decided_at_seq=decision.decided_at_seq,
-            attempt=self._outline.failures + 1,
+            attempt=attempt_of(self._outline, decision),
+            kind=decision.kind,
         )
 
     def _record(self, event: Summary | CompactionNote, now: datetime) -> None:

@@ -260,6 +260,8 @@ class TestHistorySummary:
         noting = from_params({**flags, "memories_params": MEMORIES})
         assert noting is not None
         assert noting.memories == Notes(compression_prompt="Shorten.")
+        with pytest.raises(UnknownStrategy, match=r"memories\.bogus"):
+            from_params({**flags, "memories_params": {"bogus": 1}})
         with pytest.raises(UnknownStrategy, match="there is no parameter 'colour'"):
             from_params({"colour": 1})
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import refold
-from refold.domain.events import Summary
+from refold.domain.events import CompactionNote, Summary
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.source import Source
+from refold.projections.context.summarizer import Written
 from refold.store import Session, SessionStore
 
 LAYERS = (
@@ -76,14 +79,46 @@ def test_a_rebuild_makes_the_layers_that_were_made_live(
 def test_why_tells_of_a_layer_what_it_was_made_of(
     store: SessionStore, session: Session
 ) -> None:
+    session.append(refold.StateUpdate(set={"user:name": "Ada"}))
     for number in range(6):
         turn(session, number)
 
     explained = session.why(LAYERS)
 
+    shown = {seq for part in explained.parts for seq in part.seqs}
+    assert 1 in shown
+    assert 1 not in {one.seq for one in explained.unshown}
     causes = [part.cause for part in explained.parts]
-    assert causes.count("memory") == 3
+    assert causes.count("memory") == 4
     of_layers = {record.node.summary.kind for record in explained.records}
     assert of_layers == {"scope", "notes", "session"}
     assert {record.source for record in explained.records} == {"holds"}
     assert all(record.asked.same for record in explained.records)
+
+
+class _FailsAtScope(Abridged):
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        if source.kind == "scope":
+            raise RuntimeError("no")
+        return super().summarise(source, target_tokens=target_tokens)
+
+
+def test_a_layer_that_fails_holds_back_no_compaction_of_the_session(
+    session: Session,
+) -> None:
+    for number in range(4):
+        said = [refold.UserInput(text=f"why {number}?"), answer(number)]
+        session.append(said)
+    for _ in range(3):
+        session.compact(LAYERS, summarizer=_FailsAtScope())
+
+    (_, derived) = session.streams()
+    notes = [event.payload for event in session.derived(derived)]
+    assert [note.kind for note in notes if isinstance(note, CompactionNote)] == [
+        "scope"
+    ]
+    assert kinds(session).count("session") == 2
+
+
+def answer(number: int) -> refold.AgentResponse:
+    return refold.AgentResponse(text=f"because of {number}")

@@ -19,6 +19,7 @@ from refold.domain.events import Span
 from refold.domain.ids import StreamId
 
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
+_LAST: Final = 2**63 - 1
 _STREAM: Final = "user_id=? AND session_id=? AND stream=?"
 COLUMNS: Final = (
     *("seq", "type", "ts", "event_id", "token_estimate", "schema_version"),
@@ -83,6 +84,8 @@ class Reader:
         newest: bool,
     ) -> list[SealedEvent]:
         """The rows with ``after < seq <= upto``, in order; ``newest``: the last."""
+        if after >= _LAST:
+            return []
         scattered = bool(types) or newest
         query = _SCATTERED if scattered else _PAGE
         values: list[Any] = [*stream, after]

@@ -123,11 +123,12 @@ class HistorySummary(Pinning):
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """Notes that are too many, else the head if the history is over a threshold."""
-        if held_back(outline, now):
-            return None
-        notes, reason = self._layers.due(outline), self._reason(outline, now)
-        if notes or not reason:
+        notes = self._layers.due(outline, now)
+        if notes or held_back(outline, now):
             return notes
+        reason = self._reason(outline, now)
+        if not reason:
+            return None
         return self._head(outline, reason)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
@@ -272,13 +273,13 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
     abridged = _object(params.pop("abridged_history_params", {}))
     if abridged:
         named = {_RENAMED.get(name, name): value for name, value in abridged.items()}
-        params["abridged"] = AbridgedLimits(**named)
+        params["abridged"] = named
     return HistorySummary(**params)
 
 
-def _memories(given: Mapping[str, Any]) -> Notes:
-    """Notes; an empty prompt is none there."""
-    return Notes(**{key: value for key, value in given.items() if value != ""})
+def _memories(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of notes; an empty prompt is none there."""
+    return {key: value for key, value in given.items() if value != ""}
 
 
 def _version(given: object) -> int:

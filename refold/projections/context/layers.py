@@ -9,6 +9,7 @@ request had them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,10 +27,14 @@ from refold.projections.context.compaction import Compaction
 from refold.projections.context.memory import Fact, Note
 from refold.projections.context.notes import Notes, note_lines
 from refold.projections.context.outline import Outline
+from refold.projections.context.outline_parts import Turn
+from refold.projections.context.retries import too_soon
 from refold.projections.context.spans import Spans, joined, without
 
 USER: Final = "user:"
 _LINE_TOKENS: Final = 40
+# So much of the log at most is digested at once, where a layer comes to a long one.
+_SCOPE_STEP: Final = 8_000
 
 
 class Layers(BaseModel):
@@ -64,8 +69,14 @@ class Layers(BaseModel):
             memory = memory.with_note(Note(seq, len(lines)))
         return outline if memory is outline.memory else outline._replace(memory=memory)
 
-    def due(self, outline: Outline) -> Compaction | None:
-        """The next thing that is due of a layer, or None."""
+    def due(self, outline: Outline, now: datetime) -> Compaction | None:
+        """The next thing that is due of a layer, or None.
+
+        What fails here waits by itself: it holds back no compaction of the session.
+        """
+        memory = outline.memory
+        if too_soon(memory.failures, memory.failed_at, now):
+            return None
         return self._notes_due(outline) or self._scope_due(outline)
 
     def behind(self, outline: Outline) -> bool:
@@ -82,6 +93,7 @@ class Layers(BaseModel):
         ]
         if not self.scope or not new or outline.first_seq is None:
             return None
+        new = _first(new, _SCOPE_STEP)
         tokens = sum(turn.tokens for turn in new)
         return Compaction(
             first_seq=before.first if before else outline.first_seq,
@@ -135,6 +147,14 @@ def profile(envelopes: Iterable[Envelope]) -> JsonObject:
                 if name in update.set:
                     known[name] = update.set[name]
     return {name.removeprefix(USER): value for name, value in known.items()}
+
+
+def _first(turns: list[Turn], tokens: int) -> list[Turn]:
+    """The oldest turns that have so many tokens together, one at least."""
+    count = 1
+    while count < len(turns) and sum(t.tokens for t in turns[: count + 1]) <= tokens:
+        count += 1
+    return turns[:count]
 
 
 def _names(update: StateUpdate) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refold.domain.envelope import Envelope
-from refold.domain.events import HumanReview, Pin
+from refold.domain.events import HumanReview, Pin, Request
 
 
 def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
@@ -16,6 +16,8 @@ def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
         case Pin(seqs=seqs):
             shifted = tuple(seq - at_seq for seq in seqs)
             payload = payload.model_copy(update={"seqs": shifted})
+        case Request(through_seq=through):
+            payload = payload.model_copy(update={"through_seq": through - at_seq})
         case HumanReview(refers_to=int(seq)):
             payload = payload.model_copy(update={"refers_to": seq - at_seq})
     update = {"seq": envelope.seq - at_seq, "payload": payload}

@@ -33,6 +33,8 @@ class Memory(NamedTuple):
     scope:         the newest digest, ``scope_shown`` the one that views show.
     written:       the newest rewriting of notes, of ``written_lines`` lines;
                    ``written_shown`` the one that views show.
+    failures:      attempts at a layer that failed since its last success, the last at
+                   ``failed_at`` (microseconds since 1970).
     """
 
     shown_at: int | None = None
@@ -43,6 +45,8 @@ class Memory(NamedTuple):
     written: LiveSummary | None = None
     written_lines: int = 0
     written_shown: LiveSummary | None = None
+    failures: int = 0
+    failed_at: int | None = None
 
     @property
     def newest(self) -> int:
@@ -91,9 +95,14 @@ class Memory(NamedTuple):
         """The memory after a summary of a layer, of that seq in the derived stream."""
         first, last = summary.first_seq, summary.last_seq
         live = LiveSummary(seq, first, last, summary.level, summary.tokens_after)
+        done = self._replace(failures=0, failed_at=None)
         if summary.kind == "scope":
-            return self._replace(scope=live)
-        return self._replace(written=live, written_lines=len(summary.text.splitlines()))
+            return done._replace(scope=live)
+        return done._replace(written=live, written_lines=len(summary.text.splitlines()))
+
+    def failed(self, at: int) -> Memory:
+        """The memory after an attempt at a layer that failed then."""
+        return self._replace(failures=self.failures + 1, failed_at=at)
 
     def compacted(self, decided_at: int) -> Memory:
         """The memory after a compaction of the session: views show it as of then."""

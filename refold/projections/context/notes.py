@@ -28,12 +28,14 @@ class Notes(BaseModel):
     max_lines: int = Field(default=100, ge=1)
     compression_target: int = Field(default=50, ge=1)
     num_recent_memories_to_keep: int = Field(default=10, ge=0)
-    compression_prompt: str | None = Field(default=None, min_length=1)
+    compression_prompt: str | None = None
     recent_memories_subprompt: str = ""
     tool: str = Field(default="remember", min_length=1)
 
     @model_validator(mode="after")
     def _shrinks(self) -> Notes:
+        if self.compression_prompt is not None and not self.compression_prompt.strip():
+            raise ValueError("compression_prompt is empty: leave it out")
         if self.compression_target > self.max_lines:
             raise ValueError("compression_target is over max_lines")
         if self.num_recent_memories_to_keep >= self.compression_target:
@@ -54,11 +56,15 @@ def note_lines(envelope: Envelope, tool: str | None = None) -> list[str]:
     if not isinstance(call, ToolCall) or tool not in (None, call.tool_name):
         return []
     given = call.arguments
-    values = [given] if isinstance(given, str) else given.values()
-    texts = (value for value in values if isinstance(value, str))
-    return [
-        line.strip() for text in texts for line in text.splitlines() if line.strip()
+    values = [given] if isinstance(given, str) else list(given.values())
+    texts = [
+        text
+        for value in values
+        for text in (value if isinstance(value, list) else [value])
+        if isinstance(text, str)
     ]
+    lines = (line.strip() for text in texts for line in text.splitlines())
+    return [line for line in lines if line]
 
 
 def noted(source: Source) -> list[str]:

@@ -343,8 +343,10 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
             return _compacted(outline, envelope.seq, summary)
         case Summary() as summary:
             return outline._replace(memory=outline.memory.taken(envelope.seq, summary))
-        case CompactionNote(phase="failed"):
+        case CompactionNote(phase="failed", kind=kind):
             at = microseconds(envelope.ts)
+            if kind != "session":
+                return outline._replace(memory=outline.memory.failed(at))
             return outline._replace(failures=outline.failures + 1, failed_at=at)
         case _:
             return outline

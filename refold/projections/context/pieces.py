@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from refold.domain.envelope import Envelope
@@ -14,7 +14,7 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
-from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
+from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context.blocks import (
     Block,
     Numbered,
@@ -90,9 +90,12 @@ class Press:
             *(self._use(id_, called) for id_, called in zip(ids, made, strict=True)),
         ]
         blocks = [*_thought(events[0]), *blocks] if blocks else []
-        blocks = [*self.back.get(events[0].seq, ()), *blocks]
+        back = self.back.get(events[0].seq, [])
         own = [event for event in events if not isinstance(event.payload, ToolResult)]
-        pieces = self._piece("assistant", blocks, own)
+        pieces = self._piece("assistant", [*back, *blocks], own)
+        if back and pieces:
+            more = estimate([block for _, block in back])
+            pieces[0] = replace(pieces[0], tokens=pieces[0].tokens + more)
         for id_, called in zip(ids, made, strict=True):
             pieces += self._answer(id_, called)
         return pieces
@@ -144,8 +147,13 @@ def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Nu
             case AgentResponse():
                 response = envelope.seq
             case ProviderEdit(blocks=blocks) if response and _as_it_came(envelope):
-                kept = [block for block in blocks if block.get("type") in kinds]
-                found[response] = [(envelope.seq, block) for block in kept]
+                kept = [
+                    block
+                    for block in blocks
+                    if block.get("type") in kinds and _whole(block)
+                ]
+                if kept:
+                    found[response] = [(envelope.seq, block) for block in kept]
     return found
 
 
@@ -169,6 +177,11 @@ def _calls(events: Sequence[Envelope]) -> list[Called]:
                 index = waiting.pop(result.call_id)
                 calls[index] = calls[index]._replace(result=(envelope, result))
     return calls
+
+
+def _whole(block: Mapping[str, object]) -> bool:
+    """Whether the guard cut nothing out of it."""
+    return not any("[refold: " in str(value) for value in block.values())
 
 
 def _as_it_came(envelope: Envelope) -> bool:

@@ -86,6 +86,16 @@ class Pipeline(Strategy):
         return self.then.history_beside
 
     @property
+    def sends_back(self) -> frozenset[str]:
+        """The types of the provider's own blocks that a request gives back to it."""
+        return self.then.sends_back
+
+    @property
+    def api_parameters(self) -> JsonObject:
+        """What a request carries beside its messages, for the API to act on."""
+        return self.then.api_parameters
+
+    @property
     def told_as(self) -> SummaryForm:
         """How its summaries are told."""
         return self.then.told_as

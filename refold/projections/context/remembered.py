@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from pydantic import JsonValue
+
+from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope
 from refold.domain.events import Event, Summary
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
@@ -23,7 +26,7 @@ def of_user(outline: Outline, rows: Sequence[Envelope]) -> Iterator[Piece]:
     """The user's profile and preferences, a line each."""
     spans = outline.memory.facts_shown
     known = profile(row for row in rows if holds(spans, row.seq))
-    body = "\n".join(f"{name}: {value_text(value)}" for name, value in known.items())
+    body = "\n".join(f"{name}: {_line(value)}" for name, value in known.items())
     if body:
         yield _piece(body, "user", _span(spans))
 
@@ -52,6 +55,12 @@ def of_notes(
 def by_seq(summaries: Iterable[Envelope]) -> dict[int, Event]:
     """The events of a derived stream by their seq."""
     return {envelope.seq: envelope.payload for envelope in summaries}
+
+
+def _line(value: JsonValue) -> str:
+    """On one line, so that no value can look like two."""
+    text = value_text(value)
+    return text if len(text.splitlines()) <= 1 else canonical(value).decode()
 
 
 def _found(summaries: Mapping[int, Event], live: LiveSummary) -> Summary:

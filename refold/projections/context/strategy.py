@@ -6,25 +6,23 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refold.domain.canonical import canonical, digest
-from refold.domain.envelope import Envelope, microseconds
+from refold.domain.envelope import Envelope
 from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject, StrategyRef
 from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline, fold
 from refold.projections.context.readers import seen_by
+from refold.projections.context.retries import LONGEST_RETRY_SEC, too_soon
 from refold.projections.context.shown import Shown, SummaryForm, everything
 
 if TYPE_CHECKING:
     from refold.projections.context.layers import Layers
-
-FIRST_RETRY_SEC: Final = 30
-LONGEST_RETRY_SEC: Final = 900
 
 
 class Strategy(BaseModel):
@@ -212,10 +210,7 @@ def held_back(
     After n failures in a row the next attempt comes 30 s × 2ⁿ⁻¹ after the last, at
     most ``at_most`` seconds after it.
     """
-    if not outline.failures or outline.failed_at is None:
-        return False
-    wait = min(at_most, FIRST_RETRY_SEC * 2.0 ** min(outline.failures - 1, 60))
-    return 0 <= microseconds(now) - outline.failed_at < wait * 1_000_000
+    return too_soon(outline.failures, outline.failed_at, now, at_most=at_most)
 
 
 def _explain(kind: type[Strategy], error: ValidationError) -> str:

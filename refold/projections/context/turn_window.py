@@ -54,10 +54,10 @@ class TurnWindow(Pinning):
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """What is due of a layer, else a batch of turns, else a fold of summaries."""
-        if held_back(outline, now):
-            return None
-        due = self.layers.due(outline)
-        return due or self._batch(outline) or self._fold(outline)
+        due = self.layers.due(outline, now)
+        if due or held_back(outline, now):
+            return due
+        return self._batch(outline) or self._fold(outline)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """A fold of the two oldest summaries, as long as all exceed their budget.

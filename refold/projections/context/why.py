@@ -138,6 +138,8 @@ def parts_of(
             ]
             cause = _cause(span, own, outline, strategy, cleared=all(cut))
             seqs = () if all(cut) else _events(span, own)
+            if cause == "memory" and span is not None and span.summary is None:
+                seqs = _remembered(span, outline)
             role = str(view.messages[number - 1]["role"])
             parts.append(Part(number, role, first, len(own), span, seqs, cause))
             first = last
@@ -153,6 +155,15 @@ def _events(span: ViewSpan | None, origins: Sequence[Origin]) -> tuple[int, ...]
     if seqs and span is not None and span.first is not None:
         seqs.add(span.first)
     return tuple(sorted(seqs))
+
+
+def _remembered(span: ViewSpan, outline: Outline) -> tuple[int, ...]:
+    """The events of a layer that its part shows; two layers end alike in none."""
+    memory = outline.memory
+    for spans in (memory.facts_shown, memory.notes_shown):
+        if spans and (spans[0][0], spans[-1][1]) == (span.first, span.last):
+            return tuple(seq for a, b in spans for seq in range(a, b + 1))
+    return ()
 
 
 def _is_cleared(

@@ -68,10 +68,14 @@ def _notes(
         raise ValueError(f"{strategy.name} keeps no notes")
     asked = replace(source, notes=layers.notes)
     written = summarizer.summarise(asked, target_tokens=target_tokens)
+    lines = [line.strip() for line in written.text.splitlines() if line.strip()]
+    written = replace(written, text="\n".join(lines))
     check_summary(written.text, source)
-    lines, before = len(written.text.splitlines()), len(noted(source))
-    if lines >= before:
-        raise SummarizerFailed(f"{before} lines of notes would become {lines}")
+    wanted, before = layers.notes.lines, len(noted(source))
+    if len(lines) > wanted + wanted // 4:
+        raise SummarizerFailed(
+            f"{before} lines of notes would become {len(lines)}, not about {wanted}"
+        )
     return written
 
 

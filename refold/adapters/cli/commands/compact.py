@@ -189,12 +189,19 @@ def _strategy(screen: Screen, record: Summary) -> None:
     screen.line((record.strategy.name, "bold"), "  ", shown(params))
 
 
+_DONE = {
+    "session": "compacted ",
+    "scope": "digested for the scope ",
+    "notes": "rewrote the notes of ",
+}
+
+
 def _record(screen: Screen, record: Summary) -> None:
     from refold.adapters.cli.wording import counted
 
     folds = "".join(f", folds summary {seq}" for seq in record.absorbs)
     screen.line(
-        ("compacted ", "bold blue"),
+        (_DONE[record.kind], "bold blue"),
         f"seq {record.first_seq} to {record.last_seq}",
         (f"  {counted(record.source_event_count, 'event')}", "dim"),
         f"  {record.tokens_before:,} → {record.tokens_after:,} tokens",
