@@ -22,7 +22,7 @@ from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.history_summary import from_params
 from refold.projections.context.notes import Notes
-from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.outline import Outline
 from refold.projections.context.source import Source
 from refold.projections.context.spec import parse
 from refold.projections.context.strategy import Strategy
@@ -407,22 +407,6 @@ def test_units_are_stored_small_and_come_back() -> None:
 
     assert Outline.load(outline.dump()) == outline
     assert len(outline.units) == 77
-
-
-def test_an_exchange_that_was_open_stays_raw_however_late_that_is_known() -> None:
-    strategy = parse("message_window:context_size=9,tail_keep_size=2")
-    events = timed([*talk(3), *call("a"), *talk(4)])
-    decided = strategy.read(strategy.begin(), events[:8])
-    walk = Walk(strategy, events=events[:8], outline=decided)
-    cut = Compaction(1, 8, 100, 8, 10, "by hand")
-    walk.events, walk.outline = events[:8], decided
-    walk.compact(cut)
-    recorded = walk.derived[0]
-
-    early = strategy.read(fold_derived(decided, recorded), events[8:])
-    late = fold_derived(strategy.read(strategy.begin(), events), recorded)
-
-    assert early.kept == late.kept == (((7, 8),),)
 
 
 class Asking:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from refold.domain.envelope import Envelope, microseconds
 from refold.projections.context.outline_parts import Joined, Unit
 from refold.projections.context.sizes import size_of
-from refold.projections.context.spans import Spans, upto
 from refold.projections.context.units import Place, weight
 
 if TYPE_CHECKING:
@@ -74,18 +73,6 @@ def units_behind(outline: Outline, through: int, decided_at: int) -> tuple[Unit,
         if one.seq > decided_at
     ]
     return tuple(sorted((*left, *alone), key=lambda unit: unit.first))
-
-
-def with_ended(
-    kept: tuple[Spans, ...], outline: Outline, through: int, decided_at: int
-) -> tuple[Spans, ...]:
-    """With the exchanges that were open then and have ended since."""
-    ended = (
-        upto(unit.seqs, through)
-        for unit in outline.units
-        if unit.first <= through and unit.last > decided_at
-    )
-    return tuple(sorted({*kept, *ended}))
 
 
 def _index(units: Sequence[Unit], first: int) -> int | None:

@@ -57,7 +57,8 @@ class Waiting(NamedTuple):
             waiting = waiting._open(exchange, waiting.response, seq)
         elif kind == "result":
             waiting = waiting._extended(exchange, seq)
-        waiting = waiting._tied(exchange, seq, turn)
+        answered = exchange if placed.answers is None else placed.answers.seq
+        waiting = waiting._tied(exchange, answered, seq, turn)
         return waiting._settled(exchange, seq, thread, turn)
 
     def asked(self, seq: int, thread: Thread, user: int | None) -> Waiting:
@@ -79,7 +80,8 @@ class Waiting(NamedTuple):
         if asked is None:
             return self
         questions = tuple(other for other in self.questions if other is not asked)
-        waiting = self._replace(questions=questions)._tied(asked.exchange, seq, turn)
+        waiting = self._replace(questions=questions)
+        waiting = waiting._tied(asked.exchange, question, seq, turn)
         return waiting._settled(asked.exchange, seq, thread, turn)
 
     def compacted(
@@ -122,11 +124,18 @@ class Waiting(NamedTuple):
         )
         return self._replace(holds=holds)
 
-    def _tied(self, exchange: int, seq: int, turn: int | None) -> Waiting:
+    def _tied(
+        self, exchange: int, answered: int, seq: int, turn: int | None
+    ) -> Waiting:
+        """An exchange to its newest event, and what is ``answered`` to its answer.
+
+        The second counts where a cut has taken the exchange in between.
+        """
         if turn is None or exchange >= turn:
             return self
-        others = (tie for tie in self.ties if tie[0] != exchange)
-        return self._replace(ties=(*others, (exchange, seq)))
+        firsts = sorted({exchange, answered})
+        others = (tie for tie in self.ties if tie[0] not in firsts)
+        return self._replace(ties=(*others, *((first, seq) for first in firsts)))
 
     def _settled(
         self, exchange: int, seq: int, thread: Thread, turn: int | None

@@ -30,7 +30,6 @@ from refold.domain.events import (
 from refold.projections.context.by_unit import (
     taken,
     units_behind,
-    with_ended,
     without_units,
 )
 from refold.projections.context.memory import Memory
@@ -51,7 +50,7 @@ from refold.projections.context.spans import Spans, joined, spans_of, without
 from refold.projections.context.units import Place, Thread, place, weight
 
 # Stored outlines of another shape are dropped, and the log is folded again.
-SHAPE = 3
+SHAPE = 4
 Detail = Literal["counts", "turns", "units", "both"]
 
 
@@ -292,7 +291,7 @@ def _progress(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
 def _wait(outline: Outline, envelope: Envelope, placed: Place | None) -> Outline:
     waiting, seq = outline.waiting, envelope.seq
     turn = outline.turn_first if outline.turn_count else None
-    if outline.detail == "units":
+    if outline.detail in _BY_UNIT:
         # What ends while it is the newest exchange was open at no cut behind it.
         turn = outline.units[-1].first if outline.units else None
     if placed is not None and placed.kind != "user":
@@ -363,7 +362,6 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
         # What the turns were is counted by their exchanges.
         freed, outline = 0, outline._replace(past=past)
         outline = without_units(outline, through, summary.decided_at_seq)
-        kept = with_ended(kept, outline, through, summary.decided_at_seq)
         units = units_behind(outline, through, summary.decided_at_seq)
         outline = outline._replace(units=units)
     return outline._replace(
