@@ -15,6 +15,7 @@ from refold.domain.errors import InvalidConfiguration, KeyUnavailable
 if TYPE_CHECKING:
     from refold.adapters.keys import KeyStore, MasterKey
     from refold.adapters.recorder import Recorder
+    from refold.adapters.sql.dialect import Dialect
     from refold.projections.context.summarizer import Summarizer
     from refold.redaction.engine import Redactor
     from refold.redaction.guard import Limits
@@ -134,38 +135,35 @@ def _recorder(url: str) -> tuple[Recorder, str]:
         from refold.adapters.memory import MemoryRecorder
 
         return MemoryRecorder(), "memory"
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    from refold.adapters.sql.dialect import Dialect
     from refold.adapters.sql.migrations import migrate
     from refold.adapters.sql.recorder import SqlRecorder
 
-    dialect: Dialect
-    try:
-        parsed = make_url(url)
-        backend = parsed.get_backend_name()
-    except ArgumentError:
-        backend = ""
-    if backend == "sqlite":
-        from refold.adapters.sql.sqlite import SqliteDialect
-
-        dialect = SqliteDialect(parsed)
-    elif backend in ("postgresql", "postgres"):
-        from refold.adapters.sql.postgres import PostgresDialect
-
-        dialect = PostgresDialect(parsed)
-    else:
-        raise InvalidConfiguration(
-            "this is no database URL that Refold knows: sqlite:///agent.db or "
-            "postgresql://user:password@host/database"
-        )
+    dialect = _dialect(url)
     try:
         store_id = migrate(dialect)
     except BaseException:
         dialect.close()
         raise
     return SqlRecorder(dialect), store_id
+
+
+def _dialect(url: str) -> Dialect:
+    from refold.adapters.sql.urls import engine_of
+
+    match engine_of(url):
+        case "sqlite", parsed:
+            from refold.adapters.sql.sqlite import SqliteDialect
+
+            return SqliteDialect(parsed)
+        case "postgresql", parsed:
+            from refold.adapters.sql.postgres import PostgresDialect
+
+            return PostgresDialect(parsed)
+        case _:
+            raise InvalidConfiguration(
+                "this is no database URL that Refold knows: sqlite:///agent.db or "
+                "postgresql://user:password@host/database"
+            )
 
 
 def _key_store(

@@ -118,7 +118,7 @@ def _started() -> Postgres:
 @pytest.fixture
 def postgres_url(postgres: Postgres) -> Iterator[str]:
     """An empty database on the shared server, dropped after the test."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
+    name = _new_name()
     yield postgres.create_database(name)
     postgres.drop_database(name)
 
@@ -130,11 +130,68 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest) -> str:
+def empty_url(request: pytest.FixtureRequest) -> str:
     """An empty database on each engine in turn: one promise, two runs."""
     kind = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param]
     url: str = request.getfixturevalue(kind)
     return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """A database with the tables of a store, empty, on each engine in turn.
+
+    It is a copy of one made before, because making them takes most of a test's time.
+    """
+    kind = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}[request.param]
+    url: str = request.getfixturevalue(kind)
+    return url
+
+
+@pytest.fixture
+def _sqlite_store(_made_sqlite: Path, sqlite_url: str, tmp_path: Path) -> str:
+    shutil.copyfile(_made_sqlite, tmp_path / "refold.db")
+    return sqlite_url
+
+
+@pytest.fixture
+def _postgres_store(_made_postgres: str, postgres: Postgres) -> Iterator[str]:
+    name = _new_name()
+    yield postgres.create_database(name, like=_made_postgres)
+    postgres.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def _made_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "refold.db"
+    _make_store(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def _made_postgres(postgres: Postgres) -> Iterator[str]:
+    name = _new_name()
+    _make_store(postgres.create_database(name))
+    yield name
+    postgres.drop_database(name)
+
+
+def _make_store(url: str) -> None:
+    # Here, because importing them takes longer than most tests.
+    from sqlalchemy import make_url
+
+    from refold.adapters.sql.migrations import migrate
+    from refold.adapters.sql.postgres import PostgresDialect
+    from refold.adapters.sql.sqlite import SqliteDialect
+
+    dialect = SqliteDialect if url.startswith("sqlite") else PostgresDialect
+    opened = dialect(make_url(url))
+    migrate(opened)
+    opened.close()
+
+
+def _new_name() -> str:
+    return f"test_{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture

@@ -77,8 +77,8 @@ def test_a_database_is_dropped_under_those_who_use_it(postgres: Postgres) -> Non
     left_open.close()
 
 
-def test_every_test_starts_with_an_empty_database(store_url: str) -> None:
-    url = store_url.replace("postgresql:", "postgresql+psycopg:", 1)
+def test_every_test_starts_with_an_empty_database(empty_url: str) -> None:
+    url = empty_url.replace("postgresql:", "postgresql+psycopg:", 1)
     engine = sqlalchemy.create_engine(url)
 
     tables = sqlalchemy.inspect(engine).get_table_names()

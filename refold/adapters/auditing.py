@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from refold.adapters.sealing import SealedEvent, cut_from, envelope_of
-from refold.domain.chain import Resealing, resealed
+from refold.adapters.sealing import Opener, SealedEvent, cut_from, envelope_of
+from refold.domain.chain import Resealing, link_digest, resealed
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, KeyUnavailable
-from refold.domain.events import RedactionApplied
+from refold.domain.events import JsonObject, RedactionApplied
 from refold.domain.ids import StreamId
 from refold.domain.ports import Problem
 
 if TYPE_CHECKING:
     from refold.adapters.log import SealedLog
 
-PAGE: Final = 500
+PAGE: Final = 200
 
 
 class Auditor:
@@ -25,48 +25,91 @@ class Auditor:
 
     def __init__(self, log: SealedLog, stream: StreamId) -> None:
         self._log, self._stream = log, stream
+        self._bindings = Bindings.of(log, stream)
+        self._last: SealedEvent | None = None
 
     def run(self) -> Iterator[Envelope | Problem]:
         """Every event with its chain proved, then the head; or what is wrong."""
-        after, last, bindings = 0, None, Bindings.of(self._log, self._stream)
+        opener = self._log.mapper.opener(self._stream)
+        for page in self._pages():
+            for row, expected in page:
+                header = row.header.encode()
+                yield from self._chained(row, header, expected)
+                yield from self._opened(row, header, opener)
+        yield from self._head()
+
+    def chain(self) -> Iterator[int | Problem]:
+        """How many events each page has, its chain proved; or what is wrong.
+
+        Nothing is opened but the events that bind replaced rows.
+        """
+        for page in self._pages():
+            for row, expected in page:
+                yield from self._chained(row, row.header.encode(), expected)
+            yield len(page)
+        yield from self._head()
+
+    def _pages(self) -> Iterator[list[tuple[SealedEvent, int]]]:
+        """The rows, each with the seq that it should have."""
+        after = 0
         while rows := self._log.recorder.rows(self._stream, after=after, limit=PAGE):
-            for row in rows:
-                yield from self._chained(row, after + 1)
-                for seq, detail in bindings.wrong(row.resealing, row.first_digest):
-                    yield self._problem(seq, "replaced", detail)
-                yield from self._opened(row)
-                after, last = row.header.seq, row
-        yield from self._head(last)
+            before = [after, *(row.header.seq for row in rows)]
+            after, self._last = before[-1], rows[-1]
+            yield [(row, seq + 1) for row, seq in zip(rows, before, strict=False)]
 
-    def _chained(self, row: SealedEvent, expected: int) -> Iterator[Problem]:
+    def _chained(
+        self, row: SealedEvent, header: bytes, expected: int
+    ) -> Iterable[Problem]:
+        """What is wrong with a row's place in the chain, or with what it holds since.
+
+        Where the ciphertext was replaced, the hash follows from the digest of the
+        first.
+        """
+        digest, first = sha256(row.state).digest(), row.first_digest
+        wrong = []
         if row.header.seq != expected:
-            yield self._problem(expected, "gap", "an event is missing")
-        elif not self._log.mapper.proves(row):
-            yield self._problem(expected, "chain", "the hash does not follow")
+            wrong.append(self._problem(expected, "gap", "an event is missing"))
+        elif link_digest(row.prev_hash, header, first or digest) != row.hash:
+            wrong.append(self._problem(expected, "chain", "the hash does not follow"))
+        if self._bindings or first is not None:
+            now = Resealing(row.header.seq, first or digest, digest)
+            for seq, detail in self._bindings.wrong(now, first):
+                wrong.append(self._problem(seq, "replaced", detail))
+        return wrong
 
-    def _opened(self, row: SealedEvent) -> Iterator[Envelope | Problem]:
+    def _opened(
+        self, row: SealedEvent, header: bytes, opener: Opener
+    ) -> Iterator[Envelope | Problem]:
         seq = row.header.seq
         try:
-            content = self._log.content(row)
+            content = self._content(row, header, opener)
             yield envelope_of(row, content)
         except CorruptEvent as error:
             yield self._problem(seq, "corrupt", error.reason)
         except KeyUnavailable as error:
             yield self._problem(seq, "key", str(error))
         else:
-            for sha256 in cut_from(content):
-                if not self._blob_proves(sha256):
-                    detail = f"blob {sha256} is missing, or is not what was written"
+            for digest in cut_from(content):
+                if not self._blob_proves(digest):
+                    detail = f"blob {digest} is missing, or is not what was written"
                     yield self._problem(seq, "blob", detail)
 
-    def _blob_proves(self, sha256: str) -> bool:
+    def _content(self, row: SealedEvent, header: bytes, opener: Opener) -> JsonObject:
         try:
-            data = self._log.blob(self._stream, sha256)
+            return opener.content(row, header)
+        except CorruptEvent:
+            self._log.key(self._stream)
+            raise
+
+    def _blob_proves(self, digest: str) -> bool:
+        try:
+            data = self._log.blob(self._stream, digest)
         except CorruptEvent:
             return False
-        return data is not None and hashlib.sha256(data).hexdigest() == sha256
+        return data is not None and sha256(data).hexdigest() == digest
 
-    def _head(self, last: SealedEvent | None) -> Iterator[Problem]:
+    def _head(self) -> Iterator[Problem]:
+        last = self._last
         row = self._log.recorder.head_row(self._stream)
         if row is None:
             if last is not None:
@@ -108,6 +151,9 @@ class Bindings:
                 and event.digest
             ]
         )
+
+    def __bool__(self) -> bool:
+        return bool(self._events)
 
     def wrong(
         self, row: Resealing, first_digest: bytes | None

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from refold.domain.chain import length_prefixed
 from refold.domain.errors import KeyUnavailable
+from refold.domain.ids import StreamId
 
 _NONCE = 12
 _CACHED = 10_000
@@ -66,6 +67,12 @@ class KeyStore(Protocol):
         *,
         version: int = 1,
     ) -> bytes: ...
+    def surplus(
+        self, user_ref: str | None = None, session_ref: str | None = None
+    ) -> int:
+        """How many keys there are beyond one for each session of these."""
+        ...
+
     def destroy_sessions(
         self, user_ref: str, session_ref: str, *, before: int
     ) -> int: ...
@@ -196,12 +203,22 @@ class KeyRing:
         keys = self._versions(user_id, session_id)
         return sum(key.version < than.version for key in keys)
 
+    def surplus(self, user_id: str | None = None, session_id: str | None = None) -> int:
+        """How many keys there are beyond one for each session: of all, a user, or one.
+
+        A rewriting that was cut off leaves them.
+        """
+        user = None if user_id is None else self._user_ref(user_id)
+        if user_id is None or session_id is None:
+            return self._store.surplus(user)
+        return self._store.surplus(user, self._session_ref(user_id, session_id))
+
     def user(self, user_id: str, *, now: int | None) -> UserKey:
         """The user's key, with the same rules as ``session``."""
         return self._users.get(user_id, lambda: self._open_user(user_id, now))
 
     def _open_user(self, user_id: str, now: int | None) -> UserKey:
-        ref = self._ref(b"user", user_id)
+        ref = self._user_ref(user_id)
         context = b"refold user key" + ref.encode()
         wrapped = self._store.get_user(ref)
         if wrapped is None:
@@ -233,6 +250,9 @@ class KeyRing:
         found = sorted(self._store.session_keys(user.ref, ref).items())
         return [_opened(user, ref, version, wrapped) for version, wrapped in found]
 
+    def _user_ref(self, user_id: str) -> str:
+        return self._ref(b"user", user_id)
+
     def _session_ref(self, user_id: str, session_id: str) -> str:
         return self._ref(b"session", user_id, session_id)
 
@@ -251,6 +271,18 @@ def idempotent_id(user: UserKey, session_id: str, key: str, index: int) -> UUID:
     parts = (session_id.encode(), key.encode(), str(index).encode())
     value = int.from_bytes(user.mac("event id", *parts)[:16], "big")
     return uuid_of(value, version=8)
+
+
+def receipt_address(user: UserKey, stream: StreamId, key: str) -> bytes:
+    """Where the receipt of an append with this idempotency key is."""
+    return user.mac("receipt", str(stream).encode(), key.encode())
+
+
+def uuid7(now: int) -> UUID:
+    """A UUID of version 7: ``now`` in microseconds, the rest random (RFC 9562)."""
+    stamp = (now // 1000) & ((1 << 48) - 1)
+    random = int.from_bytes(os.urandom(10), "big")
+    return uuid_of(stamp << 80 | random, version=7)
 
 
 def uuid_of(value: int, *, version: int) -> UUID:

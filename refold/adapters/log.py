@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
-
-import orjson
-from cryptography.exceptions import InvalidTag
 
 from refold.adapters.auditing import Auditor
 from refold.adapters.blobs import Blobs
@@ -25,15 +21,14 @@ from refold.adapters.keys import (
     SessionKey,
     UserKey,
     idempotent_id,
-    seal,
-    uuid_of,
+    receipt_address,
+    uuid7,
 )
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
     Moved,
     Recorder,
-    ViewRow,
     WriteOutcome,
     Wrote,
 )
@@ -44,11 +39,8 @@ from refold.adapters.sealing import (
     SealingMapper,
     envelope_of,
     new_header,
-    pack,
-    unpack,
 )
-from refold.domain.canonical import canonical
-from refold.domain.chain import length_prefixed
+from refold.adapters.views import Views, standing
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, KeyUnavailable
 from refold.domain.events import JsonObject, Span
@@ -65,9 +57,11 @@ from refold.domain.ports import (
     Rewriting,
     Rewritten,
     SessionInfo,
+    Standing,
     StoredView,
 )
 from refold.domain.session import SessionState
+from refold.domain.sizes import EVERYTHING, Lagging, Place, Scope
 from refold.redaction.chokepoint import RedactedEvent
 
 T = TypeVar("T")
@@ -95,6 +89,24 @@ class SealedLog:
             self._admit(request)
         return self._outcome(request, self.recorder.write(self._batch(request)))
 
+    def append_soon(
+        self, request: Append, done: Callable[[Outcome | Exception], None]
+    ) -> bool:
+        """``append`` for who cannot wait; False if too much is waiting already."""
+
+        def opened(outcome: WriteOutcome | Exception) -> None:
+            result: Outcome | Exception
+            try:
+                if isinstance(outcome, Exception):
+                    result = outcome
+                else:
+                    result = self._outcome(request, outcome)
+            except Exception as error:
+                result = error
+            done(result)
+
+        return self.recorder.write_soon(self._batch(request), opened)
+
     def append_exclusive(
         self, stream: StreamId, build: Callable[[Head], Append]
     ) -> Outcome:
@@ -116,7 +128,7 @@ class SealedLog:
         if self.recorder.head_row(stream) is None:
             return None
         user = self.keys.user(stream.user_id, now=None)
-        address = _receipt_address(user.mac, stream, idempotency_key)
+        address = receipt_address(user, stream, idempotency_key)
         return self.recorder.receipt(stream, address)
 
     def read(
@@ -148,15 +160,23 @@ class SealedLog:
 
         Between reading them and having their key, a rewriting may have ended.
         """
-        mapper = self.mapper
         try:
-            return [mapper.to_domain_event(row) for row in rows()]
+            return self.mapper.open_all(rows())
         except CorruptEvent:
             return [envelope_of(row, self.content(row)) for row in rows()]
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
         """Every event with its chain proved, then the head; or what is wrong."""
         return Auditor(self, stream).run()
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes that open it see the same log."""
+        return self.recorder.shared
+
+    def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
+        """How many events each page has, its chain proved, or what is wrong with it."""
+        return Auditor(self, stream).chain()
 
     def sessions(
         self, user_id: str | None = None, *, session_id: str | None = None
@@ -168,11 +188,11 @@ class SealedLog:
         """The names of the session's streams, the main one first."""
         return self.recorder.streams(user_id, session_id)
 
-    def orphans(self) -> list[Problem]:
+    def orphans(self, scope: Scope = EVERYTHING) -> list[Problem]:
         """Streams that have events and no head: their session is not listed."""
         return [
             Problem(*stream, None, "head", "the stream has no head row")
-            for stream in self.recorder.orphans()
+            for stream in self.recorder.orphans(scope)
         ]
 
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
@@ -185,28 +205,21 @@ class SealedLog:
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         """The stored state of a projection; empty if it is not what was stored."""
-        row = self.recorder.view_row(stream, name)
-        if row is None:
-            return None
-        context = _view_context(stream, name, row.through_seq, row.derived_seq)
-        try:
-            plain = self.keys.unseal(*stream[:2], row.body, context)
-            body = orjson.loads(unpack(plain))
-        except InvalidTag:
-            body = {}
-        return StoredView(row.through_seq, row.derived_seq, body)
+        return self._views.load(stream, name)
 
     def save_view(
         self, stream: StreamId, name: str, view: StoredView, *, replaces: int
     ) -> bool:
         """Store it if the stored one stands at ``replaces``."""
-        key = self.keys.session(stream.user_id, stream.session_id, now=None)
-        context = _view_context(stream, name, view.through_seq, view.derived_seq)
-        body = seal(key.cipher, pack(canonical(view.body)), context)
-        row = ViewRow(view.through_seq, view.derived_seq, body)
-        return self.recorder.save_view_row(
-            stream, name, row, replaces=replaces, key_check=key.check
-        )
+        return self._views.save(stream, name, view, replaces=replaces)
+
+    @property
+    def _views(self) -> Views:
+        return Views(self.recorder, self.keys)
+
+    def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
+        """Head, stored view and what is behind it, in one read."""
+        return _twice(lambda: standing(self, stream, name, shown=shown))
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """The names of the projections that are kept for this session."""
@@ -249,9 +262,16 @@ class SealedLog:
         """The leases of all derived streams."""
         return self.recorder
 
-    def stats(self) -> dict[str, Any]:
-        """Sizes: sessions, events, blobs, views, and bytes of each."""
-        return self.recorder.stats()
+    def lagging(
+        self, scope: Scope, *, by: int, limit: int, after: Place | None = None
+    ) -> list[Lagging]:
+        """Stored views that are behind by so many events."""
+        return self.recorder.lagging(scope, by=by, limit=limit, after=after)
+
+    def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
+        """Sizes, rates, how far views are behind, and keys that should be gone."""
+        found = self.recorder.stats(scope, now=now)
+        return {**found, "retired_keys": self.keys.surplus(*scope)}
 
     def close(self) -> None:
         """Let go of the database and of the keys."""
@@ -290,7 +310,7 @@ class SealedLog:
         head = sealed_head(head, request.state, key)
         receipt = None
         if request.idempotency_key is not None:
-            receipt = _receipt_address(key.user.mac, stream, request.idempotency_key)
+            receipt = receipt_address(key.user, stream, request.idempotency_key)
         cut = [blob for event in request.events for blob in event.blobs]
         blobs = Blobs(self.recorder, self.keys, stream.main).rows(cut, key)
         return Batch(stream, base.seq, base.hash, head, rows, blobs, receipt)
@@ -377,21 +397,3 @@ def _twice(read: Callable[[], T]) -> T:
         return read()
     except KeyUnavailable:
         return read()
-
-
-def uuid7(now: int) -> UUID:
-    """A UUID of version 7: ``now`` in microseconds, the rest random (RFC 9562)."""
-    stamp = (now // 1000) & ((1 << 48) - 1)
-    random = int.from_bytes(os.urandom(10), "big")
-    return uuid_of(stamp << 80 | random, version=7)
-
-
-def _view_context(stream: StreamId, name: str, through: int, derived: int) -> bytes:
-    place = b"%d %d" % (through, derived)
-    return length_prefixed((b"view", str(stream).encode(), name.encode(), place))
-
-
-def _receipt_address(
-    mac: Callable[..., bytes], stream: StreamId, idempotency_key: str
-) -> bytes:
-    return mac("receipt", str(stream).encode(), idempotency_key.encode())

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any, NamedTuple
 
+import orjson
+
+from refold.adapters.memory_sizes import counted, lag_of, sizes
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
@@ -13,6 +16,7 @@ from refold.adapters.recorder import (
     Moved,
     Recorder,
     Rewrite,
+    StandingRows,
     ViewRow,
     WriteOutcome,
     Wrote,
@@ -21,6 +25,7 @@ from refold.adapters.sealing import SealedEvent
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate, SessionInfo
+from refold.domain.sizes import Lagging, Place, Scope
 
 
 class _Lease(NamedTuple):
@@ -31,6 +36,8 @@ class _Lease(NamedTuple):
 
 class MemoryRecorder(Recorder):
     """Rows in dictionaries under one lock."""
+
+    shared = False
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -73,6 +80,12 @@ class MemoryRecorder(Recorder):
         if batch.receipt:
             seqs = (batch.events[0].header.seq, batch.events[-1].header.seq)
             self._receipts[stream, batch.receipt] = Duplicate(*seqs)
+
+    def write_soon(
+        self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
+    ) -> bool:
+        done(self.write(batch))
+        return True
 
     def write_exclusive(
         self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
@@ -175,9 +188,9 @@ class MemoryRecorder(Recorder):
             names = [s.stream for s in self._heads if s[:2] == (user_id, session_id)]
         return sorted(names, key=lambda name: (name != MAIN, name))
 
-    def orphans(self) -> list[StreamId]:
+    def orphans(self, scope: Scope) -> list[StreamId]:
         with self._lock:
-            return sorted(set(self._events) - set(self._heads))
+            return sorted(filter(scope.holds, set(self._events) - set(self._heads)))
 
     def blob_row(self, user_id: str, address: bytes) -> bytes | None:
         found = self._blobs.get((user_id, address))
@@ -185,6 +198,27 @@ class MemoryRecorder(Recorder):
 
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
         return self._views.get((stream, name))
+
+    def standing(
+        self, stream: StreamId, name: str, *, shown: bool, limit: int
+    ) -> StandingRows:
+        derived = stream._replace(stream=name)
+        with self._lock:
+            view = self._views.get((stream, name))
+            known = view or ViewRow(0, 0, b"")
+            named = known if shown else ViewRow(0, 0, b"")
+            return StandingRows(
+                self._heads.get(stream),
+                view,
+                self._named(stream, named.main_spans),
+                self._named(derived, named.derived_spans),
+                self.rows(stream, after=known.through_seq, limit=limit),
+                self.rows(derived, after=known.derived_seq, limit=limit),
+            )
+
+    def _named(self, stream: StreamId, spans: str) -> list[SealedEvent]:
+        every = self._events.get(stream, [])
+        return [row for a, b in orjson.loads(spans) for row in every[a - 1 : b]]
 
     def save_view_row(
         self,
@@ -236,17 +270,39 @@ class MemoryRecorder(Recorder):
                 return False
             return self._leases.pop(stream).pending
 
-    def stats(self) -> dict[str, Any]:
+    def lagging(
+        self, scope: Scope, *, by: int, limit: int, after: Place | None
+    ) -> list[Lagging]:
+        start = after or Place("", "", "")
+        found = [view for view in self._behind(scope) if view.events >= by]
+        return [view for view in found if view.place > start][:limit]
+
+    def _behind(self, scope: Scope) -> list[Lagging]:
+        """How far each view is behind, those that are not included."""
         with self._lock:
-            return {
-                "engine": "memory",
-                "sessions": len(self.sessions(None, None)),
-                "events": len(self._order),
-                "event_bytes": sum(len(row.state) for row in self._order),
-                "blobs": len(self._blobs),
-                "blob_bytes": sum(len(body) for body, _ in self._blobs.values()),
-                "views": len(self._views),
-            }
+            return [
+                Lagging(Place(*stream[:2], name), self._missing(stream, name, view))
+                for (stream, name), view in sorted(self._views.items())
+                if scope.holds(stream)
+            ]
+
+    def _missing(self, stream: StreamId, name: str, view: ViewRow) -> int:
+        derived = self._heads.get(stream._replace(stream=name))
+        made = derived.seq if derived else 0
+        return self._heads[stream].seq - view.through_seq + made - view.derived_seq
+
+    def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
+        with self._lock:
+            heads = {s: head for s, head in self._heads.items() if scope.holds(s)}
+            rows = [row for row in self._order if scope.holds(row.header.stream)]
+            found = {"engine": "memory", **sizes(heads, rows, now=now)}
+            views = [row for at, row in self._views.items() if scope.holds(at[0])]
+            found |= counted("view", [len(row.body) for row in views])
+            if scope.session_id is None:
+                whose, kept = scope.user_id, self._blobs.items()
+                blobs = [size for at, (_, size) in kept if whose in (None, at[0])]
+                found |= counted("blob", blobs)
+            return {**found, "lag": lag_of(self._behind(scope))}
 
     def notifications(
         self, *, after: int, upto: int | None, limit: int
@@ -299,6 +355,15 @@ class MemoryKeyStore:
     ) -> bytes:
         keys = self._sessions.setdefault((user_ref, session_ref), {})
         return keys.setdefault(version, wrapped)
+
+    def surplus(
+        self, user_ref: str | None = None, session_ref: str | None = None
+    ) -> int:
+        return sum(
+            len(keys) - 1
+            for (user, session), keys in self._sessions.items()
+            if keys and user_ref in (None, user) and session_ref in (None, session)
+        )
 
     def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
         keys = self._sessions.get((user_ref, session_ref), {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
 from eventsourcing.persistence import (
@@ -24,7 +24,12 @@ from refold.adapters.sealing import SealedEvent
 from refold.adapters.subscription import PollingSubscription
 from refold.domain.events import Span
 from refold.domain.ids import StreamId
-from refold.domain.ports import Duplicate, SessionInfo, Status
+from refold.domain.ports import (
+    Duplicate,
+    SessionInfo,
+    Status,
+)
+from refold.domain.sizes import Lagging, Place, Scope
 
 
 class HeadRow(NamedTuple):
@@ -49,11 +54,32 @@ class BlobRow(NamedTuple):
 
 
 class ViewRow(NamedTuple):
-    """A sealed view, and how far it has folded."""
+    """A sealed view, how far it has folded, and the seqs of what it shows.
+
+    Those are pairs of first and last seq as JSON, of the main and of the derived
+    stream, so that the rows can be read together with the view.
+    """
 
     through_seq: int
     derived_seq: int
     body: bytes
+    main_spans: str = "[]"
+    derived_spans: str = "[]"
+
+
+class StandingRows(NamedTuple):
+    """The rows of one moment that a context is made of.
+
+    ``shown`` and ``summaries`` are those that the view names, ``new`` and ``derived``
+    the first of those behind it, of the main and of the derived stream.
+    """
+
+    head: HeadRow | None
+    view: ViewRow | None
+    shown: list[SealedEvent]
+    summaries: list[SealedEvent]
+    new: list[SealedEvent]
+    derived: list[SealedEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +145,26 @@ WriteOutcome: TypeAlias = Wrote | Moved | Duplicate
 
 
 class Recorder(ApplicationRecorder):
-    """What every database of Refold can do, and no more."""
+    """What every database of Refold can do, and no more.
+
+    ``shared``: other processes that open it see the same rows.
+    """
+
+    shared: ClassVar[bool] = True
 
     @abstractmethod
     def write(self, batch: Batch) -> WriteOutcome:
         """Write the batch or nothing; durable when it returns."""
+
+    @abstractmethod
+    def write_soon(
+        self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
+    ) -> bool:
+        """``write`` for who cannot wait; False if too much is waiting already.
+
+        ``done`` is called once, maybe in another thread, with the outcome or the error
+        that ``write`` would raise; it must return at once and raise nothing.
+        """
 
     @abstractmethod
     def write_exclusive(
@@ -194,7 +235,7 @@ class Recorder(ApplicationRecorder):
     def streams(self, user_id: str, session_id: str) -> list[str]: ...
 
     @abstractmethod
-    def orphans(self) -> list[StreamId]:
+    def orphans(self, scope: Scope) -> list[StreamId]:
         """Streams that have events and no head."""
 
     @abstractmethod
@@ -202,6 +243,16 @@ class Recorder(ApplicationRecorder):
 
     @abstractmethod
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None: ...
+
+    @abstractmethod
+    def standing(
+        self, stream: StreamId, name: str, *, shown: bool, limit: int
+    ) -> StandingRows:
+        """Head, view and what is behind it, at most ``limit`` rows of each stream.
+
+        ``shown`` asks for the rows too that the view names.  The derived stream is
+        that of the view's name.
+        """
 
     @abstractmethod
     def save_view_row(
@@ -230,7 +281,13 @@ class Recorder(ApplicationRecorder):
         """Give it back; True if it was marked as asked for."""
 
     @abstractmethod
-    def stats(self) -> dict[str, Any]: ...
+    def lagging(
+        self, scope: Scope, *, by: int, limit: int, after: Place | None
+    ) -> list[Lagging]:
+        """Stored views that are behind by so many events, in order of their places."""
+
+    @abstractmethod
+    def stats(self, scope: Scope, *, now: int) -> dict[str, Any]: ...
 
     @abstractmethod
     def notifications(

@@ -7,6 +7,7 @@ else, and these are made of what passed redaction and nothing else.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import local
 from typing import Any, Final
@@ -16,21 +17,23 @@ import zstandard
 from cryptography.exceptions import InvalidTag
 from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
 
-from refold.adapters.keys import KeyRing, SessionKey, seal
+from refold.adapters.keys import KeyRing, SessionKey, seal, unseal
 from refold.domain.canonical import canonical
-from refold.domain.chain import Header, Resealing, link, link_digest
-from refold.domain.envelope import Envelope, Meta, from_microseconds
+from refold.domain.chain import Header, Resealing, link
+from refold.domain.envelope import Envelope, from_microseconds
 from refold.domain.errors import CorruptEvent, InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
-from refold.domain.upcast import upcast
+from refold.domain.trusted import meta_trusted
+from refold.domain.upcast import recorded
 from refold.redaction.chokepoint import RedactedEvent
 
-_SEAL: Final = object()
 _FORMAT: Final = b"\x01"
 _RAW, _ZSTD = b"\x00", b"\x01"
 _WORTH_COMPRESSING: Final = 200
 _MAX_PLAIN: Final = 64 * 1024 * 1024
+# The library's mapper asks for one; what is sealed is JSON already.
+_TRANSCODER: Final = JSONTranscoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +56,33 @@ class PlacedEvent:
         return self.header.seq
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class SealedEvent(StoredEvent):
     """A row of the log: ``state`` is the ciphertext, ``topic`` type and version.
 
     ``first_digest`` is the SHA-256 of the ciphertext that ``hash`` was made of, if
-    ``state`` is another since.
+    ``state`` is another since.  Only ``stored`` makes one.
     """
 
     header: Header
     prev_hash: bytes
     hash: bytes
-    sealed_by: object
-    first_digest: bytes | None = None
+    first_digest: bytes | None
 
-    def __post_init__(self) -> None:
-        if self.sealed_by is not _SEAL:
-            raise TypeError("only the sealing mapper makes a SealedEvent")
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("only the sealing mapper makes a SealedEvent")
+
+    @property  # type: ignore[misc]  # it cannot be set
+    def originator_id(self) -> str:
+        return str(self.header.stream)
+
+    @property  # type: ignore[misc]  # it cannot be set
+    def originator_version(self) -> int:
+        return self.header.seq
+
+    @property  # type: ignore[misc]  # it cannot be set
+    def topic(self) -> str:
+        return f"{self.header.type}/{self.header.schema_version}"
 
     @property
     def resealing(self) -> Resealing:
@@ -86,24 +99,24 @@ def stored(
     first_digest: bytes | None = None,
 ) -> SealedEvent:
     """A row as it was read; what it says is not proved yet."""
-    return SealedEvent(
-        originator_id=str(header.stream),
-        originator_version=header.seq,
-        topic=f"{header.type}/{header.schema_version}",
-        state=body,
-        header=header,
-        prev_hash=prev_hash,
-        hash=hash_,
-        sealed_by=_SEAL,
-        first_digest=first_digest,
-    )
+    row = object.__new__(SealedEvent)
+    fields = {
+        "state": body,
+        "header": header,
+        "prev_hash": prev_hash,
+        "hash": hash_,
+        "first_digest": first_digest,
+    }
+    # At once: field by field costs as much as decrypting the row.
+    object.__setattr__(row, "__dict__", fields)
+    return row
 
 
 class SealingMapper(Mapper[str]):
     """Seals events with the keys of their sessions, and opens them again."""
 
     def __init__(self, keys: KeyRing) -> None:
-        super().__init__(JSONTranscoder())
+        super().__init__(_TRANSCODER)
         self._keys = keys
 
     def to_stored_event(self, domain_event: Any) -> SealedEvent:
@@ -160,6 +173,17 @@ class SealingMapper(Mapper[str]):
         content: JsonObject = orjson.loads(unpack(self._plain(row)))
         return content
 
+    def open_all(self, rows: Sequence[SealedEvent]) -> list[Envelope]:
+        """The envelopes of rows of one session.  Raises as ``to_domain_event``."""
+        if not rows:
+            return []
+        opener = self.opener(rows[0].header.stream)
+        return [opener.envelope(row) for row in rows]
+
+    def opener(self, stream: StreamId) -> Opener:
+        """What opens rows of this session, one after another."""
+        return Opener(self, self._keys, stream)
+
     def _plain(self, row: SealedEvent) -> bytes:
         user_id, session_id, name = row.header.stream
         where, seq = f"session {session_id!r} {name}", row.header.seq
@@ -172,13 +196,31 @@ class SealingMapper(Mapper[str]):
             reason = "the row does not open with its session's key"
             raise CorruptEvent(where, seq=seq, reason=reason) from None
 
-    def proves(self, row: SealedEvent) -> bool:
-        """Whether the row's hash follows from the hash before it and its bytes.
 
-        Where the ciphertext was replaced, from the digest of the first.
+class Opener:
+    """Opens rows of one session; its key is asked for once, not for each row."""
+
+    def __init__(self, mapper: SealingMapper, keys: KeyRing, stream: StreamId) -> None:
+        self._mapper, self._keys, self._stream = mapper, keys, stream
+        self._key: SessionKey | None = None
+
+    def content(self, row: SealedEvent, header: bytes | None = None) -> JsonObject:
+        """What was sealed in the row; ``header`` is its header, encoded.
+
+        Raises CorruptEvent if it is not what was sealed, KeyUnavailable.
         """
-        header, first = row.header.encode(), row.resealing.first_digest
-        return link_digest(row.prev_hash, header, first) == row.hash
+        if self._key is None:
+            user_id, session_id, _ = self._stream
+            self._key = self._keys.session(user_id, session_id, now=None)
+        try:
+            return _opened(row, header or row.header.encode(), self._key)
+        except InvalidTag:
+            self._key = None  # it is under another of the session's, or under none
+            return self._mapper.open(row)
+
+    def envelope(self, row: SealedEvent) -> Envelope:
+        """The envelope of the row.  Raises as ``content``."""
+        return envelope_of(row, self.content(row))
 
 
 def _check(redacted: object) -> None:
@@ -197,38 +239,48 @@ def _superseding(
     return content
 
 
-_NO_META: Final = Meta()
+_NOTHING: Final[dict[str, Any]] = {}
+
+
+def _opened(row: SealedEvent, header: bytes, key: SessionKey) -> JsonObject:
+    """The content of a row that was sealed under this key; raises InvalidTag."""
+    if row.state[:1] != _FORMAT:
+        raise InvalidTag
+    packed = unseal(key.cipher, row.state[1:], header)
+    content: JsonObject = orjson.loads(unpack(packed))
+    return content
 
 
 def envelope_of(row: SealedEvent, content: dict[str, Any]) -> Envelope:
-    """The envelope of a row that holds ``content``.  Raises CorruptEvent."""
+    """The envelope of a row that was opened to ``content``.  Raises CorruptEvent."""
     header = row.header
     try:
         shape = content.get("shape", header.schema_version)
-        payload = upcast(header.type, shape, content["payload"])
+        payload = recorded(header.type, shape, content["payload"])
     except InvalidEvent as error:
         where = f"session {header.stream.session_id!r} {header.stream.stream}"
         raise CorruptEvent(where, seq=header.seq, reason=str(error)) from None
     user_id, session_id, stream = header.stream
-    return Envelope.proved(
-        event_id=header.event_id,
-        seq=header.seq,
-        ts=from_microseconds(header.ts),
-        type=header.type,
-        user_id=user_id,
-        session_id=session_id,
-        stream=stream,
-        request_id=content.get("request_id"),
-        agent=content.get("agent"),
-        payload=payload,
-        redacted=True,
-        redaction=content["redaction"],
-        token_estimate=header.token_estimate,
-        prev_hash=row.prev_hash.hex(),
-        hash=row.hash.hex(),
-        schema_version=header.schema_version,
-        meta=Meta(**meta) if (meta := content.get("meta")) else _NO_META,
-    )
+    fields = {
+        "event_id": header.event_id,
+        "seq": header.seq,
+        "ts": from_microseconds(header.ts),
+        "type": header.type,
+        "user_id": user_id,
+        "session_id": session_id,
+        "stream": stream,
+        "request_id": content.get("request_id"),
+        "agent": content.get("agent"),
+        "payload": payload,
+        "redacted": True,
+        "redaction": content["redaction"],
+        "token_estimate": header.token_estimate,
+        "prev_hash": row.prev_hash.hex(),
+        "hash": row.hash.hex(),
+        "schema_version": header.schema_version,
+        "meta": meta_trusted(content.get("meta", _NOTHING)),
+    }
+    return Envelope.proved(fields)
 
 
 def cut_from(content: JsonObject) -> tuple[str, ...]:

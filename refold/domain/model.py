@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,6 +17,28 @@ class Model(BaseModel):
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         return [(name, Concealed(value)) for name, value in self if value is not None]
+
+
+M = TypeVar("M", bound=Model)
+_set: Final = object.__setattr__
+
+
+def built(
+    cls: type[M],
+    fields: dict[str, Any],
+    named: set[str],
+    extra: dict[str, Any] | None = None,
+) -> M:
+    """A model of these fields, all of them; ``named`` were given, not defaults.
+
+    As ``model_construct``, in a third of its time: a log is read event by event.
+    """
+    model = cls.__new__(cls)
+    _set(model, "__dict__", fields)
+    _set(model, "__pydantic_fields_set__", named)
+    _set(model, "__pydantic_extra__", extra)
+    _set(model, "__pydantic_private__", None)
+    return model
 
 
 class Concealed:

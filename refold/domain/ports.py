@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, RedactionApplied, Span
 from refold.domain.ids import StreamId
 from refold.domain.session import SessionState
+from refold.domain.sizes import EVERYTHING, Lagging, Place, Scope
 
 Status: TypeAlias = Literal["open", "closed", "erased"]
+PAGE: Final = 1000  # of a stream that is read to its end
 
 
 class Blob(NamedTuple):
@@ -130,11 +132,35 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class StoredView:
-    """A projection's state, and how far it has folded the main and derived stream."""
+    """A projection's state, and how far it has folded the main and derived stream.
+
+    ``shows`` are the seqs of the main stream whose events are shown by it, and
+    ``shows_derived`` those of the derived one: a hint to read them with it, which is
+    no more part of it then.
+    """
 
     through_seq: int
     derived_seq: int
     body: JsonObject = field(default_factory=dict)
+    shows: tuple[Span, ...] = ()
+    shows_derived: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a session stands at one moment, as far as a context of it depends on that.
+
+    ``shown`` and ``summaries`` are the events that the stored view names, as far as
+    they were read with it; ``new`` and ``derived`` those behind it, of the main and of
+    the derived stream.  Of those there may be more if there are ``PAGE`` of them.
+    """
+
+    head: Head
+    view: StoredView | None = None
+    shown: Sequence[Envelope] = ()
+    summaries: Sequence[Envelope] = ()
+    new: Sequence[Envelope] = ()
+    derived: Sequence[Envelope] = ()
 
 
 class Rewriting(Protocol):
@@ -206,6 +232,17 @@ class EventLog(Protocol):
         """
         ...
 
+    def append_soon(
+        self, request: Append, done: Callable[[Outcome | Exception], None]
+    ) -> bool:
+        """``append`` for who cannot wait; False if too much is waiting already.
+
+        ``request.base`` must not be 0.  ``done`` is called once, maybe in another
+        thread, with the outcome or the error that ``append`` would raise; it must
+        return at once and raise nothing.
+        """
+        ...
+
     def append_exclusive(
         self, stream: StreamId, build: Callable[[Head], Append]
     ) -> Outcome:
@@ -244,6 +281,18 @@ class EventLog(Protocol):
         """Every event of the stream with its chain proved, or what is wrong."""
         ...
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes that open it see the same log."""
+        ...
+
+    def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
+        """The number of events, page by page, their chain proved; or what is wrong.
+
+        No event is decrypted but those that say which were replaced.
+        """
+        ...
+
     def sessions(
         self, user_id: str | None = None, *, session_id: str | None = None
     ) -> list[SessionInfo]:
@@ -254,7 +303,7 @@ class EventLog(Protocol):
         """The names of the session's streams, the main one first."""
         ...
 
-    def orphans(self) -> list[Problem]:
+    def orphans(self, scope: Scope = EVERYTHING) -> list[Problem]:
         """Streams that have events and no head: their session is not listed."""
         ...
 
@@ -264,6 +313,16 @@ class EventLog(Protocol):
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         """The stored state of a projection over this session."""
+        ...
+
+    def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
+        """The session's head, the stored view of that name, and what is behind it.
+
+        All of one moment, and in one round trip.  The derived stream is that of the
+        view's name.  ``shown`` asks for the events too that the view names.
+
+        Raises CorruptEvent where a row behind the view is not what was written.
+        """
         ...
 
     def save_view(
@@ -314,8 +373,20 @@ class EventLog(Protocol):
         """The leases of all derived streams; they hold nothing of what is in them."""
         ...
 
-    def stats(self) -> dict[str, Any]:
-        """Sizes: sessions, events, blobs, views, and bytes of each."""
+    def lagging(
+        self, scope: Scope, *, by: int, limit: int, after: Place | None = None
+    ) -> list[Lagging]:
+        """Stored views that are behind by ``by`` events or more, at most ``limit``.
+
+        They are in the order of their places, from behind ``after`` on.
+        """
+        ...
+
+    def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
+        """Sizes, rates up to ``now``, and how far stored views are behind.
+
+        All that is in the scope is counted.
+        """
         ...
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from refold.domain.envelope import Meta
+from refold.domain.envelope import NO_META, Meta
 from refold.domain.events import Event
 
 
@@ -21,4 +21,4 @@ class Draft:
     ts: datetime | None = None
     request_id: str | None = field(default=None, repr=False)
     agent: str | None = field(default=None, repr=False)
-    meta: Meta = Meta()
+    meta: Meta = NO_META

@@ -93,13 +93,14 @@ def decide(state: SessionState, events: Sequence[Event]) -> tuple[Event, ...]:
     """
     accepted = []
     for event in events:
-        event = _accept(state, event)
+        event = accepted_next(state, event)
         state = evolve(state, event)
         accepted.append(event)
     return tuple(accepted)
 
 
-def _accept(state: SessionState, event: Event) -> Event:
+def accepted_next(state: SessionState, event: Event) -> Event:
+    """The event as the session records it next.  Raises as ``decide``."""
     if state.closed and not isinstance(event, RedactionApplied):
         raise SessionClosed(state.stream.session_id, head_seq=state.head_seq)
     _check_stream(state.stream, event)
@@ -153,19 +154,19 @@ def _check_stream(stream: StreamId, event: Event) -> None:
 
 def evolve(state: SessionState, event: Event) -> SessionState:
     """The state after ``event``, which is the next of its stream."""
-    seq = state.head_seq + 1
-    state = replace(state, head_seq=seq)
+    seq, calls = state.head_seq + 1, state.open_calls
+    answered, closed, request = state.answered, state.closed, state.last_request
     match event:
         case ToolCall(call_id=call_id, tool_name=name):
-            return replace(
-                state, open_calls={**state.open_calls, call_id: OpenCall(seq, name)}
-            )
+            calls = {**calls, call_id: OpenCall(seq, name)}
         case ToolResult(call_id=call_id):
-            rest = {k: v for k, v in state.open_calls.items() if k != call_id}
-            return replace(state, open_calls=rest, answered=state.answered + 1)
+            calls = {k: v for k, v in calls.items() if k != call_id}
+            answered += 1
         case Request():
-            return replace(state, last_request=seq)
+            request = seq
         case SystemPrompt(closed=True):
-            return replace(state, closed=True)
-        case _:
-            return state
+            closed = True
+    # Not by `dataclasses.replace`: it takes three times as long, at every append.
+    return SessionState(
+        state.stream, seq, calls, answered, closed, state.forked_from, request
+    )

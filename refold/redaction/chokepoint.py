@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from refold.domain.canonical import canonical
-from refold.domain.envelope import microseconds
+from refold.domain.envelope import NO_META, microseconds
 from refold.domain.errors import EventTooLarge, InvalidEvent, RedactionFailed
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.ports import Blob
@@ -82,36 +82,18 @@ def redact(
     event = draft.event
     if EVENT_CLASSES.get(event.type) is not type(event):
         raise InvalidEvent("only the event classes of refold can be recorded")
-    payload = _storable(event.type, event.payload())
-    beside = _storable(
-        event.type,
-        {
-            "request_id": draft.request_id,
-            "agent": draft.agent,
-            "meta": draft.meta.dump(),
-        },
-    )
+    payload, beside = _storable(event.type, event.payload()), _beside(draft)
     try:
-        clean, tally, warnings = redact_payload(redactor, event.type, payload, tag=tag)
-        clean_beside, more = beside, Tally()
-        if any(beside.values()):
-            clean_beside, more = redactor.value(beside, tag=tag)
-        moved = apart(clean, kept_apart(event.type))
-        guarded = guard(moved.payload, limits, skip=skipped(event.type))
-        guarded_beside = guard(clean_beside, limits)
+        clean = _clean(event.type, payload, beside, redactor, tag)
+        guarded, clean_beside, blobs = _guarded(event.type, clean, limits)
     except RedactionError as error:
         raise RedactionFailed(event.type, reason=str(error)) from None
     except TooLarge as error:
         raise EventTooLarge(event.type, size=error.size, limit=error.limit) from None
     except Exception as error:
         raise RedactionFailed(event.type, reason=type(error).__name__) from None
-    blobs = _blobs(moved, guarded, guarded_beside)
-    content = _content(
-        guarded.payload,
-        guarded_beside.payload,
-        redactor.receipt(tally + more),
-        warnings,
-    )
+    receipt = redactor.receipt(clean.tally)
+    content = _content(guarded.payload, clean_beside, receipt, clean.warnings)
     if blobs:
         content["blobs"] = [blob.sha256 for blob in blobs]
     return RedactedEvent(
@@ -124,6 +106,66 @@ def redact(
     )
 
 
+class _Json(NamedTuple):
+    """A value, and the JSON it was read from."""
+
+    value: JsonObject
+    data: bytes
+
+
+class _Clean(NamedTuple):
+    """What passed the redactor; ``size`` is its JSON's, None if it was changed."""
+
+    payload: JsonObject
+    beside: JsonObject
+    tally: Tally
+    warnings: list[str]
+    size: int | None
+
+
+def _clean(
+    event_type: str,
+    payload: _Json,
+    beside: _Json,
+    redactor: Redactor,
+    tag: Tagger | None,
+) -> _Clean:
+    size = len(payload.data) + len(beside.data)
+    if redactor.proves_clean(b"[%b,%b]" % (payload.data, beside.data)):
+        return _Clean(payload.value, beside.value, Tally(), [], size)
+    clean, tally, warnings = redact_payload(
+        redactor, event_type, payload.value, tag=tag
+    )
+    clean_beside, more = redactor.value(beside.value, tag=tag)
+    same = clean is payload.value and clean_beside is beside.value
+    size_now = size if same else None
+    return _Clean(clean, clean_beside, tally + more, warnings, size_now)
+
+
+def _guarded(
+    event_type: str, clean: _Clean, limits: Limits
+) -> tuple[Guarded, JsonObject, tuple[Blob, ...]]:
+    """The payload and what stands beside it within the limits, and all their blobs."""
+    apart_ = kept_apart(event_type)
+    if not apart_ and clean.size is not None and limits.pass_all(clean.size):
+        return Guarded(clean.payload, ()), clean.beside, ()
+    moved = apart(clean.payload, apart_)
+    guarded = guard(moved.payload, limits, skip=skipped(event_type))
+    guarded_beside = guard(clean.beside, limits)
+    return guarded, guarded_beside.payload, _blobs(moved, guarded, guarded_beside)
+
+
+_NOTHING_BESIDE: Final = _Json({"meta": {}}, b"{}")
+
+
+def _beside(draft: Draft) -> _Json:
+    """What the writer knows beside the event."""
+    if draft.meta is NO_META and draft.request_id is None and draft.agent is None:
+        return _NOTHING_BESIDE
+    named = {"request_id": draft.request_id, "agent": draft.agent}
+    return _storable(draft.event.type, {**named, "meta": draft.meta.dump()})
+
+
 def _microseconds(ts: datetime) -> int:
     try:
         return microseconds(ts.astimezone(UTC))
@@ -131,17 +173,17 @@ def _microseconds(ts: datetime) -> int:
         raise InvalidEvent("ts must be in the years 1 to 9999 in UTC") from None
 
 
-def _storable(event_type: str, value: dict[str, Any]) -> dict[str, Any]:
+def _storable(event_type: str, value: dict[str, Any]) -> _Json:
     """``value`` as JSON gives it back, so that what is read is what was judged."""
     try:
-        stored: dict[str, Any] = orjson.loads(canonical(value))
+        data = canonical(value)
+        return _Json(orjson.loads(data), data)
     except orjson.JSONEncodeError:
         raise InvalidEvent(
             f"the {event_type} event is no JSON that can be stored: it holds half of a "
             "surrogate pair, an integer over 64 bits or another kind of object, or is "
             "nested too deeply; refold.domain.canonical.repaired mends the first two"
         ) from None
-    return stored
 
 
 def _content(

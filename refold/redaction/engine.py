@@ -166,15 +166,21 @@ class Redactor:
 
     def _proved_clean(self, value: JsonValue) -> bool:
         """Whether nothing in the JSON of ``value`` triggers a rule."""
-        if not self.scanner.gates or self._recognizer is not None:
-            return False
         try:
-            data = orjson.dumps(value, option=_STRICT)
+            return self.proves_clean(orjson.dumps(value, option=_STRICT))
         except orjson.JSONEncodeError:
             # Half of a surrogate pair, a very large integer, or no JSON at all.
             return False
+
+    def proves_clean(self, data: bytes) -> bool:
+        """Whether nothing in this JSON triggers a rule: then ``value`` changes nothing.
+
+        False proves nothing: then ``value`` must be asked.
+        """
         return (
-            len(data) <= self._plan.max_leaf_bytes
+            bool(self.scanner.gates)
+            and self._recognizer is None
+            and len(data) <= self._plan.max_leaf_bytes
             and data.count(b"[") + data.count(b"{") < MAX_DEPTH
             and self.scanner.clean(data)
             and not (

@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 
 import orjson
 
-from refold.redaction.encoded import start_of_payload
+from refold.redaction.encoded import FROM_BYTES, start_of_payload
 from refold.redaction.placeholder import LONGEST, PLACEHOLDER
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
 
@@ -63,6 +63,10 @@ class Limits:
                 f"limits must be at least {_LEAST} bytes and a leaf no larger than an "
                 f"event, got {self.leaf_bytes} and {self.event_bytes}"
             )
+
+    def pass_all(self, size: int) -> bool:
+        """Whether ``guard`` cuts nothing from any payload of ``size`` bytes of JSON."""
+        return size < FROM_BYTES and size <= self.leaf_bytes
 
 
 @dataclass(frozen=True, slots=True)

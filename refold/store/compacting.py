@@ -16,6 +16,7 @@ from refold.domain.envelope import Envelope, from_microseconds
 from refold.domain.errors import StaleSession
 from refold.domain.events import CompactionNote, Event, Summary
 from refold.domain.ids import StreamId
+from refold.domain.ports import Standing
 from refold.domain.record import Draft
 from refold.projections.context.compaction import Compaction, summary_of
 from refold.projections.context.outline import Outline
@@ -65,6 +66,11 @@ class Compactor:
             first = first or done
         return first
 
+    def is_due(self, standing: Standing) -> bool:
+        """Whether a step has something to do, as the session stands."""
+        outline = self.viewer.current(self.strategy, standing)
+        return self.strategy.decide(outline, self._now()) is not None
+
     def due_at(self) -> datetime | None:
         """When there may be something to do; None if only new events can bring it.
 
@@ -91,14 +97,16 @@ class Compactor:
         if lease is None:
             return None, False
         with lease:
-            done = self._check()
+            done = self._check(lease)
         return done, lease.asked
 
-    def _check(self) -> Envelope | None:
+    def _check(self, lease: Hold | None = None) -> Envelope | None:
         first: Envelope | None = None
         outline = self.viewer.current(self.strategy)
         decision = self.strategy.decide(outline, self._now())
         while decision is not None:
+            if lease is not None and not lease.renew():
+                return first  # another is at it by now: a call would be wasted
             done = self._carry_out(outline, decision)
             if done is None:
                 return first
@@ -110,7 +118,7 @@ class Compactor:
     def _carry_out(self, outline: Outline, decision: Compaction) -> Envelope | None:
         source, started = self._source(decision), self.writer.clock()
         if self._costs:
-            begun = self._append(outline, _note("started", outline, decision))
+            begun = self._append(outline, note_of("started", outline, decision))
             if begun is None:
                 return None
             outline = outline._replace(derived_seq=begun)
@@ -122,7 +130,7 @@ class Compactor:
         except Exception as error:
             why = why_failed(error)
             log.warning("a compaction failed, the context stays as it was: %s", why)
-            self._append(outline, _note("failed", outline, decision, why))
+            self._append(outline, note_of("failed", outline, decision, why))
             return None
         summary = self._summary(decision, source, written, started)
         seq = self._append(outline, summary)
@@ -172,12 +180,13 @@ def attempt_of(outline: Outline, decision: Compaction) -> int:
     return (outline.failures if ours else outline.memory.failures) + 1
 
 
-def _note(
+def note_of(
     phase: Literal["started", "failed"],
     outline: Outline,
     decision: Compaction,
     why: str = "",
 ) -> CompactionNote:
+    """The note that an attempt began, or how it failed."""
     return CompactionNote(
         phase=phase,
         why=why,

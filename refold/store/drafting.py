@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from refold.domain.envelope import Meta
 from refold.domain.errors import InvalidEvent
@@ -15,8 +15,17 @@ from refold.domain.record import Draft
 Appendable: TypeAlias = Event | Draft
 
 
+class Beside(NamedTuple):
+    """What all events of one append have beside them, as in ``Draft``."""
+
+    ts: datetime | None
+    request_id: str | None
+    agent: str | None
+    meta: Meta
+
+
 def drafts_of(
-    events: Appendable | Sequence[Appendable], beside: Draft
+    events: Appendable | Sequence[Appendable], beside: Beside
 ) -> tuple[Draft, ...]:
     """A draft for each event, with what ``beside`` has beside it unless it has its own.
 
@@ -38,11 +47,11 @@ def _no_event(given: object) -> InvalidEvent:
     )
 
 
-def _draft(given: Appendable, beside: Draft) -> Draft:
+def _draft(given: Appendable, beside: Beside) -> Draft:
     if isinstance(given, Draft) and isinstance(given.event, Event):
         draft = replace(given, meta=Meta.of(given.meta))
     elif isinstance(given, Event):
-        draft = Draft(given, beside.ts, beside.request_id, beside.agent, beside.meta)
+        draft = Draft(given, *beside)
     else:
         raise _no_event(given)
     if draft.ts is not None and not (

@@ -13,11 +13,11 @@ from refold.domain.errors import InvalidEvent
 from refold.domain.events import Pin, Request
 from refold.domain.ids import StreamId
 from refold.domain.ports import Problem
+from refold.projections.context.asking_again import Asked
 from refold.projections.context.spans import spans_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
 from refold.projections.context.why import (
-    Asked,
     Cause,
     Node,
     Part,

@@ -13,6 +13,7 @@ from refold.domain.errors import InvalidEvent
 from refold.domain.events import Pin, RedactionApplied, Request
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, Problem
+from refold.projections.context.asking_again import ask_again
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.for_agent import reader_of
 from refold.projections.context.outline import Outline, fold_derived
@@ -23,7 +24,6 @@ from refold.projections.context.why import (
     Node,
     Part,
     Unshown,
-    ask_again,
     nodes_of,
     opened,
     parts_of,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+
+from pydantic import BaseModel
 
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent
@@ -23,8 +26,7 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
     """
     if isinstance(envelope.payload, Request):  # no message, and all of it in blobs
         return envelope
-    # As text, which is quick: most events have no stub, and a context reads many.
-    if STUB_MARK not in envelope.payload.model_dump_json(warnings=False):
+    if not _has_stub(envelope.payload):
         return envelope
     payload = envelope.payload.payload()
     whole = filled(payload, partial(log.blob, envelope.stream_id.main))
@@ -32,6 +34,17 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
         return envelope
     event = event_of(envelope.type, whole)
     return envelope.model_copy(update={"payload": event})
+
+
+def _has_stub(value: object) -> bool:
+    """Whether a stub may be in it: most events have none, and a context reads many."""
+    if isinstance(value, str):
+        return STUB_MARK in value
+    if isinstance(value, BaseModel):
+        return any(_has_stub(part) for part in value.__dict__.values())
+    if isinstance(value, Mapping):
+        return any(_has_stub(part) for item in value.items() for part in item)
+    return isinstance(value, list | tuple) and any(_has_stub(part) for part in value)
 
 
 def handed_in(log: EventLog, stream: StreamId, request: Request) -> Extras:

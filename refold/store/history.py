@@ -7,18 +7,20 @@ of forks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import Fork, Span
 from refold.domain.ids import StreamId
-from refold.domain.ports import EventLog
+from refold.domain.ports import PAGE, EventLog
 from refold.domain.session import SessionState, evolve
 from refold.projections.context.lineage import inherited
 
-_PAGE: Final = 1000
+# As many events as stay in a processor's cache while they are opened and folded: with
+# pages of a thousand that takes half as long again.
+_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,16 @@ class History:
         return cls(log, state.stream, cls.of(log, parent), at, state.last_request)
 
     def events(
-        self, *, after: int | None = None, upto: int | None = None
+        self,
+        *,
+        after: int | None = None,
+        upto: int | None = None,
+        known: Sequence[Envelope] | None = None,
     ) -> Iterator[Envelope]:
-        """The events with ``after < seq <= upto``, oldest first, read in pages."""
+        """The events with ``after < seq <= upto``, oldest first, read in pages.
+
+        ``known`` is the first page of the session's own, if that was read already.
+        """
         if self.parent is not None and (after is None or after < 0):
             last = self.at if upto is None else min(self.at, upto + self.at)
             first = None if after is None else after + self.at
@@ -51,14 +60,22 @@ class History:
                 yield inherited(envelope, at_seq=self.at)
         place = max(after or 0, 0)
         while upto is None or upto > place:
-            page = self.log.read(self.stream, after=place, upto=upto, limit=_PAGE)
+            page, full = known, PAGE
+            if page is None:
+                full = _AT_ONCE
+                page = self.log.read(self.stream, after=place, upto=upto, limit=full)
             yield from page
-            if len(page) < _PAGE:
+            if len(page) < full:
                 return
-            place = page[-1].seq
+            place, known = page[-1].seq, None
 
-    def spans(self, spans: Sequence[Span]) -> list[Envelope]:
-        """The events of ``spans``, which are in order and do not overlap."""
+    def spans(
+        self, spans: Sequence[Span], known: Iterable[Envelope] = ()
+    ) -> list[Envelope]:
+        """The events of ``spans``, which are in order and do not overlap.
+
+        ``known`` are those of the session's own that were read already.
+        """
         found = [
             envelope
             for first, last in spans
@@ -66,7 +83,31 @@ class History:
             for envelope in self.events(after=first - 1, upto=min(last, 0))
         ]
         own = [(max(first, 1), last) for first, last in spans if last >= 1]
-        return found + self.log.read(self.stream, spans=own) if own else found
+        return found + in_spans(self.log, self.stream, own, known)
+
+
+def in_spans(
+    log: EventLog,
+    stream: StreamId,
+    spans: Sequence[Span],
+    known: Iterable[Envelope] = (),
+) -> list[Envelope]:
+    """The events of ``spans``, which are in order; ``known`` ones are not read."""
+    at_hand = {envelope.seq: envelope for envelope in known}
+    missing = [
+        (first, last)
+        for first, last in spans
+        if not all(seq in at_hand for seq in range(first, last + 1))
+    ]
+    if missing:
+        read = log.read(stream, spans=missing)
+        at_hand |= {envelope.seq: envelope for envelope in read}
+    return [
+        at_hand[seq]
+        for first, last in spans
+        for seq in range(first, last + 1)
+        if seq in at_hand
+    ]
 
 
 def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionState:

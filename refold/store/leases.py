@@ -71,11 +71,15 @@ class Hold:
         except RefoldError as lost:  # it ends by itself
             log.warning("a lease could not be given back: %s", lost)
 
+    def renew(self) -> bool:
+        """Have it for all of its time again; False if another may have it by now."""
+        until = self._clock() + int(self._sec * 1_000_000)
+        return self._leases.renew_lease(self._stream, self._owner, until=until)
+
     def _renew(self) -> None:
         while not self._done.wait(self._sec / _RENEWALS):
-            until = self._clock() + int(self._sec * 1_000_000)
             try:
-                held = self._leases.renew_lease(self._stream, self._owner, until=until)
+                held = self.renew()
             except RefoldError as error:
                 log.warning("a lease could not be renewed: %s", error)
                 continue

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from refold.domain.envelope import (
@@ -40,7 +40,7 @@ from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer, Written
 from refold.projections.context.units import Place, place
 from refold.projections.context.writing import why_failed, write
-from refold.store.compacting import attempt_of
+from refold.store.compacting import note_of
 from refold.store.history import History
 from refold.store.leases import LEASE_SEC, Hold
 from refold.store.viewing import Viewer
@@ -118,34 +118,47 @@ class Rebuilder:
         if lease is None:
             return Rebuilt(stream.user_id, stream.session_id, problem=_HELD)
         with lease:
-            return self._run(stream, progress or _nobody)
+            return self._run(stream, progress or _nobody, lease)
 
-    def _run(self, stream: StreamId, progress: Progress) -> Rebuilt:
+    def _run(
+        self, stream: StreamId, progress: Progress, lease: Hold | None = None
+    ) -> Rebuilt:
         log = self.writer.log
         told = Rebuilt(stream.user_id, stream.session_id)
         while True:
             viewer = Viewer(log, History.of(log, log.head(stream).state))
-            walk = _Walk(self, viewer, told, progress)
+            walk = _Walk(self, viewer, told, progress, lease)
             try:
                 outline = walk.go()
             except StaleSession:
                 # Another rebuild, or a live one, made the step: go on behind it.
                 told = walk.told
                 continue
+            except _Overtaken:
+                return walk.told._replace(problem=_HELD)
             if not self.dry_run:
                 viewer.keep(self.strategy, outline)
             return walk.told._replace(events=max(outline.through_seq, 0))
+
+
+class _Overtaken(Exception):
+    """The lease is another's by now: whatever is asked of a model may be in vain."""
 
 
 class _Walk:
     """One walk from a session's first event to its newest."""
 
     def __init__(
-        self, by: Rebuilder, viewer: Viewer, told: Rebuilt, progress: Progress
+        self,
+        by: Rebuilder,
+        viewer: Viewer,
+        told: Rebuilt,
+        progress: Progress,
+        lease: Hold | None,
     ) -> None:
         self._by, self._strategy, self._viewer = by, by.strategy, viewer
         self._stream = viewer.stream._replace(stream=by.strategy.fingerprint)
-        self._progress = progress
+        self._progress, self._lease = progress, lease
         self._outline = by.strategy.begin()
         self._derived = by.writer.log.read(self._stream)
         self._judged, self._unfinished = _left_off(self._derived)
@@ -248,9 +261,11 @@ class _Walk:
             decision = self._strategy.follow_up(self._outline, now)
 
     def _carry_out(self, decision: Compaction, now: datetime) -> bool:
+        if self._lease is not None and not self._lease.renew():
+            raise _Overtaken
         source, started = self._source(decision), self._by.writer.clock()
         if self._by.costs:
-            self._record(self._note("started", decision), now)
+            self._record(note_of("started", self._outline, decision), now)
         try:
             target = decision.target_tokens
             written = write(
@@ -293,21 +308,8 @@ class _Walk:
         if self._by.strict:
             name, seq = self._viewer.stream.session_id, decision.decided_at_seq
             raise SummarizerFailed(f"session {name!r} at seq {seq}: {why}") from None
-        self._record(self._note("failed", decision, why), now)
+        self._record(note_of("failed", self._outline, decision, why), now)
         self.told = self.told._replace(failures=self.told.failures + 1)
-
-    def _note(
-        self, phase: Literal["started", "failed"], decision: Compaction, why: str = ""
-    ) -> CompactionNote:
-        return CompactionNote(
-            phase=phase,
-            why=why,
-            first_seq=decision.first_seq,
-            last_seq=decision.last_seq,
-            decided_at_seq=decision.decided_at_seq,
-            attempt=attempt_of(self._outline, decision),
-            kind=decision.kind,
-        )
 
     def _record(self, event: Summary | CompactionNote, now: datetime) -> None:
         """Write it at the time at which it was decided, and take it in."""

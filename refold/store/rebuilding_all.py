@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from threading import Event
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ from refold.domain.errors import (
 from refold.domain.ids import MAIN, USER_SESSION, StreamId
 from refold.domain.ports import SessionInfo
 from refold.store.rebuilding import Rebuilder, Rebuilt
+from refold.store.rebuilding_apart import Told, can_fork, rebuild_apart
 
 Progress: TypeAlias = Callable[[SessionInfo, int], None]
 
@@ -33,6 +35,8 @@ def rebuild_all(
 ) -> Iterator[Rebuilt]:
     """Rebuild ``sessions``, up to ``jobs`` at a time; yields each when it is done.
 
+    In processes where that can be, else in threads; in threads too where summaries
+    cost, for who waits for a model needs no core, and its client should not be forked.
     A session that cannot be read is a problem of its own.  What ends the whole (an
     error, or the caller having enough) ends those under way at their next step.
 
@@ -43,6 +47,8 @@ def rebuild_all(
     wanted = [info for info in sessions if info.session_id != USER_SESSION]
     if jobs == 1 or len(wanted) < 2:
         return (_one(rebuilder, info, progress, Event()) for info in wanted)
+    if not rebuilder.costs and rebuilder.writer.log.shared and can_fork():
+        return rebuild_apart(partial(_alone, rebuilder), wanted, jobs, progress)
     return _beside(rebuilder, wanted, jobs, progress)
 
 
@@ -62,6 +68,10 @@ def _beside(
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
+
+
+def _alone(rebuilder: Rebuilder, info: SessionInfo, told: Told) -> Rebuilt:
+    return _one(rebuilder, info, lambda _, done: told(done), Event())
 
 
 def _one(

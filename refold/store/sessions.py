@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
-from math import inf
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import CorruptEvent, InvalidEvent, SessionNotFound
-from refold.domain.events import Event, Fork, JsonObject, Request, SystemPrompt
+from refold.domain.events import Fork, JsonObject, Request, SystemPrompt
 from refold.domain.ids import MAIN, StreamId, check_session_id
-from refold.domain.ports import Head
+from refold.domain.ports import Head, Standing
 from refold.domain.record import Draft
+from refold.domain.sizes import Scope
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.extras import HandedIn
 from refold.projections.context.state import fold_state
@@ -24,18 +23,23 @@ from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
 from refold.projections.context.view import View
 from refold.projections.context.writing import fitting
+from refold.store import appending
 from refold.store.choosing import chosen
 from refold.store.compacting import Compactor
 from refold.store.comparing import Compared, How, compare
-from refold.store.drafting import Appendable, drafts_of
+from refold.store.drafting import Appendable, Beside, drafts_of
 from refold.store.explained import Explanation
 from refold.store.explaining import Explainer
 from refold.store.filling import with_blobs
 from refold.store.handing import take
 from refold.store.history import History, born
+from refold.store.moments import SessionAt
+from refold.store.requested import RequestedViews
+from refold.store.sweeping import bring_up, lagging
+from refold.store.timeline import merged
 from refold.store.upkeep import Upkeep
 from refold.store.verifying import Verified, Verifier
-from refold.store.viewing import As, Viewer
+from refold.store.viewing import As, Viewer, opened
 from refold.store.writing import Order, Receipt, Writer
 
 _PAGE: Final = 1000
@@ -83,14 +87,10 @@ class Session:
         Raises InvalidEvent, EventTooLarge, RedactionFailed, StaleSession,
         IdempotencyConflict, SessionClosed, Erased, KeyUnavailable, StoreUnavailable.
         """
-        beside = Draft(Event(type=""), ts, request_id, agent, Meta.of(meta))
-        drafts = drafts_of(events, beside)
-        receipt = self.writer.append(
-            Order(self.stream, drafts, idempotency_key, expected_seq)
-        )
-        self.upkeep.appended(
-            [draft.event for draft in drafts], self.stream, self.compact
-        )
+        drafts = drafts_of(events, Beside(ts, request_id, agent, Meta.of(meta)))
+        order = Order(self.stream, drafts, idempotency_key, expected_seq)
+        receipt = self.writer.append(order)
+        self._keep_up(order)
         return receipt
 
     async def append_async(
@@ -105,16 +105,18 @@ class Session:
         expected_seq: int | None = None,
     ) -> Receipt:
         """``append`` for asyncio: the loop is not blocked meanwhile."""
-        return await asyncio.to_thread(
-            self.append,
-            events,
-            request_id=request_id,
-            idempotency_key=idempotency_key,
-            agent=agent,
-            ts=ts,
-            meta=meta,
-            expected_seq=expected_seq,
-        )
+        drafts = drafts_of(events, Beside(ts, request_id, agent, Meta.of(meta)))
+        order = Order(self.stream, drafts, idempotency_key, expected_seq)
+        receipt = await appending.append(self.writer, order)
+        if self.upkeep.automatic == "wait":
+            await asyncio.to_thread(self._keep_up, order)
+        else:
+            self._keep_up(order)
+        return receipt
+
+    def _keep_up(self, order: Order) -> None:
+        events = [draft.event for draft in order.drafts]
+        self.upkeep.appended(events, self.stream, self.compact)
 
     def close(self) -> Receipt:
         """End the session: from here on it takes nothing but summaries."""
@@ -198,10 +200,8 @@ class Session:
         """
         self.head()
         names = [name for name in self.streams() if name != MAIN]
-        waiting = [entry for name in names for entry in self.derived(name)]
-        waiting.sort(key=lambda entry: (_decided_at(entry), entry.stream, entry.seq))
-        merged = _merged(self.pages(after=after), waiting, after)
-        return islice(merged, limit)
+        derived = [entry for name in names for entry in self.derived(name)]
+        return islice(merged(self.pages(after=after), derived, after), limit)
 
     def state(self, at: int | None = None) -> JsonObject:
         """The session's working memory: what ``state`` events set and left set."""
@@ -240,10 +240,11 @@ class Session:
         Raises SessionNotFound, UnknownStrategy, RedactionFailed, InvalidEvent for an
         ``at`` outside and for what cannot be handed in.
         """
-        viewer = self._viewer()
         taken = take(self.writer, self.user_id, handed)
         if at is None:
-            return viewer.show(self._chosen(viewer, strategy, None), taken)
+            viewer, chosen_, standing = self._opened(strategy)
+            return viewer.show(chosen_, taken, standing=standing)
+        viewer = self._viewer()
         self.at(at)
         chosen_ = self._chosen(viewer, strategy, at)
         taken = taken if handed else viewer.handed_at(at)
@@ -274,13 +275,15 @@ class Session:
         wait: False has a thread of the store compact, and gives the context as it is.
         """
         taken = take(self.writer, self.user_id, handed)
-        compactor = self.compactor(strategy, summarizer=summarizer)
-        if wait:
-            compactor.step()
-        else:
-            name = (self.stream, compactor.strategy.fingerprint)
+        viewer, chosen_, standing = self._opened(strategy)
+        compactor = self._compactor(viewer, chosen_, summarizer)
+        if not wait:
+            name = (self.stream, chosen_.fingerprint)
             self.upkeep.background.ask(name, compactor.step)
-        return compactor.viewer.show(compactor.strategy, taken)
+        elif compactor.is_due(standing):
+            compactor.step()
+            return viewer.show(chosen_, taken)
+        return viewer.show(chosen_, taken, standing=standing)
 
     def compactor(
         self,
@@ -290,9 +293,13 @@ class Session:
     ) -> Compactor:
         """What ``compact`` does its step with: it also says when one may be due."""
         viewer = self._viewer()
-        chosen_ = self._chosen(viewer, strategy, None)
+        return self._compactor(viewer, self._chosen(viewer, strategy, None), summarizer)
+
+    def _compactor(
+        self, viewer: Viewer, strategy: Strategy, summarizer: Summarizer | None
+    ) -> Compactor:
         writes = summarizer or self.upkeep.summarizer or Abridged()
-        return Compactor(self.writer, viewer, chosen_, fitting(chosen_, writes))
+        return Compactor(self.writer, viewer, strategy, fitting(strategy, writes))
 
     def compare(
         self, strategies: Iterable[str | Strategy] | None = None, **how: Unpack[How]
@@ -318,10 +325,10 @@ class Session:
 
     def replay(self) -> Iterator[tuple[Envelope, View]]:
         """Each recorded request with the view it was made of, derived again."""
-        viewer = self._viewer()
+        views = RequestedViews(self._viewer())
         for envelope in self.writer.log.read(self.stream, types=("request",)):
             if isinstance(envelope.payload, Request):
-                yield envelope, viewer.requested(envelope.payload)
+                yield envelope, views.view(envelope.payload)
 
     def why(
         self,
@@ -335,21 +342,41 @@ class Session:
         chosen_ = self._chosen(viewer, strategy, at)
         return Explainer(viewer, chosen_).explain(at, message=message)
 
-    def verify(self) -> Verified:
-        """Prove chains, heads, calls and results, and everything derived."""
-        return Verifier(self.writer.log, self.stream).run()
+    def verify(self, *, chain_only: bool = False) -> Verified:
+        """Prove chains, heads, calls and results, and everything derived.
+
+        chain_only: that no row was changed, added or taken away, and no more: nothing
+                    is decrypted.
+        """
+        log, stream = self.writer.log, self.stream
+        return Verifier(log, stream, chain_only=chain_only).run()
 
     def catch_up(self) -> int:
         """Bring the stored views to the head; returns how many moved."""
-        viewer = self._viewer()
-        return sum(viewer.catch_up_named(name) for name in self._view_names())
+        self.head()
+        log, scope = self.writer.log, Scope(self.user_id, self.session_id)
+        return sum(bring_up(log, view.place) for view in lagging(log, scope))
 
-    def _view_names(self) -> list[str]:
-        return self.writer.log.view_names(self.user_id, self.session_id)
+    def stats(self) -> dict[str, Any]:
+        """What ``SessionStore.stats`` gives, of this session."""
+        self.head()
+        scope = Scope(self.user_id, self.session_id)
+        return self.writer.log.stats(scope, now=self.writer.clock())
 
     def _viewer(self) -> Viewer:
         log = self.writer.log
         return Viewer(log, History.of(log, self.head().state))
+
+    def _opened(
+        self, strategy: str | Strategy | None
+    ) -> tuple[Viewer, Strategy, Standing]:
+        """Of one read; if no strategy is named, it is looked up before."""
+        if strategy is None:
+            chosen_ = self._chosen(self._viewer(), None, None)
+        else:
+            chosen_ = chosen(strategy, None)
+        viewer, standing = opened(self.writer.log, self.stream, chosen_)
+        return viewer, chosen_, standing
 
     def _chosen(
         self, viewer: Viewer, strategy: str | Strategy | None, at: int | None
@@ -359,41 +386,3 @@ class Session:
         newest = viewer.history.newest_request
         upto = newest if at is None else min(at, newest)
         return chosen(None, viewer.last_request(upto=upto) if upto else None)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionAt:
-    """A session as it was when ``seq`` was its newest event."""
-
-    session: Session
-    seq: int
-
-    def events(self) -> list[Envelope]:
-        """The events up to there."""
-        return list(self.session.pages(upto=self.seq))
-
-    def state(self) -> JsonObject:
-        """The working memory as it was."""
-        return self.session.state(at=self.seq)
-
-    def context(
-        self, strategy: str | Strategy | None = None, *, as_: As = "sent"
-    ) -> View:
-        """What a model was sent then."""
-        return self.session.context(strategy, at=self.seq, as_=as_)
-
-
-def _decided_at(entry: Envelope) -> float:
-    decided = getattr(entry.payload, "decided_at_seq", None)
-    return inf if decided is None else decided
-
-
-def _merged(
-    main: Iterator[Envelope], waiting: list[Envelope], after: int
-) -> Iterator[Envelope]:
-    queue = deque(entry for entry in waiting if _decided_at(entry) > after)
-    for envelope in main:
-        while queue and _decided_at(queue[0]) < envelope.seq:
-            yield queue.popleft()
-        yield envelope
-    yield from queue

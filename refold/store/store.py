@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from refold.domain.ids import MAIN, StreamId, check_id, check_session_id
 from refold.domain.ports import EventLog, Problem, SessionInfo
+from refold.domain.sizes import Scope
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
@@ -20,6 +21,7 @@ from refold.store.rebuilding import Rebuilder, Rebuilt
 from refold.store.rebuilding_all import rebuild_all
 from refold.store.rechecking import Rechecked, forks_of, recheck, reredact
 from refold.store.sessions import Session
+from refold.store.sweeping import bring_up, lagging
 from refold.store.upkeep import Upkeep
 from refold.store.verifying import Verified
 from refold.store.writing import Heads, Writer
@@ -65,18 +67,24 @@ class SessionStore:
         return self.log.sessions(user_id)
 
     def verify(
-        self, user_id: str | None = None, session_id: str | None = None
+        self,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        chain_only: bool = False,
     ) -> Iterator[tuple[SessionInfo, Verified]]:
         """Prove session after session; yields each with what was proved of it.
 
-        Events whose session is not listed any more come last, as a problem.
+        ``chain_only`` is as in ``Session.verify``.  Events whose session is not listed
+        any more come last, as a problem.
         """
         lost: dict[tuple[str, str], list[Problem]] = {}
-        for problem in self.log.orphans():
+        for problem in self.log.orphans(Scope(user_id, session_id)):
             lost.setdefault((problem.user_id, problem.session_id), []).append(problem)
         for info in self.log.sessions(user_id, session_id=session_id):
             orphans = lost.pop((info.user_id, info.session_id), [])
-            verified = self.session(info.user_id, info.session_id).verify()
+            session = self.session(info.user_id, info.session_id)
+            verified = session.verify(chain_only=chain_only)
             yield info, verified._replace(problems=[*verified.problems, *orphans])
         for (owner, name), orphans in lost.items():
             if user_id in (None, owner) and session_id in (None, name):
@@ -160,14 +168,16 @@ class SessionStore:
 
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""
-        return sum(
-            self.session(info.user_id, info.session_id).catch_up()
-            for info in self.log.sessions(user_id)
-        )
+        behind = lagging(self.log, Scope(user_id))
+        return sum(bring_up(self.log, view.place) for view in behind)
 
-    def stats(self) -> dict[str, Any]:
-        """Sizes: sessions, events, blobs, views, and bytes of each."""
-        return self.log.stats()
+    def stats(self, user_id: str | None = None) -> dict[str, Any]:
+        """Sizes and rates of all there is, or of a user; every row is counted.
+
+        ``lag`` says for each strategy how far its stored views are behind.
+        ``retired_keys`` should be 0: ``reredact`` destroys them, unless it was cut off.
+        """
+        return self.log.stats(Scope(user_id), now=self.clock())
 
     def close(self) -> None:
         """Let go of the database and of the keys, once the background is done."""

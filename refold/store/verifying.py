@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
 
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, Erased, KeyUnavailable, RefoldError
 from refold.domain.events import Fork, RedactionApplied, Request, Summary
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, Problem, SessionInfo
-from refold.domain.session import SessionState, decide, evolve
+from refold.domain.session import SessionState, accepted_next, evolve
+from refold.projections.context.spans import spans_of
 from refold.projections.context.view import View
 from refold.store.history import History, born
+from refold.store.requested import RequestedViews
 from refold.store.superseded import Superseded
 from refold.store.viewing import Viewer
 
-T = TypeVar("T")
 _TRIES: Final = 3
+_READ: Final = 100
 
 
 class Verified(NamedTuple):
@@ -38,17 +40,24 @@ class Verified(NamedTuple):
 
 
 class Verifier:
-    """Proves one session, stream by stream."""
+    """Proves one session, stream by stream.
 
-    def __init__(self, log: EventLog, stream: StreamId) -> None:
-        self._log, self._stream = log, stream
+    ``chain_only``: that no row was changed, added or taken away, and nothing of what
+    the rows hold; none is decrypted.
+    """
+
+    def __init__(
+        self, log: EventLog, stream: StreamId, *, chain_only: bool = False
+    ) -> None:
+        self._log, self._stream, self._chain_only = log, stream, chain_only
         self._begin()
 
     def _begin(self) -> None:
         self._problems: list[Problem] = []
         self._events = 0
-        self._derived: list[Envelope] = []
-        self._requests: list[Envelope] = []
+        # Their seqs, not what they hold: a long session has many.
+        self._summaries: dict[StreamId, list[int]] = {}
+        self._requests: list[int] = []
         self._superseded: dict[str, set[int]] = {}
         self._underived = 0
 
@@ -71,20 +80,22 @@ class Verifier:
         names = self._log.streams(self._stream.user_id, self._stream.session_id)
         for name in [MAIN, *(name for name in names if name != MAIN)]:
             stream = self._stream._replace(stream=name)
-            self._guarded(stream, self._prove, stream)
-        summaries = [e for e in self._derived if isinstance(e.payload, Summary)]
+            prove = self._prove_chain if self._chain_only else self._prove
+            self._guarded(stream, prove, stream)
         if not self._problems:
-            self._guarded(self._stream, self._derive_again, summaries)
+            self._guarded(self._stream, self._derive_again, self._stream)
         return Verified(
             self._events,
-            len(summaries),
+            sum(len(seqs) for seqs in self._summaries.values()),
             len(self._requests),
             self._problems,
             sum(len(seqs) for seqs in self._superseded.values()),
             self._underived,
         )
 
-    def _guarded(self, stream: StreamId, prove: Callable[[T], None], what: T) -> None:
+    def _guarded(
+        self, stream: StreamId, prove: Callable[[StreamId], None], what: StreamId
+    ) -> None:
         """A session that cannot be read is a problem of its own, not of others."""
         try:
             prove(what)
@@ -100,22 +111,29 @@ class Verifier:
                 continue
             self._events += 1
             state = self._accept(state, item)
-            if stream.stream != MAIN:
-                self._derived.append(item)
+            if isinstance(item.payload, Summary):
+                self._summaries.setdefault(stream, []).append(item.seq)
             elif isinstance(item.payload, Request):
-                self._requests.append(item)
+                self._requests.append(item.seq)
             elif isinstance(item.payload, RedactionApplied):
                 seqs = self._superseded.setdefault(item.payload.stream, set())
                 seqs.update(item.payload.seqs)
         if not self._problems:
             self._compare(stream, state)
 
+    def _prove_chain(self, stream: StreamId) -> None:
+        for item in self._log.audit_chain(stream):
+            if isinstance(item, Problem):
+                self._problems.append(item)
+            else:
+                self._events += item
+
     def _accept(self, state: SessionState, envelope: Envelope) -> SessionState:
         """Follow the session's rules: each result answers one open call."""
         if isinstance(envelope.payload, Fork) and envelope.seq == 1:
             state = born(self._log, state.stream, envelope.payload)
         try:
-            decide(state, [envelope.payload])
+            accepted_next(state, envelope.payload)
         except RefoldError as error:
             self._report(envelope, "rule", str(error))
         return evolve(state, envelope.payload)
@@ -130,12 +148,25 @@ class Verifier:
             detail = "the head does not hold what follows from the events"
             self._problems.append(Problem(*stream, head.seq, "head", detail))
 
-    def _derive_again(self, summaries: list[Envelope]) -> None:
-        if not summaries and not self._requests:
+    def _derive_again(self, main: StreamId) -> None:
+        if not self._summaries and not self._requests:
             return
-        state = self._log.head(self._stream).state
-        viewer = Viewer(self._log, History.of(self._log, state))
+        viewer = Viewer(self._log, History.of(self._log, self._log.head(main).state))
         made_of = Superseded(viewer.history, self._superseded)
+        for stream, seqs in self._summaries.items():
+            self._check_summaries(viewer, made_of, self._read(stream, seqs))
+        views = RequestedViews(viewer)
+        for envelope in self._read(main, self._requests):
+            self._check_request(views, made_of, envelope)
+
+    def _read(self, stream: StreamId, seqs: list[int]) -> Iterator[Envelope]:
+        for start in range(0, len(seqs), _READ):
+            spans = spans_of(seqs[start : start + _READ])
+            yield from self._log.read(stream, spans=spans)
+
+    def _check_summaries(
+        self, viewer: Viewer, made_of: Superseded, summaries: Iterable[Envelope]
+    ) -> None:
         for envelope in summaries:
             if viewer.source_matches(envelope):
                 continue
@@ -143,17 +174,15 @@ class Verifier:
                 self._underived += 1
             else:
                 self._report(envelope, "source", "the source digest does not follow")
-        for envelope in self._requests:
-            self._check_request(viewer, made_of, envelope)
 
     def _check_request(
-        self, viewer: Viewer, made_of: Superseded, envelope: Envelope
+        self, views: RequestedViews, made_of: Superseded, envelope: Envelope
     ) -> None:
         request = envelope.payload
         if not isinstance(request, Request):
             return
         try:
-            differs = _differs(viewer.requested(request), request)
+            differs = _differs(views.view(request), request)
         except RefoldError as error:
             self._report(envelope, "request", str(error))
             return

@@ -7,23 +7,24 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from refold.domain.envelope import Envelope
+from refold.domain.errors import SessionNotFound
 from refold.domain.events import JsonObject, Request, Summary
 from refold.domain.ids import StreamId
-from refold.domain.ports import EventLog, StoredView
+from refold.domain.ports import PAGE, EventLog, Standing, StoredView
 from refold.projections.context import spec
 from refold.projections.context.assembly import assembled
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.for_agent import reader_of
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.source import Source, new_in, source_of
-from refold.projections.context.spans import joined
+from refold.projections.context.spans import spans_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
 from refold.store.filling import handed_in, with_blobs
 from refold.store.handing import Handed
-from refold.store.history import History
+from refold.store.history import History, in_spans
 
-_WORTH_STORING: Final = 64
+WORTH_STORING: Final = 64
 NOTHING: Final = Handed()
 As: TypeAlias = Literal["sent", "rebuilt"]
 
@@ -39,35 +40,45 @@ class Viewer:
     def stream(self) -> StreamId:
         return self.history.stream
 
-    def current(self, strategy: Strategy) -> Outline:
-        """The outline at the head: the stored one and what came after it."""
-        return self._caught_up(strategy)[0]
+    def current(self, strategy: Strategy, standing: Standing | None = None) -> Outline:
+        """The outline at the head: the stored one and what came after it.
 
-    def show(self, strategy: Strategy, handed: Handed = NOTHING) -> View:
-        """The view at the head; its outline is stored once enough is new in it."""
-        outline, stored = self._caught_up(strategy)
-        if (
-            outline.through_seq - (stored.through_seq if stored else 0)
-            >= _WORTH_STORING
-        ):
+        ``standing`` is what was read for it already.
+        """
+        return self._folded(strategy, standing or self._standing(strategy))
+
+    def show(
+        self,
+        strategy: Strategy,
+        handed: Handed = NOTHING,
+        *,
+        standing: Standing | None = None,
+    ) -> View:
+        """The view at the head; its outline is stored once enough is new in it.
+
+        ``standing`` is what was read for it already, with what the stored view shows.
+        """
+        if standing is None:
+            standing = self._standing(strategy, shown=True)
+        outline, stored = self._folded(strategy, standing), standing.view
+        if outline.through_seq - (stored.through_seq if stored else 0) >= WORTH_STORING:
             self._store(strategy, outline, stored)
-        return self.render(strategy, outline, handed)
+        return self.render(strategy, outline, handed, standing=standing)
 
     def catch_up(self, strategy: Strategy) -> bool:
         """Store the outline at the head; True if it moved and nobody was first."""
         return self.caught_up(strategy)[1]
 
-    def caught_up(self, strategy: Strategy) -> tuple[Outline, bool]:
-        """The outline at the head, which is stored; and whether this did it."""
-        outline, stored = self._caught_up(strategy)
-        return outline, self._store(strategy, outline, stored)
+    def caught_up(
+        self, strategy: Strategy, standing: Standing | None = None
+    ) -> tuple[Outline, bool]:
+        """The outline at the head, which is stored; and whether this did it.
 
-    def catch_up_named(self, fingerprint: str) -> bool:
-        """The same for a strategy that is only known by its fingerprint."""
-        stored = self.log.load_view(self.stream, fingerprint)
-        if stored is None or "strategy" not in stored.body:
-            return False
-        return self.catch_up(spec.parse(stored.body["strategy"]))  # type: ignore[arg-type]  # as written
+        ``standing`` is what was read for it already.
+        """
+        standing = standing or self._standing(strategy)
+        outline = self._folded(strategy, standing)
+        return outline, self._store(strategy, outline, standing.view)
 
     def keep(self, strategy: Strategy, outline: Outline) -> bool:
         """Store an outline that was folded elsewhere, unless a newer one is stored."""
@@ -88,20 +99,36 @@ class Viewer:
             "outline": outline.dump(),
             "strategy": strategy.ref.model_dump(mode="json"),
         }
-        view = StoredView(outline.through_seq, outline.derived_seq, body)
+        reads = outline.reads(strategy.show(outline).raw)
+        view = StoredView(
+            outline.through_seq,
+            outline.derived_seq,
+            body,
+            tuple((max(first, 1), last) for first, last in reads if last >= 1),
+            spans_of(outline.shown_summaries),
+        )
         return self.log.save_view(
             self.stream, strategy.fingerprint, view, replaces=through
         )
 
-    def _caught_up(self, strategy: Strategy) -> tuple[Outline, StoredView | None]:
-        stored = self.log.load_view(self.stream, strategy.fingerprint)
-        outline = _loaded(strategy, stored)
-        summaries = self._derived(strategy, after=outline.derived_seq)
+    def _standing(self, strategy: Strategy, *, shown: bool = False) -> Standing:
+        return self.log.standing(self.stream, strategy.fingerprint, shown=shown)
+
+    def _folded(self, strategy: Strategy, standing: Standing) -> Outline:
+        """The stored outline with what came behind it; all anew if it is of no use."""
+        outline, stored = _loaded(strategy, standing.view), standing.view
+        known: Sequence[Envelope] | None = standing.new
+        derived = standing.derived
+        if stored is not None and not outline.events:
+            known, derived = None, self._derived(strategy)
+        elif len(derived) >= PAGE:
+            derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
         after = outline.through_seq if outline.events else None
-        outline = strategy.read(outline, self.history.events(after=after))
-        for envelope in summaries:
+        events = self.history.events(after=after, known=known)
+        outline = strategy.read(outline, events)
+        for envelope in derived:
             outline = fold_derived(outline, envelope)
-        return outline, stored
+        return outline
 
     def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
         """The outline as it was at ``seq``, with the summaries that counted then."""
@@ -142,16 +169,23 @@ class Viewer:
             upto = found[0].seq - 1
 
     def render(
-        self, strategy: Strategy, outline: Outline, handed: Handed = NOTHING
+        self,
+        strategy: Strategy,
+        outline: Outline,
+        handed: Handed = NOTHING,
+        *,
+        standing: Standing | None = None,
     ) -> View:
         """The view of an outline: the events and summaries it names, and no others."""
         outline = strategy.judged(outline)
-        events = self.history.spans(outline.reads(strategy.show(outline).raw))
+        known = () if standing is None else (*standing.shown, *standing.new)
+        made = () if standing is None else (*standing.summaries, *standing.derived)
+        events = self.history.spans(outline.reads(strategy.show(outline).raw), known)
         view = assembled(
             strategy,
             outline,
             (with_blobs(self.log, envelope) for envelope in events),
-            summaries=self._named(strategy, outline.shown_summaries),
+            summaries=self._named(strategy, outline.shown_summaries, made),
             extras=handed.extras,
             budgets=handed.budgets,
         )
@@ -172,9 +206,11 @@ class Viewer:
             extras = replace(extras, evidence=(), state=None)
         return Handed(extras, extras.tools)
 
-    def _named(self, strategy: Strategy, seqs: Sequence[int]) -> list[Envelope]:
+    def _named(
+        self, strategy: Strategy, seqs: Sequence[int], known: Iterable[Envelope]
+    ) -> list[Envelope]:
         stream = self.stream._replace(stream=strategy.fingerprint)
-        return _at(self.log, stream, seqs)
+        return in_spans(self.log, stream, spans_of(seqs), known)
 
     def _derived(self, strategy: Strategy, after: int = 0) -> list[Envelope]:
         stream = self.stream._replace(stream=strategy.fingerprint)
@@ -198,7 +234,7 @@ class Viewer:
 
         Raises ValueError if a summary that it absorbs is missing.
         """
-        absorbed = _at(self.log, derived, compaction.absorbs)
+        absorbed = in_spans(self.log, derived, spans_of(compaction.absorbs))
         events = self.history.spans(new_in(compaction, absorbed))
         return source_of(compaction, events=events, summaries=absorbed)
 
@@ -215,10 +251,17 @@ class Viewer:
         return self.render(strategy, outline, Handed(extras, extras.tools))
 
 
-def _at(log: EventLog, stream: StreamId, seqs: Iterable[int]) -> list[Envelope]:
-    """The events of a derived stream at these seqs."""
-    spans = joined((seq, seq) for seq in seqs)
-    return log.read(stream, spans=spans) if spans else []
+def opened(
+    log: EventLog, stream: StreamId, strategy: Strategy
+) -> tuple[Viewer, Standing]:
+    """What shows a session, and how it stands for its view at the head: one read.
+
+    Raises SessionNotFound.
+    """
+    standing = log.standing(stream, strategy.fingerprint, shown=True)
+    if standing.head.seq == 0:
+        raise SessionNotFound(stream.user_id, stream.session_id)
+    return Viewer(log, History.of(log, standing.head.state)), standing
 
 
 def _loaded(strategy: Strategy, stored: StoredView | None) -> Outline:

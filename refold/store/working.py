@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from refold.domain.envelope import microseconds
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.ports import SessionInfo
+from refold.domain.sizes import Scope
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
 from refold.store.background import attempt
 from refold.store.sessions import Session
+from refold.store.sweeping import bring_up, lagging
+from refold.store.viewing import WORTH_STORING
 
 if TYPE_CHECKING:
     from refold.store.store import SessionStore
@@ -34,6 +37,9 @@ class Worker:
     until then; nothing else is looked at.  An error of one session is logged, and the
     session is looked at again with the next list.  Several workers share the work: what
     one is at, the others pass over.
+
+    With each list it also brings up what views of any strategy are far behind, whoever
+    was to do that.
 
     strategy: what decides; None is, for each session, that of its last request, else
               the settings'.
@@ -89,7 +95,8 @@ class Worker:
 
     def round(self) -> float:
         """Do all that is due by the store's clock; the seconds until more may be."""
-        if self._now() >= self._list_at:
+        listing = self._now() >= self._list_at
+        if listing:
             self._list_at = self._now() + self._every
             attempt(self._list, otherwise=_GOES_ON)
         now = self._now()
@@ -99,6 +106,8 @@ class Worker:
             if not attempt(partial(self._visit, key), otherwise=_GOES_ON):
                 self._timers[key] = self._list_at
             self._tell()
+        if listing:
+            attempt(self._sweep, otherwise=_GOES_ON)
         next_at = min([self._list_at, *self._timers.values()])
         return max(0, next_at - self._now()) / _SECOND
 
@@ -119,6 +128,14 @@ class Worker:
         kept = {key: at for key, at in self._timers.items() if key in found}
         self._timers = {**kept, **dict.fromkeys(grown, self._now())}
         self._seen = found
+
+    def _sweep(self) -> None:
+        log = self._store.log
+        scope = Scope(self._user_id, self._session_id)
+        for view in lagging(log, scope, by=WORTH_STORING):
+            if self._stopping:
+                break
+            attempt(partial(bring_up, log, view.place), otherwise=_GOES_ON)
 
     def _visit(self, key: tuple[str, str]) -> None:
         session = self._store.session(*key)

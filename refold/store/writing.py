@@ -103,10 +103,7 @@ class Writer:
 
         Raises what is named in refold.domain.errors for an append.
         """
-        if not order.drafts:
-            raise InvalidEvent("there is nothing to append")
-        if any(isinstance(draft.event, RedactionApplied) for draft in order.drafts):
-            raise InvalidEvent("redaction_applied is recorded by store.reredact alone")
+        _check(order)
         try:
             return self._append(order, born)
         except (InvalidEvent, SessionClosed, StaleSession):
@@ -114,6 +111,21 @@ class Writer:
             if earlier is None:
                 raise
             return earlier
+
+    def request(self, head: Head, order: Order) -> Append:
+        """The order as the log takes it, on this head.
+
+        Raises what ``append`` raises for an order that the head does not allow.
+        """
+        _check(order)
+        _expect(head, order)
+        return self._decided(head, order, _Redacted(self, order))
+
+    def acknowledged(self, request: Append, outcome: Appended) -> Receipt:
+        """The receipt of an append that took effect."""
+        head = outcome.head
+        self.heads.put(head)
+        return Receipt(request.base.seq + 1, head.seq, head.hash.hex())
 
     def _append(self, order: Order, born: Head | None) -> Receipt:
         redacted = _Redacted(self, order)
@@ -179,9 +191,8 @@ class Writer:
         self, order: Order, redacted: _Redacted, request: Append, outcome: Outcome
     ) -> Receipt:
         match outcome:
-            case Appended(head=head):
-                self.heads.put(head)
-                return Receipt(request.base.seq + 1, head.seq, head.hash.hex())
+            case Appended():
+                return self.acknowledged(request, outcome)
             case Duplicate() as earlier:
                 return self._confirm(order, redacted, earlier)
             case Conflict():
@@ -207,6 +218,13 @@ class Writer:
             session_id = order.stream.session_id
             raise IdempotencyConflict(session_id, first_seq=first, last_seq=last)
         return Receipt(first, last, stored[-1].hash, duplicate=True)
+
+
+def _check(order: Order) -> None:
+    if not order.drafts:
+        raise InvalidEvent("there is nothing to append")
+    if any(isinstance(draft.event, RedactionApplied) for draft in order.drafts):
+        raise InvalidEvent("redaction_applied is recorded by store.reredact alone")
 
 
 def _expect(head: Head, order: Order) -> None:
@@ -251,7 +269,9 @@ class _Redacted:
     def _one(self, index: int, event: Event, now: int) -> RedactedEvent:
         known = self._made.get(index)
         if known is None or known[0] is not event:
-            draft = replace(self._order.drafts[index], event=event)
+            draft = self._order.drafts[index]
+            if draft.event is not event:
+                draft = replace(draft, event=event)
             user_id = self._order.stream.user_id
             clean = self._writer.redacted(draft, user_id=user_id, now=now)
             self._made[index] = known = (event, clean)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from queue import SimpleQueue
 
 import pytest
 
@@ -21,9 +22,11 @@ from refold.domain.ports import (
     Duplicate,
     EventLog,
     Head,
+    Outcome,
     Problem,
     StoredView,
 )
+from refold.domain.sizes import Scope
 from refold.redaction.guard import Limits
 from refold.testing.leasing import LeaseContract
 from refold.testing.rewriting import RewritingContract
@@ -55,6 +58,19 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert outcome.head == log.head(ADA)
         assert outcome.head.seq == 2
         assert outcome.head.hash.hex() == log.read(ADA)[-1].hash
+
+    def test_who_cannot_wait_is_called_back_once(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        head, told = log.head(ADA), SimpleQueue[Outcome | Exception]()
+
+        for text in ("b", "late"):
+            assert log.append_soon(append_to(head, *said(text)), told.put)
+        outcomes = [told.get(timeout=30), told.get(timeout=30)]
+
+        assert [type(outcome) for outcome in outcomes] == [Appended, Conflict]
+        assert all(outcome.head == log.head(ADA) for outcome in outcomes)  # type: ignore[union-attr]  # neither is a Duplicate
+        assert texts(log.read(ADA)) == ["a", "b"]
+        assert told.empty()
 
     def test_each_event_is_chained_to_the_one_before(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b"))
@@ -275,6 +291,38 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.load_view(ADA, "other") is None
         assert log.view_names("ada", "s-1") == ["v"]
 
+    def test_how_a_session_stands_is_read_at_once(self, log: EventLog) -> None:
+        derived = ADA._replace(stream="v")
+        write(log, ADA, *said(*"abcdef"))
+        for _ in range(3):
+            write(log, derived, CompactionNote(phase="retired"))
+        view = StoredView(
+            4, 1, {"n": 1}, shows=((1, 1), (3, 4)), shows_derived=((1, 1),)
+        )
+        assert log.save_view(ADA, "v", view, replaces=0)
+
+        standing = log.standing(ADA, "v", shown=True)
+
+        assert standing.head == log.head(ADA)
+        assert standing.view is not None
+        assert (standing.view.through_seq, standing.view.derived_seq) == (4, 1)
+        assert standing.view.body == {"n": 1}
+        every, made = log.read(ADA), log.read(derived)
+        assert (standing.shown, standing.new) == ([every[0], *every[2:4]], every[4:])
+        assert (standing.summaries, standing.derived) == (made[:1], made[1:])
+        assert log.standing(ADA, "v").shown == []
+
+    def test_a_session_stands_without_a_view_too(self, log: EventLog) -> None:
+        nothing = log.standing(ADA, "v", shown=True)
+        write(log, ADA, *said("a", "b"))
+        write(log, BOB, *said("c"))
+
+        standing = log.standing(ADA, "v", shown=True)
+
+        assert (nothing.head.seq, nothing.view, nothing.new) == (0, None, [])
+        assert (standing.head.seq, standing.view) == (2, None)
+        assert standing.new == log.read(ADA)
+
     def test_what_was_written_proves_itself(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b"))
         write(log, ADA, *said("c"))
@@ -306,7 +354,7 @@ class EventLogContract(RewritingContract, LeaseContract):
     def test_sizes_are_counted(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b"))
 
-        stats = log.stats()
+        stats = log.stats(Scope(), now=NOW)
 
         assert (stats["sessions"], stats["events"]) == (1, 2)
         assert stats["event_bytes"] > 0

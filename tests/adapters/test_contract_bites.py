@@ -22,9 +22,11 @@ from refold.domain.ports import (
     Rewriting,
     Rewritten,
     SessionInfo,
+    Standing,
     StoredView,
 )
 from refold.domain.session import SessionState
+from refold.domain.sizes import EVERYTHING, Lagging, Place, Scope
 from refold.testing import EventLogContract
 
 PROMISES = [name for name in dir(EventLogContract) if name.startswith("test_")]
@@ -52,6 +54,11 @@ class NoopLog:
     def append(self, request: Append) -> Outcome:
         return Appended(request.base)
 
+    def append_soon(
+        self, request: Append, done: Callable[[Outcome | Exception], None]
+    ) -> bool:
+        return False
+
     def append_exclusive(
         self, stream: StreamId, build: Callable[[Head], Append]
     ) -> Outcome:
@@ -73,10 +80,17 @@ class NoopLog:
     ) -> list[Envelope]:
         return []
 
-    def orphans(self) -> list[Problem]:
+    def orphans(self, scope: Scope = EVERYTHING) -> list[Problem]:
         return []
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
+        return iter(())
+
+    @property
+    def shared(self) -> bool:
+        return True
+
+    def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
         return iter(())
 
     def sessions(
@@ -92,6 +106,9 @@ class NoopLog:
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         return None
+
+    def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
+        return Standing(self.head(stream))
 
     def save_view(
         self, stream: StreamId, name: str, view: StoredView, *, replaces: int
@@ -120,7 +137,12 @@ class NoopLog:
     def leases(self) -> Leases:
         return NoopLeases()
 
-    def stats(self) -> dict[str, Any]:
+    def lagging(
+        self, scope: Scope, *, by: int, limit: int, after: Place | None = None
+    ) -> list[Lagging]:
+        return []
+
+    def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
         return {}
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import make_url
 
 from refold.adapters.log import SealedLog
-from refold.adapters.sql.migrations import migrate
 from refold.adapters.sql.postgres import PostgresDialect
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.adapters.sql.sqlite import SqliteDialect
@@ -21,21 +20,21 @@ class TestInMemory(EventLogContract):
         return memory_log()
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 class TestSqlite(EventLogContract):
     @pytest.fixture
-    def log(self, sqlite_url: str) -> Iterator[SealedLog]:
-        dialect = SqliteDialect(make_url(sqlite_url))
-        migrate(dialect)
+    def log(self, store_url: str) -> Iterator[SealedLog]:
+        dialect = SqliteDialect(make_url(store_url))
         log = memory_log(SqlRecorder(dialect))
         yield log
         log.close()
 
 
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 class TestPostgres(EventLogContract):
     @pytest.fixture
-    def log(self, postgres_url: str) -> Iterator[SealedLog]:
-        dialect = PostgresDialect(make_url(postgres_url))
-        migrate(dialect)
+    def log(self, store_url: str) -> Iterator[SealedLog]:
+        dialect = PostgresDialect(make_url(store_url))
         log = memory_log(SqlRecorder(dialect))
         yield log
         log.close()

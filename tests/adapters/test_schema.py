@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from refold.adapters.sql import tables
 from refold.adapters.sql.migrations import migrate
 from refold.adapters.sql.postgres import PostgresDialect
 from refold.adapters.sql.sqlite import SqliteDialect
+from tests.support import warm
 from tests.support.stores import ROOT, open_at
 
 
@@ -160,12 +160,12 @@ def test_no_server_is_said_without_the_password(tmp_path: Path) -> None:
 
 
 def test_many_that_start_at_once_make_one_schema(
-    store_url: str, tmp_path: Path
+    empty_url: str, tmp_path: Path
 ) -> None:
-    parsed = make_url(store_url)
+    parsed = make_url(empty_url)
 
     def store_id(_: int) -> str:
-        sqlite = store_url.startswith("sqlite")
+        sqlite = empty_url.startswith("sqlite")
         dialect = SqliteDialect(parsed) if sqlite else PostgresDialect(parsed)
         try:
             return migrate(dialect)
@@ -174,22 +174,24 @@ def test_many_that_start_at_once_make_one_schema(
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(store_id, range(8)))) == 1
-    with open_at(store_url, tmp_path) as store:
+    with open_at(empty_url, tmp_path) as store:
         store.session("ada", "s").append(refold.UserInput(text="x"))
 
 
 FULL_DISK = """
-import resource, signal, sys
+import random, resource, signal
 import refold
+def incompressible():
+    return refold.UserInput(text="".join(random.choices("abcdefgh ", k=5000)))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-with refold.open(sys.argv[1]) as store:
+with refold.open() as store:
     session = store.session("ada", "s")
     session.append(refold.UserInput(text="x"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
     written = 1
     try:
         while True:
-            session.append([refold.UserInput(text=str(n) * 5000) for n in range(3)])
+            session.append([incompressible() for _ in range(3)])
             written += 3
     except refold.RefoldError as error:
         print(written, type(error).__name__, error)
@@ -199,13 +201,9 @@ with refold.open(sys.argv[1]) as store:
 def test_a_full_disk_writes_nothing_of_the_append(
     sqlite_url: str, tmp_path: Path
 ) -> None:
-    said = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, sqlite_url],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    environment = {**os.environ, "REFOLD_DB": sqlite_url}
+    ran = warm.code(FULL_DISK, cwd=ROOT, environment=environment)
+    said, _ = ran.communicate()
 
     written, kind, _ = said.split(maxsplit=2)
     assert kind == "StoreUnavailable"

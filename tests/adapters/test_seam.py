@@ -22,12 +22,12 @@ from refold.adapters.factory import LogFactory
 from refold.adapters.log import SealedLog
 from refold.adapters.recorder import Batch, HeadRow
 from refold.adapters.sealing import PlacedEvent, SealedEvent, SealingMapper
-from refold.adapters.sql.migrations import migrate
 from refold.adapters.sql.postgres import PostgresDialect
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.adapters.sql.sqlite import SqliteDialect
 from refold.domain.chain import GENESIS, Header
 from refold.domain.ids import StreamId
+from refold.domain.sizes import Scope
 from refold.redaction.chokepoint import RedactedEvent
 from refold.testing import ADA, append_to, memory_log, said, write
 from tests.support.stores import ROOT
@@ -39,7 +39,6 @@ HEADER = Header(ADA, 1, "user_input", 1, UUID(int=1), 1, 1)
 def log(store_url: str) -> Iterator[SealedLog]:
     sqlite, url = store_url.startswith("sqlite"), make_url(store_url)
     dialect = SqliteDialect(url) if sqlite else PostgresDialect(url)
-    migrate(dialect)
     log = memory_log(SqlRecorder(dialect))
     yield log
     log.close()
@@ -111,7 +110,7 @@ def test_a_recorder_takes_only_sealed_events_with_their_head(log: SealedLog) -> 
         Batch(ADA, 0, GENESIS, head, (raw,))
     with pytest.raises(TypeError):
         log.recorder.insert_events([raw], batch="x")
-    assert log.recorder.stats()["events"] == 0
+    assert log.recorder.stats(Scope(), now=0)["events"] == 0
 
 
 def test_sealed_events_are_for_the_stream_they_were_sealed_for(log: SealedLog) -> None:

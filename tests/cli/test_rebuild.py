@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from refold.adapters.cli.commands import rebuild as command
 from tests.cli.conftest import ROOT, Refold
+from tests.support import warm
 
 SESSION = ("--user", "lin", "--session", "run")
 SPEC = "turn_window:full_turns=2,cached_turns=2"
@@ -216,11 +215,9 @@ def test_what_cannot_be_done_is_one_sentence(
 
 
 def test_a_command_that_was_killed_is_run_again(refold: Refold, sample: Path) -> None:
-    args = [sys.executable, "-m", "refold", "--db", f"sqlite:///{sample}", "rebuild"]
-    process = subprocess.Popen(
-        [*args, "--strategy", OLD, "--json"], stdout=subprocess.PIPE, cwd=ROOT
-    )
-    while not _summaries(refold) and process.poll() is None:
+    args = ("--db", f"sqlite:///{sample}", "rebuild", "--strategy", OLD, "--json")
+    process = warm.module("refold", *args)
+    while not _summaries(refold):
         pass
     process.send_signal(signal.SIGKILL)
     process.communicate()

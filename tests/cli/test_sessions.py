@@ -1,4 +1,4 @@
-"""``sessions`` and ``stats`` say what is in a store, and never make one."""
+"""``sessions`` says whose sessions are in a store, and never makes one."""
 
 from datetime import datetime
 from pathlib import Path
@@ -53,19 +53,3 @@ def test_a_misspelt_file_is_no_empty_store(refold: Refold, tmp_path: Path) -> No
     assert ran.code == 1
     assert "there is no database misspelt.db" in ran.err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_stats_give_counts_and_sizes(refold: Refold, sample: Path) -> None:
-    figures = refold("stats", "--json").json()
-
-    assert figures["engine"] == "sqlite"
-    assert (figures["sessions"], figures["events"]) == (1, 57)
-    assert figures["event_bytes"] > 0
-
-
-def test_stats_are_a_table_for_people(refold: Refold, sample: Path) -> None:
-    ran = refold("stats")
-
-    assert ran.code == 0
-    assert "events" in ran.out
-    assert "database size" in ran.out

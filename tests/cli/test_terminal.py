@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from tests.support import warm
 from tests.support.stores import ROOT
 
 LOG = ("log", "--user", "lin", "--session", "run")
@@ -25,14 +26,16 @@ def on_terminal(*args: str, columns: int = 100) -> str:
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
     environment.pop("COLUMNS", None)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "refold", *args], stdout=follower, env=environment
-    )
+    process = subprocess.Popen([_program(), *args], stdout=follower, env=environment)
     os.close(follower)
     written = b"".join(iter(lambda: _read(leader), b""))
     os.close(leader)
     assert process.wait() == 0
     return written.decode().replace("\r\n", "\n")
+
+
+def _program() -> Path:
+    return warm.shim(Path.cwd() / "bin") / "refold"
 
 
 def _read(leader: int) -> bytes:
@@ -86,7 +89,7 @@ def test_no_color_means_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_piped_has_neither_cuts_nor_colours(sample: Path) -> None:
     written = subprocess.run(
-        [sys.executable, "-m", "refold", *LOG],
+        [_program(), *LOG],
         env={**os.environ, "COLUMNS": "40"},
         capture_output=True,
         text=True,

@@ -1,48 +1,39 @@
 """``compact --watch`` compacts what is due until a signal ends it."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import ROOT, Refold
+from tests.cli.conftest import Refold
+from tests.support import warm
 
 STRATEGY = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
 
 
 @pytest.fixture
-def watching(sample: Path) -> Iterator[subprocess.Popen[str]]:
+def watching(sample: Path) -> Iterator[warm.Process]:
     command = ("compact", "--watch", *STRATEGY, "--every", "3600", "--json")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "refold", "--db", f"sqlite:///{sample}", *command],
-        cwd=ROOT,
-        env={**os.environ, "REFOLD_HOME": str(sample.parent / "home")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = warm.module("refold", "--db", f"sqlite:///{sample}", *command)
     yield process
-    process.kill()
-    process.communicate()
+    if process.returncode is None:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(
-    watching: subprocess.Popen[str],
+    watching: warm.Process,
     refold: Refold,
     sample: Path,
     number: signal.Signals,
 ) -> None:
-    assert watching.stdout is not None
     records = [json.loads(watching.stdout.readline()) for _ in range(2)]
 
     watching.send_signal(number)
-    out, err = watching.communicate(timeout=60)
+    out, err = watching.communicate()
 
     assert (watching.returncode, out, err) == (0, "", "")
     spans = [(record["first_seq"], record["last_seq"]) for record in records]

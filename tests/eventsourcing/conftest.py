@@ -13,12 +13,12 @@ without_msgspec()
 
 
 @pytest.fixture
-def make(store_url: str) -> Iterator[Callable[..., Factory]]:
+def make(empty_url: str) -> Iterator[Callable[..., Factory]]:
     """Makes factories for applications, by name and settings, on each engine."""
     made: list[Factory] = []
 
     def make(name: str = "App", **env: str) -> Factory:
-        made.append(factory(store_url, name, **env))
+        made.append(factory(empty_url, name, **env))
         return made[-1]
 
     yield make

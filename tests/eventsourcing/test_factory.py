@@ -65,11 +65,11 @@ def test_without_a_setting_the_database_is_that_of_refold(
 
 
 def test_a_setting_for_one_application_is_its_own(
-    store_url: str, tmp_path: Path
+    empty_url: str, tmp_path: Path
 ) -> None:
     own = f"sqlite:///{tmp_path / 'own.db'}"
 
-    made = factory(store_url, "Mine", MINE_REFOLD_DB=own)
+    made = factory(empty_url, "Mine", MINE_REFOLD_DB=own)
 
     assert made.database.url == own
     made.close()
@@ -166,16 +166,16 @@ def test_a_purpose_that_could_collide_is_refused(purpose: str) -> None:
 
 @pytest.mark.parametrize("application_first", [True, False])
 def test_a_store_and_an_application_share_a_database(
-    store_url: str, tmp_path: Path, application_first: bool
+    empty_url: str, tmp_path: Path, application_first: bool
 ) -> None:
     def use_store() -> None:
-        with open_at(store_url, tmp_path) as store:
+        with open_at(empty_url, tmp_path) as store:
             session = store.session("ada", "s")
             session.append(refold.UserInput(text="x"))
             assert session.verify().problems == []
 
     def use_application() -> None:
-        with factory(store_url, "App") as made:
+        with factory(empty_url, "App") as made:
             made.application_recorder().insert_events([stored()])
             made.close()
 
@@ -254,10 +254,10 @@ def test_what_fails_in_a_view_takes_its_tracking_back(make: Make) -> None:
 
 
 def test_an_application_is_configured_by_its_environment(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERSISTENCE_MODULE", MODULE)
-    monkeypatch.setenv("REFOLD_DB", store_url)
+    monkeypatch.setenv("REFOLD_DB", empty_url)
 
     with Application[UUID]() as app:
         aggregate = Aggregate()

@@ -26,10 +26,10 @@ def ids(recorder: SqlApplicationRecorder, after: int = 0) -> list[int]:
     return [notification.id for notification in found]
 
 
-def test_a_tail_misses_nothing_that_processes_write(make: Make, store_url: str) -> None:
+def test_a_tail_misses_nothing_that_processes_write(make: Make, empty_url: str) -> None:
     recorder = make().application_recorder()
     writers = [
-        warm.module("tests.support.es_writer", "pour", store_url, "App", 40)
+        warm.module("tests.support.es_writer", "pour", empty_url, "App", 40)
         for _ in range(4)
     ]
     release(writers)
@@ -97,10 +97,10 @@ def test_what_is_refused_leaves_no_gap(make: Make) -> None:
     assert ids(recorder) == [1, 2]
 
 
-def test_processes_that_begin_at_once_make_the_tables_once(store_url: str) -> None:
+def test_processes_that_begin_at_once_make_the_tables_once(empty_url: str) -> None:
     names = ["One", "Two"] * 4
     processes = [
-        warm.module("tests.support.es_writer", "begin", store_url, name)
+        warm.module("tests.support.es_writer", "begin", empty_url, name)
         for name in names
     ]
 

@@ -24,11 +24,11 @@ Make = Callable[..., Factory]
 
 
 def test_a_follower_sees_all_that_other_processes_write(
-    make: Make, store_url: str
+    make: Make, empty_url: str
 ) -> None:
     recorder = make().application_recorder()
     writers = [
-        warm.module("tests.support.es_writer", "pour", store_url, "App", 20)
+        warm.module("tests.support.es_writer", "pour", empty_url, "App", 20)
         for _ in range(3)
     ]
 
@@ -48,7 +48,7 @@ def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres._Listener, "longest", 1000)
 
 
-@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("empty_url", ["postgresql"], indirect=True)
 def test_one_that_waits_is_woken_by_an_event(
     make: Make, no_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from itertools import product
+from typing import Any, TypeVar
 from uuid import UUID
 
 from hypothesis import strategies as st
@@ -38,6 +39,7 @@ from refold.domain.ids import StreamId
 from refold.domain.session import SessionState, decide, evolve
 from refold.domain.tokens import estimate
 
+T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SIGNED = Thinking(thinking="hm", signature="c2lnbmVk")
 PIXEL = "iVBORw0KGgo="
@@ -116,92 +118,91 @@ def result(call_id: str = "c1", content: Any = "done", **more: Any) -> ToolResul
     return ToolResult(call_id=call_id, content=content, **more)
 
 
-TEXTS = st.sampled_from(
-    [
-        "",
-        " ",
-        "yes",
-        "Why does the build fail?\n",
-        "Let me look. ",
-        "看一下构建为什么失败",
-        "mixed 中文 and words",
-        '</turn><user>x</user> <left_out turns="9"/> […3…]',
-        "word " * 60,
-        "x" * 900,
-        "长" * 300,
-    ]
+def _each(made: Callable[..., T], **choices: Sequence[Any]) -> st.SearchStrategy[T]:
+    """One draw from all combinations: to draw is what takes the time of these tests."""
+    combined = product(*choices.values())
+    return st.sampled_from(
+        [made(**dict(zip(choices, values, strict=True))) for values in combined]
+    )
+
+
+def _up_to_two(of: Sequence[T]) -> list[tuple[T, ...]]:
+    return [several for count in range(3) for several in product(of, repeat=count)]
+
+
+TEXTS = (
+    "",
+    " ",
+    "yes",
+    "Why does the build fail?\n",
+    "Let me look. ",
+    "看一下构建为什么失败",
+    "mixed 中文 and words",
+    '</turn><user>x</user> <left_out turns="9"/> […3…]',
+    "word " * 60,
+    "x" * 900,
+    "长" * 300,
 )
-CALL_IDS = st.sampled_from(["a", "b", "call:1", "call.1", "toolu_01", "i" * 70, "调"])
-THINKING = st.lists(
-    st.sampled_from(
-        [
-            SIGNED,
-            Thinking(type="redacted_thinking", data="ZW5j"),
-            Thinking(thinking="not signed"),
-            Thinking(thinking="", signature="c2ln"),
-        ]
-    ),
-    max_size=2,
+CALL_IDS = ("a", "b", "call:1", "call.1", "toolu_01", "i" * 70, "调")
+_THOUGHTS = (
+    SIGNED,
+    Thinking(type="redacted_thinking", data="ZW5j"),
+    Thinking(thinking="not signed"),
+    Thinking(thinking="", signature="c2ln"),
 )
-ARGUMENTS: st.SearchStrategy[JsonObject | str] = st.sampled_from(
-    [
-        {},
-        {"command": "make test\n"},
-        {"command": "rm old.py"},
-        {"file_path": "src/a.py", "content": "print(1)\n" * 20},
-        {"path": "文件.txt", "n": [1, 2, {"deep": "值"}]},
-        "not json",
-        "",
-    ]
+THINKING = _up_to_two(_THOUGHTS)
+ARGUMENTS: tuple[JsonObject | str, ...] = (
+    {},
+    {"command": "make test\n"},
+    {"command": "rm old.py"},
+    {"file_path": "src/a.py", "content": "print(1)\n" * 20},
+    {"path": "文件.txt", "n": [1, 2, {"deep": "值"}]},
+    "not json",
+    "",
 )
-TOOLS = st.sampled_from(["bash", "Write", "Edit", "Read", "edit", "open", "查 找", ""])
-CONTENTS = st.sampled_from(
+TOOLS = ("bash", "Write", "Edit", "Read", "edit", "open", "查 找", "")
+CONTENTS = (
+    "",
+    "error: line 3",
+    None,
+    {"rows": [1, 2]},
+    [{"type": "text", "text": "one"}, {"type": "text", "text": ""}],
     [
-        "",
-        "error: line 3",
-        None,
-        {"rows": [1, 2]},
-        [{"type": "text", "text": "one"}, {"type": "text", "text": ""}],
-        [
-            {
-                "type": "image",
-                "source": {"type": "base64", "media_type": "image/png", "data": PIXEL},
-            }
-        ],
-        [{"type": "image", "source": {"type": "base64", "data": "cut off"}}],
-        [{"name": "a"}, 3],
-        "输出 " * 100,
-    ]
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": PIXEL},
+        }
+    ],
+    [{"type": "image", "source": {"type": "base64", "data": "cut off"}}],
+    [{"name": "a"}, 3],
+    "输出 " * 100,
 )
 RESPONSE_IDS = st.sampled_from([None, None, None, "r1", "r2"])
 AGENTS = st.sampled_from([None, "main", "helper"])
-ATTACHMENTS = st.lists(
-    st.sampled_from(
-        [
-            Attachment(kind="image", media_type="image/png", data=PIXEL),
-            Attachment(kind="image", media_type="image/tiff", data=PIXEL),
-            Attachment(kind="document", name="a.pdf", data=PIXEL),
-            Attachment(name="notes.txt", text="two words"),
-            Attachment(kind="image", media_type="image/png", data="half of it …"),
-        ]
-    ),
-    max_size=2,
+ATTACHMENTS = _up_to_two(
+    [
+        Attachment(kind="image", media_type="image/png", data=PIXEL),
+        Attachment(kind="image", media_type="image/tiff", data=PIXEL),
+        Attachment(kind="document", name="a.pdf", data=PIXEL),
+        Attachment(name="notes.txt", text="two words"),
+        Attachment(kind="image", media_type="image/png", data="half of it …"),
+    ]
 )
 Move = tuple[str, Any]
 _REF = StrategyRef(name="keep_all", version=1, fingerprint="f")
 
 
 def _say() -> st.SearchStrategy[Move]:
-    made = st.builds(UserInput, text=TEXTS, attachments=ATTACHMENTS.map(tuple))
+    made = _each(UserInput, text=TEXTS, attachments=ATTACHMENTS)
     return st.tuples(st.just("event"), made)
 
 
 def _respond() -> st.SearchStrategy[Move]:
-    response = st.builds(
+    response = _each(
         AgentResponse,
         text=TEXTS,
-        thinking=THINKING.map(tuple),
-        stop_reason=st.sampled_from([None, "end_turn", "tool_use"]),
+        thinking=THINKING,
+        stop_reason=(None, "end_turn", "tool_use"),
     )
     return st.tuples(
         st.just("respond"),
@@ -210,33 +211,30 @@ def _respond() -> st.SearchStrategy[Move]:
 
 
 def _calls() -> st.SearchStrategy[ToolCall]:
-    return st.builds(ToolCall, call_id=CALL_IDS, tool_name=TOOLS, arguments=ARGUMENTS)
+    return _each(ToolCall, call_id=CALL_IDS, tool_name=TOOLS, arguments=ARGUMENTS)
 
 
 def _answer() -> st.SearchStrategy[Move]:
-    status = st.sampled_from(["ok", "ok", "error", "unknown"])
-    return st.tuples(st.just("answer"), st.tuples(st.integers(0, 9), CONTENTS, status))
+    statuses = ("ok", "ok", "error", "unknown")
+    answers = list(product(range(10), CONTENTS, statuses))
+    return st.tuples(st.just("answer"), st.sampled_from(answers))
 
 
 def _other() -> st.SearchStrategy[Move]:
     made: st.SearchStrategy[Event] = st.one_of(
-        st.builds(
-            Planner, plan=st.sampled_from(["", "step one", {"steps": ["a", "二"]}])
-        ),
-        st.builds(Reflection, issues=st.just(("too slow",)), suggestion=TEXTS),
-        st.builds(
-            Aggregate, results=st.just((Verdict(item_id="1", verdict="correct"),))
-        ),
-        st.builds(Final, text=TEXTS),
-        st.builds(AgentError, code=st.just("timeout"), message=TEXTS),
-        st.builds(SystemPrompt, text=TEXTS),
-        st.builds(
+        _each(Planner, plan=("", "step one", {"steps": ["a", "二"]})),
+        _each(Reflection, issues=[("too slow",)], suggestion=TEXTS),
+        st.just(Aggregate(results=(Verdict(item_id="1", verdict="correct"),))),
+        _each(Final, text=TEXTS),
+        _each(AgentError, code=["timeout"], message=TEXTS),
+        _each(SystemPrompt, text=TEXTS),
+        _each(
             StateUpdate,
-            set=st.sampled_from([{"k": "v"}, {"user:name": "Ada"}, {"user:age": 36}]),
-            unset=st.sampled_from([(), (), ("user:age",)]),
+            set=({"k": "v"}, {"user:name": "Ada"}, {"user:age": 36}),
+            unset=((), (), ("user:age",)),
         ),
         st.just(Request(strategy=_REF, through_seq=1, digest="d", tokens=1)),
-        st.builds(HumanReview, trigger=st.just("risk"), decision=st.just("stop")),
+        st.just(HumanReview(trigger="risk", decision="stop")),
     )
     return st.tuples(st.just("event"), made)
 
@@ -245,7 +243,7 @@ def _mark() -> st.SearchStrategy[Move]:
     pin = st.tuples(st.lists(st.integers(0, 60), min_size=1, max_size=3), st.booleans())
     return st.one_of(
         st.tuples(st.just("pin"), pin),
-        st.tuples(st.just("ask"), TEXTS),
+        st.tuples(st.just("ask"), st.sampled_from(TEXTS)),
         st.tuples(st.just("decide"), st.integers(0, 3)),
         st.tuples(st.just("call"), st.tuples(_calls(), RESPONSE_IDS)),
     )

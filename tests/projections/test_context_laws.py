@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import orjson
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import strategies as st
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import HumanReview, ToolCall, ToolResult, UserInput
@@ -18,6 +19,7 @@ from refold.projections.context.render import render
 from refold.projections.context.spec import parse
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.turn_window import TurnWindow
+from tests.projections.laws import under
 from tests.projections.logs import log_of, logs, pages
 from tests.projections.walk import Walk, grows, texts
 
@@ -64,15 +66,11 @@ NAMES = {
     "clearing": parse("tool_clearing:trigger_tool_uses=2,keep=1"),
     "native": parse("native"),
 }
-every = pytest.mark.parametrize("strategy", NAMES.values(), ids=NAMES)
-compacting = pytest.mark.parametrize("strategy", COMPACTING.values(), ids=COMPACTING)
-# There are many strategies, so each gets few logs.
-examples = settings(max_examples=8, deadline=None)
+every = partial(under, NAMES, examples=10)
+compacting = partial(under, COMPACTING, examples=10)
 
 
-@every
-@given(events=logs())
-@examples
+@every(events=logs())
 def test_messages_are_valid_after_every_event(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -85,9 +83,7 @@ def test_messages_are_valid_after_every_event(
         assert not view.messages or violations(view.messages, view.system) == []
 
 
-@every
-@given(events=logs())
-@examples
+@every(events=logs())
 def test_the_newest_user_input_is_always_there(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -101,9 +97,7 @@ def test_the_newest_user_input_is_always_there(
             assert newest[-1].text in texts(walk.view())
 
 
-@every
-@given(events=logs())
-@examples
+@every(events=logs())
 def test_between_compactions_views_only_grow_at_their_end(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -115,9 +109,7 @@ def test_between_compactions_views_only_grow_at_their_end(
         assert before != after or grows(one, other)
 
 
-@every
-@given(events=logs(), size=st.integers(1, 50))
-@examples
+@every(events=logs(), size=st.integers(1, 50))
 def test_folding_in_pages_is_folding_at_once(
     strategy: Strategy, events: list[Envelope], size: int
 ) -> None:
@@ -135,9 +127,7 @@ def test_folding_in_pages_is_folding_at_once(
     assert walk.outline == at_once == paged
 
 
-@compacting
-@given(events=logs())
-@examples
+@compacting(events=logs())
 def test_at_every_point_summaries_may_be_folded_late(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -153,9 +143,7 @@ def test_at_every_point_summaries_may_be_folded_late(
         assert late == walk.outline
 
 
-@every
-@given(events=logs(max_size=60))
-@examples
+@every(events=logs(max_size=60))
 def test_the_outline_survives_storing_and_stays_small(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -169,9 +157,7 @@ def test_the_outline_survives_storing_and_stays_small(
         assert Outline.load(orjson.loads(stored)) == walk.outline
 
 
-@every
-@given(events=logs())
-@examples
+@every(events=logs())
 def test_the_outline_names_all_that_the_view_needs(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -187,9 +173,7 @@ def test_the_outline_names_all_that_the_view_needs(
     assert view == walk.view()
 
 
-@compacting
-@given(events=logs(max_size=60))
-@examples
+@compacting(events=logs(max_size=60))
 def test_cuts_part_nothing_that_belongs_together(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -220,9 +204,7 @@ def _pairs(events: list[Envelope]) -> list[tuple[int, int]]:
     return pairs
 
 
-@compacting
-@given(events=logs(max_size=60))
-@examples
+@compacting(events=logs(max_size=60))
 def test_what_is_open_at_a_compaction_stays_raw(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -253,9 +235,7 @@ def _open(events: list[Envelope]) -> list[int]:
     return list(open_.values())
 
 
-@compacting
-@given(events=logs(max_size=60))
-@examples
+@compacting(events=logs(max_size=60))
 def test_no_summary_is_larger_than_its_source(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -263,9 +243,7 @@ def test_no_summary_is_larger_than_its_source(
         assert own_words(done.written.text) <= done.source.words
 
 
-@compacting
-@given(events=logs(max_size=60))
-@examples
+@compacting(events=logs(max_size=60))
 def test_summaries_and_the_raw_part_leave_no_gap(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
@@ -278,9 +256,7 @@ def test_summaries_and_the_raw_part_leave_no_gap(
     assert not parts or parts[-1][1] == len(events)
 
 
-@every
-@given(events=logs())
-@examples
+@every(events=logs())
 def test_the_same_log_gives_the_same_bytes(
     strategy: Strategy, events: list[Envelope]
 ) -> None:

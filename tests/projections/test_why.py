@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
-
-import pytest
-from hypothesis import given, settings
+from functools import partial
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
@@ -21,19 +19,20 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.context import spec
+from refold.projections.context.asking_again import ask_again
 from refold.projections.context.source import Source
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Written
 from refold.projections.context.why import (
     Part,
     Unshown,
-    ask_again,
     nodes_of,
     opened,
     parts_of,
     told,
     unshown,
 )
+from tests.projections.laws import under
 from tests.projections.logs import START, call, log_of, logs, result, turns
 from tests.projections.walk import Walk
 
@@ -54,9 +53,12 @@ SPECS = (
     "history_tail_size_chars_to_exclude=300",
     'for_agent:agent="main",strategy="turn_window:full_turns=1,cached_turns=1"',
 )
-every = pytest.mark.parametrize("text", SPECS)
-compacting = pytest.mark.parametrize("text", [SPECS[1], SPECS[2], SPECS[5], *SPECS[9:]])
-examples = settings(max_examples=25, deadline=None)
+STRATEGIES = {text: spec.parse(text) for text in SPECS}
+COMPACTING = {
+    text: STRATEGIES[text] for text in (SPECS[1], SPECS[2], SPECS[5], *SPECS[9:])
+}
+every = partial(under, STRATEGIES, examples=15)
+compacting = partial(under, COMPACTING, examples=15)
 NOW = START + timedelta(days=1)
 
 
@@ -75,13 +77,11 @@ def explained(walk: Walk) -> tuple[tuple[Part, ...], list[Unshown]]:
     return parts, list(out)
 
 
-@every
-@given(events=logs())
-@examples
+@every(events=logs())
 def test_every_event_is_shown_once_or_left_out_with_a_reason(
-    text: str, events: list[Envelope]
+    strategy: Strategy, events: list[Envelope]
 ) -> None:
-    parts, out = explained(Walk(spec.parse(text)).go(events))
+    parts, out = explained(Walk(strategy).go(events))
 
     count = Counter(seq for part in parts for seq in part.seqs)
     count.update(one.seq for one in out)
@@ -89,13 +89,11 @@ def test_every_event_is_shown_once_or_left_out_with_a_reason(
     assert count == Counter(event.seq for event in events)
 
 
-@every
-@given(events=logs())
-@examples
+@every(events=logs())
 def test_parts_are_the_blocks_of_the_messages_in_their_order(
-    text: str, events: list[Envelope]
+    strategy: Strategy, events: list[Envelope]
 ) -> None:
-    walk = Walk(spec.parse(text)).go(events)
+    walk = Walk(strategy).go(events)
     view = walk.view()
     parts, _ = explained(walk)
 
@@ -108,14 +106,12 @@ def test_parts_are_the_blocks_of_the_messages_in_their_order(
         assert {part.role for part in own} == {message["role"]}
 
 
-@every
-@given(events=logs())
-@examples
+@every(events=logs())
 def test_what_is_said_to_be_shown_is_there_and_nothing_else(
-    text: str, events: list[Envelope]
+    strategy: Strategy, events: list[Envelope]
 ) -> None:
     events = [_marked(event) for event in events]
-    walk = Walk(spec.parse(text)).go(events)
+    walk = Walk(strategy).go(events)
     parts, out = explained(walk)
     sent = _beside_summaries(walk, parts)
 
@@ -128,10 +124,10 @@ def test_what_is_said_to_be_shown_is_there_and_nothing_else(
 
 def _beside_summaries(walk: Walk, parts: tuple[Part, ...]) -> str:
     """The text of all blocks but those of summaries, which quote."""
-    blocks = []
+    blocks, messages = [], walk.view().messages
     for part in parts:
         if part.message and part.cause != "summary":
-            content = walk.view().messages[part.message - 1]["content"]
+            content = messages[part.message - 1]["content"]
             blocks += content[part.first : part.first + part.blocks]
     return str(blocks)
 
@@ -145,13 +141,11 @@ def _marked(event: Envelope) -> Envelope:
     return event.model_copy(update={"payload": marked})
 
 
-@compacting
-@given(events=logs(max_size=60))
-@examples
+@compacting(events=logs(max_size=60))
 def test_what_a_summary_tells_of_is_what_it_was_made_of(
-    text: str, events: list[Envelope]
+    strategy: Strategy, events: list[Envelope]
 ) -> None:
-    walk = Walk(spec.parse(text)).go(events)
+    walk = Walk(strategy).go(events)
     nodes = nodes_of(walk.derived)
     seen = [one for event in events if (one := walk.strategy.sees(event))]
 
@@ -166,14 +160,10 @@ def test_what_a_summary_tells_of_is_what_it_was_made_of(
         }
 
 
-@compacting
-@given(events=logs(max_size=60))
-@examples
+@compacting(events=logs(max_size=60))
 def test_each_decision_can_be_asked_for_again(
-    text: str, events: list[Envelope]
+    strategy: Strategy, events: list[Envelope]
 ) -> None:
-    strategy = spec.parse(text)
-
     for done in Walk(strategy).go(events).done:
         asked = ask_again(strategy, done.before, done.recorded.payload, [NOW])  # type: ignore[arg-type]  # a summary
 

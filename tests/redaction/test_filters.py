@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -17,6 +17,7 @@ from hypothesis import given, settings, strategies as st
 from refold.redaction import RedactionError, Redactor
 from refold.redaction.filters import RedactingFilter, RedactingWriter, redacted_lines
 from tests.redaction.samples import PEM, PLANTED
+from tests.support import warm
 
 redactor = Redactor()
 PHONE, MAIL = "13912345670", "ada@mail.example.net"
@@ -233,17 +234,12 @@ def test_lines_are_together_the_text_redacted(found: list[str]) -> None:
     assert all(line.endswith("\n") and line.count("\n") == 1 for line in lines[:-1])
 
 
-def test_the_examples_of_the_page_run() -> None:
+def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs/how-to/redact-logs-and-streams.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
 
-    ran = subprocess.run(
-        [sys.executable, "-"],
-        input="\n".join(blocks),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = warm.code("\n".join(blocks), cwd=tmp_path, environment=os.environ)
+    printed, errors = ran.communicate()
 
-    assert (ran.returncode, ran.stdout) == (0, "call [REDACTED:PHONE]\n")
-    assert ran.stderr == "WARNING:root:call [REDACTED:PHONE]\n"
+    assert (ran.returncode, printed) == (0, "call [REDACTED:PHONE]\n")
+    assert errors == "WARNING:root:call [REDACTED:PHONE]\n"

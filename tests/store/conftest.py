@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from refold.store import SessionStore
+from refold.store import Session, SessionStore
 
 
 @pytest.fixture
@@ -16,6 +16,12 @@ def memory() -> Iterator[SessionStore]:
     """A store that keeps nothing, where the engine makes no difference."""
     with refold.open("memory://") as store:
         yield store
+
+
+@pytest.fixture
+def anywhere(memory: SessionStore) -> Session:
+    """A session without events, for what is decided before an engine is asked."""
+    return memory.session("ada", "s-1")
 
 
 @pytest.fixture

@@ -260,9 +260,9 @@ def test_times_are_the_writers_or_the_sources(session: Session) -> None:
     "wrong",
     [[], "text", b"x", {"type": "user_input"}, [None], None, 3, refold.UserInput],
 )
-def test_what_is_no_event_is_refused(session: Session, wrong: Any) -> None:
+def test_what_is_no_event_is_refused(anywhere: Session, wrong: Any) -> None:
     with pytest.raises(refold.InvalidEvent):
-        session.append(wrong)
+        anywhere.append(wrong)
 
 
 @pytest.mark.parametrize(
@@ -311,12 +311,12 @@ class Mine(refold.UserInput):
     ids=["subclass", "base", "unknown", "unvalidated", "fork", "fork of itself"],
 )
 def test_what_could_not_be_read_again_is_not_written(
-    session: Session, event: Event
+    anywhere: Session, event: Event
 ) -> None:
     with pytest.raises(refold.InvalidEvent):
-        session.append(event)
+        anywhere.append(event)
     with pytest.raises(refold.SessionNotFound):
-        session.head()
+        anywhere.head()
 
 
 @pytest.mark.parametrize("hours", [14, -14])
@@ -341,10 +341,10 @@ def test_a_time_outside_the_calendar_is_refused(session: Session, hours: int) ->
     ],
 )
 def test_what_stands_beside_an_event_is_checked(
-    session: Session, beside: dict[str, Any]
+    anywhere: Session, beside: dict[str, Any]
 ) -> None:
     with pytest.raises(refold.InvalidEvent) as caught:
-        session.append(refold.UserInput(text="a"), **beside)
+        anywhere.append(refold.UserInput(text="a"), **beside)
     assert SECRET not in str(caught.value)
 
 

@@ -151,11 +151,11 @@ def test_a_strategy_is_named_by_call_environment_settings_or_default(
     "spec",
     ["dream", "turn_window:full_turns=0", "turn_window:x=1", "turn_window:", "a+b", ""],
 )
-def test_a_wrong_strategy_is_refused(session: Session, spec: str) -> None:
-    talk(session, 1, 1)
+def test_a_wrong_strategy_is_refused(anywhere: Session, spec: str) -> None:
+    talk(anywhere, 1, 1)
 
     with pytest.raises(refold.UnknownStrategy):
-        session.context(spec)
+        anywhere.context(spec)
 
 
 def test_a_place_outside_the_session_is_refused(session: Session) -> None:

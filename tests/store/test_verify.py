@@ -11,6 +11,10 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 import refold
+from refold.adapters.keys import KeyRing
+from refold.domain.envelope import Envelope
+from refold.projections.context.building import OutlineBuilder
+from refold.projections.context.view import View
 from refold.store import SessionStore
 from tests.support.stores import open_at
 
@@ -62,10 +66,12 @@ def _quietly(connection: Connection, statement: str) -> None:
         pass
 
 
-def problems(store: SessionStore) -> list[tuple[str, int | None, str]]:
+def problems(
+    store: SessionStore, *, chain_only: bool = False
+) -> list[tuple[str, int | None, str]]:
     return [
         (problem.session_id, problem.seq, problem.code)
-        for _, verified in store.verify()
+        for _, verified in store.verify(chain_only=chain_only)
         for problem in verified.problems
     ]
 
@@ -81,30 +87,35 @@ def test_what_was_written_verifies(filled: Any) -> None:
     assert [result.events for result in results] == [12, 12]
 
 
+ROWS = [
+    ("UPDATE @events SET type='final' WHERE seq=3 AND stream='main'", 3),
+    ("UPDATE @events SET ts=ts+1 WHERE seq=3 AND stream='main'", 3),
+    ("UPDATE @events SET token_estimate=1 WHERE seq=3 AND stream='main'", 3),
+    ("UPDATE @events SET seq=99 WHERE seq=3 AND stream='main'", 3),
+    ("DELETE FROM @events WHERE seq=3 AND stream='main'", 3),
+    ("DELETE FROM @events WHERE seq=9 AND stream='main'", None),
+    ("UPDATE @heads SET seq=8 WHERE stream='main'", None),
+    (
+        "UPDATE @events SET body=(SELECT body FROM @events e WHERE e.seq=4 AND "
+        "e.stream='main' AND e.session_id='s-1') WHERE seq=3 AND stream='main'",
+        3,
+    ),
+    (
+        "UPDATE @events SET hash=(SELECT hash FROM @events e WHERE e.seq=4 AND "
+        "e.stream='main' AND e.session_id='s-1') WHERE seq=3 AND stream='main'",
+        3,
+    ),
+    ("UPDATE @events SET type='compaction' WHERE seq=1 AND stream<>'main'", 1),
+    ("DELETE FROM @events WHERE seq=1 AND stream<>'main'", 1),
+    ("DELETE FROM @heads WHERE stream='main'", None),
+    ("DELETE FROM @heads WHERE stream<>'main'", None),
+]
+
+
 @pytest.mark.parametrize(
     ("statement", "seq"),
     [
-        ("UPDATE @events SET type='final' WHERE seq=3 AND stream='main'", 3),
-        ("UPDATE @events SET ts=ts+1 WHERE seq=3 AND stream='main'", 3),
-        ("UPDATE @events SET token_estimate=1 WHERE seq=3 AND stream='main'", 3),
-        ("UPDATE @events SET seq=99 WHERE seq=3 AND stream='main'", 3),
-        ("DELETE FROM @events WHERE seq=3 AND stream='main'", 3),
-        ("DELETE FROM @events WHERE seq=9 AND stream='main'", None),
-        ("UPDATE @heads SET seq=8 WHERE stream='main'", None),
-        (
-            "UPDATE @events SET body=(SELECT body FROM @events e WHERE e.seq=4 AND "
-            "e.stream='main' AND e.session_id='s-1') WHERE seq=3 AND stream='main'",
-            3,
-        ),
-        (
-            "UPDATE @events SET hash=(SELECT hash FROM @events e WHERE e.seq=4 AND "
-            "e.stream='main' AND e.session_id='s-1') WHERE seq=3 AND stream='main'",
-            3,
-        ),
-        ("UPDATE @events SET type='compaction' WHERE seq=1 AND stream<>'main'", 1),
-        ("DELETE FROM @events WHERE seq=1 AND stream<>'main'", 1),
-        ("DELETE FROM @heads WHERE stream='main'", None),
-        ("DELETE FROM @heads WHERE stream<>'main'", None),
+        *ROWS,
         ("UPDATE @heads SET status='closed' WHERE stream='main'", None),
         ("UPDATE @heads SET tokens=1 WHERE stream='main'", None),
         ("UPDATE @heads SET updated_at=1 WHERE stream='main'", None),
@@ -122,6 +133,67 @@ def test_what_was_changed_is_found_where_it_was(
     assert {session_id for session_id, _, _ in found} == {"s-1"}
     if seq is not None:
         assert seq in {where for _, where, _ in found}
+
+
+@pytest.mark.parametrize(("statement", "seq"), ROWS)
+def test_the_chain_alone_finds_what_was_done_to_rows(
+    filled: Any, statement: str, seq: int | None
+) -> None:
+    store, change = filled
+    change(statement + " AND session_id='s-1'")
+
+    found = problems(store, chain_only=True)
+
+    assert found
+    assert {session_id for session_id, _, _ in found} == {"s-1"}
+    if seq is not None:
+        assert seq in {where for _, where, _ in found}
+
+
+def test_the_chain_alone_needs_no_key(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        store.session("ada", "s-1").append([refold.UserInput(text="a")] * 3)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a key was asked for")
+
+    with open_at(store_url, tmp_path) as store:
+        monkeypatch.setattr(KeyRing, "session", refuse)
+        ((_, verified),) = store.verify(chain_only=True)
+
+    assert (verified.events, verified.problems) == (3, [])
+
+
+def test_all_requests_of_a_session_are_derived_in_one_walk(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = store.session("ada", "s")
+    for number in range(12):
+        session.append(refold.UserInput(text=f"question {number} " + "word " * 30))
+        session.append(refold.AgentResponse(text=f"answer {number} " + "word " * 30))
+        session.record_request(session.prepare(WINDOW if number % 3 else "keep_all"))
+    sent = [request.digest for request, _ in map(_requested, session.replay())]
+    folded: list[int] = []
+    taken = OutlineBuilder.take
+
+    def take(builder: OutlineBuilder, envelope: Envelope) -> None:
+        folded.append(envelope.seq)
+        taken(builder, envelope)
+
+    monkeypatch.setattr(OutlineBuilder, "take", take)
+    again = [view.digest for _, view in map(_requested, session.replay())]
+
+    assert again == sent
+    assert len(folded) <= 2 * session.head().seq  # once for each strategy
+    assert session.verify().problems == []
+
+
+def _requested(found: tuple[Envelope, View]) -> tuple[refold.Request, View]:
+    envelope, view = found
+    assert isinstance(envelope.payload, refold.Request)
+    return envelope.payload, view
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 import refold
 from refold.domain.envelope import from_microseconds
+from refold.domain.ids import StreamId
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
 from refold.projections.context.source import Source
@@ -24,6 +25,7 @@ from tests.support.talking import summaries, talk
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 EVERY = 30.0
+NAMES = ("s-1", "s-2")
 
 
 class Clock:
@@ -270,3 +272,21 @@ def test_it_runs_until_it_is_stopped(store: SessionStore) -> None:
 def test_every_so_often_is_a_time(store: SessionStore, every: float) -> None:
     with pytest.raises(refold.InvalidConfiguration, match="every so many seconds"):
         Worker(store, every=every)
+
+
+def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> None:
+    other = "turn_window:full_turns=3,cached_turns=3"
+    for name in ("s-1", "s-2"):
+        session = store.session("ada", name)
+        talk(session, 4)
+        session.compactor(other).viewer.catch_up(session.compactor(other).strategy)
+        talk(session, 32 if name == "s-1" else 31)
+    worker = Worker(store, "keep_all", every=EVERY)
+
+    worker.round()
+
+    fingerprint = store.session("ada", "s-1").compactor(other).strategy.fingerprint
+    far, near = (store.log.load_view(StreamId("ada", n), fingerprint) for n in NAMES)
+    assert far is not None
+    assert near is not None
+    assert (far.through_seq, near.through_seq) == (72, 8)

@@ -55,11 +55,12 @@ def derived(session: Session, strategy: Strategy) -> list[JsonObject]:
     ]
 
 
-def as_rebuilt(session: Session, strategy: Strategy) -> list[str]:
-    """The digest of the view at every point of the log."""
+def as_rebuilt(session: Session, strategy: Strategy, *, step: int = 1) -> list[str]:
+    """The digest of the view at every point of the log, or every few up to its end."""
+    head = session.head().seq
     return [
         session.context(strategy, at=seq, as_="rebuilt").digest
-        for seq in range(1, session.head().seq + 1)
+        for seq in reversed(range(head, 0, -step))
     ]
 
 

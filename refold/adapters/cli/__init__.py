@@ -19,6 +19,7 @@ from refold.adapters.cli.commands import (
     rebuild,
     redact,
     sessions,
+    stats,
     verify,
     why,
 )
@@ -77,7 +78,7 @@ for name, function in (
     ("verify", verify.verify),
     ("redact", redact.redact),
     ("export", export.export),
-    ("stats", sessions.stats),
+    ("stats", stats.stats),
     ("bench", bench.bench),
 ):
     app.command(name)(function)

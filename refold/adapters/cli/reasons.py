@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from refold.domain.envelope import Envelope
-    from refold.projections.context.why import Asked, Part
+    from refold.projections.context.asking_again import Asked
+    from refold.projections.context.why import Part
     from refold.store.explained import Explanation, Record
 
 _WIDTH: Final = 100

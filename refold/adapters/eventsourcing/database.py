@@ -19,12 +19,12 @@ from sqlalchemy import (
     MetaData,
     Table,
     inspect,
-    make_url,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from refold.adapters.eventsourcing.engine import Bell, EventsEngine, Row
+from refold.adapters.eventsourcing.engine import Before, Bell, EventsEngine, Row
 from refold.adapters.sql.dialect import Dialect
+from refold.adapters.sql.urls import engine_of
 from refold.domain.errors import InvalidConfiguration, RefoldError
 
 _REFUSED: Final = (
@@ -57,9 +57,7 @@ class Database:
             return self._engine.dialect.retrying(fetch)
 
     @contextmanager
-    def transaction(
-        self, first: Callable[[Connection], None] | None = None
-    ) -> Iterator[Connection]:
+    def transaction(self, first: Before = None) -> Iterator[Connection]:
         """A transaction that can write; committed unless the block raises.
 
         ``first`` is done in it before the block: if the connection turns out to be
@@ -84,7 +82,7 @@ class Database:
         rows: Sequence[Row],
         *,
         taken: str,
-        before: Callable[[Connection], None] | None = None,
+        before: Before = None,
     ) -> list[int]:
         """Write all rows or none, ``before`` with them; returns notification ids.
 
@@ -143,20 +141,17 @@ def open_database(url: str) -> Database:
 
     Raises InvalidConfiguration if it is neither.
     """
-    try:
-        parsed = make_url(url)
-        backend = parsed.get_backend_name()
-    except ArgumentError:
-        backend = ""
-    if backend == "sqlite":
-        return Database(_sqlite(parsed), url)
-    if backend in ("postgresql", "postgres"):
-        return Database(_postgres(parsed), url)
-    raise InvalidConfiguration(
-        "REFOLD_DB must name a database that keeps events: sqlite:///app.db or "
-        "postgresql://user:password@host/database (for tests without one, set "
-        "PERSISTENCE_MODULE=eventsourcing.popo)"
-    )
+    match engine_of(url):
+        case "sqlite", parsed:
+            return Database(_sqlite(parsed), url)
+        case "postgresql", parsed:
+            return Database(_postgres(parsed), url)
+        case _:
+            raise InvalidConfiguration(
+                "REFOLD_DB must name a database that keeps events: sqlite:///app.db or "
+                "postgresql://user:password@host/database (for tests without one, set "
+                "PERSISTENCE_MODULE=eventsourcing.popo)"
+            )
 
 
 def _sqlite(url: URL) -> EventsEngine:

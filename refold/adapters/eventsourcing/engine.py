@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from eventsourcing.persistence import ProgrammingError
 from sqlalchemy import Connection, Table
 
 from refold.adapters.sql.dialect import Dialect
+
+Before: TypeAlias = Callable[[Connection], None] | None
 
 
 class Row(NamedTuple):
@@ -59,13 +61,7 @@ class EventsEngine(Protocol):
         """A transaction that can write from its first statement on."""
         ...
 
-    def insert(
-        self,
-        table: Table,
-        rows: Sequence[Row],
-        *,
-        before: Callable[[Connection], None] | None,
-    ) -> list[int]:
+    def insert(self, table: Table, rows: Sequence[Row], *, before: Before) -> list[int]:
         """Write all rows or none; durable when it returns.
 
         Where the table has notification ids, returns those of the rows: consecutive,

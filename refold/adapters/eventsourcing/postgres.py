@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -14,6 +14,7 @@ from eventsourcing.persistence import IntegrityError
 from sqlalchemy import Connection, Table, Uuid, text
 
 from refold.adapters.eventsourcing.engine import (
+    Before,
     Bell,
     Row,
     columns,
@@ -77,13 +78,7 @@ class PostgresEvents:
         with engine.connect() as connection, _dropped_if_broken(connection):
             yield connection
 
-    def insert(
-        self,
-        table: Table,
-        rows: Sequence[Row],
-        *,
-        before: Callable[[Connection], None] | None,
-    ) -> list[int]:
+    def insert(self, table: Table, rows: Sequence[Row], *, before: Before) -> list[int]:
         """One statement; if the connection breaks, find out whether it took effect."""
         tried = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from sqlalchemy import Connection, MetaData, Table, Text, func, select, text
 
 from refold.adapters.eventsourcing import tables
 from refold.adapters.eventsourcing.database import Database
-from refold.adapters.eventsourcing.engine import Row
+from refold.adapters.eventsourcing.engine import Before, Row
 from refold.adapters.eventsourcing.subscription import EventsSubscription
 from refold.adapters.eventsourcing.tables import Originators
 from refold.adapters.eventsourcing.vault import Vault
@@ -149,7 +149,7 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
             self.events, rows, taken=self._taken(stored_events), before=before
         )
 
-    def _before(self, tracking: Tracking | None) -> Callable[[Connection], None] | None:
+    def _before(self, tracking: Tracking | None) -> Before:
         """What is written before the events, in the same transaction."""
         if tracking is not None:
             raise ProgrammingError(
@@ -331,5 +331,5 @@ class SqlTrackingRecorder(SqlRecorder, TrackingRecorder):
 class SqlProcessRecorder(SqlTrackingRecorder, SqlApplicationRecorder, ProcessRecorder):
     """Events of an application, recorded with the progress they are the outcome of."""
 
-    def _before(self, tracking: Tracking | None) -> Callable[[Connection], None] | None:
+    def _before(self, tracking: Tracking | None) -> Before:
         return None if tracking is None else partial(self._track, tracking=tracking)

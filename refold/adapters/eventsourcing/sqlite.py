@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Lock
 from typing import Any, Final, cast
@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Table
 
 from refold.adapters.eventsourcing.engine import (
+    Before,
     Bell,
     Row,
     columns,
@@ -57,13 +58,7 @@ class SqliteEvents:
         finally:
             lock.release()
 
-    def insert(
-        self,
-        table: Table,
-        rows: Sequence[Row],
-        *,
-        before: Callable[[Connection], None] | None,
-    ) -> list[int]:
+    def insert(self, table: Table, rows: Sequence[Row], *, before: Before) -> list[int]:
         """Take places and fill them while nobody else can write."""
         with self.transaction() as connection:
             if before is not None:

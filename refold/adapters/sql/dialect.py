@@ -28,9 +28,22 @@ class Dialect(Protocol):
     name: str
     tables: Tables
     mark: str
+    ends_of_span: tuple[str, str]
+    shared: str  # keeps what was selected as it is until the statement is committed
+
+    def for_each_span(self, spans: str, columns: str, where: str) -> str:
+        """A query of events ``e``, for each span ``s`` in a column of ``v``.
+
+        ``where`` tells which by the ``ends_of_span``, first and last.
+        """
+        ...
 
     def engine(self) -> Engine:
         """The pool of connections, made on first use."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A connection that only reads: each statement is of one moment by itself."""
         ...
 
     def translate(self, error: Exception) -> RefoldError | None:

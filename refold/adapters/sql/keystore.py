@@ -20,6 +20,7 @@ from sqlalchemy import (
     create_engine,
     delete,
     event,
+    func,
     insert,
     literal,
     make_url,
@@ -142,6 +143,29 @@ class SqlKeyStore:
         else:
             self._add(self._rotated, {**row, "version": version})
         return _kept(self.session_keys(user_ref, session_ref).get(version))
+
+    def surplus(
+        self, user_ref: str | None = None, session_ref: str | None = None
+    ) -> int:
+        wanted = {"user_ref": user_ref, "session_ref": session_ref}
+        keys = union_all(
+            *(
+                select(table.c.user_ref, table.c.session_ref).where(
+                    *(table.c[k] == ref for k, ref in wanted.items() if ref is not None)
+                )
+                for table in (self._sessions, self._rotated)
+            )
+        ).subquery()
+        each = select(keys.c.user_ref, keys.c.session_ref).distinct().subquery()
+        found = self._guarded(
+            lambda: self._first(
+                select(
+                    select(func.count()).select_from(keys).scalar_subquery(),
+                    select(func.count()).select_from(each).scalar_subquery(),
+                )
+            )
+        )
+        return int(found[0] - found[1])
 
     def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
         first, rotated = self._sessions, self._rotated

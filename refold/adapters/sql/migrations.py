@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
-from sqlalchemy import Connection, insert, inspect, select, update
+from sqlalchemy import Column, Connection, insert, inspect, select, update
+from sqlalchemy.schema import CreateColumn
 
 from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
 from refold.domain.errors import IncompatibleStore
@@ -22,14 +23,7 @@ def m001_log(connection: Connection, dialect: Dialect) -> None:
 
 def m002_first_digest(connection: Connection, dialect: Dialect) -> None:
     """Rows can be sealed anew: the digest of the first ciphertext is kept."""
-    events = dialect.tables.events
-    columns = inspect(connection).get_columns(events.name, schema=events.schema)
-    column = events.c.first_digest
-    if column.name not in {known["name"] for known in columns}:
-        kind = column.type.compile(connection.dialect)
-        connection.exec_driver_sql(
-            f"ALTER TABLE {events.fullname} ADD COLUMN {column.name} {kind}"
-        )
+    _add(connection, dialect.tables.events.c.first_digest)
     dialect.guard_events(connection)
 
 
@@ -38,7 +32,25 @@ def m003_leases(connection: Connection, dialect: Dialect) -> None:
     dialect.tables.leases.create(connection, checkfirst=True)
 
 
-STEPS: Final[tuple[Step, ...]] = (m001_log, m002_first_digest, m003_leases)
+def m004_shown(connection: Connection, dialect: Dialect) -> None:
+    """Stored views name the rows they show; those of before name none."""
+    views = dialect.tables.views.c
+    for column in (views.main_spans, views.derived_spans):
+        _add(connection, column)
+
+
+def _add(connection: Connection, column: Column[Any]) -> None:
+    """Add a column to its table, if it was not made with it."""
+    table = column.table
+    columns = inspect(connection).get_columns(table.name, schema=table.schema)
+    if column.name not in {known["name"] for known in columns}:
+        added = CreateColumn(column).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE {table.fullname} ADD COLUMN {added}")
+
+
+STEPS: Final[tuple[Step, ...]] = (
+    *(m001_log, m002_first_digest, m003_leases, m004_shown),
+)
 
 
 def migrate(dialect: Dialect, *, steps: tuple[Step, ...] = STEPS) -> str:
@@ -74,12 +86,8 @@ def _version(connection: Connection, dialect: Dialect) -> tuple[int, str]:
     settings = dialect.tables.settings
     if not inspect(connection).has_table(settings.name, schema=settings.schema):
         return 0, ""
-    if {
-        column["name"]
-        for column in inspect(connection).get_columns(
-            settings.name, schema=settings.schema
-        )
-    } != {"name", "value"}:
+    nothing = connection.exec_driver_sql(f"SELECT * FROM {settings.fullname} LIMIT 0")
+    if set(nothing.keys()) != {"name", "value"}:
         return 0, ""
     rows = connection.execute(select(settings.c.name, settings.c.value)).all()
     values = {row.name: row.value for row in rows}

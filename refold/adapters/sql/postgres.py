@@ -27,7 +27,7 @@ from refold.adapters.recorder import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import postgres_rewrite, tables
+from refold.adapters.sql import postgres_arrays, postgres_rewrite, tables
 from refold.adapters.sql.postgres_append import (
     SCHEMA,
     head_row,
@@ -35,6 +35,7 @@ from refold.adapters.sql.postgres_append import (
     receipt,
     write,
 )
+from refold.adapters.sql.postgres_writer import Writer
 from refold.adapters.sql.process import Process
 from refold.domain.errors import (
     IncompatibleStore,
@@ -55,6 +56,8 @@ class PostgresDialect:
 
     name = "postgresql"
     mark = "%s"
+    shared = "FOR SHARE"
+    ends_of_span = ("(s.value->>0)::int8", "(s.value->>1)::int8")
 
     def __init__(self, url: URL) -> None:
         self._url = url.set(drivername="postgresql+psycopg")
@@ -62,12 +65,12 @@ class PostgresDialect:
         self._shown = shown.render_as_string(hide_password=True)
         self.tables = tables.build(SCHEMA, rowid=False)
         self._engine: Engine | None = None
+        self._writer = Writer(self._connection)
         self._process = Process(f"the store {self._shown}")
 
     def engine(self) -> Engine:
         """The pool of connections, made on first use."""
-        if self._process.is_another():
-            self._forget()
+        self._check_process()
         if self._engine is None:
             try:
                 self._engine = create_engine(
@@ -80,6 +83,13 @@ class PostgresDialect:
                     "postgresql://user:password@host/database"
                 ) from None
         return self._engine
+
+    def reading(self) -> Connection:
+        """A connection without transactions: psycopg forgets what it has prepared at a
+        ROLLBACK, and would plan every statement behind it anew.
+        """
+        connection = self.engine().connect()
+        return connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def translate(self, error: Exception) -> RefoldError | None:
         """The error to raise for what the driver raised."""
@@ -157,41 +167,27 @@ class PostgresDialect:
             )
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
-        """Alone: one statement, one round trip.  Together: one transaction."""
+        """Alone: one statement.  Together: one transaction.  Both: one round trip.
+
+        If the connection breaks, it is found out whether the write took effect.
+        """
+        self._check_process()
         if len(batches) == 1:
             try:
-                return [self._write_alone(batches[0])]
+                return [self.retrying(lambda: self._writer.alone(batches[0]))]
             except Exception as error:
                 return [self.translate(error) or error]
         try:
-            return list(self._write_together(batches))
+            return list(self._writer.together(batches))
         except psycopg.Error:
             return [self.write_group([batch])[0] for batch in batches]
 
-    def _write_alone(self, batch: Batch) -> WriteOutcome:
-        """Write; if the connection breaks, find out whether it took effect."""
-
-        def attempt() -> WriteOutcome:
-            with self._connected() as driver:
-                driver.autocommit = True
-                try:
-                    return write(driver, batch, base=0)
-                finally:
-                    if not driver.closed:
-                        driver.autocommit = False
-
-        return self.retrying(attempt)
-
-    def _write_together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
-        """One commit for all; heads are locked in sorted order, so none deadlock."""
-        order = sorted(range(len(batches)), key=lambda index: batches[index].stream)
-        outcomes: dict[int, WriteOutcome] = {}
-        with self._connected() as driver, driver.transaction():
-            base = 0
-            for index in order:
-                outcomes[index] = write(driver, batches[index], base=base)
-                base += len(batches[index].events)
-        return [outcomes[index] for index in range(len(batches))]
+    def _connection(self) -> psycopg.Connection[Any]:
+        """A connection that no pool looks after."""
+        pooled = self.engine().raw_connection()
+        driver = cast("psycopg.Connection[Any]", pooled.driver_connection)
+        pooled.detach()
+        return driver
 
     def write_exclusive(
         self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
@@ -251,6 +247,14 @@ class PostgresDialect:
                 pooled.invalidate()
             pooled.close()
 
+    def for_each_span(self, spans: str, columns: str, where: str) -> str:
+        """A subquery for each, ordered: else the planner may join the other way."""
+        each = f"jsonb_array_elements(v.{spans}::jsonb) AS s(value)"
+        return f"""
+SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
+  (SELECT {columns} FROM {{events}} e WHERE {where} ORDER BY e.seq) r
+"""
+
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[Any]]:
         with self.engine().connect() as connection:
@@ -292,8 +296,11 @@ class PostgresDialect:
         found = connection.execute(text(f"{query} {where}"), {"schema": SCHEMA})
         return int(found.scalar_one())
 
-    def _forget(self) -> None:
+    def _check_process(self) -> None:
         """Let go, in a forked child, of connections that are its parent's."""
+        if not self._process.is_another():
+            return
+        self._writer.forget()
         if self._engine is not None:
             self._engine.dispose(close=False)
             self._engine = None
@@ -301,6 +308,7 @@ class PostgresDialect:
     def close(self) -> None:
         """Close all connections."""
         self._process.close()
+        self._writer.close()
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
@@ -308,6 +316,7 @@ class PostgresDialect:
 
 def _on_connect(connection: Any, _record: object) -> None:
     """One isolation level whatever the server's default: heads are row locks."""
+    postgres_arrays.register(connection)
     connection.autocommit = True
     connection.execute(
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"

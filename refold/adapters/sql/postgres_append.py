@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
 from refold.adapters.recorder import Batch, HeadRow, Moved, WriteOutcome, Wrote
-from refold.domain.ids import StreamId
+from refold.adapters.sealing import SealedEvent
+from refold.adapters.sql.postgres_arrays import (
+    Bigints,
+    Byteas,
+    Integers,
+    Smallints,
+    Texts,
+)
+from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
 
 SCHEMA: Final = "refold"
@@ -38,12 +48,16 @@ _WHERE_MAIN = f"""
 FROM (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=%(user)s AND session_id=%(session)s
   AND stream='main' AND status<>'erased' AND key_check=%(key_check)b FOR SHARE) main
 """
-_EVENTS = f"""
+_INTO_EVENTS = f"""
 INSERT INTO {SCHEMA}.events (position, user_id, session_id, stream, seq, type, ts,
   event_id, token_estimate, schema_version, hash, body)
-SELECT (pg_current_xact_id()::text::bigint << 20) + %(base)s + e.n,
-  %(user)s, %(session)s, %(stream)s, e.seq, e.type, e.ts, e.event_id,
-  e.token_estimate, e.schema_version, e.hash, e.body
+SELECT (pg_current_xact_id()::text::bigint << 20) + %(base)s + """
+_EVENT = f"""{_INTO_EVENTS} 1, %(user)s, %(session)s, %(stream)s, %(seq)s, %(type)s,
+  %(ts)s, %(event_id)b, %(estimate)s, %(version)s, %(hash)b, %(body)b
+FROM head
+"""
+_EVENTS = f"""{_INTO_EVENTS} e.n, %(user)s, %(session)s, %(stream)s, e.seq, e.type,
+  e.ts, e.event_id, e.token_estimate, e.schema_version, e.hash, e.body
 FROM head, unnest(%(seqs)b::int8[], %(types)b::text[], %(times)b::int8[],
   %(ids)b::bytea[], %(estimates)b::int4[], %(versions)b::int2[], %(hashes)b::bytea[],
   %(bodies)b::bytea[]) WITH ORDINALITY AS e(seq, type, ts, event_id, token_estimate,
@@ -74,11 +88,27 @@ WHERE user_id=%s AND session_id=%s AND stream=%s AND seq=%s
 def write(driver: psycopg.Connection[Any], batch: Batch, *, base: int) -> WriteOutcome:
     """Write the batch; ``base`` is how many rows its transaction wrote before."""
     try:
-        written = driver.execute(_statement(batch), _values(batch, base), prepare=True)
+        written = send(driver, batch, base=base)
     except psycopg.errors.UniqueViolation:
         if not driver.autocommit:
             raise
         return _what_is_there(driver, batch)
+    return outcome_of(driver, batch, written)
+
+
+def send(
+    driver: psycopg.Connection[Any], batch: Batch, *, base: int
+) -> psycopg.Cursor[Any]:
+    """Execute the batch's statement; in a pipeline, its result comes later."""
+    return driver.execute(
+        _statement(_Shape.of(batch)), _values(batch, base), prepare=True
+    )
+
+
+def outcome_of(
+    driver: psycopg.Connection[Any], batch: Batch, written: psycopg.Cursor[Any]
+) -> WriteOutcome:
+    """What the statement that was sent did, once its transaction has ended."""
     if written.rowcount == len(batch.events):
         return Wrote(batch.head)
     return _what_is_there(driver, batch)
@@ -103,22 +133,40 @@ def is_ours(driver: psycopg.Connection[Any], batch: Batch) -> bool:
     return found is not None and bytes(found[0]) == last.hash
 
 
-def _statement(batch: Batch) -> str:
-    if batch.expected_seq:
-        head = _MOVE_HEAD
-    else:
-        where = "" if batch.stream.stream == "main" else _WHERE_MAIN
-        head = _NEW_HEAD.format(where=where)
+class _Shape(NamedTuple):
+    """What a batch is, as far as its statement depends on it."""
+
+    new: bool
+    main: bool
+    one: bool
+    blobs: bool
+    receipt: bool
+
+    @classmethod
+    def of(cls, batch: Batch) -> _Shape:
+        return cls(
+            not batch.expected_seq,
+            batch.stream.stream == MAIN,
+            len(batch.events) == 1,
+            bool(batch.blobs),
+            batch.receipt is not None,
+        )
+
+
+@cache
+def _statement(shape: _Shape) -> bytes:
+    head = _MOVE_HEAD
+    if shape.new:
+        head = _NEW_HEAD.format(where="" if shape.main else _WHERE_MAIN)
     parts = [f"head AS ({head})"]
-    if batch.blobs:
+    if shape.blobs:
         parts.append(_BLOBS)
-    if batch.receipt is not None:
+    if shape.receipt:
         parts.append(_RECEIPT)
-    return f"WITH {', '.join(parts)} {_EVENTS}"
+    return f"WITH {', '.join(parts)} {_EVENT if shape.one else _EVENTS}".encode()
 
 
 def _values(batch: Batch, base: int) -> dict[str, Any]:
-    headers = [row.header for row in batch.events]
     blobs = sorted(batch.blobs)  # locked in one order, so that no two writers deadlock
     return {
         **batch.head._asdict(),
@@ -128,19 +176,39 @@ def _values(batch: Batch, base: int) -> dict[str, Any]:
         "expected": batch.expected_seq,
         "expected_hash": batch.expected_hash,
         "base": base,
-        "seqs": [header.seq for header in headers],
-        "types": [header.type for header in headers],
-        "times": [header.ts for header in headers],
-        "ids": [header.event_id.bytes for header in headers],
-        "estimates": [header.token_estimate for header in headers],
-        "versions": [header.schema_version for header in headers],
-        "hashes": [row.hash for row in batch.events],
-        "bodies": [row.state for row in batch.events],
-        "addresses": [blob.address for blob in blobs],
-        "sizes": [blob.size for blob in blobs],
-        "blobs": [blob.body for blob in blobs],
+        **(_columns if len(batch.events) > 1 else _row)(batch.events),
+        "addresses": Byteas.of([blob.address for blob in blobs]),
+        "sizes": Bigints.of([blob.size for blob in blobs]),
+        "blobs": Byteas.of([blob.body for blob in blobs]),
         "receipt": batch.receipt,
-        "first": headers[0].seq,
+        "first": batch.events[0].header.seq,
+    }
+
+
+def _row(events: Sequence[SealedEvent]) -> dict[str, Any]:
+    (row,) = events
+    _, _, kind, ts, event_id, estimate, version = row.header
+    return {
+        "type": kind,
+        "ts": ts,
+        "event_id": event_id.bytes,
+        "estimate": estimate,
+        "version": version,
+        "body": row.state,
+    }
+
+
+def _columns(events: Sequence[SealedEvent]) -> dict[str, Any]:
+    headers = [row.header for row in events]
+    return {
+        "seqs": Bigints.of([header.seq for header in headers]),
+        "types": Texts.of([header.type.encode() for header in headers]),
+        "times": Bigints.of([header.ts for header in headers]),
+        "ids": Byteas.of([header.event_id.bytes for header in headers]),
+        "estimates": Integers.of([header.token_estimate for header in headers]),
+        "versions": Smallints.of([header.schema_version for header in headers]),
+        "hashes": Byteas.of([row.hash for row in events]),
+        "bodies": Byteas.of([row.state for row in events]),
     }
 
 

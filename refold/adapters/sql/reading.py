@@ -20,32 +20,32 @@ from refold.domain.ids import StreamId
 
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
 _LAST: Final = 2**63 - 1
-_STREAM: Final = "user_id=? AND session_id=? AND stream=?"
+STREAM: Final = "user_id=? AND session_id=? AND stream=?"
 COLUMNS: Final = (
     *("seq", "type", "ts", "event_id", "token_estimate", "schema_version"),
     *("hash", "body", "first_digest"),
 )
 _COLUMNS: Final = ", ".join(COLUMNS)
-_BEFORE: Final = (
+BEFORE: Final = (
     "(SELECT b.hash FROM {events} b WHERE b.user_id=e.user_id AND "
     "b.session_id=e.session_id AND b.stream=e.stream AND b.seq=e.seq-1)"
 )
-_HEAD: Final = f"SELECT {', '.join(HeadRow._fields)} FROM {{heads}} WHERE {_STREAM}"
+_HEAD: Final = f"SELECT {', '.join(HeadRow._fields)} FROM {{heads}} WHERE {STREAM}"
 _VIEW: Final = (
-    "SELECT through_seq, derived_seq, body FROM {views} "
+    f"SELECT {', '.join(ViewRow._fields)} FROM {{views}} "
     "WHERE user_id=? AND session_id=? AND name=?"
 )
 # The hash of the row before is asked for where that is not in the page itself.
 _PAGE: Final = (
-    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {_BEFORE} END FROM {{events}} e "
-    f"WHERE {_STREAM} AND seq>?"
+    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {BEFORE} END FROM {{events}} e "
+    f"WHERE {STREAM} AND seq>?"
 )
 _SCATTERED: Final = (
-    f"SELECT {_COLUMNS}, {_BEFORE} FROM {{events}} e WHERE {_STREAM} AND seq>?"
+    f"SELECT {_COLUMNS}, {BEFORE} FROM {{events}} e WHERE {STREAM} AND seq>?"
 )
 _RANGE: Final = (
-    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {_BEFORE} END FROM {{events}} e "
-    f"WHERE {_STREAM} AND seq BETWEEN ? AND ?"
+    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {BEFORE} END FROM {{events}} e "
+    f"WHERE {STREAM} AND seq BETWEEN ? AND ?"
 )
 
 
@@ -65,13 +65,13 @@ class Reader:
 
     def head(self, stream: StreamId) -> HeadRow | None:
         """The row of the stream's head."""
-        found = self._fetch(_HEAD, stream)
+        found = self.fetch(_HEAD, stream)
         return HeadRow(*found[0]) if found else None
 
     def view(self, stream: StreamId, name: str) -> ViewRow | None:
         """The row of a stored view of the session."""
-        found = self._fetch(_VIEW, (stream.user_id, stream.session_id, name))
-        return ViewRow(found[0][0], found[0][1], bytes(found[0][2])) if found else None
+        found = self.fetch(_VIEW, (stream.user_id, stream.session_id, name))
+        return ViewRow(*found[0]) if found else None
 
     def page(
         self,
@@ -99,8 +99,8 @@ class Reader:
         query = f"{query} ORDER BY seq{' DESC' if newest else ''}"
         if limit is not None:
             query, values = f"{query} LIMIT ?", [*values, limit]
-        found = self._fetch(query, values)
-        return _rows(stream, found[::-1] if newest else found, apart=scattered)
+        found = self.fetch(query, values)
+        return rows_of(stream, found[::-1] if newest else found, apart=scattered)
 
     def spans(self, stream: StreamId, spans: Sequence[Span]) -> list[SealedEvent]:
         """The rows of these spans, in order.
@@ -116,10 +116,11 @@ class Reader:
                 for value in (first, *stream, first, last)
             ]
             query = " UNION ALL ".join([_RANGE] * len(chunk))
-            found += self._fetch(f"{query} ORDER BY seq", values)
-        return _rows(stream, found, apart=False)
+            found += self.fetch(f"{query} ORDER BY seq", values)
+        return rows_of(stream, found)
 
-    def _fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The rows of a query, each value where its ``?`` is."""
         written = self._written.get(query)
         if written is None:
             written = query.format(**self._names).replace("?", self._dialect.mark)
@@ -129,7 +130,10 @@ class Reader:
             return self._dialect.retrying(lambda: self._dialect.fetch(written, values))
 
 
-def _rows(stream: StreamId, found: Sequence[Any], *, apart: bool) -> list[SealedEvent]:
+def rows_of(
+    stream: StreamId, found: Sequence[Any], *, apart: bool = False
+) -> list[SealedEvent]:
+    """The rows of a stream, in order; ``apart``: each has the hash before it."""
     rows: list[SealedEvent] = []
     last = GENESIS
     for row in found:

@@ -12,11 +12,8 @@ from sqlalchemy import (
     and_,
     delete,
     func,
-    insert,
     select,
-    update,
 )
-from sqlalchemy.exc import IntegrityError as SqlIntegrityError
 
 from refold.adapters.recorder import (
     Batch,
@@ -24,6 +21,7 @@ from refold.adapters.recorder import (
     Heads,
     Recorder,
     Rewrite,
+    StandingRows,
     ViewRow,
     WriteOutcome,
 )
@@ -32,10 +30,14 @@ from refold.adapters.sql import leases
 from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
 from refold.adapters.sql.grouping import GroupCommit
 from refold.adapters.sql.reading import COLUMNS, Reader, sealed
+from refold.adapters.sql.saving import save_view
+from refold.adapters.sql.sizes import Sizes, within
+from refold.adapters.sql.standing import standing
 from refold.domain.chain import GENESIS
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate, SessionInfo
+from refold.domain.sizes import Lagging, Place, Scope
 
 
 class SqlRecorder(Recorder):
@@ -50,6 +52,16 @@ class SqlRecorder(Recorder):
     def write(self, batch: Batch) -> WriteOutcome:
         with self._errors:
             return self._group.write(batch)
+
+    def write_soon(
+        self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
+    ) -> bool:
+        def translated(outcome: WriteOutcome | Exception) -> None:
+            if isinstance(outcome, Exception):
+                outcome = self._dialect.translate(outcome) or outcome
+            done(outcome)
+
+        return self._group.submit(batch, translated)
 
     def write_exclusive(
         self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
@@ -145,10 +157,10 @@ class SqlRecorder(Recorder):
         names = [row.stream for row in self._all(query)]
         return sorted(names, key=lambda name: (name != MAIN, name))
 
-    def orphans(self) -> list[StreamId]:
+    def orphans(self, scope: Scope) -> list[StreamId]:
         events, heads = self._t.events, self._t.heads
         head = select(heads.c.seq).where(*_at(heads, _like(events))).exists()
-        query = select(*_like(events)).where(~head).distinct()
+        query = select(*_like(events)).where(~head, *within(events, scope)).distinct()
         return sorted(StreamId(*row) for row in self._all(query))
 
     def blob_row(self, user_id: str, address: bytes) -> bytes | None:
@@ -161,6 +173,13 @@ class SqlRecorder(Recorder):
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
         return self._reader.view(stream, name)
 
+    def standing(
+        self, stream: StreamId, name: str, *, shown: bool, limit: int
+    ) -> StandingRows:
+        return standing(
+            self._reader, self._dialect, stream, name, shown=shown, limit=limit
+        )
+
     def save_view_row(
         self,
         stream: StreamId,
@@ -170,35 +189,14 @@ class SqlRecorder(Recorder):
         replaces: int,
         key_check: bytes,
     ) -> bool:
-        views, heads = self._t.views, self._t.heads
-        values = row._asdict()
-        same_key = select(heads.c.seq).where(
-            *_at(heads, stream), heads.c.key_check == key_check
-        )
-        with self._errors, self._exclusive() as connection:
-            if connection.execute(same_key.with_for_update(read=True)).first() is None:
-                return False
-            found = connection.execute(
-                update(views)
-                .where(*self._view(stream, name), views.c.through_seq == replaces)
-                .values(values)
-            )
-            if found.rowcount or replaces:
-                return bool(found.rowcount)
-            keys = {"user_id": stream.user_id, "session_id": stream.session_id}
-            try:
-                connection.execute(insert(views).values(**keys, name=name, **values))
-            except SqlIntegrityError:
-                connection.rollback()
-                return False
-            return True
-
-    def _view(self, stream: StreamId, name: str) -> tuple[Any, ...]:
-        views = self._t.views.c
-        return (
-            views.user_id == stream.user_id,
-            views.session_id == stream.session_id,
-            views.name == name,
+        return save_view(
+            self._reader,
+            self._dialect,
+            stream,
+            name,
+            row,
+            replaces=replaces,
+            key_check=key_check,
         )
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
@@ -236,29 +234,19 @@ class SqlRecorder(Recorder):
         with self._errors:
             return self._dialect.retrying(attempt)
 
-    def stats(self) -> dict[str, Any]:
-        t = self._t
-        with self._errors, self._dialect.engine().connect() as connection:
+    def lagging(
+        self, scope: Scope, *, by: int, limit: int, after: Place | None
+    ) -> list[Lagging]:
+        query = Sizes(self._t, scope).lagging(by=by, limit=limit, after=after)
+        return [Lagging(Place(*row[:3]), row[3]) for row in self._all(query)]
 
-            def count(table: Any, size: Any, *where: Any) -> Any:
-                total = func.coalesce(func.sum(size), 0)
-                query = select(func.count(), total).select_from(table).where(*where)
-                return connection.execute(query).one()
-
-            events = count(t.events, func.length(t.events.c.body))
-            blobs = count(t.blobs, t.blobs.c.size)
-            sessions = count(t.heads, t.heads.c.tokens, t.heads.c.stream == MAIN)
-            return {
-                "engine": self._dialect.name,
-                "sessions": sessions[0],
-                "tokens": int(sessions[1]),
-                "events": events[0],
-                "event_bytes": int(events[1]),
-                "blobs": blobs[0],
-                "blob_bytes": int(blobs[1]),
-                "views": count(t.views, t.views.c.through_seq)[0],
-                "database_bytes": self._dialect.size(connection),
-            }
+    def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
+        with self._errors, self._dialect.reading() as connection:
+            sizes = Sizes(self._t, scope).read(connection, now=now)
+            found = {"engine": self._dialect.name, **sizes}
+            if scope.user_id is None:
+                found["database_bytes"] = self._dialect.size(connection)
+            return found
 
     def notifications(
         self, *, after: int, upto: int | None, limit: int
@@ -288,6 +276,7 @@ class SqlRecorder(Recorder):
         return row[0] if row else None
 
     def close(self) -> None:
+        self._group.close()
         self._dialect.close()
 
     def _one(self, query: Select[Any]) -> Any:
@@ -295,7 +284,7 @@ class SqlRecorder(Recorder):
 
     def _all(self, query: Select[Any] | CompoundSelect[Any]) -> Sequence[Any]:
         def fetch() -> Sequence[Any]:
-            with self._dialect.engine().connect() as connection:
+            with self._dialect.reading() as connection:
                 return connection.execute(query).all()
 
         with self._errors:

@@ -36,6 +36,7 @@ from refold.domain.ports import Duplicate
 T = TypeVar("T")
 APPLICATION_ID: Final = int.from_bytes(b"RFLD", "big")
 _BUSY_MS: Final = 10_000
+_INHERITED: Final[list[object]] = []
 
 _HEAD = "SELECT {} FROM heads WHERE user_id=? AND session_id=? AND stream=?".format(
     ", ".join(HeadRow._fields)
@@ -83,6 +84,8 @@ class SqliteDialect:
 
     name = "sqlite"
     mark = "?"
+    shared = ""
+    ends_of_span = ("json_extract(s.value, '$[0]')", "json_extract(s.value, '$[1]')")
 
     def __init__(self, url: URL) -> None:
         if not url.database or url.database == ":memory:":
@@ -135,6 +138,10 @@ class SqliteDialect:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute("PRAGMA temp_store=MEMORY")
+
+    def reading(self) -> Connection:
+        """A connection that only reads."""
+        return self.engine().connect()
 
     def translate(self, error: Exception) -> RefoldError | None:
         """The error to raise for what SQLite raised."""
@@ -214,6 +221,8 @@ class SqliteDialect:
     def _check_process(self) -> None:
         """Let go, in a forked child, of connections that are its parent's."""
         if self._process.is_another():
+            # Not closed, which would touch the parent's files: SQLite forbids it.
+            _INHERITED.append((self._engine, self._writer))
             self._engine = self._writer = None
             self._lock = Lock()
 
@@ -237,6 +246,11 @@ class SqliteDialect:
             return driver.execute(query, values).fetchall()
         finally:
             pooled.close()
+
+    def for_each_span(self, spans: str, columns: str, where: str) -> str:
+        """A CROSS JOIN, which SQLite does in the order in which it is written."""
+        each = f"v CROSS JOIN json_each(v.{spans}) s"
+        return f"\nSELECT {columns} FROM {each} CROSS JOIN {{events}} e WHERE {where}\n"
 
     def retrying(self, attempt: Callable[[], T]) -> T:
         """There is no connection to break."""

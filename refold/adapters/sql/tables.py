@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from sqlalchemy import (
     BigInteger,
@@ -46,8 +47,12 @@ def _stream() -> Column[str]:
     return Column("stream", Text, nullable=False)
 
 
+@cache
 def build(schema: str | None, *, rowid: bool) -> Tables:
-    """The tables in ``schema``; ``rowid``: ``position`` is SQLite's row number."""
+    """The tables in ``schema``; ``rowid``: ``position`` is SQLite's row number.
+
+    Made once, for describing them takes longer than opening a file.
+    """
     metadata = MetaData(schema=schema)
     return Tables(
         metadata,
@@ -154,6 +159,8 @@ def _views(metadata: MetaData) -> Table:
         Column("through_seq", BigInteger, nullable=False),
         Column("derived_seq", BigInteger, nullable=False),
         Column("body", LargeBinary, nullable=False),
+        Column("main_spans", Text, nullable=False, server_default="[]"),
+        Column("derived_spans", Text, nullable=False, server_default="[]"),
         PrimaryKeyConstraint("user_id", "session_id", "name"),
     )
 

@@ -14,24 +14,19 @@ if TYPE_CHECKING:
     from refold.projections.context.outline import Outline
 
 
-def taken(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
-    """With the event in its exchange, or as the beginning of one."""
+def join(units: list[Unit], envelope: Envelope, placed: Place) -> bool:
+    """Put the event in its exchange, or begin one; returns if it is a new message."""
     tokens, chars = weight(envelope, placed), size_of(envelope.payload)
-    at, seq, units = microseconds(envelope.ts), envelope.seq, outline.units
+    at, seq = microseconds(envelope.ts), envelope.seq
     result = placed.kind == "result"
     message = result or placed.kind != "call" or placed.exchange == seq
     index = _index(units, placed.exchange) if placed.exchange != seq else None
     new = Joined(seq, envelope.type, tokens, chars, int(message), int(result), at)
     if placed.kind == "late" or index is None:
-        units = (*units, new.alone)
+        units.append(new.alone)
     else:
-        one = units[index].joined(new, newest=index == len(units) - 1)
-        units = (*units[:index], one, *units[index + 1 :])
-    return outline._replace(
-        units=units,
-        messages=outline.messages + message,
-        began_at=at if outline.began_at is None else outline.began_at,
-    )
+        units[index] = units[index].joined(new, newest=index == len(units) - 1)
+    return message
 
 
 def without_units(outline: Outline, through: int, decided_at: int) -> Outline:

@@ -24,7 +24,7 @@ from refold.domain.events import (
     ToolCall,
 )
 from refold.projections.context.compaction import Compaction
-from refold.projections.context.memory import Fact, Note
+from refold.projections.context.memory import Fact, Memory, Note
 from refold.projections.context.notes import Notes, note_lines
 from refold.projections.context.outline import Outline
 from refold.projections.context.outline_parts import Turn
@@ -56,7 +56,12 @@ class Layers(BaseModel):
 
     def fold(self, outline: Outline, envelope: Envelope) -> Outline:
         """The outline, in which this event was folded, with what layers keep of it."""
-        memory, seq = outline.memory, envelope.seq
+        memory = self.kept(outline.memory, envelope)
+        return outline if memory is outline.memory else outline._replace(memory=memory)
+
+    def kept(self, memory: Memory, envelope: Envelope) -> Memory:
+        """What layers keep after this event."""
+        seq = envelope.seq
         match envelope.payload:
             case Request(through_seq=through) if envelope.meta.status != ACTIVATED:
                 memory = memory.first_called(through)
@@ -67,7 +72,7 @@ class Layers(BaseModel):
                 memory = memory.with_fact(Fact(seq, keys))
         if self.notes and (lines := note_lines(envelope, self.notes.tool)):
             memory = memory.with_note(Note(seq, len(lines)))
-        return outline if memory is outline.memory else outline._replace(memory=memory)
+        return memory
 
     def due(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next thing that is due of a layer, or None.

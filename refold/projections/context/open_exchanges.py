@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from refold.domain.events import Span
-from refold.projections.context.spans import Spans, joined, upto
+from refold.projections.context.spans import Spans, behind, joined, upto
 from refold.projections.context.units import Place, Thread
 
 
@@ -52,7 +52,8 @@ class Waiting(NamedTuple):
         waiting = self
         if exchange == thread.response:
             spans = () if exchange == seq else self.response
-            waiting = self._replace(response=joined((*spans, (seq, seq))))
+            response = behind(spans, seq)
+            waiting = Waiting(response, self.holds, self.questions, self.ties)
         if kind == "call":
             waiting = waiting._open(exchange, waiting.response, seq)
         elif kind == "result":
@@ -111,18 +112,22 @@ class Waiting(NamedTuple):
         return not any(first <= cut < last for first, last in self.ties)
 
     def _open(self, exchange: int, spans: Spans, seq: int) -> Waiting:
-        if any(hold.first == exchange and hold.closed is None for hold in self.holds):
-            return self._extended(exchange, seq)
-        return self._replace(holds=(*self.holds, Hold(exchange, spans, seq)))
+        for hold in self.holds:
+            if hold.first == exchange and hold.closed is None:
+                return self._extended(exchange, seq)
+        return self._holding((*self.holds, Hold(exchange, spans, seq)))
 
     def _extended(self, exchange: int, seq: int) -> Waiting:
-        holds = tuple(
-            hold._replace(spans=joined((*hold.spans, (seq, seq))))
+        holds = [
+            Hold(hold.first, behind(hold.spans, seq), hold.opened)
             if hold.first == exchange and hold.closed is None
             else hold
             for hold in self.holds
-        )
-        return self._replace(holds=holds)
+        ]
+        return self._holding(tuple(holds))
+
+    def _holding(self, holds: tuple[Hold, ...]) -> Waiting:
+        return Waiting(self.response, holds, self.questions, self.ties)
 
     def _tied(
         self, exchange: int, answered: int, seq: int, turn: int | None
@@ -141,21 +146,21 @@ class Waiting(NamedTuple):
         self, exchange: int, seq: int, thread: Thread, turn: int | None
     ) -> Waiting:
         """Close the exchange if nothing in it waits any more."""
-        if not any(hold.first == exchange for hold in self.holds):
+        if exchange not in [hold.first for hold in self.holds]:
             return self
-        if any(call.exchange == exchange for call in thread.open):
+        if exchange in [call.exchange for call in thread.open]:
             return self
-        if any(asked.exchange == exchange for asked in self.questions):
+        if exchange in [asked.exchange for asked in self.questions]:
             return self
         later = turn is not None and exchange < turn
-        holds = tuple(
+        holds = [
             hold._replace(closed=seq)
             if hold.first == exchange and hold.closed is None
             else hold
             for hold in self.holds
             if later or hold.first != exchange or hold.closed is not None
-        )
-        return self._replace(holds=holds)
+        ]
+        return self._holding(tuple(holds))
 
 
 def _open_at(hold: Hold, seq: int) -> bool:

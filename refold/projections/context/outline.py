@@ -9,29 +9,15 @@ from ``decided_at_seq``, never from what happens to be folded.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, reduce
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from refold.domain.envelope import ACTIVATED, Envelope, microseconds
-from refold.domain.events import (
-    AgentResponse,
-    CompactionNote,
-    Final,
-    HumanReview,
-    JsonObject,
-    Pin,
-    Request,
-    Span,
-    Summary,
-    SystemPrompt,
-)
-from refold.projections.context.by_unit import (
-    taken,
-    units_behind,
-    without_units,
-)
+from refold.domain.envelope import Envelope, microseconds
+from refold.domain.events import CompactionNote, JsonObject, Span, Summary
+from refold.projections.context.building import OutlineBuilder
+from refold.projections.context.by_unit import units_behind, without_units
 from refold.projections.context.memory import Memory
 from refold.projections.context.open_exchanges import Waiting
 from refold.projections.context.outline_parts import (
@@ -46,11 +32,11 @@ from refold.projections.context.outline_parts import (
     unpack_turns,
     unpack_units,
 )
-from refold.projections.context.spans import Spans, joined, spans_of, without
-from refold.projections.context.units import Place, Thread, place, weight
+from refold.projections.context.spans import Spans, joined, without
+from refold.projections.context.units import Thread
 
 # Stored outlines of another shape are dropped, and the log is folded again.
-SHAPE = 4
+SHAPE = 5
 Detail = Literal["counts", "turns", "units", "both"]
 
 
@@ -214,7 +200,6 @@ def _plain(value: Any) -> Any:
 
 
 _BY_UNIT = ("units", "both")
-_BY_TURN = ("turns", "both")
 
 
 def fold(outline: Outline, envelope: Envelope) -> Outline:
@@ -222,108 +207,17 @@ def fold(outline: Outline, envelope: Envelope) -> Outline:
 
     Raises ValueError if the event is not behind the last one folded.
     """
-    seq = envelope.seq
-    if outline.events and seq <= outline.through_seq:
-        raise ValueError(
-            f"seq {seq} was folded: the outline is at {outline.through_seq}"
-        )
-    thread, placed = place(outline.thread, envelope)
-    outline = outline._replace(
-        thread=thread,
-        through_seq=seq,
-        events=outline.events + 1,
-        first_seq=seq if outline.first_seq is None else outline.first_seq,
-    )
-    if placed is not None:
-        outline = _count(outline, envelope, placed)
-        if outline.detail in _BY_UNIT:
-            outline = taken(outline, envelope, placed)
-    if outline.detail != "counts":
-        outline = _wait(outline, envelope, placed)
-    return _note(outline, envelope)
+    builder = OutlineBuilder(outline)
+    builder.take(envelope)
+    return builder.outline()
 
 
 def fold_all(outline: Outline, envelopes: Iterable[Envelope]) -> Outline:
     """The outline after these events of the main stream, oldest first."""
-    return reduce(fold, envelopes, outline)
-
-
-def _count(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
-    tokens = weight(envelope, placed)
-    if placed.kind == "user":
-        outline = _open_turn(outline, placed.exchange)
-    elif outline.turn_first is None:
-        outline = outline._replace(turn_first=envelope.seq)
-    outline = _progress(outline, envelope, placed)
-    return outline._replace(
-        turn_tokens=outline.turn_tokens + tokens,
-        raw_tokens=outline.raw_tokens + tokens,
-    )
-
-
-def _open_turn(outline: Outline, seq: int) -> Outline:
-    opened = outline._replace(
-        turn_count=outline.turn_count + 1,
-        user_seq=seq,
-        done=False,
-        idle=False,
-    )
-    if outline.turn_count == 0:
-        first = seq if outline.turn_first is None else outline.turn_first
-        return opened._replace(turn_first=first)
-    ended = outline.turns[-1]._replace(last=seq - 1, complete=True)
-    past = (*outline.past, ended) if outline.detail in _BY_TURN else ()
-    return opened._replace(past=past, turn_first=seq, turn_tokens=0)
-
-
-def _progress(outline: Outline, envelope: Envelope, placed: Place) -> Outline:
-    """Follow whether the turn is complete: a response without calls, or a final."""
-    payload = envelope.payload
-    if isinstance(payload, AgentResponse):
-        done = outline.done or outline.idle
-        return outline._replace(done=done, idle=payload.stop_reason != "tool_use")
-    if placed.kind != "call":
-        return outline
-    own = placed.exchange == envelope.seq
-    return outline._replace(done=outline.done or (outline.idle and own), idle=False)
-
-
-def _wait(outline: Outline, envelope: Envelope, placed: Place | None) -> Outline:
-    waiting, seq = outline.waiting, envelope.seq
-    turn = outline.turn_first if outline.turn_count else None
-    if outline.detail in _BY_UNIT:
-        # What ends while it is the newest exchange was open at no cut behind it.
-        turn = outline.units[-1].first if outline.units else None
-    if placed is not None and placed.kind != "user":
-        waiting = waiting.member(seq, placed, outline.thread, turn)
-    if isinstance(envelope.payload, HumanReview):
-        review = envelope.payload
-        if review.decision is None:
-            waiting = waiting.asked(seq, outline.thread, outline.user_seq)
-        elif review.refers_to is not None:
-            waiting = waiting.decided(seq, review.refers_to, outline.thread, turn)
-    if waiting is outline.waiting:
-        return outline
-    return outline._replace(waiting=waiting.beyond(outline.compacted_through))
-
-
-def _note(outline: Outline, envelope: Envelope) -> Outline:
-    match envelope.payload:
-        case SystemPrompt(text=str()):
-            return outline._replace(
-                system_seq=envelope.seq, system_tokens=envelope.token_estimate
-            )
-        case Request() if envelope.meta.status == ACTIVATED:
-            return outline
-        case Request() | AgentResponse():
-            return outline._replace(called_at=microseconds(envelope.ts))
-        case Final():
-            return outline._replace(done=True)
-        case Pin(seqs=seqs, unpin=unpin) if outline.detail != "counts":
-            change = PinChange(envelope.seq, spans_of(seqs), unpin)
-            return outline._replace(pin_changes=(*outline.pin_changes, change))
-        case _:
-            return outline
+    builder = OutlineBuilder(outline)
+    for envelope in envelopes:
+        builder.take(envelope)
+    return builder.outline()
 
 
 def fold_derived(outline: Outline, envelope: Envelope) -> Outline:

@@ -25,6 +25,13 @@ def joined(spans: Iterable[Span]) -> Spans:
     return tuple(runs)
 
 
+def behind(spans: Spans, seq: int) -> Spans:
+    """The seqs of ``spans`` and ``seq``, which is behind them all."""
+    if spans and spans[-1][1] == seq - 1:
+        return (*spans[:-1], (spans[-1][0], seq))
+    return (*spans, (seq, seq))
+
+
 def upto(spans: Spans, seq: int) -> Spans:
     """The seqs of ``spans`` that are not above ``seq``."""
     return tuple((first, min(last, seq)) for first, last in spans if first <= seq)

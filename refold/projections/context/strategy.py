@@ -15,6 +15,7 @@ from refold.domain.envelope import Envelope
 from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject, StrategyRef
 from refold.projections.context.abridged import Limits
+from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline, fold
 from refold.projections.context.readers import seen_by
@@ -165,7 +166,15 @@ class Strategy(BaseModel):
 
     def read(self, outline: Outline, envelopes: Iterable[Envelope]) -> Outline:
         """The outline after these events of the main stream, oldest first."""
-        return reduce(self.fold, envelopes, outline)
+        own = type(self)
+        if (own.fold, own.remember) != (Strategy.fold, Strategy.remember):
+            return reduce(self.fold, envelopes, outline)
+        builder, layers = OutlineBuilder(outline), self.memory_layers
+        for envelope in envelopes:
+            builder.take(envelope)
+            if layers is not None:
+                builder.memory = layers.kept(builder.memory, envelope)
+        return builder.outline()
 
     def judged(self, outline: Outline) -> Outline:
         """The outline as a view that is made of it now shows it.

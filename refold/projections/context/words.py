@@ -10,8 +10,12 @@ _CJK: Final = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
-_RUN: Final = re.compile(rf"[{_CJK}]|[^\s{_CJK}]+")
-_LETTER: Final = re.compile(r"[^\W_]")
+# A run of what is neither space nor CJK, and its first letter if it has one.  What is
+# before that is taken whole or not at all, so that a long rule of dashes costs no more.
+_RUN: Final = re.compile(
+    rf"(?=[^\s{_CJK}])(?:[^\w\s{_CJK}]|_)*+([^\W_{_CJK}]?)[^\s{_CJK}]*+"
+)
+_CHARACTER: Final = re.compile(rf"(?![\W_])[{_CJK}]")
 
 
 def count_words(text: str) -> int:
@@ -19,7 +23,9 @@ def count_words(text: str) -> int:
 
     Cutting something out of a text and joining the ends never makes it more.
     """
-    return sum(1 for run in _RUN.finditer(text) if _LETTER.search(run[0]))
+    letters = _RUN.findall(text)
+    characters = 0 if text.isascii() else len(_CHARACTER.findall(text))
+    return len(letters) - letters.count("") + characters
 
 
 def count_value_words(value: Any) -> int:

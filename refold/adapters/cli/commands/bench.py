@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
@@ -18,26 +19,58 @@ class Subject(StrEnum):
     """What can be measured."""
 
     REDACTION = "redaction"
+    STORE = "store"
+
+
+class Part(StrEnum):
+    """What the benchmark of the store is made of."""
+
+    APPEND = "append"
+    LOAD = "load"
+    IMPORT = "import"
+    READ = "read"
+    FOLD = "fold"
+
+
+class Engine(StrEnum):
+    """Where the store is measured."""
+
+    POSTGRESQL = "postgresql"
+    FULL = "sqlite-full"
+    NORMAL = "sqlite-normal"
 
 
 def bench(
-    subject: Annotated[Subject, typer.Argument(metavar="WHAT", help="redaction")],
+    subject: Annotated[Subject, typer.Argument(metavar="WHAT", help="redaction|store")],
     quick: Annotated[
         bool, typer.Option("--quick", help="A hundredth of the data, to see it run.")
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A folder of labelled data to score on too."),
+        typer.Option(
+            metavar="DIR", help="A folder of labelled data, or transcripts, to use too."
+        ),
     ] = None,
     laws: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="How many generated cases the laws are tried on."
+            metavar="N", help="redaction: how many generated cases to try the laws on."
         ),
     ] = None,
     misses: Annotated[
-        bool, typer.Option("--misses", help="Write to --json also what was missed.")
-    ] = False,
+        bool | None,
+        typer.Option("--misses", help="redaction: write to --json what was missed."),
+    ] = None,
+    events: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="store: events of the longest session."),
+    ] = None,
+    only: Annotated[
+        list[Part] | None, typer.Option(help="store: this part; repeat for more.")
+    ] = None,
+    engine: Annotated[
+        list[Engine] | None, typer.Option(help="store: this engine; repeat for more.")
+    ] = None,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all figures as JSON.")
     ] = None,
@@ -49,23 +82,43 @@ def bench(
         typer.Option(metavar="FILE", help="Replace the results in a page's marks."),
     ] = None,
 ) -> None:
-    """Measure speed and accuracy on generated data, beside other tools.
+    """Measure redaction, or the store, beside other tools on the same data.
 
     Runs from a checkout of Refold.  Exits with 1 if something that must hold does not.
     """
     run = _benchmark(subject)
-    options = run.Options(
-        quick=quick,
-        data=data,
-        laws=laws,
-        misses=misses,
-        json=json,
-        plot=plot,
-        markdown=markdown,
-    )
-    code: int = run.run(options)
+    given: dict[str, object] = {
+        "quick": quick,
+        "data": data,
+        "laws": laws,
+        "misses": misses,
+        "events": events,
+        "only": only,
+        "engines": engine,
+        "json": json,
+        "plot": plot,
+        "markdown": markdown,
+    }
+    chosen = {
+        name: value
+        for name, value in given.items()
+        if value is not None and value is not False
+    }
+    _check(subject, chosen, {field.name for field in fields(run.Options)})
+    code: int = run.run(run.Options(**chosen))
     if code:
         raise typer.Exit(code)
+
+
+def _check(subject: Subject, chosen: dict[str, object], known: set[str]) -> None:
+    """Refuse an option that this benchmark has no use for."""
+    for name in chosen:
+        if name not in known:
+            option = f"--{name.removesuffix('s') if name == 'engines' else name}"
+            raise typer.BadParameter(
+                f"the benchmark of {subject} has no use for it: leave it out",
+                param_hint=option,
+            )
 
 
 def _benchmark(subject: Subject) -> ModuleType:

@@ -57,7 +57,8 @@ def rebuild(
     summarizer: WritesSummaries = Summarizer.ABRIDGED,
     model: SummarizerModel = None,
     jobs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="So many sessions at a time.")
+        int,
+        typer.Option(metavar="N", min=1, help="So many sessions at a time."),
     ] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done.")
@@ -216,23 +217,26 @@ class _Work:
         from refold.adapters.cli.progress import Part, Progress
 
         done = _Done(dry_run)
-        with Progress(sum(info.head_seq for info in self.sessions)) as progress:
-            parts: dict[tuple[str, str], Part] = {}
+        progress = Progress(sum(info.head_seq for info in self.sessions))
+        parts: dict[tuple[str, str], Part] = {}
 
-            def walked(info: SessionInfo, events: int) -> None:
-                name = (info.user_id, info.session_id)
-                parts.setdefault(name, Part(progress, info.session_id))(events)
+        def walked(info: SessionInfo, events: int) -> None:
+            name = (info.user_id, info.session_id)
+            parts.setdefault(name, Part(progress, info.session_id))(events)
 
-            done.sessions += self.store.rebuild(
-                self.strategy,
-                self.user,
-                self.session,
-                summarizer=writes,
-                strict=strict,
-                dry_run=dry_run,
-                jobs=self.jobs,
-                progress=walked,
-            )
+        # Before the bar is shown: its thread would forbid processes.
+        rebuilt = self.store.rebuild(
+            self.strategy,
+            self.user,
+            self.session,
+            summarizer=writes,
+            strict=strict,
+            dry_run=dry_run,
+            jobs=self.jobs,
+            progress=walked,
+        )
+        with progress:
+            done.sessions += rebuilt
         done.sessions.sort(key=lambda one: (one.user_id, one.session_id))
         return done
 

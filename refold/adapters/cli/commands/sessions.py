@@ -1,4 +1,4 @@
-"""``refold sessions`` and ``refold stats``: what is in the store."""
+"""``refold sessions``: whose sessions are in the store."""
 
 from __future__ import annotations
 
@@ -49,27 +49,6 @@ def _show(found: list[SessionInfo], user: str | None) -> None:
             for info in found
         ),
     )
-
-
-def stats(context: typer.Context, as_json: Json = False) -> None:
-    """Show how much is stored, and how large it is."""
-    with opening.existing(context) as store:
-        figures = store.stats()
-    if as_json:
-        print_json(figures)
-        return
-    from refold.adapters.cli.screen import Screen
-
-    rows = []
-    for name, value in figures.items():
-        what = name.removesuffix("_bytes").replace("_", " ")
-        if isinstance(value, int) and name.endswith("_bytes"):
-            rows.append((f"{what} size", wording.size(value)))
-        else:
-            rows.append(
-                (what, wording.number(value) if isinstance(value, int) else str(value))
-            )
-    Screen().table(("what", "#how much"), rows)
 
 
 def _as_json(info: SessionInfo) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,10 @@ def verify(
     context: typer.Context,
     user: SomeUser = None,
     session: SomeSession = None,
+    chain_only: Annotated[
+        bool,
+        typer.Option("--chain-only", help="Prove the rows alone, decrypting none."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Prove that what is stored is what was written.
@@ -36,7 +40,7 @@ def verify(
     problems = []
     with opening.existing(context) as store:
         opening.sessions(store, user, session)
-        for info, verified in store.verify(user, session):
+        for info, verified in store.verify(user, session, chain_only=chain_only):
             totals["sessions"] += 1
             for what in _COUNTED:
                 totals[what] += getattr(verified, what)

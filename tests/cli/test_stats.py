@@ -1,0 +1,65 @@
+"""``stats`` says how much is stored, how fast it grows, and what is behind."""
+
+from pathlib import Path
+
+from tests.cli.conftest import Refold
+
+WINDOW = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
+OF = ("--user", "lin", "--session", "run")
+
+
+def test_counts_and_sizes_are_given_for_programs(refold: Refold, sample: Path) -> None:
+    figures = refold("stats", "--json").json()
+
+    assert figures["engine"] == "sqlite"
+    assert (figures["users"], figures["sessions"], figures["events"]) == (1, 1, 57)
+    assert 0 < figures["event_bytes"] < figures["database_bytes"]
+    assert (figures["views"], figures["lag"], figures["retired_keys"]) == (0, [], 0)
+
+
+def test_what_happened_long_ago_is_no_rate(refold: Refold, sample: Path) -> None:
+    figures = refold("stats", "--json").json()
+
+    assert figures["sessions_last_hour"] == 1  # imported now
+    assert figures["events_last_day"] == figures["event_bytes_last_day"] == 0
+
+
+def test_they_are_a_table_for_people(refold: Refold, sample: Path) -> None:
+    ran = refold("stats")
+
+    assert ran.code == 0
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert ["events", "57"] in lines
+    assert ["events,", "last", "day", "0"] in lines
+    assert ["retired", "keys", "0"] in lines
+    assert any(line[:2] == ["database", "size"] for line in lines)
+    assert "views of strategy" not in ran.out
+
+
+def test_a_view_that_is_behind_is_told(refold: Refold, sample: Path) -> None:
+    refold("compact", *OF, *WINDOW)
+    (one,) = refold("stats", *OF, "--json").json()["lag"]
+
+    header, row = refold("stats").out.splitlines()[-2:]
+
+    assert (one["views"], one["behind"], one["events"], one["most"]) == (1, 0, 0, 0)
+    assert header.split() == [
+        *("views", "of", "strategy", "views", "behind", "by", "events", "at", "most"),
+    ]
+    assert row.split() == [one["fingerprint"][:12], "1", "0", "0", "0"]
+
+
+def test_they_can_be_of_one_user_or_session(refold: Refold, sample: Path) -> None:
+    user = refold("stats", "--user", "lin", "--json").json()
+    session = refold("stats", *OF, "--json").json()
+
+    assert user["events"] == session["events"] == 57
+    assert "database_bytes" not in user
+    assert "blobs" in user
+    assert "blobs" not in session
+
+
+def test_who_is_not_there_has_no_figures(refold: Refold, sample: Path) -> None:
+    assert refold("stats", "--user", "ada").code == 1
+    assert refold("stats", "--user", "lin", "--session", "other").code == 1
+    assert refold("stats", "--session", "run").code == 2

@@ -1,0 +1,127 @@
+"""Every statement that is sent to a database finds its rows by an index."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+from refold.adapters.recorder import Recorder
+from tests.support.operations import OPERATIONS, WHOLE, fill, log_of
+from tests.support.plans import (
+    TABLES,
+    crowd,
+    queries,
+    whole_on_postgres,
+    whole_on_sqlite,
+)
+from tests.support.postgres import Postgres
+from tests.support.statements import Ear, Statement, Traced, Wire
+from tests.support.stores import open_at
+
+
+class Heard(NamedTuple):
+    """What each operation asked for, by whom it was asked, and how it would be run."""
+
+    asked: dict[str, set[Statement]]
+    called: set[str]
+    whole: Callable[[Statement], set[str]]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def heard(
+    request: pytest.FixtureRequest,
+    postgres: Postgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Heard]:
+    """All operations, done once on a store of each engine."""
+    folder = tmp_path_factory.mktemp("guards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_HOME", str(folder / "home"))
+        if request.param == "sqlite":
+            path = folder / "refold.db"
+            asked, called = _tour(Traced(patch), f"sqlite:///{path}", folder)
+            yield Heard(asked, called, lambda one: whole_on_sqlite(str(path), one))
+            return
+        patch.setenv("REFOLD_KEYS", "")  # ``open_at`` sets it: it must not outlast this
+        name = f"guards_{uuid.uuid4().hex[:12]}"
+        url = postgres.create_database(name)
+        wire = Wire(url)
+        try:
+            asked, called = _tour(wire, wire.url, folder)
+            with psycopg.connect(url, autocommit=True) as connection:
+                crowd(connection)
+                yield Heard(
+                    asked, called, lambda one: whole_on_postgres(connection, one)
+                )
+        finally:
+            wire.close()
+            postgres.drop_database(name)
+
+
+def _tour(
+    ear: Ear, url: str, folder: Path
+) -> tuple[dict[str, set[Statement]], set[str]]:
+    asked: dict[str, set[Statement]] = {}
+    called: set[str] = set()
+    with open_at(url, folder) as store:
+        _follow(log_of(store).recorder, called)
+        fill(store)
+        for name, operation in OPERATIONS.items():
+            with ear.listen() as said:
+                operation(store)
+            asked[name] = queries(said.statements)
+    return asked, called
+
+
+def _follow(recorder: Recorder, called: set[str]) -> None:
+    """Have it noted which of its methods are called."""
+
+    def followed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            called.add(name)
+            return method(*args, **named)
+
+        return call
+
+    for name in Recorder.__abstractmethods__:
+        setattr(recorder, name, followed(name, getattr(recorder, name)))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_no_operation_of_a_session_reads_a_table_whole(
+    heard: Heard, operation: str
+) -> None:
+    asked = heard.asked[operation]
+
+    assert asked
+    whole = {one.text: heard.whole(one) for one in asked}
+    allowed = WHOLE.get(operation, frozenset())
+    assert {text: found for text, found in whole.items() if found - allowed} == {}
+
+
+def test_every_method_of_a_recorder_was_called(heard: Heard) -> None:
+    assert set(Recorder.__abstractmethods__) - heard.called == set()
+
+
+def test_every_table_was_asked_for(heard: Heard) -> None:
+    texts = " ".join(one.text for asked in heard.asked.values() for one in asked)
+
+    assert [table for table in TABLES if table not in texts] == []
+
+
+def test_the_guard_sees_what_is_read_whole(heard: Heard) -> None:
+    (one,) = heard.asked["all sessions"]
+    anywhere = Statement(
+        one.text.partition("SELECT")[0]
+        + "SELECT seq FROM "
+        + ("refold." if "refold." in one.text else "")
+        + "events WHERE seq = 1 AND stream = 'main'"
+    )
+
+    assert heard.whole(one) == {"heads"}
+    assert heard.whole(anywhere) == {"events"}

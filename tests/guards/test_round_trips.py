@@ -1,0 +1,169 @@
+"""How often each operation asks its database, and waits for an answer, is written down.
+
+A number that falls is good news, and is written down anew; one that rises needs a
+reason.  PostgreSQL counts on the wire, with everything prepared: BEGIN and COMMIT are
+counted, and what a driver sends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from refold.adapters.auditing import PAGE
+from refold.store import Session, SessionStore
+from refold.testing.support import said
+from tests.support.statements import Ear, Said, Traced, Wire
+from tests.support.stores import open_at
+from tests.support.talking import talk
+
+WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
+WARM: Final = 8  # a driver prepares what it has run a few times
+
+
+class Cost(NamedTuple):
+    """Statements on SQLite; statements and round trips on PostgreSQL."""
+
+    sqlite: int
+    postgres: int
+    trips: int
+
+
+APPEND: Final = {
+    # SQLite: BEGIN, the head, the event, COMMIT.  PostgreSQL: one statement does all.
+    "one event": Cost(4, 1, 1),
+    "one event from asyncio": Cost(4, 1, 1),
+    # SQLite runs a prepared statement once for each event.
+    "a hundred events": Cost(103, 1, 1),
+    # SQLite looks for the key in the same transaction, and adds it.
+    "one event with a key": Cost(6, 1, 1),
+    # What was refused is explained by receipt and last hash, then read and compared.
+    "a retry with a key": Cost(4, 4, 4),
+}
+READ: Final = {
+    "a page of events": Cost(2, 2, 2),  # the head first: an erased session has no page
+    "a context whose view is current": Cost(1, 1, 1),
+    "a context with a few new events": Cost(1, 1, 1),
+    "a context without a view": Cost(1, 1, 1),
+    # The head says that there was a request, which says the strategy.
+    "a context of the last strategy": Cost(3, 3, 3),
+    "a preparation with nothing due": Cost(1, 1, 1),
+    "the newest event": Cost(1, 1, 1),
+}
+# The head, which views are behind, how the session stands, and the view.
+# And one for each page of events: sessions, streams, heads, what was redacted again.
+VERIFY: Final = Cost(10, 6, 6)
+STORE_VIEW: Final = Cost(6, 4, 4)
+
+
+class Counted(NamedTuple):
+    """A store and what listens to it."""
+
+    store: SessionStore
+    ear: Ear
+    postgres: bool
+
+    def costs(self, operation: Callable[[], Any], *, before: Any = None) -> Said:
+        """What ``operation`` says, once everything is warm; ``before`` goes unheard."""
+        for _ in range(WARM):
+            if before is not None:
+                before()
+            operation()
+        if before is not None:
+            before()
+        with self.ear.listen() as heard:
+            operation()
+        return heard
+
+    def check(self, heard: Said, cost: Cost) -> None:
+        """Compare what was heard to what is written down."""
+        expected = cost[1:] if self.postgres else (cost.sqlite, 0)
+        assert heard.counts == expected, [one.text for one in heard.statements]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def counted(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Counted]:
+    """An empty store on each engine in turn, and what listens to it."""
+    if request.param == "sqlite":
+        traced = Traced(monkeypatch)
+        with open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path) as store:
+            yield Counted(store, traced, postgres=False)
+        return
+    wire = Wire(request.getfixturevalue("postgres_url"))
+    with open_at(wire.url, tmp_path) as store:
+        yield Counted(store, wire, postgres=True)
+    wire.close()
+
+
+@pytest.fixture
+def session(counted: Counted) -> Session:
+    """A session of that store that was compacted, its view as new as its head."""
+    session = talk(counted.store.session("ada", "s-1"), 12)
+    while session.compact(WINDOW) is not None:
+        pass
+    return session
+
+
+@pytest.mark.parametrize("what", APPEND)
+def test_an_append(counted: Counted, session: Session, what: str) -> None:
+    keys = (f"key {number}" for number in count())
+    one = said("x")
+    appends: dict[str, Callable[[], Any]] = {
+        "one event": lambda: session.append(one),
+        "one event from asyncio": lambda: asyncio.run(session.append_async(one)),
+        "a hundred events": lambda: session.append(one * 100),
+        "one event with a key": lambda: session.append(one, idempotency_key=next(keys)),
+        "a retry with a key": lambda: session.append(one, idempotency_key="again"),
+    }
+
+    heard = counted.costs(appends[what])
+
+    counted.check(heard, APPEND[what])
+
+
+@pytest.mark.parametrize("what", READ)
+def test_a_read(counted: Counted, session: Session, what: str) -> None:
+    short, before = talk(counted.store.session("ada", "short"), 3), None
+    if what.endswith("new events"):
+        before = lambda: talk(session, 1)  # noqa: E731  # as short as the others
+    if what.endswith("last strategy"):
+        session.record_request(session.context(WINDOW))
+    reads: dict[str, Callable[[], Any]] = {
+        "a page of events": lambda: session.events(after=5, limit=10),
+        "a context whose view is current": lambda: session.context(WINDOW),
+        "a context with a few new events": lambda: session.context(WINDOW),
+        "a context without a view": lambda: short.context(WINDOW),
+        "a context of the last strategy": lambda: session.context(),
+        "a preparation with nothing due": lambda: session.prepare(WINDOW),
+        "the newest event": lambda: session.writer.log.read(
+            session.stream, limit=1, newest=True
+        ),
+    }
+
+    heard = counted.costs(reads[what], before=before)
+
+    counted.check(heard, READ[what])
+
+
+def test_a_view_that_is_stored_anew(counted: Counted, session: Session) -> None:
+    heard = counted.costs(session.catch_up, before=lambda: talk(session, 1))
+
+    counted.check(heard, STORE_VIEW)
+
+
+@pytest.mark.parametrize("events", [PAGE - 1, 3 * PAGE - 1])
+def test_a_proof(counted: Counted, events: int) -> None:
+    session = counted.store.session("ada", "s-1")
+    session.append(said("x") * events)
+
+    heard = counted.costs(session.verify)
+
+    pages = events // PAGE + 1
+    counted.check(heard, Cost(*(cost + pages for cost in VERIFY)))

@@ -1,0 +1,212 @@
+"""Appends from asyncio: what they share, what they never share, what ends with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.adapters.recorder import Batch
+from refold.adapters.sql import grouping
+from refold.domain.errors import (
+    EventTooLarge,
+    InvalidEvent,
+    SessionClosed,
+    StaleSession,
+)
+from refold.domain.record import Draft
+from refold.store import SessionStore
+from refold.store.writing import Order, Receipt
+from tests.support.stores import open_at, prepare
+
+
+def said(text: str) -> refold.UserInput:
+    return refold.UserInput(text=text)
+
+
+def texts(store: SessionStore, session_id: str) -> list[str]:
+    events = store.session("ada", session_id).pages()
+    return [str(event.payload.payload()["text"]) for event in events]
+
+
+def gathered(*appends: Coroutine[Any, Any, Receipt]) -> list[Receipt | BaseException]:
+    async def work() -> list[Receipt | BaseException]:
+        return await asyncio.gather(*appends, return_exceptions=True)
+
+    return asyncio.run(work())
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends that are known to need no thread of their own fail if they take one."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a thread was taken")
+
+    monkeypatch.setattr(asyncio, "to_thread", refuse)
+
+
+def test_sessions_known_here_are_written_in_groups(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = [store.session("ada", f"s{number}") for number in range(20)]
+    for session in sessions:
+        session.append(said("first"))
+    sizes: list[int] = []
+    group = store.log.recorder._group  # type: ignore[attr-defined]  # a store over SQL
+    write_group = group._write_group
+
+    def counted(batches: Sequence[Batch]) -> object:
+        sizes.append(len(batches))
+        return write_group(batches)
+
+    monkeypatch.setattr(group, "_write_group", counted)
+
+    receipts = gathered(*(session.append_async(said("more")) for session in sessions))
+
+    assert all(isinstance(one, Receipt) and one.last_seq == 2 for one in receipts)
+    assert sum(sizes) == 20
+    assert max(sizes) > 1
+    assert all(not session.verify().problems for session in sessions)
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_appends_to_one_session_keep_their_order(
+    store: SessionStore,
+) -> None:
+    session = store.session("ada", "s")
+    session.append(said("0"))
+
+    receipts = gathered(*(session.append_async(said(f"{n}")) for n in range(1, 15)))
+
+    assert [one.first_seq for one in receipts if isinstance(one, Receipt)] == [
+        *range(2, 16)
+    ]
+    assert texts(store, "s") == [f"{n}" for n in range(15)]
+
+
+def test_a_new_session_a_large_event_and_a_repeat_are_taken_too(
+    store: SessionStore,
+) -> None:
+    session = store.session("ada", "s")
+    large = said("word " * 40_000)
+
+    first, second, third, again = gathered(
+        session.append_async(said("a"), idempotency_key="k"),
+        session.append_async(large),
+        session.append_async(said("b"), idempotency_key="l"),
+        session.append_async(said("b"), idempotency_key="l"),
+    )
+
+    assert isinstance(first, Receipt)
+    assert isinstance(second, Receipt)
+    assert isinstance(third, Receipt)
+    assert again == third._replace(duplicate=True)
+    assert session.head().seq == 3
+    assert not session.verify().problems
+
+
+def test_the_failure_of_one_is_its_own(store: SessionStore) -> None:
+    one, other = store.session("ada", "one"), store.session("ada", "other")
+    for session in (one, other):
+        session.append(said("first"))
+
+    bad, stale, empty, good, result = gathered(
+        one.append_async(refold.ToolResult(call_id="x", content="no call")),
+        one.append_async(said("late"), expected_seq=7),
+        one.append_async([]),
+        other.append_async(said("second")),
+        one.append_async(said("second")),
+    )
+
+    assert [type(found) for found in (bad, stale, empty)] == [
+        InvalidEvent,
+        StaleSession,
+        InvalidEvent,
+    ]
+    assert isinstance(good, Receipt)
+    assert isinstance(result, Receipt)
+    assert texts(store, "one") == texts(store, "other") == ["first", "second"]
+
+
+def test_what_another_process_wrote_meanwhile_is_built_on(
+    store: SessionStore, store_url: str, tmp_path: Path
+) -> None:
+    session = store.session("ada", "s")
+    session.append(said("a"))
+    with open_at(store_url, tmp_path) as beside:
+        beside.session("ada", "s").append(said("b"))
+
+        (receipt,) = gathered(session.append_async(said("c")))
+
+        assert isinstance(receipt, Receipt)
+        assert texts(store, "s") == ["a", "b", "c"]
+        beside.session("ada", "s").close()
+        (refused,) = gathered(session.append_async(said("d")))
+    assert isinstance(refused, SessionClosed)
+
+
+def test_a_caller_that_goes_away_leaves_a_whole_log(store: SessionStore) -> None:
+    session = store.session("ada", "s")
+    session.append(said("a"))
+
+    async def work() -> None:
+        gone = asyncio.create_task(session.append_async(said("b")))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await session.append_async(said("c"))
+
+    asyncio.run(work())
+
+    assert texts(store, "s") in (["a", "c"], ["a", "b", "c"])
+    assert not session.verify().problems
+
+
+def test_closing_a_store_waits_for_what_was_left_to_it(
+    store: SessionStore, store_url: str, tmp_path: Path
+) -> None:
+    left = open_at(store_url, tmp_path)
+    session, told = left.session("ada", "s"), list[object]()
+    session.append(said("a"))
+    writer = session.writer
+    head = writer.heads.get(session.stream)
+    assert head is not None
+    order = Order(session.stream, (Draft(said("b")),))
+
+    assert left.log.append_soon(writer.request(head, order), told.append)
+    left.close()
+
+    assert len(told) == 1
+    assert texts(store, "s") == ["a", "b"]
+
+
+def test_more_than_the_queue_holds_is_written_all_the_same(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "QUEUED", 2)
+    sessions = [store.session("ada", f"s{number}") for number in range(12)]
+    for session in sessions:
+        session.append(said("first"))
+
+    receipts = gathered(*(session.append_async(said("more")) for session in sessions))
+
+    assert all(isinstance(one, Receipt) and one.last_seq == 2 for one in receipts)
+
+
+def test_an_event_over_the_limit_is_refused(store_url: str, tmp_path: Path) -> None:
+    limits = refold.Limits(leaf_bytes=1024, event_bytes=1024)
+    with refold.open(prepare(store_url, tmp_path), limits=limits) as store:
+        session = store.session("ada", "s")
+        session.append(said("a"))
+        call = refold.ToolCall(
+            call_id="c", tool_name="t", arguments={f"k{n}": "v" * 60 for n in range(30)}
+        )
+
+        (refused,) = gathered(session.append_async(call))
+
+        assert isinstance(refused, EventTooLarge)
+        assert session.head().seq == 1

@@ -1,0 +1,77 @@
+"""Who lost a lease learns of it before the next call of a model, and makes none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from refold.domain.events import SummarizerRef
+from refold.projections.context.source import Source
+from refold.projections.context.summarizer import Written
+from refold.store import Session, SessionStore
+from refold.store.leases import LEASE_SEC
+from tests.support.rebuilding import FOLDING, WINDOW, said
+
+
+@dataclass
+class Overtaken:
+    """Writes, but others take the lease while it does, for its holder stalled."""
+
+    overtake: Callable[[], object]
+    sources: list[str] = field(default_factory=list)
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        self.sources.append(source.digest)
+        self.overtake()
+        return Written("so it was " * 9, SummarizerRef(kind="overtaken"))
+
+
+def taken_from(session: Session, fingerprint: str) -> bool:
+    """Whether another takes the lease, who finds that it ended."""
+    stream = session.stream._replace(stream=fingerprint)
+    later = session.writer.clock() + int(LEASE_SEC * 1_000_000) + 1
+    leases = session.writer.log.leases
+    return leases.take_lease(stream, "another", now=later, until=later + 1_000_000_000)
+
+
+def test_a_rebuild_that_was_overtaken_asks_no_more(memory: SessionStore) -> None:
+    session = memory.session("ada", "s-1")
+    said(session, 12)
+    model = Overtaken(lambda: taken_from(session, WINDOW.fingerprint))
+
+    (rebuilt,) = memory.rebuild(WINDOW, summarizer=model)
+
+    assert len(model.sources) == 1
+    assert "another process compacts it" in rebuilt.problem
+    assert rebuilt.compactions == 1
+    assert session.verify().problems == []
+
+
+def calls_at_each_turn(session: Session) -> list[int]:
+    """How often a model is asked after each of 16 turns."""
+    model = Overtaken(lambda: None)
+    counts = []
+    for turn in range(1, 17):
+        said(session, 1, first=turn)
+        before = len(model.sources)
+        session.compact(FOLDING, summarizer=model)
+        counts.append(len(model.sources) - before)
+    return counts
+
+
+def test_a_compaction_that_was_overtaken_folds_no_further(
+    memory: SessionStore,
+) -> None:
+    counts = calls_at_each_turn(memory.session("ada", "s-1"))
+    folds = next(turn for turn, count in enumerate(counts, start=1) if count > 1)
+    session = memory.session("ada", "s-2")
+    for turn in range(1, folds):
+        said(session, 1, first=turn)
+        session.compact(FOLDING, summarizer=Overtaken(lambda: None))
+    said(session, 1, first=folds)
+    model = Overtaken(lambda: taken_from(session, FOLDING.fingerprint))
+
+    session.compact(FOLDING, summarizer=model)
+
+    assert len(model.sources) == 1
+    assert session.verify().problems == []

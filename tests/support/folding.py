@@ -1,0 +1,27 @@
+"""Whether a stored view is what a fold of the log from its beginning gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from refold.projections.context import spec
+from refold.projections.context.outline import Outline, fold_derived
+from refold.store import Session
+
+
+def unequal_views(session: Session) -> Iterator[str]:
+    """What is wrong with the stored views of a session, which nobody changes now."""
+    log = session.writer.log
+    for name in log.view_names(session.user_id, session.session_id):
+        view = log.load_view(session.stream, name)
+        if view is None or not view.body:
+            yield f"{session.session_id}: a view that nobody can open"
+            continue
+        stored = Outline.load(view.body["outline"])  # type: ignore[arg-type]  # as written
+        strategy = spec.parse(view.body["strategy"])  # type: ignore[arg-type]  # as written
+        fresh = strategy.read(strategy.begin(), session.pages(upto=view.through_seq))
+        for entry in session.derived(name)[: view.derived_seq]:
+            fresh = fold_derived(fresh, entry)
+        if fresh.dump() != stored.dump():
+            places = (view.through_seq, view.derived_seq)
+            yield f"{session.session_id}: a view at {places} is no fresh fold"

@@ -1,0 +1,186 @@
+"""What is done with a store: each operation that asks its database for something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import refold
+from refold.adapters.log import SealedLog
+from refold.adapters.subscription import PollingSubscription
+from refold.domain.errors import StaleSession
+from refold.domain.ids import StreamId
+from refold.domain.ports import Append, Head
+from refold.domain.sizes import Scope
+from refold.store import Session, SessionStore
+from refold.testing.support import append_to, said
+from tests.support.redacting import MAIL, aware, unaware
+from tests.support.talking import talk
+
+WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
+LONG: Final = "a line of text. " * 5_000
+
+
+def fill(store: SessionStore) -> None:
+    """Sessions for the operations to work on: long, compacted, forked, with a blob."""
+    session = of(store)
+    session.append(refold.UserInput(text=LONG))
+    for _ in range(30):
+        talk(session, 4)
+        session.compact(WINDOW)
+    session.record_request(session.context(WINDOW))
+    session.append([refold.Pin(seqs=(3, 9, 20)), refold.StateUpdate(set={"a": 1})])
+    session.fork(40, "fork")
+    talk(store.session("ada", "fork"), 8)
+
+
+def of(store: SessionStore) -> Session:
+    """The session that the operations are done on."""
+    return store.session("ada", "s-1")
+
+
+def log_of(store: SessionStore) -> SealedLog:
+    """The log of the store, which has a recorder."""
+    assert isinstance(store.log, SealedLog)
+    return store.log
+
+
+def _elsewhere(store: SessionStore) -> Session:
+    """The same session in another process, which does not know of our appends."""
+    writer = of(store).writer
+    other = SessionStore(store.log, writer.redactor, writer.limits)
+    return of(other)
+
+
+def _lost(store: SessionStore) -> None:
+    _elsewhere(store).append(said("first"))
+    of(store).append(said("behind it"))
+
+
+def _stale(store: SessionStore) -> None:
+    with suppress(StaleSession):
+        of(store).append(said("x"), expected_seq=1)
+
+
+def _twice(store: SessionStore) -> None:
+    for _ in range(2):
+        of(store).append(said("once"), idempotency_key="once")
+
+
+def _exclusive(store: SessionStore) -> None:
+    def build(head: Head) -> Append:
+        return append_to(head, *said("exclusive"), key="exclusive")
+
+    for _ in range(2):
+        store.log.append_exclusive(of(store).stream, build)
+
+
+def _compacted(store: SessionStore) -> None:
+    talk(of(store), 6)
+    assert of(store).compact(WINDOW) is not None
+
+
+def _rewritten(store: SessionStore) -> None:
+    """Redact a session of its own anew, and look for what is left of its old key."""
+    writer = of(store).writer
+    blind = SessionStore(store.log, unaware(), writer.limits)
+    session = blind.session("ada", "later")
+    session.append(refold.UserInput(text=f"mail {MAIL}"))
+    session.compact(WINDOW)
+    list(SessionStore(store.log, aware(), writer.limits).reredact("ada", "later"))
+    store.log.retire_keys(session.stream)
+
+
+def _leased(store: SessionStore) -> None:
+    leases, derived = store.log.leases, of(store).stream._replace(stream="d" * 64)
+    assert leases.take_lease(derived, "me", now=1, until=10)
+    assert not leases.take_lease(derived, "you", now=2, until=10)
+    assert leases.renew_lease(derived, "me", until=20)
+    assert leases.release_lease(derived, "me")
+
+
+def _followed(store: SessionStore) -> None:
+    recorder = log_of(store).recorder
+    newest = recorder.max_notification_id() or 0
+    recorder.select_notifications(max(newest - 5, 1), 3, stop=newest)
+    with PollingSubscription(recorder, max(newest - 5, 0), ()) as subscription:
+        next(iter(subscription))
+
+
+def _dropped(store: SessionStore) -> None:
+    of(store).catch_up()
+    names = store.log.view_names("ada", "s-1")
+    assert names
+    assert store.log.load_view(of(store).stream, names[0]) is not None
+    store.log.drop_views("ada", "s-1")
+    of(store).context(WINDOW)
+
+
+def _moved(store: SessionStore) -> None:
+    of(store).catch_up()
+    talk(of(store), 1)
+    assert of(store).catch_up()
+
+
+Operation = Callable[[SessionStore], Any]
+OPERATIONS: Final[dict[str, Operation]] = {
+    "append": lambda store: of(store).append(said("x")),
+    "append from asyncio": lambda store: asyncio.run(of(store).append_async(said("x"))),
+    "append of a batch": lambda store: of(store).append(said(*"abcdefgh")),
+    "append of a long text": lambda store: of(store).append(said(LONG + LONG)),
+    "append to a new session": lambda store: talk(store.session("ada", "new"), 1),
+    "append of a new user": lambda store: talk(store.session("eve", "new"), 1),
+    "append that another was before": _lost,
+    "append on an old head": _stale,
+    "append and its retry": _twice,
+    "append that locks the head": _exclusive,
+    "page of events": lambda store: of(store).events(after=20, limit=10),
+    "newest event": lambda store: store.log.read(
+        of(store).stream, limit=1, newest=True
+    ),
+    "events of a type": lambda store: of(store).state(),
+    "spans": lambda store: store.log.read(of(store).stream, spans=[(3, 5), (9, 9)]),
+    "timeline": lambda store: list(of(store).timeline()),
+    "context": lambda store: of(store).context(WINDOW),
+    "context of the last request's strategy": lambda store: of(store).context(),
+    "context of everything": lambda store: of(store).context("keep_all"),
+    "context of a fork": lambda store: store.session("ada", "fork").context(WINDOW),
+    "context of an earlier moment": lambda store: of(store).context(WINDOW, at=50),
+    "why": lambda store: of(store).why(WINDOW),
+    "compaction": _compacted,
+    "prepare": lambda store: of(store).prepare(WINDOW),
+    "rebuild": lambda store: list(store.rebuild("turn_window", "ada", "s-1")),
+    "view that moves": _moved,
+    "views dropped": _dropped,
+    "lease": _leased,
+    "blob": lambda store: (
+        of(store).append(said("b" * 70_000)) and list(of(store).verify().problems)
+    ),
+    "verify": lambda store: list(store.verify("ada", "s-1")),
+    "replay": lambda store: list(of(store).replay()),
+    "rewriting": _rewritten,
+    "follow": _followed,
+    "sessions of a user": lambda store: store.sessions("ada"),
+    "stored view": lambda store: store.log.load_view(of(store).stream, "none"),
+    "whether a user is known": lambda store: log_of(store).recorder.knows("ada"),
+    "receipt": lambda store: store.log.receipt(StreamId("ada", "s-1"), "once"),
+    "sizes of a session": lambda store: of(store).stats(),
+    "views of a session behind": lambda store: of(store).catch_up(),
+    "all sessions": lambda store: store.sessions(),
+    "whether there is any session": lambda store: log_of(store).recorder.has_sessions(),
+    "events without a head": lambda store: store.log.orphans(),
+    "sizes": lambda store: store.stats(),
+    "all views behind": lambda store: store.log.lagging(Scope(), by=1, limit=100),
+}
+
+# What is asked of a whole store looks at all of these, and no operation of a session
+# does: a list of sessions is as long as there are sessions.
+WHOLE: Final[dict[str, frozenset[str]]] = {
+    "all sessions": frozenset({"heads"}),
+    "whether there is any session": frozenset({"heads"}),  # it stops at the first
+    "events without a head": frozenset({"events", "heads"}),
+    "sizes": frozenset({"heads", "events", "views", "blobs"}),
+    "all views behind": frozenset({"heads", "views"}),
+}

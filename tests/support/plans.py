@@ -1,0 +1,115 @@
+"""How a database would run a statement: which tables it reads whole."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final
+
+import psycopg
+
+from tests.support.statements import Statement
+
+TABLES: Final = ("heads", "events", "blobs", "receipts", "views", "leases")
+_TABLE: Final = rf"\b(?:refold\.)?({'|'.join(TABLES)})\b(?:\s+(?:AS\s+)?(\w+))?"
+_QUERY: Final = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
+# What a search must be narrowed by, at least: the place in the whole log stands alone.
+_KEYS: Final = ("user_id", "session_id")
+_OF_A_USER: Final = ("heads", "blobs")  # lists of a user's sessions; blobs have no more
+_SESSIONS: Final = 20_000
+
+
+def queries(statements: list[Statement]) -> set[Statement]:
+    """Those that ask for rows of our tables."""
+    return {
+        one
+        for one in statements
+        if _QUERY.match(one.text) and re.search(_TABLE, one.text)
+    }
+
+
+def crowd(connection: psycopg.Connection[Any]) -> None:
+    """Rows of many sessions in every table, so that a plan means something."""
+    who = "'user-' || n / 20, 's-' || n"
+    for table, columns in {
+        "heads": f"{who}, 'main', 1, '', 'open', '', '', 1, 0, 0",
+        "events": f"n, {who}, 'main', 1, 'system', 0, '', 1, 1, '', 'body', NULL",
+        "blobs": "'user-' || n / 20, int4send(n), 1, 0, 'body'",
+        "receipts": f"{who}, 'main', int4send(n), 1, 1",
+        "views": f"{who}, 'name', 1, 0, 'body', '[[1, 1]]', '[]'",
+        "leases": f"{who}, 'derived', 'owner', 0, 0",
+    }.items():
+        numbers = f"generate_series(1, {_SESSIONS}) n"
+        connection.execute(
+            f"INSERT INTO refold.{table} SELECT {columns} FROM {numbers}"
+        )  # type: ignore[arg-type, unused-ignore]  # no user's text
+        connection.execute(f"ANALYZE refold.{table}")  # type: ignore[arg-type, unused-ignore]  # the same
+
+
+def whole_on_postgres(
+    connection: psycopg.Connection[Any], statement: Statement
+) -> set[str]:
+    """The tables that PostgreSQL would read whole, whatever the parameters are."""
+    connection.prepare_threshold = None  # it would not notice what is forgotten here
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    connection.execute("DEALLOCATE ALL")
+    connection.pgconn.prepare(b"asked", statement.text.encode(), statement.types)
+    types = "SELECT cardinality(parameter_types) FROM pg_prepared_statements"
+    found = connection.execute(types + " WHERE name = 'asked'").fetchone()
+    assert found is not None
+    values = f"({', '.join(['NULL'] * found[0])})" if found[0] else ""
+    plan = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked{values}")  # type: ignore[arg-type, unused-ignore]  # the same
+    row = plan.fetchone()
+    assert row is not None
+    return {name for node in _nodes(row[0][0]["Plan"]) for name in _read_whole(node)}
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from _nodes(below)
+
+
+def _read_whole(node: dict[str, Any]) -> Iterator[str]:
+    kind, table = node["Node Type"], node.get("Relation Name")
+    if kind == "Seq Scan" and table in TABLES:
+        yield table
+    if kind in ("Index Scan", "Index Only Scan") and table in TABLES:
+        if not _narrow(table, node.get("Index Cond", "")):
+            yield table
+    elif kind == "Bitmap Index Scan":
+        table = node["Index Name"].partition("_")[0]
+        if not _narrow(table, node.get("Index Cond", "")):
+            yield table
+
+
+def _narrow(table: str, condition: str) -> bool:
+    keys = _KEYS[:1] if table in _OF_A_USER else _KEYS
+    return all(key in condition for key in keys) or "position" in condition
+
+
+def whole_on_sqlite(path: str, statement: Statement) -> set[str]:
+    """The tables that SQLite would read whole."""
+    names = {
+        name: table
+        for table, alias in re.findall(_TABLE, statement.text)
+        for name in (table, alias)
+        if name
+    }
+    with closing(sqlite3.connect(path)) as connection:
+        steps = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}").fetchall()
+    found = set()
+    for *_, step in steps:
+        verb, name, how = (*step.split(" ", 2), "", "")[:3]
+        table = names.get(name, "")
+        if table and (verb == "SCAN" or not _searches(table, how)):
+            found.add(table)
+    return found
+
+
+def _searches(table: str, how: str) -> bool:
+    if not how:  # from one end of the index: the first or the last
+        return True
+    return _narrow(table, how.replace("rowid", "position"))

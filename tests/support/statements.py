@@ -1,0 +1,197 @@
+"""What a store says to its database: every statement, and how often it waits for one.
+
+PostgreSQL is listened to on the wire, through a proxy that counts the messages of the
+protocol: nothing that a driver does escapes it.  SQLite has no wire; every connection
+of the process tells of its statements.
+"""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Any, Final
+from urllib.parse import quote
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+_CHUNK: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The text that was run; on PostgreSQL with the types of its parameters."""
+
+    text: str
+    types: tuple[int, ...] = ()
+
+
+@dataclass
+class Said:
+    """What was said in a while; a round trip is done when all asked is answered."""
+
+    statements: list[Statement] = field(default_factory=list)
+    round_trips: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Statements and round trips."""
+        return len(self.statements), self.round_trips
+
+
+class Ear:
+    """Hears what is said between ``listen`` and its end."""
+
+    def __init__(self) -> None:
+        self._said: Said | None = None
+
+    @contextmanager
+    def listen(self) -> Iterator[Said]:
+        """Everything that is said from here to the end of the block."""
+        self._said = said = Said()
+        try:
+            yield said
+        finally:
+            self._said = None
+
+    def statement(self, statement: Statement) -> None:
+        if self._said is not None:
+            self._said.statements.append(statement)
+
+    def answered(self) -> None:
+        if self._said is not None:
+            self._said.round_trips += 1
+
+
+class Wire(Ear):
+    """A PostgreSQL server that is reached through a proxy at ``url``."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        given = conninfo_to_dict(url)
+        self._host, self._port = (
+            str(given.get("host") or "localhost"),
+            given.get("port"),
+        )
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = [self._door]
+        user, password = (quote(str(given.get(k) or "")) for k in ("user", "password"))
+        place = f"127.0.0.1:{self._door.getsockname()[1]}/{given['dbname']}"
+        plain = "sslmode=disable&gssencmode=disable"
+        self.url = f"postgresql://{user}:{password}@{place}?{plain}"
+        Thread(target=self._admit, daemon=True).start()
+
+    def close(self) -> None:
+        """Cut all connections."""
+        for one in self._open:
+            one.close()
+
+    def _admit(self) -> None:
+        while True:
+            try:
+                client, _ = self._door.accept()
+            except OSError:
+                return
+            server = self._reach()
+            self._open += [client, server]
+            asked, told = _Asked(self), _Told(self)
+            for source, sink, heard in (
+                (client, server, asked),
+                (server, client, told),
+            ):
+                Thread(target=_pump, args=(source, sink, heard), daemon=True).start()
+
+    def _reach(self) -> socket.socket:
+        if not self._host.startswith("/"):
+            return socket.create_connection((self._host, int(self._port or 5432)))
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{self._host}/.s.PGSQL.{self._port or 5432}")
+        return server
+
+
+def _pump(
+    source: socket.socket, sink: socket.socket, heard: Callable[[bytes], None]
+) -> None:
+    """Pass on what comes; it is heard before whoever waits for it can go on."""
+    try:
+        while data := source.recv(_CHUNK):
+            heard(data)
+            sink.sendall(data)
+    except OSError:
+        pass
+    for one in (source, sink):
+        one.close()
+
+
+class _Told:
+    """What the server answers: messages of a type, a length and a body."""
+
+    typed = 1
+
+    def __init__(self, ear: Ear) -> None:
+        self._ear, self._rest = ear, b""
+
+    def __call__(self, data: bytes) -> None:
+        self._rest += data
+        while len(self._rest) >= self.typed + 4:
+            (length,) = struct.unpack_from("!i", self._rest, self.typed)
+            end = self.typed + length
+            if len(self._rest) < end:
+                return
+            message, self._rest = self._rest[:end], self._rest[end:]
+            self.message(message[: self.typed], message[self.typed + 4 :])
+
+    def message(self, kind: bytes, _body: bytes) -> None:
+        if kind == b"Z":  # ReadyForQuery: all that was asked is answered
+            self._ear.answered()
+
+
+class _Asked(_Told):
+    """What a client asks; its first message, the startup, has no type."""
+
+    typed = 0
+
+    def __init__(self, ear: Ear) -> None:
+        super().__init__(ear)
+        self._prepared: dict[bytes, Statement] = {}
+        self._bound: dict[bytes, Statement] = {}
+
+    def message(self, kind: bytes, body: bytes) -> None:
+        self.typed = 1
+        if kind == b"Q":
+            self._ear.statement(Statement(body[:-1].decode()))
+        elif kind == b"P":
+            name, text, rest = body.split(b"\0", 2)
+            (count,) = struct.unpack_from("!h", rest)
+            types = struct.unpack_from(f"!{count}I", rest, 2)
+            self._prepared[name] = Statement(text.decode(), types)
+        elif kind == b"B":
+            portal, name, _ = body.split(b"\0", 2)
+            self._bound[portal] = self._prepared[name]
+        elif kind == b"E":
+            self._ear.statement(self._bound[body.split(b"\0", 1)[0]])
+
+
+class Traced(Ear):
+    """SQLite, in this process: every connection made from here on is heard."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        connect = sqlite3.connect
+
+        def traced(*args: Any, **named: Any) -> sqlite3.Connection:
+            connection: sqlite3.Connection = connect(*args, **named)
+            connection.set_trace_callback(self._ran)
+            return connection
+
+        patch.setattr(sqlite3, "connect", traced)
+        patch.setattr("sqlite3.dbapi2.connect", traced)
+
+    def _ran(self, text: str) -> None:
+        if not text.startswith("--"):  # what a trigger does is part of its statement
+            self.statement(Statement(text))
