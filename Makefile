@@ -1,6 +1,7 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage check fix lock bench-redaction clean
+.PHONY: help demo test coverage check fix lock bench bench-redaction simulate soak \
+	clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
 PYTHON ?= $(shell for python in python3.11 python3; do \
@@ -19,13 +20,19 @@ help:
 	@echo "             ARGS='-k word' or ARGS=tests/a_file.py for some of them"
 	@echo "make coverage"
 	@echo "             the same, and which lines no test reaches"
+	@echo "make simulate"
+	@echo "             histories of processes that die, race and lose answers, over"
+	@echo "             memory; ARGS='--count 20000' or ARGS='--seed 7' for one, told"
+	@echo "make soak    real processes, kills and restarts on a PostgreSQL of its own;"
+	@echo "             SEED=1 EVENTS=2000000 SESSIONS=500 PROCESSES=8"
 	@echo "make check   format, lint, types, layers, documentation"
 	@echo "make fix     format and repair what a machine can repair, the references"
 	@echo "             of rules and models too"
 	@echo "make lock    resolve the dependencies anew"
-	@echo "make bench-redaction"
-	@echo "             what redaction costs and finds, beside other tools (in an"
+	@echo "make bench   what storing and reading cost, beside other stores (in an"
 	@echo "             environment of their own); ARGS='--quick' or '--plot FILE.png'"
+	@echo "make bench-redaction"
+	@echo "             what redaction costs and finds, beside other tools"
 	@echo "make clean   remove what these targets made"
 
 # Two stamps: new dependencies reinstall them, a changed pyproject.toml only refold.
@@ -49,6 +56,18 @@ test: .venv/.refold
 # Apart from the tests: counting lines doubles their time.
 coverage: .venv/.refold
 	@$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
+
+simulate: .venv/.refold
+	@$(BIN)/python -m tests.simulation $(ARGS)
+
+# In /tmp, or where TMPDIR says: the whole size takes some GB and the better part of an hour.
+SEED = 1
+EVENTS = 2000000
+SESSIONS = 500
+PROCESSES = 8
+soak: .venv/.refold
+	@$(BIN)/python -m tests.soak --seed $(SEED) --events $(EVENTS) \
+		--sessions $(SESSIONS) --processes $(PROCESSES)
 
 check: .venv/.refold
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --diff --quiet .; exit 1; }
@@ -76,6 +95,9 @@ lock: .venv/.refold
 	@echo "installing what the benchmark compares with into .venv/bench"
 	@$(BIN)/uv pip install --quiet --python .venv/bench/bin/python --group bench -e .
 	@touch $@
+
+bench: .venv/bench/.ready
+	@.venv/bench/bin/python -m benchmarks.store $(ARGS)
 
 bench-redaction: .venv/bench/.ready
 	@.venv/bench/bin/python -m benchmarks.redaction $(ARGS)

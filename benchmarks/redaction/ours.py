@@ -13,7 +13,15 @@ from refold.redaction.packs import DEFAULT_PACKS, PACKS
 from refold.redaction.plan import Plan
 
 EngineName: TypeAlias = Literal["auto", "vectorscan", "re2", "stdlib"]
-__all__ = ["ENGINES", "LANGUAGES", "PACKS", "Refold", "engines", "redactor"]
+__all__ = [
+    "ENGINES",
+    "LANGUAGES",
+    "PACKS",
+    "EngineName",
+    "Refold",
+    "engines",
+    "redactor",
+]
 
 # Best first.
 ENGINES: tuple[EngineName, ...] = ("vectorscan", "re2", "stdlib")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.machine import machine
 from benchmarks.redaction import accuracy, laws, ours, plot, speed, tables, targets
 from benchmarks.redaction.clock import one_core
 from benchmarks.redaction.corpora import Corpora
@@ -61,7 +61,7 @@ def run(options: Options) -> int:
 def measured(options: Options, console: Console) -> Figures:
     """All figures of one run."""
     corpora = Corpora(scale=0.004 if options.quick else 1.0)
-    figures = Figures(machine=_machine())
+    figures = Figures(machine=machine())
     engines, others = ours.engines(), peers()
     languages = ours.Refold(ours.redactor(packs=ours.LANGUAGES))
     everything = ours.Refold(ours.redactor(packs=ours.PACKS), "refold, all packs")
@@ -117,20 +117,3 @@ def _laws(
         "broken": dict(verdict.broken),
         "examples": verdict.examples,
     }
-
-
-def _machine() -> dict[str, str]:
-    return {
-        "python": sys.version.split()[0],
-        "system": platform.system(),
-        "processor": _processor(),
-    }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if not info.exists():
-        return platform.processor()
-    lines = info.read_text().splitlines()
-    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.machine()

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from benchmarks.redaction.figures import Accuracy, Check, Figures
+from benchmarks import tabular
+from benchmarks.redaction.figures import Accuracy, Figures
+from benchmarks.tabular import as_markdown, promises, table as _table
 
-_BEGIN, _END = "<!-- results: begin", "<!-- results: end"
 _HEADS = {
     "clean": "clean, 1.8 KB",
     "mixed": "1 % values, 1.8 KB",
@@ -40,7 +40,7 @@ def markdown(figures: Figures) -> str:
         *(*accuracy(figures), noise(figures)),
     ):
         if table.row_count:
-            parts.append(_as_markdown(table))
+            parts.append(as_markdown(table))
     return "\n".join(parts)
 
 
@@ -49,14 +49,7 @@ def filled(page: str, figures: Figures) -> str:
 
     Raises ValueError if it has no marks.
     """
-    head, begin, rest = page.partition(_BEGIN)
-    line, newline, rest = rest.partition("\n")
-    _, end, tail = rest.partition(_END)
-    if not (begin and end):
-        raise ValueError(f"the page has no {_BEGIN} and {_END}")
-    told = ", ".join(f"{what} {which}" for what, which in figures.machine.items())
-    body = f"\nMeasured on {told}.\n\n{markdown(figures)}\n"
-    return f"{head}{begin}{line}{newline}{body}{end}{tail}"
+    return tabular.filled(page, figures.machine, markdown(figures))
 
 
 def speed(figures: Figures) -> Table:
@@ -135,68 +128,9 @@ def noise(figures: Figures) -> Table:
     return table
 
 
-def promises(checks: Iterable[Check]) -> Table:
-    """What must hold, what was measured, and whether it holds."""
-    table = _table("What must hold", "", "", "measured", "must be", "unit")
-    for check in checks:
-        mark, style = _MARKS[check.holds]
-        table.add_row(
-            Text(mark, style),
-            check.what,
-            _value(check.measured),
-            _bound(check),
-            check.unit,
-            style=style if check.holds is False else "",
-        )
-    return table
-
-
-_MARKS: dict[bool | None, tuple[str, str]] = {
-    True: ("✓", "green"),
-    False: ("✗", "bold red"),
-    None: ("–", "dim"),
-}
-
-
-def _bound(check: Check) -> str:
-    least = "" if check.least is None else f"≥ {check.least:g}"
-    return least or f"≤ {check.most:g}"
-
-
-def _value(measured: float | None) -> str:
-    if measured is None:
-        return "not measured"
-    if isinstance(measured, int):
-        return str(measured)
-    return f"{measured:.3f}" if measured < 10 else f"{measured:.1f}"
-
-
 def _rate(rate: float | None) -> str:
     return "" if rate is None else f"{rate:.2f}" if rate < 10 else f"{rate:.0f}"
 
 
 def _head(corpus: str) -> str:
     return _HEADS[corpus]
-
-
-def _table(title: str, *heads: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="right" if number else "left")
-    return table
-
-
-def _as_markdown(table: Table) -> str:
-    cells = [[_plain(cell) for cell in column.cells] for column in table.columns]
-    heads = [_plain(column.header) for column in table.columns]
-    lines = [f"**{table.title}**", "", _line(heads), _line(["---"] * len(heads))]
-    lines += [_line(row) for row in zip(*cells, strict=True)]
-    return "\n".join((*lines, ""))
-
-
-def _plain(cell: object) -> str:
-    return cell.plain if isinstance(cell, Text) else str(cell)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"

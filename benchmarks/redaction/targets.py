@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchmarks.checks import Check
 from benchmarks.redaction.datasets import STRUCTURED
-from benchmarks.redaction.figures import Check, Figures, Half
+from benchmarks.redaction.figures import Figures, Half
 from benchmarks.redaction.score import Score
 
 SENTENCES = "sentences (synth_v2)"

@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 import refold
+from benchmarks.checks import Check
 from benchmarks.redaction import (
     adversarial,
     checksums,
@@ -28,7 +29,7 @@ from benchmarks.redaction import (
     tables,
     vendors,
 )
-from benchmarks.redaction.figures import Check, Figures
+from benchmarks.redaction.figures import Figures
 from benchmarks.redaction.finding import Span, replaced
 from benchmarks.redaction.labelled import Item, items, vendor_items
 from refold.adapters.cli import main

@@ -1,0 +1,273 @@
+"""The benchmark of the store measures what it says, and counts right."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from benchmarks.checks import Check
+from benchmarks.store import (
+    footprint,
+    payloads,
+    peers,
+    plot,
+    racing,
+    run,
+    tables,
+    targets,
+)
+from benchmarks.store.contestant import Contestant
+from benchmarks.store.engines import NORMAL, POSTGRES, Engine
+from benchmarks.store.figures import OURS, Figure, Figures, Stages
+from benchmarks.store.racing import Subject, Way, race
+from benchmarks.store.raw import RAW
+from benchmarks.store.run import PARTS
+from benchmarks.store.stages import STAGES
+from refold.adapters.cli import main
+
+
+class Clock:
+    """Stands still but for the work that is done."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def work(self, *lasts: float) -> Callable[[int], None]:
+        def do(number: int) -> None:
+            self.now += lasts[number % len(lasts)]
+
+        return do
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(racing, "time", made)
+    return made
+
+
+def test_what_counts_is_the_median_ratio_of_neighbours(clock: Clock) -> None:
+    # A busy machine slows both of a pair: the medians alone would say 3 to 10.
+    ours, other = clock.work(3, 60, 30), clock.work(2, 40, 10)
+
+    own, raced = asyncio.run(
+        race(Subject("s", NORMAL, events=6), Way(OURS, ours), [Way("x", other)], 3)
+    )
+
+    assert (own.seconds, own.ratio, own.rate) == (30, None, 0.2)
+    assert (raced.who, raced.seconds, raced.ratio) == ("x", 10, 1.5)
+
+
+def test_work_that_is_a_coroutine_is_timed_to_its_end(clock: Clock) -> None:
+    async def slow(number: int) -> None:
+        await asyncio.sleep(0)
+        clock.work(5)(number)
+
+    _, raced = asyncio.run(
+        race(Subject("s", NORMAL), Way(OURS, clock.work(1)), [Way("x", slow)], 4)
+    )
+
+    assert raced.seconds == 5
+
+
+def test_a_peer_that_is_not_installed_is_left_out_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Missing(Contestant):
+        name = "somebody"
+
+        async def open(self) -> None:
+            raise ModuleNotFoundError("No module named 'some'", name="some")
+
+    class There(Contestant):
+        name = "there"
+
+    monkeypatch.setattr(peers, "PEERS", (Missing, There))
+    figures = Figures()
+
+    found = asyncio.run(peers.peers(Engine(NORMAL, tmp_path), figures))
+
+    assert [peer.name for peer in found] == ["there"]
+    assert len(figures.notes) == 1
+    assert figures.notes[0].startswith("somebody: not measured, it is not installed")
+
+
+def test_payloads_have_two_kilobytes_and_are_the_same_each_time() -> None:
+    texts = [payloads.text(number) for number in range(300)]
+
+    assert texts == [payloads.text(number) for number in range(300)]
+    assert len(set(texts)) == 300
+    assert all(1_900 < len(text) < 2_100 for text in texts)
+    assert len(payloads.turn(7)) == payloads.TURN
+    assert [len(turn) for turn in payloads.conversation(1_000)] == [20] * 42 + [4] * 40
+
+
+def test_a_promise_is_held_against_what_was_measured() -> None:
+    figures = Figures(
+        figures=[
+            Figure("one append", POSTGRES, OURS, 0.001),
+            Figure("one append", POSTGRES, RAW, 0.0005, ratio=2.0),
+            Figure("one append", POSTGRES, "openai-agents", 0.01, ratio=0.1),
+        ]
+    )
+
+    found = {check.what: check for check in targets.checks(figures, timed=True)}
+
+    raw = found[f"{POSTGRES}: one append, to the driver's"]
+    peer = found[f"{POSTGRES}: one append, faster than openai-agents"]
+    assert (raw.measured, raw.holds) == (2.0, False)
+    assert (peer.measured, peer.holds) == (10.0, True)
+    assert found[f"{POSTGRES}: import"].holds is None
+    untimed = targets.checks(figures, timed=False)
+    assert {check.holds for check in untimed} == {None}
+
+
+def test_a_page_keeps_all_but_its_results() -> None:
+    page = "a\n<!-- results: begin (x) -->\nyesterday\n<!-- results: end -->\nz\n"
+    figures = Figures(
+        conditions={"cores": "2"},
+        checks=[Check("speed", 2.0, least=1)],
+        figures=[Figure("one append", POSTGRES, RAW, 0.0005, ratio=2.0)],
+        stages=[Stages(POSTGRES, "hot", dict.fromkeys(STAGES, 2.0))],
+        notes=["somebody: not measured"],
+    )
+
+    once = tables.filled(page, figures)
+
+    assert once.startswith("a\n<!-- results: begin (x) -->\n\nMeasured on cores 2.\n")
+    assert once.endswith("<!-- results: end -->\nz\n")
+    assert "| ✓ | speed | 2.000 | ≥ 1 |  |" in once
+    assert "| raw driver | 500 µs | 2,000 | 2.00× |" in once
+    assert "| PostgreSQL, hot | 2 | 2 | 2 | 2 | 2 | 10 |" in once
+    assert "somebody: not measured" in once
+    assert tables.filled(once, figures) == once
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the command writes after a short run of everything on SQLite."""
+    file = tmp_path_factory.mktemp("bench") / "figures.json"
+    command = ["bench", "store", "--quick", "--events", "40", "--json", str(file)]
+
+    code = main([*command, "--engine", "sqlite-normal"])
+
+    assert code == 0
+    return json.loads(file.read_text())
+
+
+def test_the_command_measures_every_part(measured: Any) -> None:
+    found = {(each["subject"], each["who"]) for each in measured["figures"]}
+
+    assert set(PARTS) == {"append", "load", "import", "read", "fold"}
+    for subject in (
+        *("one append", "batch of 100", "16 sessions, threads", "full read"),
+        *("16 sessions, asyncio", "context"),
+    ):
+        assert {(subject, OURS), (subject, RAW)} <= found
+    assert ("import", "COPY or executemany") in found
+    assert ("rebuild, 1 job", "rebuild, 2 jobs") in found
+    assert ("verify", "verify, chain only") in found
+    assert all(each["seconds"] > 0 for each in measured["figures"])
+    assert all(each["ratio"] > 0 for each in measured["figures"] if each["who"] != OURS)
+    assert measured["sizes"][NORMAL][OURS] > 0
+    assert measured["memory"][NORMAL]["idle"] > 1
+    assert {"date", "cores", "processor", "SQLite"} <= measured["conditions"].keys()
+    assert {check["holds"] for check in measured["checks"]} == {None}
+
+
+def test_every_stage_of_an_append_is_found_at_its_seam(measured: Any) -> None:
+    stages = measured["stages"]
+
+    assert [each["when"] for each in stages] == ["after a commit", "hot"]
+    for each in stages:
+        assert list(each["micros"]) == list(STAGES)
+        assert all(each["micros"][stage] > 0 for stage in STAGES if stage != "server")
+
+
+def test_the_figures_can_be_drawn(tmp_path: Path) -> None:
+    figures = Figures(
+        figures=[
+            Figure("one append", NORMAL, OURS, 0.001),
+            Figure("one append", NORMAL, RAW, 0.0005, ratio=2.0),
+            Figure("context", NORMAL, OURS, 0.001, size=20),
+            Figure("context", NORMAL, OURS, 0.002, size=200),
+        ],
+        stages=[Stages(NORMAL, "hot", dict.fromkeys(STAGES, 2.0))],
+    )
+
+    plot.draw(figures, tmp_path / "figures.png")
+
+    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("what", ["idle", "rebuild", "verify"])
+def test_a_footprint_is_told_in_megabytes(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, keys = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'k.db'}"
+    with refold.open(url, keys=keys) as store:
+        store.session("ada", "s").append(payloads.turn(0))
+
+    footprint.main(url, keys, what, "turn_window")
+
+    assert 10 < float(capsys.readouterr().out) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["store", "--laws", "3"], "--laws"),
+        (["store", "--misses"], "--misses"),
+        (["redaction", "--events", "3"], "--events"),
+        (["redaction", "--engine", "sqlite-full"], "--engine"),
+    ],
+)
+def test_an_option_of_the_other_benchmark_is_refused(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["bench", *arguments])
+
+    said = capsys.readouterr().err
+    assert code == 2
+    assert named in said
+    assert "leave it out" in said
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot", "--markdown", "--data"])
+def test_what_cannot_be_written_or_read_is_refused_before_anything_is_measured(
+    option: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def no_measuring(*_: object) -> None:
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr(run, "measured", no_measuring)
+
+    code = main(["bench", "store", option, str(tmp_path / "nowhere" / "x")])
+
+    assert code == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_a_page_without_marks_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing to fill\n")
+
+    code = main(["bench", "store", "--markdown", str(page)])
+
+    assert code == 2
+    assert "results: begin" in capsys.readouterr().err
+    assert page.read_text() == "nothing to fill\n"
