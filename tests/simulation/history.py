@@ -1,0 +1,153 @@
+"""One history, made of its seed alone: who does what, and how it went."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from random import Random
+from unittest.mock import patch
+
+from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
+from refold.store import leases
+from tests.simulation import promises
+from tests.simulation.roles import (
+    SPECS,
+    Compacting,
+    Reading,
+    Rebuilding,
+    Redacting,
+    Request,
+    Role,
+    Writing,
+)
+from tests.simulation.scheduler import (
+    Process,
+    Scheduler,
+    SimulatedEvent,
+    SimulatedThread,
+)
+from tests.simulation.world import World
+
+
+class History:
+    """What a seed stands for: some sessions, and roles in two to four processes."""
+
+    def __init__(
+        self,
+        seed: int,
+        recorder: Callable[[], MemoryRecorder] = MemoryRecorder,
+        keys: Callable[[], MemoryKeyStore] = MemoryKeyStore,
+    ) -> None:
+        self.world = World(seed, recorder(), keys())
+        random = self.world.random
+        self.sessions = ["s-1", "s-2"][: random.choice((1, 1, 2))]
+        self.spec = random.choice(SPECS)
+        self.costs = random.random() < 0.7
+        self.writers = list(self._writers(random))
+        self.requests = [one for by in self.writers for one in by.requests]
+        self._left: dict[Process, list[Role]] = {}
+        roles: list[Role] = [*self.writers, *self._others(random)]
+        processes = [self.world.process() for _ in range(random.randint(2, 4))]
+        for role in roles:
+            self._left.setdefault(random.choice(processes), []).append(role)
+        self.world.on_death = self._restart
+        self.world.progress = lambda: sum(writer.done for writer in self.writers)
+
+    def _writers(self, random: Random) -> Iterator[Writing]:
+        count = random.choice((1, 2, 2, 3, 3, 3, 7))
+        for number in range(count):
+            session_id = random.choice(self.sessions)
+            made: list[Request] = []
+            for place in range(random.randint(2, 5) if count < 7 else 2):
+                made.append(self._request(random, f"w{number}r{place}.", session_id))
+                if made[-1].kind == "call":
+                    made.append(self._answer(made[-1]))
+            yield Writing(f"writer {number}", made)
+
+    @staticmethod
+    def _answer(call: Request) -> Request:
+        token = f"{call.token}a."
+        key = call.key and token
+        return replace(call, token=token, kind="answer", key=key, receipts=[])
+
+    @staticmethod
+    def _request(random: Random, token: str, session_id: str) -> Request:
+        kinds = ("turn",) * 6 + ("question", "secret", "secret", "call")
+        kind = random.choice(kinds) if random.random() > 0.01 else "close"
+        keyed = random.random() < 0.7
+        return Request(
+            token,
+            session_id,
+            kind,
+            key=token if keyed else None,
+            call_id=token,
+            checked=random.random() < 0.3,
+            again=keyed and random.random() < 0.2,
+        )
+
+    def _others(self, random: Random) -> Iterator[Role]:
+        at = partial(random.choice, self.sessions)
+        spec, costs = self.spec, self.costs
+
+        total = len(self.requests)
+        # Few moments, so that those who do not write meet each other often.
+        moments = [random.randint(1, total) for _ in range(random.choice((1, 2, 4)))]
+
+        def rounds(most: int) -> list[int]:
+            return sorted(random.choices(moments, k=random.randint(1, most)))
+
+        for number in range(random.choice((0, 1, 1, 2))):
+            yield Compacting(f"compactor {number}", at(), spec, costs, rounds(3))
+        for number in range(random.choice((0, 0, 1, 2))):
+            yield Rebuilding(f"rebuilder {number}", at(), spec, costs, rounds(2))
+        for number in range(random.choice((0, 1, 1, 2))):
+            name, known = f"reader {number}", self.acknowledged
+            yield Reading(name, at(), spec, rounds(3), known)
+        if random.random() < 0.4:
+            yield Redacting("redactor", rounds(2))
+
+    def acknowledged(self, session_id: str) -> int:
+        """The highest seq of the session that any client was told of."""
+        receipts = [
+            receipt
+            for request in self.requests
+            if request.session_id == session_id
+            for receipt in request.receipts
+        ]
+        return max((receipt.last_seq for receipt in receipts), default=0)
+
+    def run(self) -> None:
+        """Let it happen, and check what came of it.
+
+        Raises Violated, or what nobody expected.
+        """
+        with _simulated(self.world.scheduler):
+            for process, roles in list(self._left.items()):
+                self._start(process, roles)
+            self.world.scheduler.run()
+        promises.check(self)
+
+    def _restart(self, died: Process) -> None:
+        """What the dead process did goes on in another one."""
+        process = self.world.process()
+        self._left[process] = self._left.pop(died)
+        self._start(process, self._left[process])
+
+    def _start(self, process: Process, roles: list[Role]) -> None:
+        for role in roles:
+            work = partial(role.run, self.world, process)
+            self.world.scheduler.spawn(f"{process.name} {role.name}", process, work)
+
+
+@contextmanager
+def _simulated(scheduler: Scheduler) -> Iterator[None]:
+    """Leases are renewed on the clock of the scheduler; refusals are not logged."""
+    with (
+        patch.object(leases, "Event", partial(SimulatedEvent, scheduler)),
+        patch.object(leases, "Thread", partial(SimulatedThread, scheduler)),
+        patch.object(logging.getLogger("refold"), "disabled", new=True),
+    ):
+        yield

@@ -1,0 +1,124 @@
+"""Whatever happens between any two calls, the promises of the log are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.simulation import __main__ as command
+from tests.simulation.history import History
+from tests.simulation.mutants import MUTANTS, WritesNothing
+from tests.support.warm import ROOT
+
+# As many as a run has time for; `make simulate` takes as many as it is told.
+CHUNKS, SIZE = 4, 70
+_MANY = 600
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_history_keeps_all_promises(chunk: int) -> None:
+    for seed in range(chunk * SIZE, (chunk + 1) * SIZE):
+        try:
+            History(seed).run()
+        except Exception as error:
+            pytest.fail(f"{error!r}; replay it: {command.replay(seed)}")
+
+
+WANTED = {
+    *("refused", "lost", "dies before", "dies after", "acknowledged", "sent"),
+    *("a duplicate", "a rewriting", "a lease", "a lease that ended badly"),
+    *("a wasted call", "Moved", "write_exclusive", "save_view_row"),
+}
+
+
+def seen_in(history: History) -> Iterator[str]:
+    """What of all this a history had in it."""
+    yield from (str(word) for step in history.world.trace for word in step[2:])
+    for request in history.requests:
+        yield request.state
+        yield from ("a duplicate" for one in request.receipts if one.duplicate)
+    yield from ("a rewriting" for _ in history.world.rewritten)
+    for term in history.world.terms:
+        yield "a lease" if term.clean else "a lease that ended badly"
+        if term.answers > term.summaries:
+            yield "a wasted call"
+
+
+def test_histories_have_in_them_what_is_promised_about() -> None:
+    missing, seed = set(WANTED), 0
+
+    while missing and seed < _MANY:
+        history = History(seed)
+        history.run()
+        missing.difference_update(seen_in(history))
+        seed += 1
+
+    assert missing == set()
+
+
+def traced(first: int, count: int) -> str:
+    """A digest of every step of these histories."""
+    digest = hashlib.sha256()
+    for seed in range(first, first + count):
+        history = History(seed)
+        history.run()
+        digest.update(repr(history.world.trace).encode())
+    return digest.hexdigest()
+
+
+def test_a_seed_is_the_same_history_in_any_process() -> None:
+    code = "from tests.simulation.test_simulation import traced; print(traced(0, 6))"
+
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert other.stdout.strip() == traced(0, 6)
+    assert traced(0, 6) != traced(1, 6)
+
+
+@pytest.mark.parametrize("rule", MUTANTS)
+def test_a_recorder_that_breaks_a_rule_is_found_out(rule: str) -> None:
+    mutant = MUTANTS[rule]
+
+    def found_out(seed: int) -> bool:
+        try:
+            History(seed, mutant.recorder, mutant.keys).run()
+        except Exception:
+            return True
+        return False
+
+    seeds = range(mutant.begin, mutant.begin + _MANY)
+    caught = next((seed for seed in seeds if found_out(seed)), None)
+
+    assert caught is not None
+    History(caught).run()
+
+
+def test_a_broken_promise_is_told_with_its_seed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "History", partial(History, recorder=WritesNothing))
+
+    assert command.main(["--count", "3"]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("seed 0: ")
+    assert command.main(said.split("tests.simulation ")[1].split()) == 1
+    assert "wrote ada/s-1/main 2" in capsys.readouterr().out
+
+
+def test_histories_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--first", "7", "--count", "2"]) == 0
+
+    assert "2 histories from seed 7" in capsys.readouterr().out

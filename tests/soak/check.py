@@ -1,0 +1,97 @@
+"""After a soak: what was acknowledged against what is there, and every view anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from refold.domain.envelope import Envelope
+from refold.store import Session, SessionStore
+from tests.soak.plan import USER, Plan, journal
+from tests.support.folding import unequal_views
+
+
+class Place(NamedTuple):
+    """Where a batch is."""
+
+    session_id: str
+    first_seq: int
+    last_seq: int
+    hash: str
+
+
+@dataclass(slots=True)
+class Found:
+    """The batches that are in the log, and what is wrong with how they are there."""
+
+    places: dict[str, Place] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    events: int = 0
+
+    def read(self, session: Session) -> None:
+        """Go through the events of one session."""
+        expected, name = 1, session.session_id
+        for envelope in session.pages():
+            if envelope.seq != expected:
+                self.wrong.append(f"{name}: seq {envelope.seq}, not {expected}")
+            self._place(name, envelope)
+            expected = envelope.seq + 1
+            self.events += 1
+
+    def _place(self, session_id: str, event: Envelope) -> None:
+        text = str(event.payload.payload()["text"])
+        key, _, index = text.split(" ", 1)[0].rpartition(".")
+        known = self.places.get(key)
+        if int(index) == 0:
+            if known is not None:
+                self.wrong.append(f"batch {key} is there twice: {known.session_id}")
+            self.places[key] = Place(session_id, event.seq, event.seq, event.hash)
+            return
+        follows = (session_id, event.seq - int(index), event.seq - 1)
+        if known is None or known[:3] != follows:
+            self.wrong.append(f"batch {key} is scattered at {session_id} {event.seq}")
+            return
+        self.places[key] = known._replace(last_seq=event.seq, hash=event.hash)
+
+
+class Checked(NamedTuple):
+    """How many summaries there are, and everything that is not as promised."""
+
+    compactions: int
+    wrong: list[str]
+
+
+def check(store: SessionStore, plan: Plan, folder: Path) -> Checked:
+    """Read all events, prove all sessions, and fold all views anew; by the page."""
+    found = Found()
+    sessions = [store.session(USER, one.session_id) for one in store.sessions(USER)]
+    for session in sessions:
+        found.read(session)
+    wrong = [*found.wrong, *_acknowledged(found, plan, folder)]
+    compactions = 0
+    for _, verified in store.verify():
+        compactions += verified.compactions
+        wrong += [str(problem) for problem in verified.problems]
+    wrong += [one for session in sessions for one in unequal_views(session)]
+    store.catch_up()
+    wrong += [one for session in sessions for one in unequal_views(session)]
+    return Checked(compactions, wrong)
+
+
+def _acknowledged(found: Found, plan: Plan, folder: Path) -> Iterator[str]:
+    if found.events != plan.events:
+        yield f"{found.events} events are there, {plan.events} were appended"
+    for writer in range(plan.writers):
+        lines = {one.number: one for one in journal(folder / f"journal-{writer}")}
+        for batch in plan.batches(writer):
+            told, place = lines.pop(batch.number, None), found.places.get(batch.key)
+            if told is None:
+                yield f"batch {batch.key} was never acknowledged"
+            elif place != (*told[1:4], told.hash):
+                yield f"batch {batch.key} was acknowledged as {told}, and is at {place}"
+            elif place.last_seq - place.first_seq + 1 != batch.size:
+                yield f"batch {batch.key} has not its {batch.size} events"
+        if lines:
+            yield f"writer {writer} was told of batches that it never had: {lines}"
