@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Final
@@ -69,7 +70,8 @@ class Process:
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ended, and nobody waited for it yet
+                os.kill(self.pid, number)
 
     def wait(self) -> int:
         """Wait until it has ended; its exit code, negative for a signal."""
