@@ -38,11 +38,11 @@ class Contestant:
 
     def batch(self, session: str, numbers: Sequence[int]) -> Any:
         """Add an event for each number."""
-        raise NotImplementedError
+        raise NotImplementedError  # each store has its own way
 
     def read(self, session: str) -> Any:
         """Everything of a session, as this store gives it."""
-        raise NotImplementedError
+        raise NotImplementedError  # each store has its own way
 
     async def fill(self, session: str, count: int) -> None:
         """Give a session so many events, as fast as it goes."""

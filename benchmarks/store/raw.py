@@ -45,7 +45,7 @@ class Raw(Contestant):
 
     def put(self, session: str, bodies: Sequence[bytes]) -> None:
         """Add rows with these bodies, in one transaction."""
-        raise NotImplementedError
+        raise NotImplementedError  # each engine has its own way
 
     def copy(self, session: str, numbers: Sequence[int]) -> None:
         """The same as ``batch`` by the engine's way for bulk."""
@@ -56,7 +56,7 @@ class Raw(Contestant):
 
     def newest(self, session: str, count: int) -> Any:
         """The last rows of a session."""
-        raise NotImplementedError
+        raise NotImplementedError  # each engine has its own way
 
 
 def _bodies(numbers: Sequence[int]) -> list[bytes]:

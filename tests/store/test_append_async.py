@@ -19,7 +19,7 @@ from refold.domain.errors import (
     StaleSession,
 )
 from refold.domain.record import Draft
-from refold.store import SessionStore
+from refold.store import Session, SessionStore
 from refold.store.writing import Order, Receipt
 from tests.support.stores import open_at, prepare
 
@@ -210,3 +210,29 @@ def test_an_event_over_the_limit_is_refused(store_url: str, tmp_path: Path) -> N
 
         assert isinstance(refused, EventTooLarge)
         assert session.head().seq == 1
+
+
+def test_threads_and_tasks_write_side_by_side(store: SessionStore) -> None:
+    """The lead passes between threads that wait and the one that writes for tasks."""
+    threaded = [store.session("ada", f"thread{number}") for number in range(4)]
+    tasked = [store.session("ada", f"task{number}") for number in range(4)]
+    for session in (*threaded, *tasked):
+        session.append(said("first"))
+
+    def by_thread(session: Session) -> None:
+        for number in range(15):
+            session.append(said(f"{number}"))
+
+    async def by_task(session: Session) -> None:
+        for number in range(15):
+            await session.append_async(said(f"{number}"))
+
+    async def work() -> None:
+        threads = (asyncio.to_thread(by_thread, session) for session in threaded)
+        await asyncio.gather(*threads, *map(by_task, tasked))
+
+    asyncio.run(work())
+
+    for session in (*threaded, *tasked):
+        assert texts(store, session.session_id)[1:] == [f"{n}" for n in range(15)]
+        assert not session.verify().problems
