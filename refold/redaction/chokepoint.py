@@ -130,16 +130,20 @@ def _clean(
     redactor: Redactor,
     tag: Tagger | None,
 ) -> _Clean:
-    size = len(payload.data) + len(beside.data)
-    if redactor.proves_clean(b"[%b,%b]" % (payload.data, beside.data)):
-        return _Clean(payload.value, beside.value, Tally(), [], size)
-    clean, tally, warnings = redact_payload(
-        redactor, event_type, payload.value, tag=tag
-    )
-    clean_beside, more = redactor.value(beside.value, tag=tag)
-    same = clean is payload.value and clean_beside is beside.value
-    size_now = size if same else None
-    return _Clean(clean, clean_beside, tally + more, warnings, size_now)
+    kept, tally, warnings = payload.value, Tally(), list[str]()
+    if not redactor.sees_nothing(
+        payload.value, skip=skipped(event_type), data=payload.data
+    ):
+        kept, tally, warnings = redact_payload(
+            redactor, event_type, payload.value, tag=tag
+        )
+    kept_beside = beside.value
+    if beside is not _NOTHING_BESIDE:
+        kept_beside, more = redactor.value(beside.value, tag=tag)
+        tally.update(more)
+    same = kept is payload.value and kept_beside is beside.value
+    size = len(payload.data) + len(beside.data) if same else None
+    return _Clean(kept, kept_beside, tally, warnings, size)
 
 
 def _guarded(

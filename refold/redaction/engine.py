@@ -134,53 +134,78 @@ class Redactor:
 
     @overload
     def value(
-        self, value: JsonObject, *, skip: Skip = ..., tag: Tagger | None = ...
+        self,
+        value: JsonObject,
+        *,
+        skip: Skip = ...,
+        tag: Tagger | None = ...,
+        prove: bool = ...,
     ) -> tuple[JsonObject, Tally]: ...
 
     @overload
     def value(
-        self, value: JsonValue, *, skip: Skip = ..., tag: Tagger | None = ...
+        self,
+        value: JsonValue,
+        *,
+        skip: Skip = ...,
+        tag: Tagger | None = ...,
+        prove: bool = ...,
     ) -> tuple[JsonValue, Tally]: ...
 
     def value(
-        self, value: JsonValue, *, skip: Skip = NO_SKIP, tag: Tagger | None = None
+        self,
+        value: JsonValue,
+        *,
+        skip: Skip = NO_SKIP,
+        tag: Tagger | None = None,
+        prove: bool = True,
     ) -> tuple[JsonValue, Tally]:
         """Redact every string, key and telling number of ``value``.
 
         It is copied where it changes; a clean value is returned itself.  A key, its
         parent, or the name beside a ``value`` gives context to what stands under it.
         Strings that hold JSON are redacted as JSON.  What a path in ``skip`` leads to
-        is left alone.
+        is left alone.  Without ``prove`` it is not asked first whether it stays as
+        it is: the caller has asked ``sees_nothing``.
 
         Raises RedactionError, also for what is not JSON or nested too deep.
         """
-        return _failing_closed(lambda: self._value(value, skip, tag))
+        return _failing_closed(lambda: self._value(value, skip, tag, prove))
 
     def _value(
-        self, value: JsonValue, skip: Skip, tag: Tagger | None
+        self, value: JsonValue, skip: Skip, tag: Tagger | None, prove: bool
     ) -> tuple[JsonValue, Tally]:
-        if self._proved_clean(value):
+        if prove and self.sees_nothing(value, skip=skip):
             return value, Tally()
         work = Work(self._settler, self._tag(tag), self._until())
         return redacted(value, work, Around(skip | self._plan.skip))
 
-    def _proved_clean(self, value: JsonValue) -> bool:
-        """Whether nothing in the JSON of ``value`` triggers a rule."""
+    def sees_nothing(
+        self, value: JsonValue, *, skip: Skip = NO_SKIP, data: bytes | None = None
+    ) -> bool:
+        """Whether ``value`` would stay as it is, as far as that is seen at once.
+
+        False proves nothing.  ``data`` is its JSON, if that is at hand.
+        """
+        if not (self.scanner.gates and self._recognizer is None):
+            return False
+        settler = self._settler
+        if not settler.finds_more:
+            seen = settler.glance.sees_nothing(value, skip)
+            if seen is not None:
+                return seen
         try:
-            return self.proves_clean(orjson.dumps(value, option=_STRICT))
+            return self._proves_clean(
+                orjson.dumps(value, option=_STRICT) if data is None else data
+            )
         except orjson.JSONEncodeError:
             # Half of a surrogate pair, a very large integer, or no JSON at all.
             return False
 
-    def proves_clean(self, data: bytes) -> bool:
-        """Whether nothing in this JSON triggers a rule: then ``value`` changes nothing.
-
-        False proves nothing: then ``value`` must be asked.
-        """
+    def _proves_clean(self, data: bytes) -> bool:
+        """Whether nothing in this JSON triggers a rule."""
         return (
-            bool(self.scanner.gates)
-            and self._recognizer is None
-            and len(data) <= self._plan.max_leaf_bytes
+            len(data) <= self._plan.max_leaf_bytes
             and data.count(b"[") + data.count(b"{") < MAX_DEPTH
             and self.scanner.clean(data)
             and not (

@@ -83,11 +83,7 @@ class Flat:
                 self._object(node, node.value)
             else:
                 self._array(node, node.value)
-        self.documents = [
-            index
-            for index, text in enumerate(self.texts)
-            if text[:1] in _BEGINS and _OPENS.match(text)
-        ]
+        self.documents = [index for index, text in enumerate(self.texts) if opens(text)]
 
     def _object(self, node: Node, value: dict[str, JsonValue]) -> None:
         shape = tuple(value)
@@ -153,6 +149,11 @@ class Flat:
         else:
             raise RedactionError(f"a {type(item).__name__} is not JSON")
         self.places.append((node, name))
+
+
+def opens(text: str) -> bool:
+    """Whether ``text`` begins as JSON does."""
+    return text[:1] in _BEGINS and bool(_OPENS.match(text))
 
 
 def _is_flag(text: str) -> bool:

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 
 from refold.redaction.fold import Folded
+from refold.redaction.glance import Glance
 from refold.redaction.placeholder import Placeholders
 from refold.redaction.plan import Plan, Tagger
 from refold.redaction.registered import Registered
@@ -79,6 +80,7 @@ class Settler:
         self.plan, self.scanner = plan, scanner
         self.registered, self.recognizer = registered, recognizer
         self.placeholders = Placeholders(plan.labels)
+        self.glance = Glance(plan, scanner, self.placeholders)
         self._kept = {kind for kind, action in plan.actions.items() if action == "keep"}
         self._drops = {k for k, action in plan.actions.items() if action == "drop_leaf"}
         self._allowed = [re.compile(pattern) for pattern in plan.allow_patterns]

@@ -45,23 +45,22 @@ class Vectorscan:
         ]
         of_keys = [(n, only, 0) for n, e, _ in keys if (only := narrow(e))]
         wide = [one for one in plain if not one[1].isascii()]
-        self._plain = _Database(in_ascii)
-        self._any = _Database([*in_ascii, *of_keys])
-        self._wide = _Database(wide)
-        self._wide_any = _Database([*wide, *(k for k in keys if not k[1].isascii())])
+        # What only ``clean`` asks for is in the same: it is in the caches then.
+        self._plain = _Database([*in_ascii, *of_keys])
+        self._wide = _Database([*wide, *(k for k in keys if not k[1].isascii())])
         self._keys = {n for n, _, _ in keys}
         self._of_digits = {self._run, *(n for n in self._keys if triggers[n].run)}
         self._shapes = _Database(shapes)
 
     def clean(self, data: bytes, *, beside: bool) -> bool:
-        numbers = self._asked(data, self._any.hits(data), beside)
+        numbers = self._asked(data, self._plain.hits(data), beside)
         if not numbers <= self._of_digits:
             return False
         if data.isascii():
             if self._run not in numbers:
                 return True
         else:
-            numbers |= self._asked(data, self._wide_any.hits(data), beside)
+            numbers |= self._asked(data, self._wide.hits(data), beside)
         if not numbers <= self._of_digits or (
             len(numbers) > 1 and self._run in numbers
         ):
@@ -88,7 +87,8 @@ class Vectorscan:
         """All hits in ``data``, given what the first pass has found in it."""
         if wide:
             hits += self._wide.hits(data)
-        run = self._run
+        keys, run = self._keys, self._run
+        hits = [hit for hit in hits if hit[0] not in keys]
         long = [end for number, end in hits if number == run]
         if not long:
             return hits
