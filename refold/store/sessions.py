@@ -24,6 +24,7 @@ from refold.projections.context.summarizer import Summarizer
 from refold.projections.context.view import View
 from refold.projections.context.writing import fitting
 from refold.store import appending
+from refold.store.attempts import Attempt
 from refold.store.choosing import chosen
 from refold.store.compacting import Compactor
 from refold.store.comparing import Compared, How, compare
@@ -117,6 +118,25 @@ class Session:
     def _keep_up(self, order: Order) -> None:
         events = [draft.event for draft in order.drafts]
         self.upkeep.appended(events, self.stream, self.compact)
+
+    def attempt(
+        self,
+        what: str,
+        *,
+        request_id: str | None = None,
+        agent: str | None = None,
+        retryable: bool | None = None,
+    ) -> Attempt:
+        """``with session.attempt("parse the plan"):`` records it if that fails.
+
+        An exception becomes an ``error`` event with its place in the code and in the
+        session, and goes on to who is outside.  Calls that the step made and that have
+        no result are closed with ``status="unknown"``.  ``async with`` works too.
+
+        retryable: whether trying again may help; left out, it may after a time-out, or
+                   where a connection or the database failed.
+        """
+        return Attempt(self, what, request_id, agent, retryable)
 
     def close(self) -> Receipt:
         """End the session: from here on it takes nothing but summaries."""

@@ -1,0 +1,153 @@
+"""What fails in a step is in the log: where, why, and no call is left open."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import refold
+from refold.store import Session
+
+CALL = refold.ToolCall(call_id="c1", tool_name="bash", arguments={"command": "make"})
+
+
+class Broken(Exception):
+    """What a step of an agent raises."""
+
+
+def last(session: Session) -> Any:
+    return session.events()[-1].payload
+
+
+def failing(session: Session, error: Exception, **how: Any) -> Any:
+    with pytest.raises(type(error)), session.attempt("parse the plan", **how):
+        raise error
+    return last(session)
+
+
+def test_a_failure_is_an_event_with_its_place(anywhere: Session) -> None:
+    anywhere.append(refold.UserInput(text="go"))
+
+    event = failing(anywhere, Broken("line 3: no plan"))
+
+    assert isinstance(event, refold.AgentError)
+    assert (event.code, event.message) == ("Broken", "line 3: no plan")
+    assert event.where is not None
+    assert event.where.startswith("parse the plan (tests.store.test_attempts.failing")
+    assert event.context == {"after_seq": 1, "upto_seq": 1}
+
+
+def test_a_failure_begins_a_session_if_it_must(anywhere: Session) -> None:
+    assert failing(anywhere, Broken()).context == {"after_seq": 0, "upto_seq": 0}
+
+
+def test_what_goes_well_writes_nothing(anywhere: Session) -> None:
+    with anywhere.attempt("say hello"):
+        anywhere.append(refold.UserInput(text="hello"))
+
+    assert len(anywhere.events()) == 1
+
+
+def test_calls_of_the_step_are_closed_and_no_others(anywhere: Session) -> None:
+    anywhere.append(CALL.model_copy(update={"call_id": "before"}))
+
+    def build() -> None:
+        with anywhere.attempt("build"):
+            anywhere.append(CALL)
+            raise Broken
+
+    with pytest.raises(Broken):
+        build()
+
+    closed, error = (event.payload for event in anywhere.events()[-2:])
+    assert isinstance(closed, refold.ToolResult)
+    assert (closed.call_id, closed.status) == ("c1", "unknown")
+    assert isinstance(error, refold.AgentError)
+    assert error.context == {"after_seq": 1, "upto_seq": 2, "open_calls": ["c1"]}
+    assert [*anywhere.head().state.open_calls] == ["before"]
+
+
+def test_what_a_failure_says_is_redacted_and_bounded(anywhere: Session) -> None:
+    event = failing(
+        anywhere, Broken("no mail to lin.wei@mail.example.org " + "x" * 9999)
+    )
+
+    assert "lin.wei" not in event.message
+    assert "[REDACTED:EMAIL]" in event.message
+    assert len(event.message) < 2_100
+
+
+@pytest.mark.parametrize("message", ["half \ud800 of a pair", "\x00", ""])
+def test_any_message_can_be_recorded(anywhere: Session, message: str) -> None:
+    assert failing(anywhere, Broken(message)).code == "Broken"
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "expected"),
+    [
+        (TimeoutError(), None, True),
+        (ConnectionResetError(), None, True),
+        (Broken(), None, False),
+        (Broken(), True, True),
+        (TimeoutError(), False, False),
+    ],
+)
+def test_whether_it_may_pass(
+    anywhere: Session, error: Exception, said: bool | None, expected: bool
+) -> None:
+    assert failing(anywhere, error, retryable=said).retryable is expected
+
+
+def test_the_cause_is_named(anywhere: Session) -> None:
+    with pytest.raises(Broken), anywhere.attempt("read"):
+        raise Broken from KeyError("secret")
+
+    assert last(anywhere).context["cause"] == "KeyError"
+
+
+def test_who_is_interrupted_did_not_fail(anywhere: Session) -> None:
+    anywhere.append(refold.UserInput(text="go"))
+
+    with pytest.raises(KeyboardInterrupt), anywhere.attempt("wait"):
+        raise KeyboardInterrupt
+
+    assert len(anywhere.events()) == 1
+
+
+def test_a_failure_that_cannot_be_recorded_says_so(anywhere: Session) -> None:
+    anywhere.append(refold.UserInput(text="go"))
+    anywhere.close()
+
+    with pytest.raises(Broken) as raised, anywhere.attempt("go on"):
+        raise Broken
+
+    assert "could not record this failure" in raised.value.__notes__[0]
+
+
+def test_it_works_in_asyncio(anywhere: Session) -> None:
+    async def step() -> None:
+        async with anywhere.attempt("ask", request_id="r-7", agent="planner"):
+            raise Broken
+
+    with pytest.raises(Broken):
+        asyncio.run(step())
+
+    (event,) = anywhere.events()
+    assert (event.type, event.request_id, event.agent) == ("error", "r-7", "planner")
+
+
+def test_others_may_append_meanwhile(anywhere: Session) -> None:
+    anywhere.append(CALL)
+
+    def work() -> None:
+        with anywhere.attempt("work"):
+            anywhere.append(CALL.model_copy(update={"call_id": "c2"}))
+            anywhere.append(refold.ToolResult(call_id="c2", content="done"))
+            raise Broken
+
+    with pytest.raises(Broken):
+        work()
+
+    assert [*anywhere.head().state.open_calls] == ["c1"]
