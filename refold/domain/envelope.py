@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 from uuid import UUID
 
 from pydantic import (
@@ -83,12 +83,23 @@ class Meta(Model):
 NO_META: Final = Meta()
 
 
+class Late(NamedTuple):
+    """What few readers of an envelope ask for, as it is stored."""
+
+    ts: int
+    event_id: bytes
+    prev_hash: bytes
+    hash: bytes
+
+
 class Envelope(Model):
     """One recorded event: immutable, sequenced, redacted, hash-chained.
 
     ``seq`` counts from 1 without gaps in its stream.  ``ts`` is the writer's clock
     in UTC and orders nothing.  ``redacted`` is true of everything stored: it says
     that the event passed redaction, with findings or without.
+
+    Of one that was read, the fields in ``Late`` are made when they are asked for.
     """
 
     event_id: UUID
@@ -110,9 +121,50 @@ class Envelope(Model):
     meta: Meta = NO_META
 
     @classmethod
-    def proved(cls, fields: dict[str, Any]) -> Self:
-        """The envelope of these fields, all of them and each known to be right."""
-        return built(cls, fields, _EVERY)
+    def proved(cls, fields: dict[str, Any], late: Late) -> Self:
+        """The envelope of these fields, each known to be right, and of ``late``."""
+        return built(cls, fields, _EVERY, private={"late": late})
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"an envelope has no {name!r}")
+        private = self.__pydantic_private__
+        if private:
+            self.__dict__[name] = _LATE[name](getattr(private["late"], name))
+        return self.__dict__[name]
+
+    @property
+    def at(self) -> int:
+        """``ts`` in microseconds since 1970."""
+        ts, private = self.__dict__.get("ts"), self.__pydantic_private__
+        stored: int | None = private["late"].ts if private and ts is None else None
+        return microseconds(self.ts) if stored is None else stored
+
+    def _whole(self) -> Self:
+        """It with every field made, in the order in which they are shown."""
+        if self.__pydantic_private__:
+            fields = {name: getattr(self, name) for name in type(self).model_fields}
+            object.__setattr__(self, "__dict__", fields)
+            object.__setattr__(self, "__pydantic_private__", None)
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Envelope):
+            return NotImplemented
+        return vars(self._whole()) == vars(other._whole())
+
+    __hash__ = None  # type: ignore[assignment]  # it holds JSON objects
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]  # as pydantic's
+        return super(Envelope, self._whole()).__iter__()
+
+    def model_dump(self, **how: Any) -> dict[str, Any]:
+        """As pydantic's."""
+        return super(Envelope, self._whole()).model_dump(**how)
+
+    def model_dump_json(self, **how: Any) -> str:
+        """As pydantic's."""
+        return super(Envelope, self._whole()).model_dump_json(**how)
 
     @model_validator(mode="before")
     @classmethod
@@ -141,6 +193,12 @@ class Envelope(Model):
 
 
 _EVERY: Final = set(Envelope.model_fields)
+_LATE: Final[dict[str, Callable[[Any], Any]]] = {
+    "ts": lambda stored: from_microseconds(stored),
+    "event_id": lambda stored: UUID(bytes=stored),
+    "prev_hash": bytes.hex,
+    "hash": bytes.hex,
+}
 
 
 def microseconds(ts: datetime) -> int:

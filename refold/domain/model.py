@@ -28,6 +28,7 @@ def built(
     fields: dict[str, Any],
     named: set[str],
     extra: dict[str, Any] | None = None,
+    private: dict[str, Any] | None = None,
 ) -> M:
     """A model of these fields, all of them; ``named`` were given, not defaults.
 
@@ -37,7 +38,7 @@ def built(
     _set(model, "__dict__", fields)
     _set(model, "__pydantic_fields_set__", named)
     _set(model, "__pydantic_extra__", extra)
-    _set(model, "__pydantic_private__", None)
+    _set(model, "__pydantic_private__", private)
     return model
 
 

@@ -8,6 +8,7 @@ it is given its defaults, and what JSON writes otherwise is turned back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from types import UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -17,7 +18,6 @@ from pydantic.fields import FieldInfo
 from refold.domain.envelope import NO_META, Meta
 from refold.domain.events import (
     EVENT_CLASSES,
-    Event,
     JsonObject,
     SessionEvent,
     event_of,
@@ -35,7 +35,7 @@ class _Unlike(Exception):
 class _Shape(NamedTuple):
     """How a class is built: its fields at their defaults, and those JSON changes."""
 
-    cls: type[Event]
+    cls: type[Any]
     blank: dict[str, Any]
     made: tuple[tuple[str, Callable[[], Any]], ...]
     turned: tuple[tuple[str, _Turn], ...]
@@ -50,18 +50,26 @@ def event_trusted(event_type: str, payload: JsonObject) -> SessionEvent:
     shape = _SHAPES[event_type]
     if shape is None:
         return event_of(event_type, payload)
-    fields = {**shape.blank, **payload}
-    if len(fields) != len(shape.blank) or not shape.required <= payload.keys():
-        return event_of(event_type, payload)
     try:
-        for name, turn in shape.turned:
-            fields[name] = turn(fields[name])
+        return _filled(shape, payload)  # type: ignore[no-any-return]  # a member of the union
     except _Unlike:
         return event_of(event_type, payload)
+
+
+def _filled(shape: _Shape, given: JsonObject) -> Any:
+    """The model of these fields and of the defaults of the others."""
+    fields = {**shape.blank, **given}
+    if len(fields) != len(shape.blank):
+        raise _Unlike
+    for name in shape.required:
+        if name not in given:
+            raise _Unlike
+    for name, turn in shape.turned:
+        fields[name] = turn(fields[name])
     for name, make in shape.made:
-        if name not in payload:
+        if name not in given:
             fields[name] = make()
-    return built(shape.cls, fields, set(payload))  # type: ignore[return-value]  # a member of the union
+    return built(shape.cls, fields, set(given))
 
 
 def meta_trusted(meta: Mapping[str, Any]) -> Meta:
@@ -83,7 +91,7 @@ def meta_trusted(meta: Mapping[str, Any]) -> Meta:
     return built(Meta, fields, set(meta), extra)
 
 
-def _shape(cls: type[Event]) -> _Shape | None:
+def _shape(cls: type[BaseModel]) -> _Shape | None:
     """How to build ``cls``; None if it holds models that must be."""
     fields = cls.model_fields
     turns = {name: _turn(field) for name, field in fields.items()}
@@ -116,15 +124,46 @@ def _turn(field: FieldInfo) -> _Turn | None:
 def _turn_of(kind: Any) -> _Turn | None:
     origin = get_origin(kind)
     if origin is tuple:
-        items = {_turn_of(item) for item in get_args(kind) if item is not Ellipsis}
-        return _empty if items - {None} else _tuple
+        parts = [_turn_of(item) for item in get_args(kind) if item is not Ellipsis]
+        turns = {turn for turn in parts if turn is not None}
+        if not turns:
+            return _tuple
+        return _each(turns.pop()) if len({*parts}) == 1 else _empty
     if origin in (dict, list):
         return _never if any(_turn_of(item) for item in get_args(kind)) else None
     if kind is float:
         return _float
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return _never
+        return _model(kind)
     return None if kind in _AS_JSON or origin is Literal else _alias(kind)
+
+
+@cache
+def _model(kind: type[BaseModel]) -> _Turn:
+    """What makes a model of its dump, if it is a simple one."""
+    shape, checks = _shape(kind), kind.__pydantic_decorators__
+    if shape is None or checks.field_validators or checks.model_validators:
+        return _never
+    return partial(_made, shape)
+
+
+def _made(shape: _Shape, value: Any) -> Any:
+    if value is None:
+        return None
+    if type(value) is not dict:
+        raise _Unlike
+    return _filled(shape, value)
+
+
+def _each(turn: _Turn) -> _Turn:
+    """The same of each item of a tuple."""
+
+    def each(value: Any) -> Any:
+        if type(value) not in (list, tuple):
+            raise _Unlike
+        return tuple([turn(item) for item in value])
+
+    return each
 
 
 def _alias(kind: Any) -> _Turn | None:

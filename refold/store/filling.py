@@ -8,7 +8,7 @@ from functools import partial
 from pydantic import BaseModel
 
 from refold.domain.envelope import Envelope
-from refold.domain.errors import CorruptEvent
+from refold.domain.errors import CorruptEvent, Expired
 from refold.domain.events import Request, event_of
 from refold.domain.ids import StreamId
 from refold.domain.ports import EventLog
@@ -20,7 +20,8 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
     """The event as it was before its base64 was moved; as it is if it has none.
 
     The blob is read from the session that the event is of, which for a fork may be a
-    parent.  Texts that were cut because they were too long stay cut.
+    parent.  Texts that were cut because they were too long stay cut, and so does what
+    has expired.
 
     Raises CorruptEvent where a blob is not what was written.
     """
@@ -29,22 +30,35 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
     if not _has_stub(envelope.payload):
         return envelope
     payload = envelope.payload.payload()
-    whole = filled(payload, partial(log.blob, envelope.stream_id.main))
+    whole = filled(payload, partial(_left, log, envelope.stream_id.main))
     if whole == payload:
         return envelope
     event = event_of(envelope.type, whole)
     return envelope.model_copy(update={"payload": event})
 
 
-def _has_stub(value: object) -> bool:
+def _left(log: EventLog, stream: StreamId, sha256: str) -> bytes | None:
+    try:
+        return log.blob(stream, sha256)
+    except Expired:
+        return None
+
+
+def _has_stub(payload: BaseModel) -> bool:
     """Whether a stub may be in it: most events have none, and a context reads many."""
-    if isinstance(value, str):
-        return STUB_MARK in value
-    if isinstance(value, BaseModel):
-        return any(_has_stub(part) for part in value.__dict__.values())
-    if isinstance(value, Mapping):
-        return any(_has_stub(part) for item in value.items() for part in item)
-    return isinstance(value, list | tuple) and any(_has_stub(part) for part in value)
+    parts: list[object] = [*payload.__dict__.values()]
+    for part in parts:  # which grows meanwhile
+        if isinstance(part, str):
+            if STUB_MARK in part:
+                return True
+        elif isinstance(part, list | tuple):
+            parts.extend(part)
+        elif isinstance(part, dict | Mapping):
+            parts.extend(part)
+            parts.extend(part.values())
+        elif isinstance(part, BaseModel):
+            parts.extend(part.__dict__.values())
+    return False
 
 
 def handed_in(log: EventLog, stream: StreamId, request: Request) -> Extras:

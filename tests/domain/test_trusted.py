@@ -22,6 +22,7 @@ MORE: list[tuple[str, JsonObject]] = [
     ("user_input", {"text": "x", "attachments": [{"kind": "file", "name": "a"}]}),
     ("agent_response", {"text": "", "thinking": []}),
     ("agent_response", {"text": "", "thinking": [{"type": "thinking"}]}),
+    ("agent_response", {"thinking": [{"thinking": "a", "signature": "b"}]}),
     ("tool_result", {"call_id": "c", "content": "", "duration_ms": 3}),
     ("tool_result", {"call_id": "c", "content": [1, {"a": None}], "untrusted": True}),
     ("reflection", {"issues": ["a", {"b": [1]}], "confidence": 1}),
@@ -85,6 +86,8 @@ def test_defaults_are_not_shared() -> None:
         ("tool_result", {"call_id": "c", "duration_ms": "soon"}),
         ("user_input", {"attachments": "none"}),
         ("request", {"digest": 1}),
+        ("agent_response", {"thinking": [{"type": "thinking", "more": 1}]}),
+        ("agent_response", {"thinking": ["text"]}),
     ],
 )
 def test_what_was_never_valid_is_still_refused(name: str, payload: Any) -> None:

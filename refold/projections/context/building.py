@@ -6,27 +6,38 @@ with the outline.  Nobody sees one under way: ``outline`` gives a value, as ever
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from refold.domain.envelope import ACTIVATED, Envelope, microseconds
+from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.events import (
     AgentResponse,
     Event,
-    Final,
+    Final as Finished,
     HumanReview,
     Pin,
     Request,
     SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
 )
 from refold.projections.context.by_unit import join
 from refold.projections.context.memory import Memory
 from refold.projections.context.open_exchanges import Waiting
-from refold.projections.context.outline_parts import PinChange, Turn, Unit
-from refold.projections.context.spans import spans_of
+from refold.projections.context.outline_parts import (
+    LiveSummary,
+    PinChange,
+    Turn,
+    Unit,
+)
+from refold.projections.context.spans import Spans, spans_of
 from refold.projections.context.units import Place, Thread, place, weight
 
 if TYPE_CHECKING:
     from refold.projections.context.outline import Detail, Outline
+
+# Of most events there is nothing more to note.
+_COMMON: Final = frozenset({ToolCall, ToolResult, UserInput})
 
 
 class OutlineBuilder:
@@ -50,17 +61,27 @@ class OutlineBuilder:
     thread: Thread
     waiting: Waiting
     pin_changes: tuple[PinChange, ...]
+    pinned: Spans
+    summaries: tuple[LiveSummary, ...]
     messages: int
     began_at: int | None
     called_at: int | None
+    cleared: int
+    notes: tuple[int, ...]
     memory: Memory
+    failed_at: int | None
 
     def __init__(self, outline: Outline) -> None:
+        self.begin(outline)
+
+    def begin(self, outline: Outline) -> None:
+        """Go on from this outline, whatever was taken in before."""
         fields: dict[str, Any] = vars(self)
         fields.update(zip(outline._fields, outline, strict=True))
         self._begun = outline
         self._ended: list[Turn] = []
         self._units: list[Unit] | None = None
+        self._next: tuple[Envelope, Thread, Place | None] | None = None
 
     def outline(self) -> Outline:
         """The outline of what was taken in."""
@@ -69,6 +90,25 @@ class OutlineBuilder:
         units = begun.units if self._units is None else tuple(self._units)
         taken = {**fields, "past": past, "units": units}
         return type(begun)._make([taken[name] for name in begun._fields])
+
+    @property
+    def tokens(self) -> int:
+        """What ``Outline.tokens`` is."""
+        summaries = sum(summary.tokens for summary in self.summaries)
+        return self.system_tokens + summaries + self.raw_tokens
+
+    @property
+    def units(self) -> list[Unit]:
+        """The exchanges that are not compacted, oldest first; they may be replaced."""
+        if self._units is None:
+            self._units = list(self._begun.units)
+        return self._units
+
+    def place(self, envelope: Envelope) -> Place | None:
+        """Where the next event will be, once it is taken in; None: it is no message."""
+        if self._next is None or self._next[0] is not envelope:
+            self._next = (envelope, *place(self.thread, envelope))
+        return self._next[2]
 
     def take(self, envelope: Envelope) -> None:
         """Take in the next event.
@@ -80,7 +120,11 @@ class OutlineBuilder:
             raise ValueError(
                 f"seq {seq} was folded: the outline is at {self.through_seq}"
             )
-        self.thread, placed = place(self.thread, envelope)
+        known, self._next = self._next, None
+        if known is not None and known[0] is envelope:
+            _, self.thread, placed = known
+        else:
+            self.thread, placed = place(self.thread, envelope)
         self.through_seq = seq
         self.events += 1
         if self.first_seq is None:
@@ -127,11 +171,9 @@ class OutlineBuilder:
             self.idle = False
 
     def _join(self, envelope: Envelope, placed: Place) -> None:
-        if self._units is None:
-            self._units = list(self._begun.units)
-        self.messages += join(self._units, envelope, placed)
+        self.messages += join(self.units, envelope, placed)
         if self.began_at is None:
-            self.began_at = microseconds(envelope.ts)
+            self.began_at = envelope.at
 
     def _wait(self, envelope: Envelope, placed: Place | None) -> None:
         waiting, seq, review = self.waiting, envelope.seq, envelope.payload
@@ -156,12 +198,14 @@ class OutlineBuilder:
 
     def _note(self, envelope: Envelope) -> None:
         payload: Event = envelope.payload
+        if type(payload) in _COMMON:
+            return
         if isinstance(payload, AgentResponse):
-            self.called_at = microseconds(envelope.ts)
+            self.called_at = envelope.at
         elif isinstance(payload, Request):
             if envelope.meta.status != ACTIVATED:
-                self.called_at = microseconds(envelope.ts)
-        elif isinstance(payload, Final):
+                self.called_at = envelope.at
+        elif isinstance(payload, Finished):
             self.done = True
         elif isinstance(payload, SystemPrompt):
             if payload.text is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from refold.domain.envelope import Envelope, microseconds
+from refold.domain.envelope import Envelope
 from refold.projections.context.outline_parts import Joined, Unit
 from refold.projections.context.sizes import size_of
 from refold.projections.context.units import Place, weight
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 def join(units: list[Unit], envelope: Envelope, placed: Place) -> bool:
     """Put the event in its exchange, or begin one; returns if it is a new message."""
     tokens, chars = weight(envelope, placed), size_of(envelope.payload)
-    at, seq = microseconds(envelope.ts), envelope.seq
+    at, seq = envelope.at, envelope.seq
     result = placed.kind == "result"
     message = result or placed.kind != "call" or placed.exchange == seq
+    sizes = tokens, chars, int(message), int(result), at
     index = _index(units, placed.exchange) if placed.exchange != seq else None
-    new = Joined(seq, envelope.type, tokens, chars, int(message), int(result), at)
     if placed.kind == "late" or index is None:
-        units.append(new.alone)
+        units.append(Unit(envelope.type, seq, seq, *sizes))
     else:
+        new = Joined(seq, envelope.type, *sizes)
         units[index] = units[index].joined(new, newest=index == len(units) - 1)
     return message
 

@@ -11,6 +11,7 @@ from refold.domain.envelope import Envelope
 from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject, StrategyRef
 from refold.projections.context.abridged import Limits
+from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.layers import Layers
 from refold.projections.context.outline import Outline
@@ -100,10 +101,11 @@ class ForAgent(Strategy):
         """The outline of a session of which nothing is read yet."""
         return self.strategy.begin()
 
-    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
-        """The outline after this event, if the agent sees it."""
+    def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
+        """Take in the event, if the agent sees it."""
         seen = self.sees(envelope)
-        return outline if seen is None else self.strategy.fold(outline, seen)
+        if seen is not None:
+            self.strategy.take(builder, seen)
 
     def judged(self, outline: Outline) -> Outline:
         """The outline as a view that is made of it now shows it."""

@@ -8,8 +8,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from refold.domain.envelope import Envelope
+from refold.domain.events import UserInput
+from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Outline, fold
+from refold.projections.context.outline import Outline
 from refold.projections.context.shown import Shown, everything, with_input
 from refold.projections.context.strategy import Strategy
 
@@ -29,11 +31,13 @@ class LastTurns(Strategy):
         """None: nothing is ever summarised."""
         return None
 
-    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
+    def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Forget the turns that are not sent again."""
-        outline = fold(outline, envelope)
-        gone = len(outline.turns) - self.n
-        return outline._replace(past=outline.past[gone:]) if gone > 0 else outline
+        builder.take(envelope)
+        if isinstance(envelope.payload, UserInput):
+            outline = builder.outline()
+            if (gone := len(outline.turns) - self.n) > 0:
+                builder.begin(outline._replace(past=outline.past[gone:]))
 
     def show(self, outline: Outline) -> Shown:
         """The newest turns: all, while there were no more."""

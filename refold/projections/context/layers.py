@@ -54,13 +54,10 @@ class Layers(BaseModel):
     scope_tokens: int = Field(default=1_000, ge=1)
     notes: Notes | None = None
 
-    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
-        """The outline, in which this event was folded, with what layers keep of it."""
-        memory = self.kept(outline.memory, envelope)
-        return outline if memory is outline.memory else outline._replace(memory=memory)
-
     def kept(self, memory: Memory, envelope: Envelope) -> Memory:
         """What layers keep after this event."""
+        if memory.shown_at is not None and not self.user and self.notes is None:
+            return memory
         seq = envelope.seq
         match envelope.payload:
             case Request(through_seq=through) if envelope.meta.status != ACTIVATED:
@@ -90,13 +87,15 @@ class Layers(BaseModel):
         return outline.memory.newest > newest
 
     def _scope_due(self, outline: Outline) -> Compaction | None:
+        if not self.scope:
+            return None
         before = outline.memory.scope
         new = [
             turn
             for turn in outline.turns
             if turn.complete and (before is None or turn.first > before.last)
         ]
-        if not self.scope or not new or outline.first_seq is None:
+        if not new or outline.first_seq is None:
             return None
         new = _first(new, _SCOPE_STEP)
         tokens = sum(turn.tokens for turn in new)

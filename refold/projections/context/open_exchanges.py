@@ -49,18 +49,17 @@ class Waiting(NamedTuple):
         kind, exchange = placed.kind, placed.exchange
         if kind == "entry":
             return self
-        waiting = self
+        response, holds = self.response, self.holds
         if exchange == thread.response:
-            spans = () if exchange == seq else self.response
-            response = behind(spans, seq)
-            waiting = Waiting(response, self.holds, self.questions, self.ties)
+            response = behind(() if exchange == seq else response, seq)
         if kind == "call":
-            waiting = waiting._open(exchange, waiting.response, seq)
+            holds = _opened(holds, exchange, response, seq)
         elif kind == "result":
-            waiting = waiting._extended(exchange, seq)
+            holds = _extended(holds, exchange, seq)
         answered = exchange if placed.answers is None else placed.answers.seq
-        waiting = waiting._tied(exchange, answered, seq, turn)
-        return waiting._settled(exchange, seq, thread, turn)
+        ties = _tied(self.ties, exchange, answered, seq, turn)
+        waiting = Waiting(response, holds, self.questions, ties)
+        return waiting._settled(exchange, seq, thread, turn) if holds else waiting
 
     def asked(self, seq: int, thread: Thread, user: int | None) -> Waiting:
         """Take in a question to a human: it holds the exchange it was asked in."""
@@ -71,7 +70,8 @@ class Waiting(NamedTuple):
         elif user is not None:
             anchor, spans = user, joined(((user, user), *spans))
         questions = (*self.questions, Question(seq, anchor))
-        return self._replace(questions=questions)._open(anchor, spans, seq)
+        holds = _opened(self.holds, anchor, spans, seq)
+        return self._replace(questions=questions, holds=holds)
 
     def decided(
         self, seq: int, question: int, thread: Thread, turn: int | None
@@ -81,8 +81,8 @@ class Waiting(NamedTuple):
         if asked is None:
             return self
         questions = tuple(other for other in self.questions if other is not asked)
-        waiting = self._replace(questions=questions)
-        waiting = waiting._tied(asked.exchange, question, seq, turn)
+        ties = _tied(self.ties, asked.exchange, question, seq, turn)
+        waiting = self._replace(questions=questions, ties=ties)
         return waiting._settled(asked.exchange, seq, thread, turn)
 
     def compacted(
@@ -111,44 +111,13 @@ class Waiting(NamedTuple):
         """Whether a cut right behind the seq ``cut`` parts nothing."""
         return not any(first <= cut < last for first, last in self.ties)
 
-    def _open(self, exchange: int, spans: Spans, seq: int) -> Waiting:
-        for hold in self.holds:
-            if hold.first == exchange and hold.closed is None:
-                return self._extended(exchange, seq)
-        return self._holding((*self.holds, Hold(exchange, spans, seq)))
-
-    def _extended(self, exchange: int, seq: int) -> Waiting:
-        holds = [
-            Hold(hold.first, behind(hold.spans, seq), hold.opened)
-            if hold.first == exchange and hold.closed is None
-            else hold
-            for hold in self.holds
-        ]
-        return self._holding(tuple(holds))
-
-    def _holding(self, holds: tuple[Hold, ...]) -> Waiting:
-        return Waiting(self.response, holds, self.questions, self.ties)
-
-    def _tied(
-        self, exchange: int, answered: int, seq: int, turn: int | None
-    ) -> Waiting:
-        """An exchange to its newest event, and what is ``answered`` to its answer.
-
-        The second counts where a cut has taken the exchange in between.
-        """
-        if turn is None or exchange >= turn:
-            return self
-        firsts = sorted({exchange, answered})
-        others = (tie for tie in self.ties if tie[0] not in firsts)
-        return self._replace(ties=(*others, *((first, seq) for first in firsts)))
-
     def _settled(
         self, exchange: int, seq: int, thread: Thread, turn: int | None
     ) -> Waiting:
         """Close the exchange if nothing in it waits any more."""
-        if exchange not in [hold.first for hold in self.holds]:
-            return self
         if exchange in [call.exchange for call in thread.open]:
+            return self
+        if exchange not in [hold.first for hold in self.holds]:
             return self
         if exchange in [asked.exchange for asked in self.questions]:
             return self
@@ -160,7 +129,43 @@ class Waiting(NamedTuple):
             for hold in self.holds
             if later or hold.first != exchange or hold.closed is not None
         ]
-        return self._holding(tuple(holds))
+        return Waiting(self.response, tuple(holds), self.questions, self.ties)
+
+
+def _opened(
+    holds: tuple[Hold, ...], exchange: int, spans: Spans, seq: int
+) -> tuple[Hold, ...]:
+    """With the exchange open, which these seqs are so far."""
+    for hold in holds:
+        if hold.first == exchange and hold.closed is None:
+            return _extended(holds, exchange, seq)
+    return (*holds, Hold(exchange, spans, seq))
+
+
+def _extended(holds: tuple[Hold, ...], exchange: int, seq: int) -> tuple[Hold, ...]:
+    """With one more event of the exchange, where it is open."""
+    return tuple(
+        [
+            Hold(hold.first, behind(hold.spans, seq), hold.opened)
+            if hold.first == exchange and hold.closed is None
+            else hold
+            for hold in holds
+        ]
+    )
+
+
+def _tied(
+    ties: tuple[Span, ...], exchange: int, answered: int, seq: int, turn: int | None
+) -> tuple[Span, ...]:
+    """An exchange to its newest event, and what is ``answered`` to its answer.
+
+    The second counts where a cut has taken the exchange in between.
+    """
+    if turn is None or exchange >= turn:
+        return ties
+    firsts = sorted({exchange, answered})
+    others = (tie for tie in ties if tie[0] not in firsts)
+    return (*others, *((first, seq) for first in firsts))
 
 
 def _open_at(hold: Hold, seq: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from refold.domain.envelope import Envelope, microseconds
+from refold.domain.envelope import Envelope
 from refold.domain.events import CompactionNote, JsonObject, Span, Summary
 from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.by_unit import units_behind, without_units
@@ -237,7 +237,7 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
         case Summary() as summary:
             return outline._replace(memory=outline.memory.taken(envelope.seq, summary))
         case CompactionNote(phase="failed", kind=kind):
-            at = microseconds(envelope.ts)
+            at = envelope.at
             if kind != "session":
                 return outline._replace(memory=outline.memory.failed(at))
             return outline._replace(failures=outline.failures + 1, failed_at=at)
@@ -279,7 +279,7 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     )
 
 
-def pinned_at(outline: Outline, decided_at: int) -> Spans:
+def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
     """What is pinned, with the changes up to there."""
     pinned = outline.pinned
     for change in outline.pin_changes:

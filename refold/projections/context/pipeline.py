@@ -13,6 +13,7 @@ from refold.domain.envelope import Envelope
 from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject
 from refold.projections.context.abridged import Limits
+from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.layers import Layers
 from refold.projections.context.outline import Detail, Outline
@@ -38,7 +39,7 @@ class Pipeline(Strategy):
     def _fit(self) -> Pipeline:
         if isinstance(self.then, ToolClearing | Pipeline):
             raise ValueError("a pipeline clears once, and has no pipeline in it")
-        if type(self.then).fold is not Strategy.fold:
+        if type(self.then).take is not Strategy.take:
             raise ValueError(
                 f"{self.then.name} forgets by itself: it needs no clearing"
             )
@@ -105,9 +106,10 @@ class Pipeline(Strategy):
         by_turn = self.then.needs == "turns"
         return Outline(detail="both" if by_turn else "units")
 
-    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
+    def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """As clearing does."""
-        return self.remember(self.clearing.fold(outline, envelope), envelope)
+        self.clearing.take(builder, envelope)
+        self.remember(builder, envelope)
 
     def judged(self, outline: Outline) -> Outline:
         """The outline with the results cleared that are due."""

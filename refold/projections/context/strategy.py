@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
-from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,7 +16,7 @@ from refold.domain.events import JsonObject, StrategyRef
 from refold.projections.context.abridged import Limits
 from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Detail, Outline, fold
+from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.readers import seen_by
 from refold.projections.context.retries import LONGEST_RETRY_SEC, too_soon
 from refold.projections.context.shown import Shown, SummaryForm, everything
@@ -152,28 +151,31 @@ class Strategy(BaseModel):
         Asked again after each compaction, it ends with None once nothing is due.
         """
 
-    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
-        """The outline after this event of the main stream.
+    def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
+        """Take the next event of the main stream into an outline under way.
 
         A strategy that remembers more, or need not remember all, does it here.
         """
-        return self.remember(fold(outline, envelope), envelope)
+        builder.take(envelope)
+        self.remember(builder, envelope)
 
-    def remember(self, outline: Outline, envelope: Envelope) -> Outline:
-        """The outline, in which this event was folded, with what its layers keep."""
+    def remember(self, builder: OutlineBuilder, envelope: Envelope) -> None:
+        """Keep what its layers keep of an event that was taken in."""
         layers = self.memory_layers
-        return outline if layers is None else layers.fold(outline, envelope)
+        if layers is not None:
+            builder.memory = layers.kept(builder.memory, envelope)
 
+    @final
+    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
+        """The outline after this event of the main stream."""
+        return self.read(outline, (envelope,))
+
+    @final
     def read(self, outline: Outline, envelopes: Iterable[Envelope]) -> Outline:
         """The outline after these events of the main stream, oldest first."""
-        own = type(self)
-        if (own.fold, own.remember) != (Strategy.fold, Strategy.remember):
-            return reduce(self.fold, envelopes, outline)
-        builder, layers = OutlineBuilder(outline), self.memory_layers
+        builder = OutlineBuilder(outline)
         for envelope in envelopes:
-            builder.take(envelope)
-            if layers is not None:
-                builder.memory = layers.kept(builder.memory, envelope)
+            self.take(builder, envelope)
         return builder.outline()
 
     def judged(self, outline: Outline) -> Outline:

@@ -23,6 +23,8 @@ def tagged(name: str, text: str, /, **attributes: object) -> str:
 
 def closed_in(name: str, text: str) -> str:
     """``text`` with what would close the tag ``name`` made harmless."""
+    if "</" not in text:
+        return text
     return re.sub(rf"</(?={re.escape(name)}\b)", r"<\\/", text, flags=re.IGNORECASE)
 
 
@@ -48,5 +50,7 @@ def cut_middle(text: str, limit: int, mark: str = "[…{}…]") -> str:
 
 
 def _attribute(value: object) -> str:
+    if type(value) is int:
+        return str(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return escape(" ".join(cut_middle(text, 200).split()))

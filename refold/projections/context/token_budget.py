@@ -8,9 +8,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from refold.domain.envelope import Envelope
+from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.cuts import oldest_units
-from refold.projections.context.outline import Detail, Outline, fold
+from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.shown import Shown, everything, with_input
 from refold.projections.context.strategy import Strategy
 
@@ -32,11 +33,13 @@ class TokenBudget(Strategy):
         """None: nothing is ever summarised."""
         return None
 
-    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
+    def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Forget what is over the budget: it is not sent again."""
-        outline = fold(outline, envelope)
-        if outline.raw_tokens <= self.max_tokens or len(outline.units) < 2:
-            return outline
+        builder.take(envelope)
+        if builder.raw_tokens > self.max_tokens and len(builder.units) > 1:
+            builder.begin(self._within_budget(builder.outline()))
+
+    def _within_budget(self, outline: Outline) -> Outline:
         open_ = {call.exchange for call in outline.thread.open}
         wish, over = 0, outline.raw_tokens - self.max_tokens
         for unit in outline.units:

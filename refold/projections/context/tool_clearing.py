@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar
 
@@ -10,8 +11,9 @@ from pydantic import Field
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, ToolResult
 from refold.domain.tokens import estimate_text
+from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Detail, Outline, fold, pinned_at
+from refold.projections.context.outline import Detail, Outline, pinned_at
 from refold.projections.context.outline_parts import Unit
 from refold.projections.context.pieces import cleared_text
 from refold.projections.context.shown import Shown, everything
@@ -49,48 +51,48 @@ class ToolClearing(Pinning):
         """None: nothing is ever summarised."""
         return None
 
-    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
+    def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Remember results that can go, as seq and tokens; judge before a response."""
-        if isinstance(envelope.payload, AgentResponse):
-            outline = self.judged(outline)
         result = envelope.payload
+        if isinstance(result, AgentResponse):
+            self._judge(builder)
         if (
             isinstance(result, ToolResult)
             and result.tool_name not in self.exclude_tools
         ):
-            notes = (*outline.notes, envelope.seq, envelope.token_estimate)
-            outline = outline._replace(notes=notes)
-        return fold(outline, envelope)
+            builder.notes = (*builder.notes, envelope.seq, envelope.token_estimate)
+        builder.take(envelope)
 
     def judged(self, outline: Outline) -> Outline:
         """With all but the newest results cleared, if that is due.
 
         As a compaction does, it makes pins effective.
         """
-        shown = len(outline.notes) // 2
+        builder = OutlineBuilder(outline)
+        return builder.outline() if self._judge(builder) else outline
+
+    def _judge(self, builder: OutlineBuilder) -> bool:
+        """Clear what is due; whether anything was."""
+        shown = len(builder.notes) // 2
         many = self.trigger_tool_uses is not None and shown >= self.trigger_tool_uses
-        if not (many or self.measured(outline) >= self.trigger_input_tokens):
-            return outline
+        if not (many or self.measured(builder) >= self.trigger_input_tokens):
+            return False
         gone = max(0, shown - self.keep)
-        notes = outline.notes[: 2 * gone]
+        notes = builder.notes[: 2 * gone]
         saved = {
             seq: max(0, tokens - estimate_text(cleared_text(seq, tokens)))
             for seq, tokens in zip(notes[::2], notes[1::2], strict=True)
         }
         if not gone or sum(saved.values()) < self.clear_at_least:
-            return outline
-        units = tuple(_lighter(unit, saved) for unit in outline.units)
-        total = sum(unit.tokens for unit in outline.units)
-        return outline._replace(
-            pinned=pinned_at(outline, outline.through_seq),
-            pin_changes=(),
-            notes=outline.notes[2 * gone :],
-            cleared=notes[-2],
-            raw_tokens=outline.raw_tokens - total + sum(unit.tokens for unit in units),
-            units=units,
-        )
+            return False
+        builder.pinned = pinned_at(builder, builder.through_seq)
+        builder.pin_changes = ()
+        builder.notes = builder.notes[2 * gone :]
+        builder.cleared = notes[-2]
+        builder.raw_tokens -= _lighten(builder.units, saved)
+        return True
 
-    def measured(self, outline: Outline) -> int:
+    def measured(self, outline: OutlineBuilder) -> int:
         """The tokens that ``trigger_input_tokens`` is about."""
         return outline.tokens
 
@@ -118,11 +120,27 @@ class ResultClearing(ToolClearing):
     When results are cleared must follow from the session alone, in a pipeline too.
     """
 
-    def measured(self, outline: Outline) -> int:
+    def measured(self, outline: OutlineBuilder) -> int:
         """The tokens of all results that are not cleared."""
         return sum(outline.notes[1::2])
 
 
-def _lighter(unit: Unit, saved: dict[int, int]) -> Unit:
-    tokens = sum(n for seq, n in saved.items() if holds(unit.seqs, seq))
-    return unit._replace(tokens=unit.tokens - tokens) if tokens else unit
+def _lighten(units: list[Unit], saved: Mapping[int, int]) -> int:
+    """Take what is saved from the exchanges of these seqs; returns how much it was."""
+    total = 0
+    for seq, tokens in saved.items():
+        place = _place_of(units, seq)
+        if place is not None:
+            unit = units[place]
+            units[place] = unit._replace(tokens=unit.tokens - tokens)
+            total += tokens
+    return total
+
+
+def _place_of(units: Sequence[Unit], seq: int) -> int | None:
+    """The place of the exchange that holds this event; it is near the end."""
+    for place in range(len(units) - 1, -1, -1):
+        unit = units[place]
+        if unit.first <= seq <= unit.last and holds(unit.seqs, seq):
+            return place
+    return None

@@ -15,6 +15,11 @@ _CJK: Final = (
 _RUN: Final = re.compile(
     rf"(?=[^\s{_CJK}])(?:[^\w\s{_CJK}]|_)*+([^\W_{_CJK}]?)[^\s{_CJK}]*+"
 )
+_MARKS: Final = {
+    code: None
+    for code in range(128)
+    if not (chr(code).isalnum() or chr(code).isspace())
+}
 _CHARACTER: Final = re.compile(rf"(?![\W_])[{_CJK}]")
 
 
@@ -23,9 +28,18 @@ def count_words(text: str) -> int:
 
     Cutting something out of a text and joining the ends never makes it more.
     """
-    letters = _RUN.findall(text)
-    characters = 0 if text.isascii() else len(_CHARACTER.findall(text))
-    return len(letters) - letters.count("") + characters
+    if text.isascii():
+        return _count_ascii(text)
+    runs = text.split()
+    others = " ".join([run for run in runs if not run.isascii()])
+    letters = _RUN.findall(others)
+    words = len(letters) - letters.count("") + len(_CHARACTER.findall(others))
+    return words + _count_ascii(" ".join(filter(str.isascii, runs)))
+
+
+def _count_ascii(text: str) -> int:
+    """The same, in a tenth of the time: a run without a letter leaves nothing."""
+    return len(text.translate(_MARKS).split())
 
 
 def count_value_words(value: Any) -> int:

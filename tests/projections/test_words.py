@@ -1,0 +1,40 @@
+"""Words are counted the same whatever characters stand beside them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from refold.projections.context.words import count_words
+
+_LETTERS = "ab1 _-.,:\n\t\x1c“”é漢字ｶ\u3000\xa0\u0301🙂"  # what may stand in a log
+
+
+@given(st.text(alphabet=_LETTERS, max_size=30))
+def test_each_character_of_cjk_and_each_other_run_with_a_letter_is_a_word(
+    text: str,
+) -> None:
+    count, in_run = 0, False
+    for character in text:
+        if character in "漢字ｶ":
+            count, in_run = count + 1, False
+        elif character.isspace():
+            in_run = False
+        elif character.isalnum() and not in_run:
+            count, in_run = count + 1, True
+
+    assert count_words(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", 0),
+        ("a_b.py -- see lines 4-602", 4),
+        ("“quoted” – and plain", 3),  # as it is printed
+        ("漢字 and kana", 4),
+        ("_ . — ___", 0),
+    ],
+)
+def test_what_a_word_is(text: str, words: int) -> None:
+    assert count_words(text) == words
