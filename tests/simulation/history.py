@@ -8,14 +8,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Literal, TypeAlias
 from unittest.mock import patch
 
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
+from refold.adapters.sql import grouping
 from refold.store import leases
 from tests.simulation import promises
+from tests.simulation.committing import Committing, SimulatedExecutor
+from tests.simulation.erasing import Erasing, Erasures
 from tests.simulation.roles import (
     SPECS,
+    USER,
     Compacting,
+    Forking,
     Reading,
     Rebuilding,
     Redacting,
@@ -31,33 +37,102 @@ from tests.simulation.scheduler import (
 )
 from tests.simulation.world import World
 
+Matter: TypeAlias = Literal["", "groups", "erasure", "rewriting"]
+
 
 class History:
-    """What a seed stands for: some sessions, and roles in two to four processes."""
+    """What a seed stands for: some sessions, and roles in two to four processes.
+
+    ``full_of`` makes sure of what is rare otherwise, for a rule that only that tries.
+    """
 
     def __init__(
         self,
         seed: int,
         recorder: Callable[[], MemoryRecorder] = MemoryRecorder,
         keys: Callable[[], MemoryKeyStore] = MemoryKeyStore,
+        committing: type[Committing] = Committing,
+        erasures: type[Erasures] = Erasures,
+        *,
+        full_of: Matter = "",
     ) -> None:
-        self.world = World(seed, recorder(), keys())
-        random = self.world.random
-        self.sessions = ["s-1", "s-2"][: random.choice((1, 1, 2))]
+        self.world = World(seed, recorder(), keys(), committing, erasures)
+        random, more = self.world.random, Random(f"{seed} more")
+        several = random.choice((1, 1, 2)) > 1 or full_of == "groups"
+        self.sessions = ["s-1", "s-2"] if several else ["s-1"]
+        self._crowds = full_of == "groups"
         self.spec = random.choice(SPECS)
         self.costs = random.random() < 0.7
         self.writers = list(self._writers(random))
         self.requests = [one for by in self.writers for one in by.requests]
         self._left: dict[Process, list[Role]] = {}
         roles: list[Role] = [*self.writers, *self._others(random)]
+        self.forks = list(self._forks(more))
+        roles += self.forks
+        if more.random() < 0.2 or full_of == "erasure":
+            roles += self._erased(more)
+        if full_of == "rewriting":
+            roles += self._rewritten(more)
         processes = [self.world.process() for _ in range(random.randint(2, 4))]
+        if more.random() < 0.5 or self._crowds:
+            self._crowd(processes, more)
+        if self._crowds:
+            self.world.faults = 0.1
         for role in roles:
             self._left.setdefault(random.choice(processes), []).append(role)
         self.world.on_death = self._restart
         self.world.progress = lambda: sum(writer.done for writer in self.writers)
 
+    def _forks(self, random: Random) -> Iterator[Forking]:
+        """One goes on from a session, or two race for the name of where they go on."""
+        parent, total = random.choice(self.sessions), len(self.requests)
+        for number in range(random.choice((0, 0, 0, 1, 2))):
+            token = f"f{number}r"
+            wanted = [self._request(random, f"{token}{n}.", "f-1") for n in (0, 1)]
+            wanted = [one for one in wanted if one.kind != "call"]
+            if wanted:
+                self.requests += wanted
+                writing = Writing(f"writer of fork {number}", wanted)
+                rounds = sorted(random.randint(1, total) for _ in range(3))
+                yield Forking(f"forker {number}", parent, writing, rounds)
+
+    def _erased(self, random: Random) -> Iterator[Role]:
+        """One user is forgotten while they, and another, go on."""
+        total = sum(len(writer.requests) for writer in self.writers)
+        wanted = [self._request(random, f"b{n}.", "b-1") for n in range(3)]
+        others = Writing(
+            "writer of another", [one for one in wanted if one.kind != "call"]
+        )
+        self.requests += others.requests
+        self.writers.append(others)
+        yield others
+        after = random.randint(1, total)
+        yield Erasing("eraser", USER, after)
+        for number in range(2):  # under way when the heads are marked
+            name, at = f"late compactor {number}", random.choice(self.sessions)
+            rounds = [max(1, after - number)] * 3
+            yield Compacting(name, at, self.spec, self.costs, rounds)
+
+    def _rewritten(self, random: Random) -> Iterator[Role]:
+        """Sessions are redacted again and again while others write and read them."""
+        total = sum(len(writer.requests) for writer in self.writers)
+        moments = range(1, total + 1)
+        for number in range(2):
+            yield Redacting(f"another redactor {number}", random.choices(moments, k=4))
+        for number in range(3):
+            name, at = f"another reader {number}", random.choice(self.sessions)
+            rounds = sorted(random.choices(moments, k=4))
+            yield Reading(name, at, self.spec, rounds, self.acknowledged)
+            yield Compacting(name, at, self.spec, self.costs, list(rounds))
+
+    def _crowd(self, processes: list[Process], random: Random) -> None:
+        """Few processes with much to do: their appends share commits."""
+        del processes[random.choice((1, 2, 2)) :]
+        for writer in self.writers:
+            writer.soon = random.random() < 0.3
+
     def _writers(self, random: Random) -> Iterator[Writing]:
-        count = random.choice((1, 2, 2, 3, 3, 3, 7))
+        count = random.choice((1, 2, 2, 3, 3, 3, 7)) + 6 * self._crowds
         for number in range(count):
             session_id = random.choice(self.sessions)
             made: list[Request] = []
@@ -77,6 +152,8 @@ class History:
     def _request(random: Random, token: str, session_id: str) -> Request:
         kinds = ("turn",) * 6 + ("question", "secret", "secret", "call")
         kind = random.choice(kinds) if random.random() > 0.01 else "close"
+        if random.random() < 0.08:
+            kind = "long"
         keyed = random.random() < 0.7
         return Request(
             token,
@@ -144,9 +221,13 @@ class History:
 
 @contextmanager
 def _simulated(scheduler: Scheduler) -> Iterator[None]:
-    """Leases are renewed on the clock of the scheduler; refusals are not logged."""
+    """Who waits does so by the scheduler, its clock too; refusals are not logged."""
     with (
         patch.object(leases, "Event", partial(SimulatedEvent, scheduler)),
+        patch.object(grouping, "Event", partial(SimulatedEvent, scheduler)),
+        patch.object(
+            grouping, "ThreadPoolExecutor", partial(SimulatedExecutor, scheduler)
+        ),
         patch.object(leases, "Thread", partial(SimulatedThread, scheduler)),
         patch.object(logging.getLogger("refold"), "disabled", new=True),
     ):

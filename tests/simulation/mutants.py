@@ -1,8 +1,8 @@
-"""Recorders and key stores that each break one rule of the protocol."""
+"""Recorders, key stores, groups and erasures that each break a rule of the protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -10,13 +10,18 @@ from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
+    Moved,
     Rewrite,
     ViewRow,
     WriteOutcome,
     Wrote,
 )
 from refold.adapters.sealing import SealedEvent
+from refold.adapters.sql.grouping import GroupCommit, Result
 from refold.domain.ids import StreamId
+from tests.simulation.committing import Committing
+from tests.simulation.erasing import Erasures
+from tests.simulation.history import History, Matter
 
 
 class IgnoresTheHead(MemoryRecorder):
@@ -165,28 +170,160 @@ class LastKeyWins(MemoryKeyStore):
     """Of two that make a session's key at once, each is told of its own."""
 
     def add_session(
-        self,
-        user_ref: str,
-        session_ref: str,
-        wrapped: bytes,
-        now: int,
-        *,
-        version: int = 1,
-    ) -> bytes:
+        self, user_ref: str, session_ref: str, wrapped: bytes, now: int, **how: Any
+    ) -> bytes | None:
+        version = how.get("version", 1)
         self._sessions.get((user_ref, session_ref), {}).pop(version, None)
-        return super().add_session(user_ref, session_ref, wrapped, now, version=version)
+        return super().add_session(user_ref, session_ref, wrapped, now, **how)
+
+
+class WritesNoBlob(MemoryRecorder):
+    """It keeps the event that was cut, and not the whole text."""
+
+    def _commit(self, batch: Batch) -> None:
+        super()._commit(replace(batch, blobs=()))
+
+
+class KeepsBlobs(MemoryRecorder):
+    """A rewriting leaves the blobs of before it."""
+
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
+    ) -> bool:
+        def but_blobs(heads: Mapping[str, HeadRow]) -> Rewrite | None:
+            made = build(heads)
+            return replace(made, blobs=()) if made else None
+
+        return super().rewrite(stream, but_blobs)
+
+
+class ForksTwice(MemoryRecorder):
+    """Who forks to a name that is there is told that they did."""
+
+    def write(self, batch: Batch) -> WriteOutcome:
+        head = self.head_row(batch.stream)
+        fork = batch.events[0].header.type == "fork"
+        return Wrote(batch.head) if fork and head else super().write(batch)
+
+
+class AnswersAllAlike(Committing):
+    """Where the first of a group is written, all are told that they are."""
+
+    def commit(self, batches: Sequence[Batch]) -> list[Result]:
+        first, *_ = outcomes = super().commit(batches)
+        if not isinstance(first, Wrote):
+            return outcomes
+        return [Wrote(batch.head) for batch in batches]
+
+
+class RefusesAllAlike(Committing):
+    """A conflict of one is the group's: nothing of it is written."""
+
+    def commit(self, batches: Sequence[Batch]) -> list[Result]:
+        heads = [self.inner.head_row(batch.stream) for batch in batches]
+        seqs = [batch.expected_seq for batch in batches]
+        if seqs == [head.seq if head else 0 for head in heads]:
+            return super().commit(batches)
+        return [Moved(head) for head in heads]
+
+
+class CommitsOneByOne(Committing):
+    """A batch is there before the group's commit, and its events one by one."""
+
+    def commit(self, batches: Sequence[Batch]) -> list[Result]:
+        for batch in batches:
+            if not self.is_there(batch) and len(batch.events) > 1:
+                self.world.scheduler.pause()
+                if self.world.fate().startswith("dies"):
+                    self.inner._commit(replace(batch, events=batch.events[:1]))
+                    self.world.die(self.process)
+        return super().commit(batches)
+
+
+class KnowsNotItsOwn(Committing):
+    """After a lost answer it does not look whether the rows are there."""
+
+    def is_there(self, batch: Batch) -> bool:  # that is the fault
+        return False
+
+
+class LocksAsTheyCome(Committing):
+    """It locks the heads in the order of the queue."""
+
+    def order(self, batches: Sequence[Batch]) -> list[StreamId]:
+        return list(dict.fromkeys(batch.stream.main for batch in batches))
+
+
+class _KeepsTheLead(GroupCommit):
+    def _hand_over(self, *, thread: bool = False) -> bool:  # that is the fault
+        self._led = False
+        return False
+
+
+class LosesTheLead(Committing):
+    """Who led does not hand on to those who queued up meanwhile."""
+
+    queue = _KeepsTheLead
+
+
+class MarksMainAlone(Erasures):
+    """It marks no head of a derived stream."""
+
+    def marked(self, user_id: str) -> list[Any]:
+        return [one for one in super().marked(user_id) if one == one.main]
+
+
+class RemembersNobody(Erasures):
+    """It marks the heads there are, and keeps no record that refuses new ones."""
+
+    def refuses_new(self, user_id: str) -> bool:  # that is the fault
+        return False
+
+
+class ErasesOnce(Erasures):
+    """What was begun counts as done: a killed erasure is not completed."""
+
+    def begin(self, user_id: str) -> bool:
+        fresh = user_id not in self.begun
+        return super().begin(user_id) and fresh
+
+
+class DeletesEventsAlone(Erasures):
+    """It is done when the events are deleted."""
+
+    def _tables(self) -> tuple[dict[Any, Any], ...]:
+        return super()._tables()[:1]
+
+
+class LeavesTheKeys(Erasures):
+    """It destroys no key."""
+
+    def destroy_keys(self, user_id: str) -> None:
+        pass
+
+
+class ErasesOthers(Erasures):
+    """It deletes rows of others too."""
+
+    def delete_rows(self, user_id: str) -> int:
+        for other in {stream.user_id for stream in self.recorder._heads} - {user_id}:
+            super().delete_rows(other)
+        return super().delete_rows(user_id)
 
 
 class Mutant(NamedTuple):
-    """What a history is run over.
-
-    begin: the seed to begin with, where one near by breaks a promise; a rule that only
-           a rare meeting needs takes hundreds of histories otherwise.
-    """
+    """What a history is run over, and what it is full of."""
 
     recorder: Callable[[], MemoryRecorder] = MemoryRecorder
     keys: Callable[[], MemoryKeyStore] = MemoryKeyStore
-    begin: int = 0
+    committing: type[Committing] = Committing
+    erasures: type[Erasures] = Erasures
+    full_of: Matter = ""
+
+    def history(self, seed: int) -> History:
+        """The history of that seed, with the broken rule."""
+        parts = (self.recorder, self.keys, self.committing, self.erasures)
+        return History(seed, *parts, full_of=self.full_of)
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
@@ -195,15 +332,30 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "writes nothing": Mutant(WritesNothing),
     "moves no head": Mutant(MovesNoHead),
     "forgets receipts": Mutant(ForgetsReceipts),
-    "takes rows under any key": Mutant(TakesAnyKey, begin=28),
+    "takes rows under any key": Mutant(TakesAnyKey, full_of="rewriting"),
     "leases to all": Mutant(LeasesToAll),
-    "renews what is another's": Mutant(LeasesForever, begin=202),
-    "lets views go back": Mutant(LetsViewsGoBack, begin=182),
-    "takes views under any key": Mutant(TakesViewsUnderAnyKey, begin=84),
+    "renews what is another's": Mutant(LeasesForever),
+    "lets views go back": Mutant(LetsViewsGoBack, full_of="rewriting"),
+    "takes views under any key": Mutant(TakesViewsUnderAnyKey, full_of="rewriting"),
     "skips a row": Mutant(SkipsARow),
     "rewrites one stream": Mutant(RewritesOneStream),
-    "keeps views": Mutant(KeepsViews, begin=61),
+    "keeps views": Mutant(KeepsViews, full_of="rewriting"),
     "destroys the key in use": Mutant(keys=DestroysTooMuch),
     "destroys no key": Mutant(keys=DestroysNothing),
-    "lets the last key win": Mutant(keys=LastKeyWins, begin=9),
+    "lets the last key win": Mutant(keys=LastKeyWins),
+    "writes no blob": Mutant(WritesNoBlob),
+    "keeps blobs": Mutant(KeepsBlobs),
+    "forks twice": Mutant(ForksTwice),
+    "answers a group alike": Mutant(committing=AnswersAllAlike, full_of="groups"),
+    "refuses a group alike": Mutant(committing=RefusesAllAlike),
+    "commits one by one": Mutant(committing=CommitsOneByOne, full_of="groups"),
+    "knows not its own rows": Mutant(committing=KnowsNotItsOwn, full_of="groups"),
+    "locks as they come": Mutant(committing=LocksAsTheyCome, full_of="groups"),
+    "loses the lead": Mutant(committing=LosesTheLead),
+    "marks main streams alone": Mutant(erasures=MarksMainAlone, full_of="erasure"),
+    "remembers nobody": Mutant(erasures=RemembersNobody, full_of="erasure"),
+    "erases once": Mutant(erasures=ErasesOnce, full_of="erasure"),
+    "deletes events alone": Mutant(erasures=DeletesEventsAlone, full_of="erasure"),
+    "leaves the keys": Mutant(erasures=LeavesTheKeys, full_of="erasure"),
+    "erases others": Mutant(erasures=ErasesOthers, full_of="erasure"),
 }

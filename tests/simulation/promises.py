@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+import refold
+from refold.adapters.blobs import Blobs
 from refold.domain.envelope import Envelope
-from refold.domain.events import Summary, ToolCall, ToolResult
+from refold.domain.events import Fork, Summary, ToolCall, ToolResult
 from refold.domain.ids import MAIN, StreamId
 from refold.store import Session, SessionStore
-from tests.simulation.roles import USER, Request
+from tests.simulation.roles import Request, owner
 from tests.simulation.world import Violated
 from tests.support.folding import unequal_views
 from tests.support.redacting import MAIL, aware
 
 if TYPE_CHECKING:
     from tests.simulation.history import History
+
+_CUT: Final = re.compile(r'session\.blob\("([0-9a-f]{64})"\)')
 
 
 class Aftermath:
@@ -26,13 +32,23 @@ class Aftermath:
         self.history, self.world = history, history.world
         self.store: SessionStore = self.world.store(self.world.process())
         self.sessions = [
-            self.store.session(USER, info.session_id)
-            for info in self.store.sessions(USER)
+            self.store.session(info.user_id, info.session_id)
+            for info in self.store.sessions()
+            if not self.erased(info.session_id)
         ]
         self.events = {one.session_id: one.events() for one in self.sessions}
         self._said: dict[str, list[Envelope]] = {}
         for event in (event for events in self.events.values() for event in events):
             self._said.setdefault(_token(event), []).append(event)
+
+    def erased(self, session_id: str) -> bool:
+        """Whether the user whose session it is was to be forgotten."""
+        return self.world.erasures.refuses(owner(session_id))
+
+    def kept(self) -> list[Request]:
+        """The requests of those who were not to be forgotten."""
+        every = self.history.requests
+        return [one for one in every if not self.erased(one.session_id)]
 
     def derived(self) -> Iterator[tuple[Session, str, list[Envelope]]]:
         """Each derived stream with its entries."""
@@ -58,7 +74,7 @@ def check(history: History) -> None:
 
 
 def nothing_acknowledged_is_lost(after: Aftermath) -> Iterator[str]:
-    for request in after.history.requests:
+    for request in after.kept():
         for receipt in request.receipts:
             found = after.of(request)
             seqs = (found[0].seq, found[-1].seq) if found else (0, 0)
@@ -152,7 +168,7 @@ def a_dead_holder_of_a_lease_costs_one_call(after: Aftermath) -> Iterator[str]:
         wasted = term.answers - term.summaries
         streams.setdefault(term.stream, []).append(wasted - (not term.clean))
     for stream, over in streams.items():
-        if sum(over) > 0:
+        if sum(over) > 0 and not after.erased(stream.session_id):
             yield f"{stream.session_id}: {sum(over)} calls too many"
 
 
@@ -160,18 +176,74 @@ def what_was_redacted_is_gone(after: Aftermath) -> Iterator[str]:
     log = after.store.log
     for heads in after.world.rewritten:
         for stream, seq in heads.items():
+            if after.erased(stream.session_id):
+                continue
             for event in log.read(stream, upto=seq):
-                if MAIL in str(event.to_json()):
+                text = str(event.to_json())
+                cut = [log.blob(stream, digest) or b"" for digest in _CUT.findall(text)]
+                if MAIL in text or any(MAIL.encode() in blob for blob in cut):
                     yield f"{stream.session_id} {event.seq} still says it"
     if not after.world.rewritten:
         return
     store = after.world.store(after.world.process(), aware())
-    for one in store.reredact(USER):
+    for one in store.reredact():
         if one.problem:
             yield one.problem
     for session in after.sessions:
         if log.retired_keys(session.stream):
             yield f"{session.session_id} keeps an old key"
+
+
+def a_cut_text_is_there_whole(after: Aftermath) -> Iterator[str]:
+    """And nothing else is: what no event needs any more is gone."""
+    world, needed = after.world, set[tuple[str, bytes]]()
+    for session in after.sessions:
+        blobs = Blobs(world.recorder, world.ring(), session.stream)
+        for event in after.events[session.session_id]:
+            for digest in _CUT.findall(str(getattr(event.payload, "text", ""))):
+                needed.add((session.user_id, blobs.address(digest)))
+                text = session.blob(digest)
+                if hashlib.sha256(text.encode()).hexdigest() != digest:
+                    yield f"{session.session_id} {event.seq}: another text"
+                if text.split()[0] != _token(event):
+                    yield f"{session.session_id} {event.seq}: another's text"
+    kept = set(after.world.recorder._blobs)
+    if kept != needed:
+        yield f"{len(kept - needed)} blobs too many, {len(needed - kept)} too few"
+
+
+def a_fork_goes_on_from_what_it_says(after: Aftermath) -> Iterator[str]:
+    for forker in after.history.forks:
+        name = forker.writing.requests[0].session_id
+        if after.erased(name):
+            continue
+        events = after.events.get(name, [])
+        first = events[0].payload if events else None
+        if not isinstance(first, Fork):
+            if forker.there:
+                yield f"{name} is no fork: {first}"
+        elif forker.forked and (first.session_id, first.at_seq) != forker.origin:
+            yield f"{forker.name} was told of {forker.origin}, and {first} is there"
+        elif first.at_seq > len(after.events[first.session_id]):
+            yield f"{name} goes on from {first.at_seq}, which is not there"
+    if sum(forker.forked for forker in after.history.forks) > 1:
+        yield "two were told that they had forked to one name"
+
+
+def an_erasure_that_began_is_completed(after: Aftermath) -> Iterator[str]:
+    erasures = after.world.erasures
+    for user_id in erasures.begun:
+        left = erasures.left(user_id)
+        if user_id not in erasures.certificates:
+            yield f"{user_id} was half forgotten: {left} rows and keys are left"
+        elif left:
+            yield f"{user_id} has a certificate, and {left} rows and keys"
+        session = after.world.store(after.world.process()).session(user_id, "s-1")
+        try:
+            session.append(refold.UserInput(text="back again"))
+        except refold.Erased:
+            continue
+        yield f"{user_id} came back without a word"
 
 
 def _token(event: Envelope) -> str:
@@ -201,5 +273,8 @@ PROMISES: Final[tuple[Promise, ...]] = (
     two_compactions_never_take_effect_for_one_base,
     views_equal_a_fresh_fold,
     a_dead_holder_of_a_lease_costs_one_call,
+    a_cut_text_is_there_whole,
+    a_fork_goes_on_from_what_it_says,
+    an_erasure_that_began_is_completed,
     what_was_redacted_is_gone,
 )

@@ -3,8 +3,6 @@
 A role keeps what a program would keep on its own disk: which request it is at, and
 what was answered.  Its process may die under it; it goes on in another one.  Those that
 do not write do a round each time so many requests are done (``rounds``).
-
-Erasure is one more role here, and one more promise in ``promises.py``.
 """
 
 from __future__ import annotations
@@ -17,22 +15,26 @@ import refold
 from refold.domain.errors import KeyUnavailable, StoreUnavailable
 from refold.domain.events import Event, SummarizerRef
 from refold.domain.ids import StreamId
+from refold.domain.ports import Appended, Outcome
+from refold.domain.record import Draft
 from refold.projections.context.source import Source
 from refold.projections.context.spec import parse
 from refold.projections.context.summarizer import Written
 from refold.store import Session, SessionStore
 from refold.store.rebuilding import Rebuilder
-from refold.store.writing import Receipt
+from refold.store.writing import Order, Receipt, Writer
 from tests.simulation.scheduler import SECOND, Process
 from tests.simulation.world import World
 from tests.support.redacting import MAIL, aware
 
 USER: Final = "ada"
+OTHER: Final = "bob"  # whose sessions begin with a b
 SPECS: Final = (
     "turn_window:full_turns=1,cached_turns=1",
     "turn_window:full_turns=1,cached_turns=1,summary_tokens=20,session_memory_tokens=30",
 )
 _TRIES: Final = 6
+_LONG: Final = f"line {MAIL}\n" * 60  # cut where events hold 1 KiB, kept in a blob
 _AWARE: Final = aware()
 _BROKEN = (StoreUnavailable, KeyUnavailable)
 State: TypeAlias = Literal["not sent", "sent", "acknowledged", "refused"]
@@ -67,11 +69,17 @@ class Request:
             "turn": [asked, said],
             "question": [asked],
             "secret": [refold.UserInput(text=f"{self.token} is {MAIL}"), said],
+            "long": [refold.UserInput(text=f"{self.token} reads " + _LONG), said],
             "call": [asked, call],
             "answer": [answer, said],
             "close": [refold.SystemPrompt(text=self.token, closed=True)],
         }
         return kinds[self.kind]
+
+
+def owner(session_id: str) -> str:
+    """Whose session it is."""
+    return OTHER if session_id.startswith("b") else USER
 
 
 class Role(Protocol):
@@ -84,25 +92,29 @@ class Role(Protocol):
 
 @dataclass(slots=True)
 class Writing:
-    """A client that appends one request after another."""
+    """A client that appends one request after another.
+
+    soon: it leaves them to be written, as callers from asyncio do.
+    """
 
     name: str
     requests: list[Request]
     done: int = 0
+    soon: bool = False
 
     def run(self, world: World, process: Process) -> None:
         store = world.store(process)
         while self.done < len(self.requests):
-            self._send(store, self.requests[self.done])
+            self._send(world, store, self.requests[self.done])
             self.done += 1
 
-    def _send(self, store: SessionStore, request: Request) -> None:
+    def _send(self, world: World, store: SessionStore, request: Request) -> None:
         if request.state == "sent" and request.key is None:
             return  # its process died: nobody knows, and nobody may ask again
-        session = store.session(USER, request.session_id)
+        session = store.session(owner(request.session_id), request.session_id)
         for _ in range(_TRIES):
             try:
-                request.receipts.append(self._append(session, request))
+                request.receipts.append(self._append(world, session, request))
             except _BROKEN:
                 if request.state == "sent" and request.key is None:
                     return
@@ -111,21 +123,44 @@ class Writing:
                 assert request.state != "acknowledged", f"{request.token}: refused now"
                 request.state = "refused"
                 return
+            except refold.Erased:
+                return
             request.state = "acknowledged"
             if not request.again or len(request.receipts) > 1:
                 return
 
-    def _append(self, session: Session, request: Request) -> Receipt:
+    def _append(self, world: World, session: Session, request: Request) -> Receipt:
         if request.checked and request.expected_seq is None:
             head = session.writer.log.head(session.stream)
             request.expected_seq = head.seq
         if request.state == "not sent":
             request.state = "sent"
-        return session.append(
-            request.events(),
-            idempotency_key=request.key,
-            expected_seq=request.expected_seq,
-        )
+        drafts = tuple(Draft(event) for event in request.events())
+        order = Order(session.stream, drafts, request.key, request.expected_seq)
+        left = _leave(world, session.writer, order) if self.soon else None
+        return left or session.writer.append(order)
+
+
+def _leave(world: World, writer: Writer, order: Order) -> Receipt | None:
+    """Have it written by others, on the head that was seen last; None if it was not."""
+    head = writer.heads.get(order.stream)
+    if head is None:
+        return None
+    try:
+        request = writer.request(head, order)
+    except (refold.StaleSession, refold.SessionClosed, refold.InvalidEvent):
+        return None
+    outcomes: list[Outcome | Exception] = []
+    if not writer.log.append_soon(request, outcomes.append):
+        return None
+    world.scheduler.pause(lambda: bool(outcomes))
+    world.say("was left to be written")
+    (outcome,) = outcomes
+    if isinstance(outcome, Exception):
+        raise outcome
+    return (
+        writer.acknowledged(request, outcome) if isinstance(outcome, Appended) else None
+    )
 
 
 @dataclass(slots=True)
@@ -164,10 +199,10 @@ class Compacting:
     def run(self, world: World, process: Process) -> None:
         store = world.store(process)
         while _next(world, self.rounds):
-            _try(lambda: self._step(world, process, store))
+            world.tried(lambda: self._step(world, process, store))
 
     def _step(self, world: World, process: Process, store: SessionStore) -> None:
-        session = store.session(USER, self.session_id)
+        session = store.session(owner(self.session_id), self.session_id)
         session.compact(self.spec, summarizer=Model(world, process, self.costs))
 
 
@@ -183,12 +218,12 @@ class Rebuilding:
 
     def run(self, world: World, process: Process) -> None:
         store = world.store(process)
-        stream = StreamId(USER, self.session_id)
+        stream = StreamId(owner(self.session_id), self.session_id)
         model = Model(world, process, self.costs)
-        writer = store.session(USER, self.session_id).writer
+        writer = store.session(owner(self.session_id), self.session_id).writer
         rebuilder = Rebuilder(writer, parse(self.spec), model)
         while _next(world, self.rounds):
-            _try(lambda: rebuilder.run(stream))
+            world.tried(lambda: rebuilder.run(stream))
 
 
 @dataclass(slots=True)
@@ -204,11 +239,11 @@ class Reading:
     def run(self, world: World, process: Process) -> None:
         store = world.store(process)
         while _next(world, self.rounds):
-            _try(lambda: self._read(world, store))
+            world.tried(lambda: self._read(world, store))
 
     def _read(self, world: World, store: SessionStore) -> None:
         known = self.acknowledged(self.session_id)
-        session = store.session(USER, self.session_id)
+        session = store.session(owner(self.session_id), self.session_id)
         seqs = [envelope.seq for envelope in session.events()]
         if seqs != list(range(1, len(seqs) + 1)):
             world.violated(f"{self.session_id} was read with gaps: {seqs}")
@@ -217,6 +252,44 @@ class Reading:
         compactor = session.compactor(self.spec)
         compactor.viewer.catch_up(compactor.strategy)
         session.context(self.spec)
+
+
+@dataclass(slots=True)
+class Forking:
+    """Goes on from another session as it was, and writes to where it goes on.
+
+    at: where it forked; 0 as long as it did not try.
+    """
+
+    name: str
+    parent: str
+    writing: Writing
+    rounds: list[int]
+    at: int = 0
+    forked: bool = False
+    there: bool = False
+
+    def run(self, world: World, process: Process) -> None:
+        store = world.store(process)
+        while not self.there and _next(world, self.rounds):
+            world.tried(lambda: self._fork(world, store))
+        if self.there:
+            self.writing.run(world, process)
+
+    @property
+    def origin(self) -> tuple[str, int]:
+        """What it said it goes on from, last."""
+        return self.parent, self.at
+
+    def _fork(self, world: World, store: SessionStore) -> None:
+        session = store.session(owner(self.parent), self.parent)
+        self.at = world.random.randint(1, session.head().seq)
+        try:
+            session.fork(self.at, self.writing.requests[0].session_id)
+            self.forked = True
+        except refold.StaleSession:  # another's, or its own whose answer was lost
+            pass
+        self.there = True
 
 
 @dataclass(slots=True)
@@ -229,7 +302,7 @@ class Redacting:
     def run(self, world: World, process: Process) -> None:
         store = world.store(process, _AWARE)
         while _next(world, self.rounds):
-            _try(lambda: list(store.reredact(USER)))
+            world.tried(lambda: list(store.reredact()))
 
 
 def _next(world: World, rounds: list[int]) -> bool:
@@ -238,13 +311,4 @@ def _next(world: World, rounds: list[int]) -> bool:
         return False
     world.scheduler.pause(lambda: world.progress() >= rounds[0])
     del rounds[0]
-    return True
-
-
-def _try(work: Callable[[], object]) -> bool:
-    """Whether it came to its end; a connection may break, a session not be there."""
-    try:
-        work()
-    except (*_BROKEN, refold.SessionNotFound):
-        return False
     return True

@@ -46,15 +46,17 @@ def main(arguments: list[str] | None = None) -> int:
 def _sum_up(report: Report, seconds: float) -> int:
     for memory in report.memory:
         sys.stdout.write(
-            f"{memory.process}: {memory.early:.0f} MiB after a fifth, "
-            f"{memory.end:.0f} MiB at the end\n"
+            f"{memory.process}: {memory.start:.0f} MiB at the start, "
+            f"{memory.early:.0f} after a fifth, {memory.end:.0f} at the end\n"
         )
     for wrong in report.wrong[:20]:
         sys.stdout.write(f"wrong: {wrong}\n")
     plan = report.plan
     sys.stdout.write(
         f"seed {plan.seed}: {report.acknowledged} events acknowledged, "
-        f"{report.compactions} compactions, {report.harms}, {seconds:.0f} s; "
+        f"{report.retried} appends at a second attempt, {report.compactions} "
+        f"compactions, {report.harms}, {report.worked_sec:.0f} s and "
+        f"{seconds - report.worked_sec:.0f} s to check; "
         f"{len(report.wrong)} things are wrong\n"
     )
     return 1 if report.wrong else 0

@@ -14,6 +14,7 @@ from refold.domain.events import Event
 
 USER: Final = "ada"
 _MOST: Final = 100  # events in a batch
+_ALONE: Final = 0.5  # how many of all appends are of one event
 Harm: TypeAlias = Literal["kill", "cut", "restart", "crash"]
 
 _OFTEN: Final[tuple[Harm, ...]] = ("kill", "cut")
@@ -81,6 +82,8 @@ class Plan:
         while left:
             number += 1
             size = min(left, 2 * random.randint(1, most // 2))
+            if random.random() < _ALONE:
+                size = 1
             session_id = f"s-{random.randrange(self.sessions):04}"
             yield Batch(writer, number, session_id, size)
             left -= size

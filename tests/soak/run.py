@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from random import Random
 from threading import Thread
+from time import monotonic
 from typing import Final, NamedTuple
 
 import psycopg
@@ -41,9 +42,10 @@ class SoakFailed(Exception):
 
 
 class Memory(NamedTuple):
-    """Resident MiB of a process after a fifth of the events, and at the end."""
+    """Resident MiB of a process at the start, after a fifth, and at the end."""
 
     process: str
+    start: float
     early: float
     end: float
 
@@ -55,11 +57,17 @@ class Memory(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """What a soak did, and what is wrong after it."""
+    """What a soak did, and what is wrong after it.
+
+    retried:    appends whose first attempt had taken effect, and was not acknowledged.
+    worked_sec: how long it took without the check at the end.
+    """
 
     plan: Plan
     acknowledged: int = 0
     compactions: int = 0
+    retried: int = 0
+    worked_sec: float = 0
     harms: dict[Harm, int] = field(default_factory=dict)
     memory: list[Memory] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -120,6 +128,7 @@ class Soak:
         self._children: dict[Name, _Child] = {}
         self._busy: set[Name] = set()
         self._harms = plan.harms()
+        self._first: dict[Name, float] = {}
         self._early: dict[Name, float] = {}
         self._done: dict[Name, int] = {}
         self.report = Report(plan)
@@ -134,15 +143,18 @@ class Soak:
         with _settings(url, self._folder):
             with refold.open():
                 pass
+            begin = monotonic()
             try:
                 self._work(told)
             finally:
                 for child in self._children.values():
                     child.kill()
                     child.join()
+            self.report.worked_sec = monotonic() - begin
             with refold.open() as store:
                 checked = check(store, self._plan, self._folder)
             self.report.compactions = checked.compactions
+            self.report.retried = checked.retried
             self.report.wrong += checked.wrong
         return self.report
 
@@ -185,6 +197,7 @@ class Soak:
 
     def _advance(self) -> None:
         self.report.acknowledged = sum(self._done.values())
+        self._first = self._first or {name: one.rss() for name, one in self._spared()}
         if self.report.acknowledged >= self._plan.events // 5 and not self._early:
             self._early = {name: one.rss() for name, one in self._spared()}
         while self._harms and self._harms[0][0] <= self.report.acknowledged:
@@ -216,7 +229,8 @@ class Soak:
 
     def _weigh(self) -> None:
         for name, child in self._spared():
-            seen = Memory(f"{name[0]} {name[1]}", self._early[name], child.rss())
+            weights = (self._first[name], self._early[name], child.rss())
+            seen = Memory(f"{name[0]} {name[1]}", *weights)
             self.report.memory.append(seen)
             if not seen.flat:
                 self.report.wrong.append(f"memory grew: {seen}")

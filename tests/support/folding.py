@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from refold.projections.context import spec
 from refold.projections.context.outline import Outline, fold_derived
 from refold.store import Session
+from refold.store.history import History
 
 
 def unequal_views(session: Session) -> Iterator[str]:
     """What is wrong with the stored views of a session, which nobody changes now."""
     log = session.writer.log
+    history = History.of(log, session.head().state)
     for name in log.view_names(session.user_id, session.session_id):
         view = log.load_view(session.stream, name)
         if view is None or not view.body:
@@ -19,7 +21,7 @@ def unequal_views(session: Session) -> Iterator[str]:
             continue
         stored = Outline.load(view.body["outline"])  # type: ignore[arg-type]  # as written
         strategy = spec.parse(view.body["strategy"])  # type: ignore[arg-type]  # as written
-        fresh = strategy.read(strategy.begin(), session.pages(upto=view.through_seq))
+        fresh = strategy.read(strategy.begin(), history.events(upto=view.through_seq))
         for entry in session.derived(name)[: view.derived_seq]:
             fresh = fold_derived(fresh, entry)
         if fresh.dump() != stored.dump():

@@ -1,0 +1,122 @@
+"""How a database commits what writers of one process hand it together.
+
+The queue and its lead are the real ones.  What is modelled is the transaction: heads
+are locked one after another, the process may die in between, then all is there at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from refold.adapters.memory import MemoryRecorder
+from refold.adapters.recorder import Batch, Moved, Wrote
+from refold.adapters.sql.grouping import GroupCommit, Result
+from refold.domain.errors import Erased, StoreUnavailable
+from tests.simulation.scheduler import Process, Scheduler
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Committing:
+    """The writes of one process; ``step`` does one, as a step at which faults occur."""
+
+    queue: type[GroupCommit] = GroupCommit
+
+    def __init__(
+        self,
+        world: World,
+        process: Process,
+        inner: MemoryRecorder,
+        step: Callable[..., Any],
+    ) -> None:
+        self.world, self.process, self.inner = world, process, inner
+        self._step = step
+        self.group = self.queue(self.write_group)
+
+    def write_group(self, batches: Sequence[Batch]) -> list[Result]:
+        """As the engines do: together, and each by itself if that failed."""
+        if len(batches) == 1:
+            return [self._alone(batches[0])]
+        try:
+            done: list[Result] = self._step(
+                "write_group", lambda given: self._together(given), list(batches)
+            )
+        except StoreUnavailable:
+            return [self._alone(batch) for batch in batches]
+        return done
+
+    def _alone(self, batch: Batch) -> Result:
+        def write() -> Result:
+            self.world.unlocked(batch.stream)
+            return self.world.wrote(batch, self.written(batch))
+
+        try:
+            outcome: Result = self._step("write", write)
+        except StoreUnavailable as error:
+            return error
+        return outcome
+
+    def _together(self, batches: Sequence[Batch]) -> list[Result]:
+        with ExitStack() as locks:
+            for place in self.order(batches):
+                locks.enter_context(self.world.locked(place))
+                self.world.scheduler.pause()
+                if self.world.fate().startswith("dies"):
+                    self.world.say("dies between two statements of a group")
+                    self.world.die(self.process)
+            outcomes = self.commit(batches)
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            self._check(batch, outcome)
+            self.world.wrote(batch, outcome)
+        return outcomes
+
+    def order(self, batches: Sequence[Batch]) -> list[Any]:
+        """The sessions in the order in which their heads are locked."""
+        return sorted({batch.stream.main for batch in batches})
+
+    def commit(self, batches: Sequence[Batch]) -> list[Result]:
+        """All of it at once; what cannot be written is an outcome of its own."""
+        return [self.written(batch) for batch in batches]
+
+    def written(self, batch: Batch) -> Result:
+        """Write it, unless an attempt did whose answer was lost.
+
+        Where no head is there that could be marked, the record of the erasure refuses.
+        """
+        if self.is_there(batch):
+            return Wrote(batch.head)
+        if self.inner.head_row(batch.stream) is None:
+            user_id = batch.stream.user_id
+            if self.world.erasures.refuses_new(user_id):
+                return Erased(f"user {user_id!r}")
+        return self.inner.write(batch)
+
+    def is_there(self, batch: Batch) -> bool:
+        """Whether the very rows are there: they are found by their hash."""
+        rows = self.inner.rows(batch.stream, after=batch.expected_seq)
+        last = len(batch.events) - 1
+        return len(rows) > last and rows[last].hash == batch.events[-1].hash
+
+    def _check(self, batch: Batch, outcome: Result) -> None:
+        """Whoever was refused was so for a reason of their own."""
+        head = self.inner.head_row(batch.stream)
+        if isinstance(outcome, Moved) and head is not None and head.status == "open":
+            expected = (batch.expected_seq, batch.expected_hash, batch.head.key_check)
+            if (head.seq, head.hash, head.key_check) == expected:
+                self.world.violated("one was refused for the conflict of another")
+
+
+class SimulatedExecutor:
+    """``ThreadPoolExecutor`` with tasks of the process that asks for one."""
+
+    def __init__(self, scheduler: Scheduler, _size: int, name: str) -> None:
+        self._scheduler, self._name = scheduler, name
+
+    def submit(self, work: Callable[[], object]) -> None:
+        owner = self._scheduler.current
+        if owner is not None:
+            name = f"{owner.process.name} {self._name}"
+            self._scheduler.spawn(name, owner.process, work, helper=True)

@@ -1,0 +1,202 @@
+"""What processes share as each of them sees it: every call is a step.
+
+Others run before it; it may fail before it takes effect, or after (the acknowledgement
+is lost), and the process may die on either side of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from refold.adapters.memory import MemoryRecorder
+from refold.adapters.recorder import (
+    Batch,
+    HeadRow,
+    Rewrite,
+    ViewRow,
+    WriteOutcome,
+)
+from refold.adapters.sql.grouping import Result
+from refold.domain.errors import Erased, RefoldError, StoreUnavailable
+from refold.domain.ids import StreamId
+from tests.simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Fate, World
+
+_READS: Final = ("head_row", "receipt", "rows", "standing", "view_row")
+
+
+class Stepping:
+    """Anything that processes share, each call of which is a step."""
+
+    def __init__(
+        self,
+        world: World,
+        process: Process,
+        inner: object,
+        error: Callable[..., RefoldError] = StoreUnavailable,
+    ) -> None:
+        self._world, self._process = world, process
+        self._inner, self._error = inner, error
+
+    def __getattr__(self, name: str) -> Any:
+        call: Any = getattr(self._inner, name)
+        if not callable(call):
+            return call
+        return lambda *given, **named: self._do(name, call, *given, **named)
+
+    def _do(self, name: str, call: Any, *given: Any, **named: Any) -> Any:
+        world = self._world
+        world.scheduler.pause()
+        fate = world.fate()
+        if fate in ("refused", "dies before"):
+            self._fail(name, fate)
+        done = call(*given, **named)
+        world.say(name, _shown(given), fate, _shown((done,)))
+        if fate:
+            self._fail(name, fate)
+        return done
+
+    def _fail(self, name: str, fate: Fate) -> None:
+        self._world.say(name, fate)
+        if fate.startswith("dies"):
+            self._world.die(self._process)
+        self._world.hurt()
+        raise self._error("the simulation broke the connection", remedy="try again")
+
+
+class SteppingRecorder(Stepping):
+    """A recorder; what changes a session waits for who has locked it."""
+
+    _inner: MemoryRecorder
+
+    def __init__(self, world: World, process: Process, inner: MemoryRecorder) -> None:
+        super().__init__(world, process, inner)
+        self._commits = world.committing(world, process, inner, self._do)
+        self._group = self._commits.group
+
+    def write(self, batch: Batch) -> WriteOutcome:
+        self._world.asks(batch)
+        try:
+            return self._group.write(batch)
+        except StoreUnavailable:
+            self._world.hurt()
+            raise
+
+    def write_soon(
+        self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
+    ) -> bool:
+        self._world.asks(batch)
+        return self._group.submit(batch, done)
+
+    def __getattr__(self, name: str) -> Any:
+        """A call that reads a session says in the same step that it was erased."""
+        call = super().__getattr__(name)
+        return partial(self._read, call) if name in _READS else call
+
+    def _read(self, call: Any, stream: StreamId, *given: Any, **named: Any) -> Any:
+        found = call(stream, *given, **named)
+        self._refuse(stream)
+        return found
+
+    def _refuse(self, stream: StreamId) -> None:
+        if self._world.erasures.refuses(stream.user_id):
+            raise Erased(f"session {stream.session_id!r}")
+
+    def write_exclusive(
+        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    ) -> WriteOutcome:
+        def write() -> Result:
+            with self._world.locked(stream):
+                batch = build(self._inner.head_row(stream))
+                return self._world.wrote(batch, self._commits.written(batch))
+
+        outcome: Result = self._do("write_exclusive", write)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
+    ) -> bool:
+        """The recorder finds a lost acknowledgement out by asking ``build`` again."""
+
+        def rewrite() -> bool:
+            with self._world.locked(stream):
+                self._refuse(stream)
+                done = self._inner.rewrite(stream, build)
+                if done:
+                    self._world.rewritten.append(self._heads(stream))
+            return done and not (
+                self._world.fate() and not self._inner.rewrite(stream, build)
+            )
+
+        done: bool = self._do("rewrite", rewrite)
+        return done
+
+    def _heads(self, stream: StreamId) -> dict[StreamId, int]:
+        names = self._inner.streams(stream.user_id, stream.session_id)
+        places = [stream._replace(stream=name) for name in names]
+        heads = {place: self._inner.head_row(place) for place in places}
+        return {place: head.seq for place, head in heads.items() if head}
+
+    def save_view_row(
+        self, stream: StreamId, name: str, row: ViewRow, **how: Any
+    ) -> bool:
+        def save() -> bool:
+            self._world.unlocked(stream)
+            before = self._inner.view_row(stream, name)
+            saved = self._inner.save_view_row(stream, name, row, **how)
+            if saved and before and before.through_seq > row.through_seq:
+                self._world.violated(f"a view went back to seq {row.through_seq}")
+            head = self._inner.head_row(stream)
+            if saved and head and head.key_check != how["key_check"]:
+                self._world.violated("a view was kept under a key of before")
+            return saved
+
+        saved: bool = self._do("save_view_row", save)
+        return saved
+
+    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
+        def take() -> bool:
+            self._world.unlocked(stream)
+            held = self._inner._leases.get(stream)
+            taken = self._inner.take_lease(stream, owner, now=now, until=until)
+            if taken:
+                self._world.took(stream)
+            if taken and held and held.owner != owner and held.until > now:
+                self._world.violated("a lease was taken that another holds")
+            return taken
+
+        taken: bool = self._do("take_lease", take)
+        return taken
+
+    def release_lease(self, stream: StreamId, owner: str) -> bool:
+        def release() -> bool:
+            held = self._inner._leases.get(stream)
+            if held is not None and held.owner == owner:
+                self._world.gave_back()
+            return self._inner.release_lease(stream, owner)
+
+        asked: bool = self._do("release_lease", release)
+        return asked
+
+
+def _shown(values: tuple[Any, ...]) -> str:
+    """Names, numbers and answers, but nothing that is random."""
+    shown = []
+    for value in values:
+        if isinstance(value, StreamId):
+            shown.append(f"{value.session_id}/{value.stream[:4]}")
+        elif value is None or isinstance(value, bool | int):
+            shown.append(str(value))
+        elif isinstance(value, list):
+            shown.append(f"{len(value)} of them")
+        elif isinstance(value, HeadRow):
+            shown.append(f"head {value.seq}")
+        elif isinstance(value, tuple) and type(value) is not tuple:
+            shown.append(type(value).__name__)
+    return " ".join(shown)

@@ -1,0 +1,80 @@
+"""A store that need not wait for the disk loses the newest at most, never a gap.
+
+The server is told to leave its log in memory for as long as it can, and then crashes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import refold
+from refold.store import Session, SessionStore
+from tests.support.postgres import Postgres
+from tests.support.stores import open_at, prepare
+
+_RELAXED = "options=-csynchronous_commit%3Doff"
+
+
+@pytest.fixture
+def url(own_postgres: Postgres, tmp_path: Path) -> str:
+    with psycopg.connect(own_postgres.url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+        connection.execute("ALTER SYSTEM SET autovacuum = off")
+        connection.execute("SELECT pg_reload_conf()")
+    return prepare(own_postgres.create_database("relaxed"), tmp_path)
+
+
+def relaxed(url: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{_RELAXED}"
+
+
+def said(session: Session, count: int) -> int:
+    """Append so many events, one by one; the seq of the last."""
+    for _ in range(count):
+        receipt = session.append(refold.UserInput(text="hello"))
+    return receipt.last_seq
+
+
+def whole(store: SessionStore) -> int:
+    """The number of events, which have no gap and verify."""
+    events = store.session("ada", "s").events()
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [problem for _, one in store.verify() for problem in one.problems] == []
+    return len(events)
+
+
+def test_a_crash_takes_the_newest_and_the_writer_goes_on_behind_what_is_left(
+    own_postgres: Postgres, url: str, tmp_path: Path
+) -> None:
+    with open_at(url, tmp_path) as store:
+        said(store.session("ada", "s"), 3)
+    with open_at(relaxed(url), tmp_path) as store:
+        session = store.session("ada", "s")
+        session.context("turn_window:full_turns=1,cached_turns=1")
+        assert said(session, 20) == 23
+
+        own_postgres.restart()
+        left = whole(store)
+        again = said(session, 1)
+
+        assert 3 <= left < 23
+        assert again == left + 1 == whole(store)
+
+
+def test_what_is_durable_makes_all_before_it_durable(
+    own_postgres: Postgres, url: str, tmp_path: Path
+) -> None:
+    with (
+        open_at(relaxed(url), tmp_path) as quick,
+        open_at(url, tmp_path) as safe,
+    ):
+        said(quick.session("ada", "s"), 20)
+        durable = said(safe.session("ada", "s"), 1)
+        said(quick.session("ada", "s"), 20)
+
+        own_postgres.restart()
+
+        assert durable == 21 <= whole(safe) < 41
