@@ -1,0 +1,93 @@
+"""The memory of a user is made of the log, on both engines, and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.projections.memory.scenarios import by_words
+from refold.store import SessionStore
+from refold.store.remembering import NAME
+from tests.support.stores import open_at
+
+
+@pytest.fixture
+def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
+    with open_at(store_url, tmp_path) as opened:
+        for number in range(3):
+            ran(opened, "ada", f"s-{number}", "success")
+        ran(opened, "bob", "s-0", "failure")
+        yield opened
+
+
+def ran(store: SessionStore, user: str, name: str, outcome: Any) -> None:
+    session = store.session(user, name)
+    session.append(refold.UserInput(text="a flight to Oslo"))
+    session.append(refold.ToolCall(call_id="c", tool_name="book"))
+    session.append(refold.ToolResult(call_id="c", content="booked"))
+    session.append(refold.Final(outcome=outcome))
+
+
+def test_it_says_what_worked_and_where_that_is_seen(store: SessionStore) -> None:
+    memory = store.memory("ada")
+
+    (item,) = [one for one in memory.items if one.kind == "path"]
+    assert (memory.sessions, memory.success) == (3, 1.0)
+    assert item.content == {"path": [["book"]]}
+    assert item.established
+    for evidence in item.evidence:
+        session = store.session("ada", evidence.session_id)
+        types = [
+            session.events(after=seq - 1, limit=1)[0].type for seq in evidence.seqs
+        ]
+        assert types == ["tool_call", "final"]
+
+
+def test_what_is_kept_is_what_would_be_made_anew(store: SessionStore) -> None:
+    made = store.memory("ada")
+    kept = store.memory("ada")
+    for info in store.sessions("ada"):
+        assert NAME in store.log.view_names("ada", info.session_id)
+        store.log.drop_views("ada", info.session_id)
+
+    assert store.memory("ada") == kept == made
+
+
+def test_a_session_that_moves_on_is_looked_at_again(store: SessionStore) -> None:
+    before = store.memory("ada")
+    store.session("ada", "s-0").append(refold.Final(outcome="failure"))
+
+    after = store.memory("ada")
+
+    assert before.success == 1.0
+    assert after.success == pytest.approx(2 / 3)
+
+
+def test_erasing_a_session_is_never_having_had_it(store: SessionStore) -> None:
+    before = store.memory("ada")
+    ran(store, "ada", "s-9", "failure")
+    store.session("ada", "s-9").append(refold.ToolCall(call_id="d", tool_name="pay"))
+    assert store.memory("ada") != before
+
+    store.erase("ada", "asked for", session_id="s-9")
+
+    assert store.memory("ada") == before
+
+
+def test_users_share_nothing(store: SessionStore) -> None:
+    assert store.memory("bob").success == 0.0
+    assert store.memory("nobody").items == []
+
+
+def test_all_may_be_one_scenario_or_named_by_their_words(store: SessionStore) -> None:
+    classify = by_words({"flight": ("flight",)})
+
+    named = store.memory("ada", classify=classify)
+    together = store.memory("ada", classify=classify, together=True)
+
+    assert {item.scenario for item in named.items} == {"flight"}
+    assert {item.scenario for item in together.items} == {"general"}
