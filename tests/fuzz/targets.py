@@ -1,0 +1,186 @@
+"""What reads bytes that anybody may have made: each raises what it says, or nothing.
+
+A target returns if the bytes are taken or refused in words.  Whatever else it raises,
+or an error that repeats the secret in them, is a fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from refold.adapters import importers
+from refold.adapters.cli import main
+from refold.domain.errors import ImportFailed, InvalidConfiguration, UnknownStrategy
+from refold.projections.context import spec
+from refold.redaction.engine import RedactionError, Redactor
+from refold.redaction.plan import Plan
+from refold.redaction.policy import Policy, PolicyError
+from tests.importers import samples
+
+SECRET: Final = "ghp_q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaX"  # made up
+Target = Callable[[bytes], None]
+_REDACTOR: Final = Redactor(Plan(engine="stdlib"))
+_DOCUMENTS: Final[Mapping[str, Any]] = {
+    "claude-code": samples.CLAUDE_CODE,
+    "openai": samples.OPENAI,
+    "anthropic": samples.ANTHROPIC,
+    "tau-bench": samples.TAU_BENCH,
+    "swe-agent": samples.SWE_AGENT,
+    "letta": samples.LETTA,
+    "inspect": samples.INSPECT,
+}
+
+
+class Fault(AssertionError):
+    """Something happened that must not."""
+
+
+def redact_text(data: bytes) -> None:
+    """Any text is redacted or refused, and a second pass changes nothing."""
+    text = data.decode(errors="surrogateescape")
+    with _refusing(RedactionError):
+        clean, _ = _REDACTOR.text(text)
+        if _REDACTOR.text(clean)[0] != clean:
+            raise Fault("a second pass changes the text again")
+        if SECRET in clean:
+            raise Fault("the secret is still there")
+
+
+def redact_value(data: bytes) -> None:
+    """Any JSON is redacted or refused, and a second pass changes nothing."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return
+    with _refusing(RedactionError):
+        clean, _ = _REDACTOR.value(value)
+        if _REDACTOR.value(clean)[0] != clean:
+            raise Fault("a second pass changes the value again")
+
+
+def policy(data: bytes) -> None:
+    """Any policy is read or refused."""
+    with _refusing(PolicyError):
+        Policy.parse(data.decode(errors="replace"))
+
+
+def strategy(data: bytes) -> None:
+    """Any SPEC is a strategy or refused; what was typed may be repeated."""
+    text = data.decode(errors="replace")
+    with contextlib.suppress(UnknownStrategy, InvalidConfiguration):
+        spec.parse(text)
+    with contextlib.suppress(UnknownStrategy, InvalidConfiguration):
+        spec.parse_toml(text)
+
+
+def importer(form: str) -> Target:
+    """Any file is read as this format or refused."""
+
+    def read(data: bytes) -> None:
+        with _file(data) as path, _refusing(ImportFailed):
+            importers.read(path, format=form)
+
+    return read
+
+
+def command(*arguments: str) -> Target:
+    """Any file that a command is given is taken or refused in one sentence."""
+
+    def run(data: bytes) -> None:
+        out, err = io.StringIO(), io.StringIO()
+        given = io.TextIOWrapper(io.BytesIO(data))
+        with _file(data) as path, tempfile.TemporaryDirectory() as folder:
+            named = [one.format(file=path) for one in arguments]
+            before, sys.stdin = sys.stdin, given
+            try:
+                with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                    main(["--db", f"sqlite:///{folder}/none.db", *named])
+            finally:
+                sys.stdin = before
+        said = err.getvalue()
+        if "fault of Refold" in said or "Traceback" in said or SECRET in said:
+            raise Fault(said)
+
+    return run
+
+
+class Fuzzed(NamedTuple):
+    """A target, and inputs to begin with."""
+
+    target: Target
+    seeds: tuple[bytes, ...]
+
+
+def _seed(document: Any) -> bytes:
+    text = (
+        "\n".join(json.dumps(line) for line in document)
+        if isinstance(document, list)
+        else json.dumps(document)
+    )
+    return text.replace("hunter2", SECRET).encode()
+
+
+_TEXTS: Final = (
+    f"the key is {SECRET}, call 13912345670 or mail lin.wei@mail.example.org".encode(),
+    '密码：s3cr-t!x9，身份证号是110101199003071234 {"password": "hunter2"}'.encode(),
+    b"postgres://ada:hunter2@db:5432/app Authorization: Bearer f3a9K2lq8Zt0Vb7Np5Rs",
+    b"[REDACTED:PHONE] \\u0031\\u0033 %2B14155550132 \xff\xfe",
+)
+_POLICY: Final = b"""name = "own"
+packs = ["common"]
+[[rules]]
+id = "own.badge"
+type = "BADGE"
+pattern = "B-[0-9]{6}"
+examples = ["B-123456"]
+"""
+_SPECS: Final = (
+    b"turn_window:full_turns=4,cached_turns=3",
+    b'for_agent:agent="lead",strategy="keep_all"',
+    b'strategy = "turn_window"\nfull_turns = 2\n',
+)
+FUZZED: Final[Mapping[str, Fuzzed]] = {
+    "redact-text": Fuzzed(redact_text, _TEXTS),
+    "redact-value": Fuzzed(
+        redact_value,
+        (*(_seed({"note": one.decode("latin-1")}) for one in _TEXTS), b'{"a":[1,{}]}'),
+    ),
+    "policy": Fuzzed(policy, (_POLICY,)),
+    "strategy": Fuzzed(strategy, _SPECS),
+    **{
+        f"import-{form}": Fuzzed(importer(form), (_seed(document),))
+        for form, document in _DOCUMENTS.items()
+    },
+    "import-auto": Fuzzed(importer("auto"), tuple(map(_seed, _DOCUMENTS.values()))),
+    "redact-command": Fuzzed(command("redact", "--format", "jsonl"), _TEXTS),
+    "verify-proof": Fuzzed(command("verify", "--proof", "{file}"), (b"{}",)),
+    "verify-certificate": Fuzzed(
+        command("verify", "--certificate", "{file}"), (b'{"certificate": {}}',)
+    ),
+}
+
+
+@contextlib.contextmanager
+def _refusing(*errors: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except errors as error:
+        if SECRET in str(error) or SECRET in repr(error):
+            raise Fault("the error repeats the secret") from None
+
+
+@contextlib.contextmanager
+def _file(data: bytes) -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(data)
+        file.flush()
+        yield Path(file.name)

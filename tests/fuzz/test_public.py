@@ -1,0 +1,158 @@
+"""Whatever a public call is given, it does it or says in our words why not."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import refold
+from refold.domain.errors import RefoldError
+from refold.store import Session, SessionStore
+from tests.fuzz.targets import SECRET, Fault
+from tests.support.stores import open_at
+
+IDS = st.sampled_from(
+    ["ada", "s-1", "", "_user", "_x", "../s", "a b", "\x00", "\ud800", "🙂", "i" * 5000]
+)
+NUMBERS = st.sampled_from([None, 0, 1, 2, 3, -1, 10**6, 2**63, -(2**70)])
+TEXTS = st.sampled_from(["", SECRET, "why\x00", "\ud800", "x" * 100_000, "🙂\u202e"])
+SPECS = st.sampled_from(
+    [None, "keep_all", "turn_window", "turn_window:full_turns=0", "nothing", "", ":=,"]
+)
+FLAGS = st.booleans()
+TIMES = st.sampled_from(
+    [
+        None,
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime.max.replace(tzinfo=UTC),
+        datetime(2026, 1, 1),  # noqa: DTZ001  # without a zone, which is refused
+    ]
+)
+SPANS = st.sampled_from(
+    [None, timedelta(0), timedelta(days=30), timedelta.max, timedelta.min]
+)
+HANDED = {"system": TEXTS, "memory": TEXTS, "window": NUMBERS}
+GIVEN: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("user_id", "session_id", "name", "sha256", "agent"), IDS),
+    **dict.fromkeys(("request_id", "idempotency_key", "operator"), IDS),
+    **dict.fromkeys(("reason", "what", "model", "note", "reasons"), TEXTS),
+    **dict.fromkeys(("after", "limit", "upto", "at", "seq", "expected_seq"), NUMBERS),
+    "message": NUMBERS,
+    **dict.fromkeys(("ts", "since", "until"), TIMES),
+    **dict.fromkeys(("grace", "key_backups", "older_than"), SPANS),
+    "strategy": SPECS,
+    "strategies": st.lists(SPECS.filter(bool), max_size=2),
+    "as_": st.sampled_from(["sent", "rebuilt"]),
+    **dict.fromkeys(("chain_only", "apply", "dry_run", "strict", "sweep"), FLAGS),
+    **dict.fromkeys(("wait", "vacuum", "retryable", "matches", "together"), FLAGS),
+}
+# Objects that programs hand in, whose types a checker holds; and what ends the store.
+LEFT_OUT = frozenset(
+    {
+        *("self", "summarizer", "progress", "jobs", "view", "handed", "how", "meta"),
+        *("policy", "classify"),
+    }
+)
+# What ends the store, or begins with an object that others make.
+ENDS = frozenset({"close", "export_user", "retain", "record_request"})
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionStore]:
+    if request.param == "memory":
+        opened = refold.open("memory://")
+    else:
+        opened = open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path)
+    with opened:
+        session = opened.session("ada", "s-1")
+        session.append([refold.UserInput(text="why"), refold.Final(text="so")])
+        session.append(refold.ToolCall(call_id="c", tool_name="make"))
+        yield opened
+
+
+def public(kind: type) -> list[str]:
+    return [
+        name
+        for name, found in inspect.getmembers(kind)
+        if not name.startswith("_") and inspect.isroutine(found) and name not in ENDS
+    ]
+
+
+def arguments(method: Callable[..., Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Values for the parameters that a call can be given."""
+    needed: dict[str, st.SearchStrategy[Any]] = {}
+    more: dict[str, st.SearchStrategy[Any]] = {}
+    for name, parameter in inspect.signature(method).parameters.items():
+        if name in GIVEN:
+            where = needed if parameter.default is parameter.empty else more
+            may_be_none = "None" in str(parameter.annotation)
+            values = GIVEN[name]
+            where[name] = values if may_be_none else values.filter(_is_something)
+        elif name == "handed":
+            more.update(HANDED)
+    return st.fixed_dictionaries(needed, optional=more)
+
+
+def _is_something(value: object) -> bool:
+    return value is not None
+
+
+def done(call: Callable[..., Any], given_: dict[str, Any]) -> None:
+    """Do it to its end.  What it raises must be of ours, and must not tell."""
+    try:
+        result = call(**given_)
+        if inspect.iscoroutine(result):
+            result.close()
+        elif isinstance(result, Iterator):
+            for _ in result:
+                pass
+    except RefoldError as error:
+        if SECRET in str(error):
+            raise Fault(str(error)) from None
+
+
+def target(store: SessionStore, kind: type) -> Any:
+    return store if kind is SessionStore else store.session("ada", "s-1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in (SessionStore, Session) for name in public(kind)],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_call_is_done_or_refused(store: SessionStore, kind: type, name: str) -> None:
+    events = st.sampled_from(
+        [
+            refold.UserInput(text=SECRET),
+            refold.Final(text="\x00"),
+            refold.Pin(seqs=(9,)),
+        ]
+    )
+
+    @given(st.data())
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    def holds(data: st.DataObject) -> None:
+        method = getattr(target(store, kind), name)
+        given_ = data.draw(arguments(method))
+        if "events" in inspect.signature(method).parameters:
+            given_["events"] = data.draw(events)
+        done(method, given_)
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    "kind", [SessionStore, Session], ids=lambda kind: kind.__name__
+)
+def test_every_parameter_is_given_something(kind: type) -> None:
+    """A new one must be named above, or nobody tries it."""
+    known = {*GIVEN, *LEFT_OUT, "events"}
+    for name in public(kind):
+        names = set(inspect.signature(getattr(kind, name)).parameters)
+        assert names <= known, f"{name}: {names - known}"
