@@ -1,0 +1,55 @@
+"""``repair`` says what is damaged, and mends it only when it is told to."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tests.cli.conftest import Refold
+
+
+def harm(sample: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(sample)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+
+
+def test_a_whole_store_has_nothing_to_mend(refold: Refold, sample: Path) -> None:
+    ran = refold("repair")
+
+    assert ran.code == 0
+    assert ran.out.strip() == "1 session looked at; nothing is damaged"
+
+
+def test_a_lost_head_is_said_then_mended(refold: Refold, sample: Path) -> None:
+    harm(sample, "DELETE FROM heads")
+
+    said = refold("repair")
+    mended = refold("repair", "--user", "lin", "--session", "run", "--apply", "--json")
+
+    assert said.code == 1
+    assert "! lin / run  head: the head is gone" in said.out
+    assert "1 to mend: --apply does it" in said.out
+    assert mended.code == 0
+    assert mended.json()["mended"] == 1
+    assert refold("verify").code == 0
+    assert refold("repair").code == 0
+
+
+def test_lost_events_stay_lost(refold: Refold, sample: Path) -> None:
+    harm(
+        sample,
+        "DROP TRIGGER events_refuse_delete",
+        "DELETE FROM events WHERE seq > 50",
+    )
+
+    ran = refold("repair", "--apply")
+
+    assert ran.code == 1
+    assert "seq 51 to 57 are gone; only a backup has them" in ran.out
+    assert refold("verify").code == 1
+
+
+def test_who_is_not_there_cannot_be_repaired(refold: Refold, sample: Path) -> None:
+    assert refold("repair", "--user", "nobody").code == 1
+    assert refold("repair", "--session", "run").code == 2

@@ -1,0 +1,183 @@
+"""Repair makes anew what the events can tell, on both engines, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.mending import Damage
+from refold.store import Session, SessionStore
+from tests.support.rewritten import problems, tamper
+from tests.support.stores import open_at, prepare
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+LONG = "a line of a build log\n" * 20_000
+CALL = refold.ToolCall(call_id="open", tool_name="bash")
+
+
+@pytest.fixture
+def url(store_url: str, tmp_path: Path) -> str:
+    """A store with a session that has a blob, summaries, a view, a fork, a call."""
+    prepare(store_url, tmp_path)
+    with open_at(store_url, tmp_path) as store:
+        session = filled(store, "s")
+        fork = session.fork(4, "f")
+        fork.append(refold.UserInput(text="another way"))
+        store.session("ada", "t").append(refold.UserInput(text="hi"))
+    return store_url
+
+
+def filled(store: SessionStore, name: str) -> Session:
+    session = store.session("ada", name)
+    for _ in range(4):
+        session.append([refold.UserInput(text="why " * 50), refold.Final(text="so")])
+        session.prepare(WINDOW)
+    session.append(refold.ToolCall(call_id="c", tool_name="make"))
+    session.append(refold.ToolResult(call_id="c", content=LONG))
+    session.append(CALL)
+    return session
+
+
+def found(store: SessionStore, *, apply: bool = False) -> list[tuple[str, str, bool]]:
+    damages: list[Damage] = [d for _, some in store.repair(apply=apply) for d in some]
+    return [(d.stream.session_id, d.kind, d.mended) for d in damages]
+
+
+def test_nothing_is_damaged_in_a_store_that_is_whole(url: str) -> None:
+    with refold.open(url) as store:
+        before = [event.to_json() for event in store.session("ada", "s").events()]
+
+        assert found(store) == found(store, apply=True) == []
+        after = [event.to_json() for event in store.session("ada", "s").events()]
+
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM @heads WHERE session_id='s' AND stream='main'",
+        "UPDATE @heads SET seq=3 WHERE session_id='s' AND stream='main'",
+        "UPDATE @heads SET tokens=7 WHERE session_id='s' AND stream='main'",
+        "UPDATE @heads SET status='closed' WHERE session_id='s' AND stream='main'",
+        "UPDATE @heads SET state=(SELECT state FROM @heads WHERE session_id='t') "
+        "WHERE session_id='s' AND stream='main'",
+        "DELETE FROM @heads WHERE session_id='s' AND stream<>'main'",
+        "DELETE FROM @heads WHERE session_id='f'",
+        "DELETE FROM @heads",
+    ],
+)
+def test_a_head_is_made_anew(url: str, harm: str) -> None:
+    with refold.open(url) as store:
+        context = store.session("ada", "s").context(WINDOW).digest
+    tamper(url, harm)
+
+    with refold.open(url) as store:
+        assert {kind for _, kind, _ in found(store)} == {"head"}
+        assert {mended for _, _, mended in found(store, apply=True)} == {True}
+        assert problems(store) == []
+        assert found(store) == []
+
+    with refold.open(url) as store:
+        session = store.session("ada", "s")
+        assert session.context(WINDOW).digest == context
+        session.append(refold.ToolResult(call_id="open", content="done"))
+        assert problems(store) == []
+
+
+def test_saying_it_changes_nothing(url: str) -> None:
+    tamper(url, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
+
+    with refold.open(url) as store:
+        assert found(store) == found(store) == [("s", "head", False)]
+        assert problems(store) != []
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM @events WHERE session_id='s' AND stream='main' AND seq=2",
+        "DELETE FROM @events WHERE session_id='s' AND stream='main' AND seq=11",
+        "UPDATE @events SET body=hash WHERE session_id='s' AND stream='main' AND seq=2",
+        "UPDATE @events SET ts=5 WHERE session_id='s' AND stream='main' AND seq=2",
+    ],
+)
+def test_what_is_wrong_with_events_is_told_and_left(url: str, harm: str) -> None:
+    tamper(
+        url,
+        "DROP TRIGGER IF EXISTS events_refuse_delete"
+        if url.startswith("sqlite")
+        else "SELECT 1",
+        harm,
+    )
+
+    with refold.open(url) as store:
+        before = problems(store)
+        assert ("s", "events", False) in found(store, apply=True)
+        assert problems(store) == before != []
+
+
+def test_a_view_that_is_not_what_was_stored_is_dropped(url: str) -> None:
+    with refold.open(url) as store:
+        context = store.session("ada", "s").context(WINDOW).digest
+    tamper(url, "UPDATE @views SET body=(SELECT hash FROM @events LIMIT 1)")
+
+    with refold.open(url) as store:
+        assert found(store, apply=True) == [("s", "view", True)]
+        assert found(store) == []
+        assert store.session("ada", "s").context(WINDOW).digest == context
+
+
+def test_blobs_that_no_event_names_are_deleted_and_no_others(url: str) -> None:
+    tamper(
+        url,
+        "INSERT INTO @blobs (user_id, address, size, created_at, body, session_id) "
+        "SELECT user_id, hash, 1, 1, hash, session_id FROM @events "
+        "WHERE session_id='s' AND seq=1 AND stream='main'",
+    )
+
+    with refold.open(url) as store:
+        assert found(store, apply=True) == [("s", "blob", True)]
+        assert found(store) == []
+        assert problems(store) == []
+        assert store.stats()["blobs"] == 1
+
+
+def test_blobs_are_kept_if_the_session_moves_on(url: str) -> None:
+    with refold.open(url) as store:
+        session = store.session("ada", "s")
+        scanned = store.log.mends.unnamed_blobs(session.stream)
+        session.append(refold.ToolResult(call_id="open", content="done"))
+
+        assert not store.log.mends.drop_blobs(session.stream, scanned)
+
+
+def test_a_head_is_not_put_behind_an_append(url: str) -> None:
+    with refold.open(url) as store:
+        session = store.session("ada", "s")
+        head = store.log.head(session.stream)
+        session.append(refold.ToolResult(call_id="open", content="done"))
+
+        assert not store.log.mends.put_head(session.stream, head)
+        assert problems(store) == []
+
+
+def test_an_erased_user_is_not_brought_back(url: str) -> None:
+    with refold.open(url) as store:
+        stream = store.session("ada", "s").stream
+        head = store.log.head(stream)
+        store.erase("ada", reason="asked for")
+
+        with pytest.raises(refold.Erased):
+            store.log.mends.put_head(stream, head)
+        assert found(store, apply=True) == []
+
+
+def test_memory_has_nothing_to_repair(memory: SessionStore) -> None:
+    memory.session("ada", "s").append(CALL)
+
+    with pytest.raises(InvalidConfiguration, match="memory://"):
+        list(memory.repair())
