@@ -1,0 +1,315 @@
+"""Leaves, seals and tree heads in a database, in words that both engines know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from refold.adapters.sql.dialect import NOBODY, Dialect, ErrorsTranslated
+from refold.adapters.sql.reading import Reader
+from refold.adapters.sql.tree_streams import TreeStreams, number, octets
+from refold.adapters.tree import Ending, Ends, Grown, Moved
+from refold.domain.errors import SealBroken
+from refold.domain.ids import StreamId
+from refold.domain.merkle import Frontier
+from refold.domain.seals import TreeHead
+
+STREAMS: Final = 1_000  # of one tree head: so long the write lock of SQLite is held
+_PAGE: Final = 10_000
+_NAMED: Final = 100
+_HASH: Final = 32
+_THREE: Final = ("user_id", "session_id", "stream")
+_SEALED: Final = ("seq", "leaf", "positions", "receipts")
+
+
+class SqlTree(TreeStreams):
+    """A Tree in the database of a dialect."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__(Reader(dialect))
+        self._dialect, self._t = dialect, dialect.tables
+        self._errors = ErrorsTranslated(dialect)
+
+    @cached_property
+    def store_id(self) -> str:
+        settings = self._t.settings.c
+        query = select(settings.value).where(settings.name == "store_id")
+        return str(self._all(query, NOBODY)[0].value)
+
+    def newest(self) -> Grown | None:
+        table = self._t.tree_heads
+        newest = select(table).where(table.c.size > 0)
+        newest = newest.order_by(table.c.size.desc()).limit(1)
+        found = next(iter(self._all(newest, NOBODY)), None)
+        if found is None:
+            return None
+        grown = self._grown(found)
+        if not grown.sound:
+            raise SealBroken("the newest tree head does not fit what it was made of")
+        return grown
+
+    def heads(self, *, after: int = -1) -> list[TreeHead]:
+        return [grown.head for grown in self._trees(after)]
+
+    def unsound(self) -> list[int]:
+        return [grown.head.size for grown in self._trees(-1) if not grown.sound]
+
+    def _trees(self, after: int) -> list[Grown]:
+        table = self._t.tree_heads
+        query = select(table).where(table.c.size > after).order_by(table.c.size)
+        return [self._grown(row) for row in self._all(query, NOBODY)]
+
+    def _grown(self, row: Any) -> Grown:
+        head = TreeHead(
+            store_id=self.store_id,
+            size=row.size,
+            root=octets(row.root),
+            sealed_at=number(row.sealed_at),
+            position=number(row.position),
+            key_id=str(row.key_id),
+            signature=octets(row.signature),
+        )
+        peaks = octets(row.peaks)
+        parts = (peaks[at : at + _HASH] for at in range(0, len(peaks), _HASH))
+        return Grown(head, Frontier(row.size, tuple(parts)))
+
+    def ends(self) -> Ends:
+        position = self._t.events.c.position
+        newest = select(func.max(position)).where(position > 0)
+        settled = newest.where(self._dialect.settled())
+        found = self._all(select(newest.scalar_subquery(), settled.scalar_subquery()))
+        return Ends(*(int(position or 0) for position in found[0]))
+
+    def moved(self, *, after: int, upto: int) -> Moved:
+        events = self._t.events
+        query = (
+            select(events.c.position, *_like(events))
+            .where(events.c.position > after, events.c.position <= upto)
+            .order_by(events.c.position)
+            .limit(_PAGE)
+        )
+        streams: dict[StreamId, None] = {}
+        found = self._all(query)
+        for position, *stream in found:
+            streams[StreamId(*stream)] = None
+            if len(streams) == STREAMS:
+                return Moved(list(streams), position)
+        return Moved(list(streams), found[-1][0] if len(found) == _PAGE else upto)
+
+    def behind(self, *, after: StreamId | None = None) -> list[StreamId]:
+        heads = self._t.heads
+        query = select(*_like(heads)).where(*self._behind())
+        if after is not None:
+            query = query.where(tuple_(*_like(heads)) > tuple_(*after))
+        query = query.order_by(*_like(heads)).limit(STREAMS)
+        return [StreamId(*row) for row in self._all(query)]
+
+    def unsealed(self) -> int:
+        heads = self._t.heads
+        query = select(func.count()).select_from(heads).where(*self._behind())
+        return int(self._all(query)[0][0])
+
+    def _behind(self) -> tuple[Any, ...]:
+        heads, seals = self._t.heads, self._t.seals
+        sealed = select(func.max(seals.c.seq)).where(_same(seals, heads))
+        upto = func.coalesce(sealed.scalar_subquery(), 0)
+        return heads.c.status != "erased", heads.c.seq > upto
+
+    def add(self, base: int, grown: Grown, endings: Sequence[Ending]) -> bool:
+        def attempt() -> bool:
+            with self._writing() as connection:
+                there = self._is_newest(connection, base)
+                if there and self._insert(connection, base, grown, endings):
+                    return True
+                connection.rollback()
+                return False
+
+        with self._errors:
+            try:
+                return self._dialect.retrying(attempt)
+            except IntegrityError:  # another sealer was first
+                return False
+
+    def _is_newest(self, connection: Connection, base: int) -> bool:
+        size = self._t.tree_heads.c.size
+        newest = select(func.coalesce(func.max(size), 0)).where(size > 0)
+        return bool(connection.execute(newest).scalar_one() == base)
+
+    def _insert(
+        self,
+        connection: Connection,
+        base: int,
+        grown: Grown,
+        endings: Sequence[Ending],
+    ) -> bool:
+        """False if one of the streams was erased."""
+        numbered = list(enumerate(endings, start=base))
+        leaves = [{"leaf": n, "hash": ending.leaf.hashed()} for n, ending in numbered]
+        connection.execute(insert(self._t.leaves), leaves)
+        seals = [
+            {
+                **{
+                    f"of_{name}": part for name, part in ending.stream._asdict().items()
+                },
+                "seq": ending.seq,
+                "leaf": n,
+                "positions": ending.leaf.positions,
+                "receipts": ending.leaf.receipts,
+            }
+            for n, ending in numbered
+        ]
+        if connection.execute(self._own(), seals).rowcount != len(seals):
+            return False
+        said = grown.head._asdict()
+        del said["store_id"]
+        said["peaks"] = b"".join(grown.frontier.peaks)
+        connection.execute(insert(self._t.tree_heads).values(said))
+        return True
+
+    def _own(self) -> Any:
+        """Inserts a seal if the head of its stream is live.
+
+        Appends go on, but heads cannot be deleted until this is committed: an erasure
+        that deletes them finds every leaf of theirs afterwards.
+        """
+        heads, seals = self._t.heads, self._t.seals
+        given = [bindparam(name, type_=seals.c[name].type) for name in _SEALED]
+        source = select(*_like(heads), *given).where(
+            *(heads.c[name] == bindparam(f"of_{name}") for name in _THREE),
+            heads.c.status != "erased",
+        )
+        kept = source.with_for_update(read=True, key_share=True)
+        statement = insert(seals).from_select([*_THREE, *_SEALED], kept)
+        return statement.execution_options(preserve_rowcount=True)
+
+    def leaves(self, *, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
+        table, after = self._t.leaves, -1
+        while True:
+            query = select(table.c.leaf, table.c.hash).where(table.c.leaf > after)
+            if upto is not None:
+                query = query.where(table.c.leaf < upto)
+            found = self._all(query.order_by(table.c.leaf).limit(_PAGE), NOBODY)
+            yield from ((row.leaf, octets(row.hash)) for row in found)
+            if len(found) < _PAGE:
+                return
+            after = found[-1].leaf
+
+    def unowned(self) -> list[int]:
+        leaves, seals = self._t.leaves, self._t.seals
+        query = (
+            select(leaves.c.leaf)
+            .join_from(leaves, seals, seals.c.leaf == leaves.c.leaf, isouter=True)
+            .where(leaves.c.erasure.is_(None), seals.c.leaf.is_(None))
+            .order_by(leaves.c.leaf)
+            .limit(_NAMED)
+        )
+        return [row.leaf for row in self._all(query)]
+
+    def lost(self) -> list[tuple[StreamId, int]]:
+        seals, heads = self._t.seals, self._t.heads
+        there = select(heads.c.seq).where(_same(heads, seals)).exists()
+        query = (
+            select(*_like(seals), func.max(seals.c.seq))
+            .where(~there)
+            .group_by(*_like(seals))
+            .limit(_NAMED)
+        )
+        return [(StreamId(*row[:3]), row[3]) for row in self._all(query)]
+
+    def marked(self) -> set[StreamId]:
+        heads = self._t.heads
+        query = select(*_like(heads)).where(heads.c.status == "erased")
+        return {StreamId(*row).main for row in self._all(query)}
+
+    def strays(self) -> list[tuple[str, StreamId]]:
+        heads, none = self._t.heads.c, literal("")
+        found: list[tuple[str, StreamId]] = []
+        for table in (self._t.views, self._t.receipts, self._t.leases, self._t.blobs):
+            own = [heads.user_id == table.c.user_id]
+            if "session_id" in table.c:
+                session = table.c.session_id  # NULL: of all the user's, as schema 1 was
+                own.append(or_(session.is_(None), heads.session_id == session))
+            columns = [
+                func.coalesce(table.c.get(name, none), none).label(name)
+                for name in _THREE
+            ]
+            there = select(heads.seq).where(*own).exists()
+            query = select(*columns).where(~there).distinct().limit(_NAMED)
+            found += [(table.name, StreamId(*row)) for row in self._all(query)]
+        return found
+
+    def erasures(self) -> list[str]:
+        erasure = self._t.leaves.c.erasure
+        query = select(erasure).where(erasure.is_not(None)).distinct()
+        return sorted(row.erasure for row in self._all(query, NOBODY))
+
+    def erased(self, erasure: str) -> list[bytes]:
+        table = self._t.leaves
+        query = select(table.c.hash).where(table.c.erasure == erasure)
+        found = self._all(query.order_by(table.c.leaf), NOBODY)
+        return [octets(row.hash) for row in found]
+
+    def forget(self, user_id: str, session_id: str | None, erasure: str) -> None:
+        leaves, seals = self._t.leaves, self._t.seals
+        whose = _whose(seals, user_id, session_id)
+        theirs = leaves.c.leaf.in_(select(seals.c.leaf).where(whose))
+        heads = _whose(self._t.heads, user_id, session_id)
+        # Waits for a sealer that saw them before they were marked as erased.
+        locked = select(self._t.heads.c.seq).where(heads).with_for_update()
+
+        def attempt() -> None:
+            with self._writing() as connection:
+                connection.execute(locked).all()
+                connection.execute(update(leaves).where(theirs).values(erasure=erasure))
+                connection.execute(delete(seals).where(whose))
+
+        with self._errors:
+            self._dialect.retrying(attempt)
+
+    def _writing(self) -> Any:
+        """A transaction that can write from its first statement on."""
+        engine = self._dialect.engine()
+        return engine.execution_options(refold_begin="IMMEDIATE").begin()
+
+    def _all(self, query: Any, user_id: str | None = None) -> Sequence[Any]:
+        def fetch() -> Sequence[Any]:
+            with self._dialect.reading(user_id) as connection:
+                return connection.execute(query).all()
+
+        with self._errors:
+            return self._dialect.retrying(fetch)
+
+
+def _like(table: Any) -> tuple[Any, ...]:
+    """The columns that name the stream of a row."""
+    return tuple(table.c[name] for name in _THREE)
+
+
+def _whose(table: Any, user_id: str, session_id: str | None) -> Any:
+    if session_id is None:
+        return table.c.user_id == user_id
+    return and_(table.c.user_id == user_id, table.c.session_id == session_id)
+
+
+def _is(table: Any, stream: StreamId) -> Any:
+    return and_(*(table.c[name] == value for name, value in stream._asdict().items()))
+
+
+def _same(table: Any, other: Any) -> Any:
+    return and_(*(table.c[name] == other.c[name] for name in _THREE))

@@ -1,0 +1,298 @@
+"""Checks proofs of Refold without Refold: this file alone, and Python 3.9 or newer.
+
+    python auditor.py PROOF.json --public-key KEY.pem [--anchor ANCHOR.jsonl]
+
+It needs no store, no key of a user and no network.  Ed25519 is done by the package
+``cryptography`` if that is installed, else by the few lines below.  Exit code 0 if the
+proof holds, 1 if not, 2 if a file is not what it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, Tuple
+
+_PEM = bytes.fromhex("302a300506032b6570032100")  # what precedes the key in DER
+_HEADER = ("seq", "type", "ts", "event_id", "token_estimate", "schema_version")
+
+
+class Refused(Exception):
+    """The proof does not hold; the message says where."""
+
+
+def check(proof: Any, public_key: bytes, anchored: Iterable[Any] = ()) -> str:
+    """What ``proof`` shows, as a sentence.
+
+    proof:      as ``refold prove`` wrote it, parsed.
+    public_key: 32 bytes, from somebody you trust: not from who gave you the proof.
+    anchored:   tree heads that were kept elsewhere, which the proof must fit.
+
+    Raises Refused if it does not hold, ValueError if it is no proof.
+    """
+    try:
+        kind = proof["proof"]
+        if kind == "refold event proof 1":
+            return _check_event(proof, public_key, anchored)
+        if kind == "refold consistency proof 1":
+            return _check_growth(proof, public_key, anchored)
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(f"this is no proof: {type(error).__name__}") from None
+    raise ValueError("this is no proof that this program knows")
+
+
+def _check_event(proof: Any, public_key: bytes, anchored: Iterable[Any]) -> str:
+    event, head = proof["event"], proof["tree_head"]
+    root = _tree_head(head, public_key, anchored)
+    found = _linked(bytes.fromhex(event["prev_hash"]), _header(event), event["body"])
+    for header, body in proof["chain"]:
+        found = _linked(found, bytes.fromhex(header), body)
+    leaf = proof["leaf"]
+    parts = [bytes.fromhex(leaf[name]) for name in ("positions", "receipts")]
+    hashed = _sha256(b"\0refold:leaf:1", found, *_all_32(parts))
+    siblings = [bytes.fromhex(part) for part in proof["inclusion"]]
+    if not _included(hashed, leaf["index"], head["size"], _all_32(siblings), root):
+        raise Refused("the event is not in the tree: it, or a hash, is another")
+    names = "user {user_id!r}, session {session_id!r}, stream {stream!r}".format(
+        **event
+    )
+    what = f"event {event['seq']} ({event['type']}) of {names}"
+    return f"holds: {what} was in the log when {_said(head)}"
+
+
+def _check_growth(proof: Any, public_key: bytes, anchored: Iterable[Any]) -> str:
+    old, new = proof["old"], proof["new"]
+    roots = [_tree_head(head, public_key, anchored) for head in (old, new)]
+    if old["store_id"] != new["store_id"]:
+        raise Refused("the tree heads are of two stores")
+    parts = _all_32([bytes.fromhex(part) for part in proof["consistency"]])
+    if not _consistent(old["size"], roots[0], new["size"], roots[1], parts):
+        raise Refused("the larger tree does not begin with the smaller one")
+    return f"holds: what was sealed when {_said(old)}, is unchanged when {_said(new)}"
+
+
+def _said(head: Any) -> str:
+    moment = time.gmtime(head["sealed_at"] // 1_000_000)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)
+    return f"the tree head of size {head['size']} was signed, {when}"
+
+
+def _tree_head(head: Any, public_key: bytes, anchored: Iterable[Any]) -> bytes:
+    """The root of a tree head, its signature checked."""
+    root = bytes.fromhex(head["root"])
+    numbers = [head[name] for name in ("size", "sealed_at", "position")]
+    if any(type(number) is not int for number in numbers):
+        raise ValueError("this is no proof: a size is not a number")
+    size, *rest = map(str, numbers)
+    lines = ["refold tree head 1", head["store_id"], size, root.hex(), *rest, ""]
+    message = "\n".join(lines).encode()
+    if not _signed(public_key, bytes.fromhex(head["signature"]), message):
+        raise Refused(f"the tree head of {head['size']} leaves has not this key's mark")
+    for other in anchored:
+        same = all(other[name] == head[name] for name in ("store_id", "size"))
+        if same and other["root"] != head["root"]:
+            raise Refused(f"the anchor has another tree of {head['size']} leaves")
+    return root
+
+
+def _header(event: Any) -> bytes:
+    """The digest of an event's plain columns: each behind its length."""
+    event_id = bytes.fromhex(event["event_id"].replace("-", ""))
+    names = [event[name].encode() for name in ("user_id", "session_id", "stream")]
+    rest = [event[n] if n != "event_id" else event_id for n in _HEADER]
+    whole = b""
+    for part in names + rest:
+        if isinstance(part, (int, str)):
+            part = str(part).encode()
+        whole += len(part).to_bytes(4, "big") + part
+    return _sha256(whole)
+
+
+def _linked(before: bytes, header: bytes, body: str) -> bytes:
+    """The hash of an event, of the one before it and of what it holds."""
+    parts = _all_32([before, header, bytes.fromhex(body)])
+    return _sha256(b"refold:event:1", *parts)
+
+
+def _all_32(parts: list[bytes]) -> list[bytes]:
+    if any(len(part) != 32 for part in parts):
+        raise ValueError("this is no proof: a hash has 32 bytes")
+    return parts
+
+
+def _sha256(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return _sha256(b"\1", left, right)
+
+
+def _included(
+    leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes
+) -> bool:
+    """RFC 9162, section 2.1.3.2."""
+    if type(index) is not int or not 0 <= index < size:
+        return False
+    found, place, last = leaf, index, size - 1
+    for part in proof:
+        if last == 0:
+            return False
+        if place & 1 or place == last:
+            found = _node(part, found)
+            while not place & 1 and place:
+                place, last = place >> 1, last >> 1
+        else:
+            found = _node(found, part)
+        place, last = place >> 1, last >> 1
+    return last == 0 and found == root
+
+
+def _consistent(
+    old_size: int, old_root: bytes, size: int, root: bytes, proof: list[bytes]
+) -> bool:
+    """RFC 9162, section 2.1.4.2."""
+    if not 0 < old_size <= size:
+        return False
+    if old_size == size:
+        return not proof and old_root == root
+    hashes = list(proof)
+    if old_size & (old_size - 1) == 0:
+        hashes.insert(0, old_root)
+    if not hashes:
+        return False
+    place, last = old_size - 1, size - 1
+    while place & 1:
+        place, last = place >> 1, last >> 1
+    old = new = hashes[0]
+    for part in hashes[1:]:
+        if last == 0:
+            return False
+        if place & 1 or place == last:
+            old, new = _node(part, old), _node(part, new)
+            while not place & 1 and place:
+                place, last = place >> 1, last >> 1
+        else:
+            new = _node(new, part)
+        place, last = place >> 1, last >> 1
+    return last == 0 and old == old_root and new == root
+
+
+def _signed(public_key: bytes, signature: bytes, message: bytes) -> bool:
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        return ed25519_verify(public_key, signature, message)
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+# Ed25519 after RFC 8032, section 5.1: slow, and only ever given public values.
+_P, _Q = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+_BASE = (4 * pow(5, _P - 2, _P) % _P).to_bytes(32, "little")
+_D = -121665 * pow(121666, _P - 2, _P) % _P
+Point = Tuple[int, int, int, int]
+_ROOT = pow(2, (_P - 1) // 4, _P)
+
+
+def ed25519_verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether the key signed exactly this message."""
+    if len(public_key) != 32 or len(signature) != 64:
+        return False
+    points = [_point(part) for part in (_BASE, public_key, signature[:32])]
+    base, key, commitment = points
+    scalar = int.from_bytes(signature[32:], "little")
+    if base is None or key is None or commitment is None or scalar >= _Q:
+        return False
+    whole = hashlib.sha512(signature[:32] + public_key + message).digest()
+    challenge = int.from_bytes(whole, "little") % _Q
+    left = _times(scalar, base)
+    right = _add(commitment, _times(challenge, key))
+    return all(
+        (left[axis] * right[2] - right[axis] * left[2]) % _P == 0 for axis in (0, 1)
+    )
+
+
+def _point(data: bytes) -> Point | None:
+    """The point that 32 bytes stand for, or None."""
+    y = int.from_bytes(data, "little")
+    sign, y = y >> 255, y & ((1 << 255) - 1)
+    if y >= _P:
+        return None
+    square = (y * y - 1) * pow(_D * y * y + 1, _P - 2, _P) % _P
+    x = pow(square, (_P + 3) // 8, _P)
+    if (x * x - square) % _P:
+        x = x * _ROOT % _P
+    if (x * x - square) % _P or (x == 0 and sign):
+        return None
+    x = _P - x if x & 1 != sign else x
+    return x, y, 1, x * y % _P
+
+
+def _add(one: Point, two: Point) -> Point:
+    a = (one[1] - one[0]) * (two[1] - two[0]) % _P
+    b = (one[1] + one[0]) * (two[1] + two[0]) % _P
+    c, d = 2 * one[3] * two[3] * _D % _P, 2 * one[2] * two[2] % _P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % _P, g * h % _P, f * g % _P, e * h % _P
+
+
+def _times(scalar: int, point: Point) -> Point:
+    found = (0, 1, 1, 0)
+    while scalar:
+        if scalar & 1:
+            found = _add(found, point)
+        point, scalar = _add(point, point), scalar >> 1
+    return found
+
+
+def read_key(text: str) -> bytes:
+    """An Ed25519 public key from PEM, hex or base64; raises ValueError."""
+    text = text.strip()
+    if "BEGIN PUBLIC KEY" in text:
+        body = "".join(line for line in text.splitlines() if "-" not in line)
+        der = base64.b64decode(body, validate=True)
+        key = der[len(_PEM) :] if der.startswith(_PEM) else b""
+    else:
+        key = bytes.fromhex(text) if len(text) == 64 else base64.b64decode(text)
+    if len(key) != 32:
+        raise ValueError("this is no Ed25519 public key")
+    return key
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Check the proof that the arguments name; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("proof", help="what `refold prove` wrote")
+    parser.add_argument("--public-key", required=True, help="PEM, hex or base64")
+    parser.add_argument("--anchor", help="tree heads that were kept elsewhere")
+    given = parser.parse_args(arguments)
+    try:
+        proof, key = json.loads(_read(given.proof)), read_key(_read(given.public_key))
+        lines = _read(given.anchor).splitlines() if given.anchor else []
+        print(check(proof, key, [json.loads(line) for line in lines]))
+    except Refused as refused:
+        print(f"does not hold: {refused}")
+        return 1
+    except (OSError, ValueError, RecursionError) as error:
+        print(f"cannot be checked: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

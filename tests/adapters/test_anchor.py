@@ -1,0 +1,85 @@
+"""An anchor in a file keeps what was added, whoever is cut off while adding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from refold.adapters.anchor import FileAnchor
+from refold.domain.errors import SealBroken
+from refold.domain.seals import Anchor, TreeHead
+from refold.testing.anchoring import HEADS, AnchorContract
+
+
+class TestFileAnchor(AnchorContract):
+    @pytest.fixture
+    def opened(self, tmp_path: Path) -> Callable[[], Anchor]:
+        return lambda: FileAnchor(tmp_path / "deep" / "anchor.jsonl")
+
+
+class Noop:
+    """Keeps nothing, and nobody waiting."""
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def read(self) -> list[TreeHead]:
+        return []
+
+    def newest(self) -> TreeHead | None:
+        return None
+
+    def add(self, heads: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "promise",
+    ["test_what_was_added_is_there_in_order", "test_what_is_not_larger_is_left_out"],
+)
+def test_the_contract_bites(promise: str) -> None:
+    with pytest.raises(AssertionError):
+        getattr(AnchorContract(), promise)(Noop)
+
+
+@pytest.mark.parametrize("cut", [1, 100, -1])
+def test_a_line_that_was_cut_off_is_none_and_is_written_over(
+    tmp_path: Path, cut: int
+) -> None:
+    anchor = FileAnchor(tmp_path / "anchor.jsonl")
+    anchor.add(HEADS[:2])
+    whole = anchor.path.read_bytes()
+    anchor.add(HEADS)
+    last = anchor.path.read_bytes().removeprefix(whole)
+    anchor.path.write_bytes(whole + last[:cut])
+
+    assert anchor.newest() == HEADS[1]
+    assert list(anchor.read()) == list(HEADS[:2])
+    anchor.add(HEADS)
+
+    assert anchor.path.read_bytes() == whole + last
+
+
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    anchor = FileAnchor(tmp_path / "anchor.jsonl")
+    anchor.add(HEADS)
+
+    assert anchor.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b"[1]", b"\xff", b'{"size": "1"}'])
+def test_what_is_no_tree_head_is_said_with_its_place(
+    tmp_path: Path, line: bytes
+) -> None:
+    anchor = FileAnchor(tmp_path / "anchor.jsonl")
+    anchor.add(HEADS[:1])
+    with anchor.path.open("ab") as file:
+        file.write(line + b"\n")
+
+    with pytest.raises(SealBroken, match="line 2"):
+        list(anchor.read())
+    with pytest.raises(SealBroken, match="the last line"):
+        anchor.newest()

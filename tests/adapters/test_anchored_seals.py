@@ -1,0 +1,155 @@
+"""What was said outside the database cannot be unsaid by changing the database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold import config
+from refold.adapters.anchor import FileAnchor
+from refold.adapters.sql.recorder import SqlRecorder
+from refold.domain.errors import SealBroken
+from refold.domain.seals import SealsVerified
+from refold.store import SessionStore
+from tests.support.sealing import anchor_file, proved, say
+from tests.support.stores import open_at
+
+
+def replaced(path: Path, place: int, line: bytes) -> None:
+    lines = path.read_bytes().splitlines()
+    lines[place] = line
+    path.write_bytes(b"".join(one + b"\n" for one in lines))
+
+
+def test_an_anchor_that_names_another_tree_stops_the_sealer(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        say(store, "a")
+        store.seal()
+        say(store, "a")
+        head = store.seal()
+        assert head is not None
+        other = head._replace(root=bytes(32)).to_json()
+        replaced(anchor_file(), 1, json.dumps(other).encode())
+        say(store, "a")
+
+        with pytest.raises(SealBroken, match="not in the database"):
+            store.seal()
+        verified = store.verify_seals()
+
+    assert verified is not None
+    assert {problem.code for problem in verified.problems} == {"anchor"}
+    assert verified.tree_heads == 2
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b"\xff", b'{"size": "1"}'])
+def test_an_anchor_that_holds_something_else_is_named(
+    store: SessionStore, line: bytes
+) -> None:
+    say(store, "a")
+    store.seal()
+    replaced(anchor_file(), 0, line)
+
+    with pytest.raises(SealBroken, match="no tree head"):
+        store.seal()
+    verified = store.verify_seals()
+    assert verified is not None
+    assert "anchor" in {problem.code for problem in verified.problems}
+
+
+def test_an_anchor_that_is_gone_is_named_and_written_again(store: SessionStore) -> None:
+    say(store, "a")
+    store.seal()
+    before = anchor_file().read_bytes()
+    anchor_file().unlink()
+
+    verified = store.verify_seals()
+    store.seal()
+
+    assert verified is not None
+    assert [problem.code for problem in verified.problems] == ["anchor"]
+    assert anchor_file().read_bytes() == before
+
+
+def test_a_backup_that_was_restored_is_sealed_anew_once_the_anchor_is_put_away(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        say(store, "a")
+        first = store.seal()
+        say(store, "a")
+        store.seal()
+        tree: Any = store.seals
+        tables = tree.tree._t
+        gone = (
+            tables.tree_heads.delete().where(tables.tree_heads.c.size == 2),
+            tables.leaves.delete().where(tables.leaves.c.leaf == 1),
+            tables.seals.delete().where(tables.seals.c.leaf == 1),
+        )
+        with tree.tree._writing() as connection:
+            for statement in gone:
+                connection.execute(statement)
+    with open_at(store_url, tmp_path) as store:
+        with pytest.raises(SealBroken, match="2 leaves"):
+            store.seal()
+        anchor_file().rename(tmp_path / "put-away")
+
+        store.seal()
+
+        assert proved(store) == SealsVerified(2, 2, 0, 2, 0, [])
+        assert next(FileAnchor(anchor_file()).read()) == first
+
+
+def test_a_head_that_was_not_signed_here_is_not_anchored(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        say(store, "a")
+        store.seal()
+        anchor_file().unlink()
+        tree: Any = store.seals
+        forged = tree.tree._t.tree_heads.update().values(sealed_at=1)
+        with tree.tree._writing() as connection:
+            connection.execute(forged)
+
+        with pytest.raises(SealBroken, match="not signed"):
+            store.seal()
+        assert list((config.home() / "anchors").glob("*.jsonl")) == []
+
+
+def test_what_the_anchor_names_is_on_disk_first(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    for owner, name in ((SqlRecorder, "flush"), (FileAnchor, "add")):
+        monkeypatch.setattr(owner, name, _noted(getattr(owner, name), name, done))
+    say(store, "a")
+
+    store.seal()
+
+    assert done == ["flush", "add"]
+
+
+def _noted(method: Callable[..., Any], name: str, done: list[str]) -> Any:
+    def noted(*arguments: Any) -> Any:
+        done.append(name)
+        return method(*arguments)
+
+    return noted
+
+
+def test_an_anchor_that_cannot_be_written_is_said(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REFOLD_ANCHOR", str(tmp_path / "file" / "anchor"))
+    with open_at(store_url, tmp_path) as store:
+        say(store, "a")
+        with pytest.raises(refold.StoreUnavailable, match="anchor"):
+            store.seal()

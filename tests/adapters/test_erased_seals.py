@@ -1,0 +1,123 @@
+"""An erasure takes its own leaves from the tree, and nothing from anybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
+
+import pytest
+
+from refold import auditor
+from refold.adapters.sql.tree import SqlTree
+from refold.domain.seals import SealsVerified, TreeHead
+from refold.store import SessionStore
+from refold.testing.support import said
+from tests.support.sealing import anchor_file, paused_sealer, proved, say, sealed
+
+
+@pytest.fixture
+def paused(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Event, Event]]:
+    """A sealer that stops in the middle, and what lets it go on."""
+    with paused_sealer(store, monkeypatch) as events:
+        yield events
+
+
+def test_a_session_that_is_erased_meanwhile_has_no_leaf(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(store, "a", "b")
+    add = SqlTree.add
+
+    def adding(tree: SqlTree, *arguments: Any) -> bool:
+        marked = tree._t.heads.update().where(tree._t.heads.c.session_id == "b")
+        with tree._writing() as connection:
+            connection.execute(marked.values(status="erased"))
+        return add(tree, *arguments)
+
+    monkeypatch.setattr(SqlTree, "add", adding)
+    head = store.seal()
+
+    assert head is not None
+    assert head.size == 1
+
+
+def checked(store: SessionStore, proof: Any) -> str:
+    return auditor.check(proof, store.seals.public_key())
+
+
+def test_an_erasure_leaves_every_proof_of_others_as_it_was(store: SessionStore) -> None:
+    say(store, "a", "b")
+    store.session("bob", "s").append(said("x", "y"))
+    old = store.seal()
+    say(store, "a")
+    store.session("bob", "s").append(said("z"))
+    store.seal()
+    assert old is not None
+    bobs = store.seals.prove(store.session("bob", "s").stream, 2, size=None)
+    before = proofs_of_a(store, old)
+
+    erased = store.erase("bob", "he asked")
+
+    say(store, "a")
+    store.seal()
+    assert proofs_of_a(store, old) == before
+    assert erased.certificate is not None
+    said_of_leaves = erased.certificate.statement["tree"]["leaves"]
+    assert proved(store) == SealsVerified(3, 6, said_of_leaves["count"], 3, 0, [])
+    assert said_of_leaves["count"] == 2
+    assert checked(store, bobs).startswith("holds: ")
+    assert "bob" not in anchor_file().read_text()
+
+
+def proofs_of_a(store: SessionStore, old: TreeHead) -> list[Any]:
+    """Proofs of ada's events against two tree heads, and from one to the other."""
+    stream = store.session("ada", "a").stream
+    found: list[Any] = [
+        store.seals.prove(stream, 1, size=old.size),
+        store.seals.prove(stream, 2, size=5),
+        store.seals.prove_growth(old.size, 5),
+    ]
+    assert all(checked(store, proof).startswith("holds: ") for proof in found)
+    return found
+
+
+def test_one_session_that_is_erased_takes_its_leaves_alone(store: SessionStore) -> None:
+    say(store, "a", "b")
+    store.seal()
+
+    store.erase("ada", "a slip", session_id="b")
+
+    assert [name for name, _ in sealed(store)] == ["a"]
+    assert proved(store) == SealsVerified(1, 2, 1, 1, 0, [])
+
+
+def test_a_leaf_that_is_added_while_its_user_is_erased_is_certified_too(
+    store: SessionStore, paused: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = paused
+    forgetting, forget = Event(), SqlTree.forget
+
+    def forgets(*arguments: Any) -> None:
+        forgetting.set()
+        forget(*arguments)
+
+    monkeypatch.setattr(SqlTree, "forget", forgets)
+    say(store, "a")
+    with ThreadPoolExecutor(2) as pool:
+        sealing = pool.submit(store.seal)
+        assert reached.wait(30)
+        erasing = pool.submit(store.erase, "ada", "she asked")
+        assert forgetting.wait(30)
+
+        go_on.set()
+        sealing.result(30)
+        erasing.result(30)
+
+    verified = store.verify_seals()
+    assert verified is not None
+    assert verified.problems == []
+    assert verified.leaves == verified.erased

@@ -1,0 +1,289 @@
+"""A proof is checked by one file, without Refold; what is changed in it is seen."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, strategies as st
+
+import refold
+from refold import auditor
+from refold.adapters.signing import public_pem
+from refold.store import SessionStore
+from refold.testing.support import said
+from tests.support.redacting import MAIL, aware, unaware
+from tests.support.stores import open_at
+
+AUDITOR = Path(auditor.__file__)
+
+
+class Proofs(NamedTuple):
+    """Proofs of one store, and the key to check them with."""
+
+    event: dict[str, Any]
+    growth: dict[str, Any]
+    key: bytes
+
+
+@pytest.fixture(scope="module")
+def proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proofs]:
+    folder = tmp_path_factory.mktemp("proofs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_HOME", str(folder / "home"))
+        with refold.open(f"sqlite:///{folder / 'refold.db'}") as store:
+            yield made(store)
+
+
+def made(store: SessionStore) -> Proofs:
+    """Proofs of the second event of a session that was sealed three times."""
+    for number in range(3):
+        for name in ("s-1", "s-2", "s-3"):
+            store.session("ada", name).append(said(f"{number}", "y"))
+        store.seal()
+    stream = store.session("ada", "s-2").stream
+    event: Any = store.seals.prove(stream, 3, size=None)
+    growth: Any = store.seals.prove_growth(3, 9)
+    return Proofs(event, growth, store.seals.public_key())
+
+
+@pytest.mark.parametrize("which", ["event", "growth"])
+def test_a_proof_holds_on_both_engines(store: SessionStore, which: str) -> None:
+    found = made(store)
+
+    assert auditor.check(getattr(found, which), found.key).startswith("holds: ")
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+@pytest.mark.parametrize("which", ["event", "growth"])
+def test_one_file_checks_it_where_no_refold_is(
+    proofs: Proofs, tmp_path: Path, which: str, isolated: bool
+) -> None:
+    ran = run(proofs, tmp_path, getattr(proofs, which), isolated=isolated)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("holds: ")
+
+
+def test_one_file_refuses_a_proof_that_is_wrong(proofs: Proofs, tmp_path: Path) -> None:
+    wrong = copy.deepcopy(proofs.event)
+    wrong["event"]["ts"] += 1
+
+    ran = run(proofs, tmp_path, wrong, isolated=True)
+
+    assert ran.returncode == 1
+    assert ran.stdout.startswith("does not hold: ")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"proof": 1}', "[" * 100_000])
+def test_one_file_says_what_is_no_proof(
+    proofs: Proofs, tmp_path: Path, text: str
+) -> None:
+    ran = run(proofs, tmp_path, text, isolated=True)
+
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("cannot be checked: ")
+    assert "Traceback" not in ran.stderr
+
+
+def run(
+    proofs: Proofs, folder: Path, proof: Any, *, isolated: bool
+) -> subprocess.CompletedProcess[str]:
+    """Run a copy of the file; isolated, with nothing but the standard library."""
+    shutil.copy(AUDITOR, folder / "auditor.py")
+    text = proof if isinstance(proof, str) else json.dumps(proof)
+    (folder / "proof.json").write_text(text)
+    (folder / "key.pem").write_text(public_pem(proofs.key))
+    command = [sys.executable, *(["-I", "-S"] if isolated else []), "auditor.py"]
+    command += ["proof.json", "--public-key", "key.pem"]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_file_is_short_and_imports_nothing_of_ours() -> None:
+    source = AUDITOR.read_text()
+    tree = ast.walk(ast.parse(source))
+    names = {
+        name.partition(".")[0]
+        for node in tree
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+    }
+
+    assert source.count("\n") < 300
+    assert names - set(sys.stdlib_module_names) == {"cryptography"}
+
+
+def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each number and text in a proof."""
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in items:
+            yield from leaves_of(part, (*path, key))
+    else:
+        yield path
+
+
+def changed(proof: Any, path: tuple[Any, ...]) -> Any:
+    """The proof with the value at that path changed a little."""
+    proof = copy.deepcopy(proof)
+    parent = proof
+    for key in path[:-1]:
+        parent = parent[key]
+    old = parent[path[-1]]
+    if isinstance(old, int):
+        parent[path[-1]] = old + 1
+    else:
+        parent[path[-1]] = ("0" if old[:1] != "0" else "1") + old[1:]
+    return proof
+
+
+@pytest.mark.parametrize("which", ["event", "growth"])
+def test_whatever_is_changed_in_a_proof_it_holds_no_more(
+    proofs: Proofs, which: str
+) -> None:
+    proof = getattr(proofs, which)
+    unsigned = {("tree_head", "key_id"), ("old", "key_id"), ("new", "key_id")}
+    paths = [path for path in leaves_of(proof) if path not in unsigned]
+
+    held = []
+    for path in paths:
+        try:
+            auditor.check(changed(proof, path), proofs.key)
+        except (auditor.Refused, ValueError):
+            continue
+        held.append(path)
+
+    assert len(paths) > 15
+    assert held == []
+
+
+@pytest.mark.parametrize("part", ["chain", "inclusion"])
+def test_a_part_that_is_left_out_or_twice_is_missed(proofs: Proofs, part: str) -> None:
+    for others in (proofs.event[part][1:], proofs.event[part] * 2):
+        with pytest.raises(auditor.Refused):
+            auditor.check({**proofs.event, part: others}, proofs.key)
+
+
+def test_a_key_of_somebody_else_proves_nothing(proofs: Proofs) -> None:
+    other = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+
+    with pytest.raises(auditor.Refused, match="mark"):
+        auditor.check(proofs.event, other)
+
+
+def test_an_anchor_with_another_tree_is_believed_more_than_the_proof(
+    proofs: Proofs,
+) -> None:
+    head = proofs.event["tree_head"]
+    assert auditor.check(proofs.event, proofs.key, [head])
+
+    with pytest.raises(auditor.Refused, match="anchor"):
+        auditor.check(proofs.event, proofs.key, [{**head, "root": "00" * 32}])
+
+
+def test_a_proof_holds_no_text(proofs: Proofs) -> None:
+    (_, *others) = proofs.event["chain"]
+
+    assert set(proofs.event["event"]) == {
+        *("user_id", "session_id", "stream", "seq", "type", "ts", "event_id"),
+        *("token_estimate", "schema_version", "prev_hash", "body"),
+    }
+    assert all(len(part) == 64 for link in others for part in link)
+
+
+def test_an_event_that_was_redacted_again_is_proved_by_its_first_ciphertext(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        writer = store.session("ada", "s").writer
+        blind = SessionStore(store.log, unaware(), writer.limits)
+        blind.session("ada", "s").append(said(f"mail {MAIL}", "b"))
+        store.seal()
+        stream = store.session("ada", "s").stream
+        before = store.seals.prove(stream, 1, size=None)
+
+        list(SessionStore(store.log, aware(), writer.limits).reredact())
+
+        assert store.seals.prove(stream, 1, size=None) == before
+        assert auditor.check(before, store.seals.public_key())
+        verified = store.verify_seals()
+        assert verified is not None
+        assert verified.problems == []
+
+
+@pytest.mark.parametrize(
+    ("seq", "size"), [(9, None), (0, None), (7, None), (1, 4), (5, 3)]
+)
+def test_what_is_not_sealed_has_no_proof(
+    store: SessionStore, seq: int, size: int | None
+) -> None:
+    made(store)
+    store.session("ada", "s-2").append(said("not sealed"))
+    stream = store.session("ada", "s-2").stream
+
+    with pytest.raises(LookupError):
+        store.seals.prove(stream, seq, size=size)
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 9), (3, 4), (9, 3)])
+def test_trees_that_were_not_signed_have_no_proof(
+    store: SessionStore, old: int, new: int
+) -> None:
+    made(store)
+
+    with pytest.raises((LookupError, ValueError)):
+        store.seals.prove_growth(old, new)
+
+
+@given(st.binary(max_size=80), st.binary(min_size=32, max_size=32))
+def test_signatures_are_checked_as_the_library_does(
+    message: bytes, private: bytes
+) -> None:
+    key = Ed25519PrivateKey.from_private_bytes(private)
+    public, signature = key.public_key().public_bytes_raw(), key.sign(message)
+
+    assert auditor.ed25519_verify(public, signature, message)
+    assert not auditor.ed25519_verify(public, signature, message + b"x")
+    assert not auditor.ed25519_verify(public[::-1], signature, message)
+    for place in (0, 31, 32, 63):
+        wrong = bytearray(signature)
+        wrong[place] ^= 1
+        assert not auditor.ed25519_verify(public, bytes(wrong), message)
+    assert not auditor.ed25519_verify(public, signature[:63], message)
+
+
+def test_a_signature_with_a_scalar_that_is_too_large_is_refused() -> None:
+    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    signature, public = key.sign(b"x"), key.public_key().public_bytes_raw()
+    scalar = int.from_bytes(signature[32:], "little") + auditor._Q
+
+    malleable = signature[:32] + scalar.to_bytes(32, "little")
+
+    assert not auditor.ed25519_verify(public, malleable, b"x")
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text() | st.floats(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_anything_else_is_no_proof(value: Any) -> None:
+    for proof in (value, {"proof": "refold event proof 1", "event": value}):
+        with pytest.raises(ValueError, match="no proof"):
+            auditor.check(proof, bytes(32))

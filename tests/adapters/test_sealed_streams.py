@@ -1,0 +1,81 @@
+"""Receipts and events with idempotency keys are of each other, seq by seq."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from refold.adapters.sealed_streams import minus
+from refold.domain.events import Span
+from refold.domain.seals import Leaf, Use, positions_digest, receipts_digest
+from refold.store import SessionStore
+from refold.testing.support import said
+
+
+def spans(seqs: set[int]) -> list[Span]:
+    """The runs of these seqs, in order."""
+    found: list[Span] = []
+    for seq in sorted(seqs):
+        if found and found[-1][1] + 1 == seq:
+            found[-1] = (found[-1][0], seq)
+        else:
+            found.append((seq, seq))
+    return found
+
+
+def seqs(runs: list[Span]) -> set[int]:
+    return {seq for first, last in runs for seq in range(first, last + 1)}
+
+
+some = st.sets(st.integers(1, 40))
+
+
+@given(some, some)
+def test_what_is_in_one_and_not_in_the_other_is_told_run_by_run(
+    these: set[int], those: set[int]
+) -> None:
+    found = list(minus(spans(these), spans(those)))
+
+    assert seqs(found) == these - those
+    assert found == sorted(found)
+
+
+@given(st.lists(st.integers(-5, 9), max_size=4), st.lists(st.integers(-5, 9)))
+def test_positions_are_of_one_digest_only_if_they_are_the_same(
+    one: list[int], other: list[int]
+) -> None:
+    assert (positions_digest(one) == positions_digest(other)) == (one == other)
+
+
+uses = st.builds(Use, st.binary(max_size=3), st.integers(1, 9), st.integers(1, 9))
+
+
+@given(st.lists(uses, max_size=4), st.lists(uses, max_size=4))
+def test_receipts_are_of_one_digest_only_if_they_are_the_same(
+    one: list[Use], other: list[Use]
+) -> None:
+    same = sorted(one) == sorted(other)
+
+    assert (receipts_digest(one) == receipts_digest(other)) == same
+
+
+def test_a_leaf_is_of_all_that_it_is_made_of() -> None:
+    leaf = Leaf.of(b"h" * 32, [1, 2], [Use(b"a", 1, 1)])
+
+    others = {
+        Leaf.of(b"i" * 32, [1, 2], [Use(b"a", 1, 1)]).hashed(),
+        Leaf.of(b"h" * 32, [1, 3], [Use(b"a", 1, 1)]).hashed(),
+        Leaf.of(b"h" * 32, [1, 2], [Use(b"a", 1, 2)]).hashed(),
+    }
+    assert len(others | {leaf.hashed()}) == 4
+
+
+def test_keys_that_were_used_here_and_there_verify(store: SessionStore) -> None:
+    session = store.session("ada", "s")
+    for number in range(30):
+        key = f"k-{number}" if number % 3 else None
+        session.append(said(*"ab"[: 1 + number % 2]), idempotency_key=key)
+        if number % 7 == 0:
+            store.seal()
+
+    assert session.verify().problems == []
+    assert session.verify(chain_only=True).problems == []

@@ -1,0 +1,319 @@
+"""Every head is sealed once, whoever dies meanwhile, and appends wait for nobody."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
+from typing import Any
+
+import pytest
+
+import refold
+from refold.adapters.sealed_streams import sealed_problems
+from refold.adapters.seals import TreeSeals
+from refold.adapters.signing import signed_by
+from refold.adapters.sql import tree as sql_tree
+from refold.domain.errors import SealBroken
+from refold.domain.ports import Append, Head
+from refold.domain.seals import SealsVerified, TreeHead
+from refold.store import SessionStore
+from refold.store.sealing import Sealer
+from refold.testing.support import append_to, said
+from tests.support import warm
+from tests.support.operations import log_of
+from tests.support.seal_writer import STEPS
+from tests.support.sealing import anchor_file, paused_sealer, proved, say, sealed
+from tests.support.stores import open_at, release
+
+
+def test_only_streams_that_moved_have_a_new_leaf(store: SessionStore) -> None:
+    say(store, "a", "b", "c")
+    store.seal()
+    say(store, "b", "b")
+
+    head = store.seal()
+
+    assert head is not None
+    assert head.size == 4
+    assert sealed(store)[3:] == [("b", 3)]
+    assert proved(store) == SealsVerified(2, 4, 0, 2, 0, [])
+
+
+def test_a_derived_stream_has_leaves_of_its_own(store: SessionStore) -> None:
+    session = store.session("ada", "s")
+    for number in range(4):
+        session.append(refold.UserInput(text=f"question {number} " + "word " * 30))
+        session.append(refold.AgentResponse(text=f"answer {number} " + "word " * 30))
+    session.compact("turn_window:full_turns=1,cached_turns=1")
+
+    head = store.seal()
+
+    assert head is not None
+    assert head.size == 2
+
+
+def test_sealing_what_is_sealed_changes_nothing(store: SessionStore) -> None:
+    say(store, "a")
+    first = store.seal()
+    before = anchor_file().read_bytes()
+
+    assert store.seal() == store.seal(sweep=True) == first
+    assert anchor_file().read_bytes() == before
+
+
+def test_nothing_is_sealed_of_an_empty_store(store: SessionStore) -> None:
+    assert store.seal() is None
+    assert store.verify_seals() == SealsVerified(0, 0, 0, 0, 0, [])
+
+
+def test_what_is_not_sealed_is_counted(store: SessionStore) -> None:
+    say(store, "a", "b")
+    store.seal()
+    say(store, "b", "c")
+
+    assert proved(store).unsealed == 2
+
+
+def test_the_head_is_signed_and_holds_no_name(store: SessionStore) -> None:
+    say(store, "some-session")
+
+    head = store.seal()
+
+    assert head is not None
+    assert signed_by(store.seals.public_key(), head.signature, head.message())
+    anchored = anchor_file().read_text()
+    assert TreeHead.from_json(json.loads(anchored)) == head
+    assert "ada" not in anchored
+    assert "some-session" not in anchored
+
+
+def test_many_streams_are_sealed_some_at_a_time(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_tree, "STREAMS", 3)
+    monkeypatch.setattr(sql_tree, "_PAGE", 5)
+    say(store, *(f"s-{number}" for number in range(10)))
+
+    store.seal()
+
+    assert [head.size for head in store.seals.heads()] == [3, 6, 9, 10]
+    assert proved(store) == SealsVerified(4, 10, 0, 4, 0, [])
+
+
+def test_a_sweep_finds_what_the_positions_hide(store: SessionStore) -> None:
+    say(store, "a", "b")
+    store.seal()
+    tree: Any = store.seals
+    say(store, "b")
+    tree._position = tree.tree.ends().newest
+
+    assert [head.size for head in (store.seal(), store.seal(sweep=True)) if head] == [
+        2,
+        3,
+    ]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on(
+    store_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        say(store, "a", "b")
+        store.seal()
+        say(store, "b", "c")
+    ended = warm.module("tests.support.seal_writer", "killed", store_url, step)
+    printed = ended.communicate()
+    assert ended.returncode == -signal.SIGKILL, printed
+    committed = list(STEPS).index(step) >= list(STEPS).index("all is committed")
+
+    with open_at(store_url, tmp_path) as store:
+        left = store.verify_seals()
+        assert left is not None
+        assert left.leaves == (4 if committed else 2)
+        codes = {problem.code for problem in left.problems}
+        assert codes == (
+            {"anchor"} if committed and step != "all is anchored" else set()
+        )
+        store.seal()
+
+        assert proved(store) == SealsVerified(2, 4, 0, 2, 0, [])
+        assert sealed(store) == [("a", 1), ("b", 1), ("b", 2), ("c", 1)]
+    assert anchor_file().read_bytes().count(b"\n") == 2
+
+
+def test_kill_9_after_any_statement_leaves_each_head_sealed_once(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        say(store, "a", "b")
+        store.seal()
+    killed = 0
+    while True:
+        with open_at(store_url, tmp_path) as store:
+            say(store, "a", "c")
+        dying = ("killed_after", store_url, str(killed + 1))
+        ended = warm.module("tests.support.seal_writer", *dying)
+        printed = ended.communicate()
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL, printed
+        killed += 1
+        with open_at(store_url, tmp_path) as store:
+            left = store.verify_seals()
+            assert left is not None
+            assert {problem.code for problem in left.problems} <= {"anchor"}
+
+    assert killed > 5
+    with open_at(store_url, tmp_path) as store:
+        found = sealed(store)
+        assert len(found) == len(set(found))
+        verified = proved(store)
+        assert (verified.problems, verified.unsealed) == ([], 0)
+        assert verified.anchored == verified.tree_heads
+
+
+def test_of_several_sealers_each_head_is_sealed_by_one(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        rivals = [
+            warm.module("tests.support.seal_writer", "race", store_url, "20")
+            for _ in range(3)
+        ]
+        release(rivals)
+        for number in range(40):
+            say(store, f"s-{number % 7}")
+        printed = [rival.communicate() for rival in rivals]
+        assert [rival.returncode for rival in rivals] == [0, 0, 0], printed
+        store.seal()
+
+        found = sealed(store)
+        assert len(found) == len(set(found))
+        assert {name: max(s for n, s in found if n == name) for name, _ in found} == {
+            info.session_id: info.head_seq for info in store.sessions()
+        }
+        verified = proved(store)
+        assert (verified.problems, verified.unsealed) == ([], 0)
+        assert verified.anchored == verified.tree_heads
+
+
+@pytest.fixture
+def paused(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Event, Event]]:
+    """A sealer that stops in the middle, and what lets it go on."""
+    with paused_sealer(store, monkeypatch) as events:
+        yield events
+
+
+def test_appends_go_on_while_a_sealer_is_at_work(
+    store: SessionStore, paused: tuple[Event, Event]
+) -> None:
+    reached, go_on = paused
+    say(store, "a", "b")
+    with ThreadPoolExecutor(1) as pool:
+        sealing = pool.submit(store.seal)
+        assert reached.wait(30)
+
+        say(store, "a", "b", "c")
+
+        go_on.set()
+        assert sealing.result() is not None
+    store.seal()
+    assert proved(store).unsealed == 0
+    assert sealed(store)[0] == ("a", 1)
+
+
+def test_an_append_that_commits_behind_later_ones_is_sealed_all_the_same(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    reached, go_on = Event(), Event()
+
+    def build(head: Head) -> Append:
+        reached.set()  # with its place in the log taken
+        assert go_on.wait(30)
+        return append_to(head, *said("late"))
+
+    with open_at(postgres_url, tmp_path) as store, ThreadPoolExecutor(1) as pool:
+        say(store, "a", "b")
+        store.seal()
+        stream = store.session("ada", "a").stream
+        late = pool.submit(store.log.append_exclusive, stream, build)
+        assert reached.wait(30)
+        say(store, "b")
+        store.seal()
+        assert sealed(store)[2:] == [("b", 2)]
+
+        go_on.set()
+        late.result(30)
+        store.seal()
+
+        assert sealed(store)[3:] == [("a", 2)]
+
+
+def test_verify_raises_no_alarm_while_others_append_and_seal(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        say(store, "s-0")
+        store.seal()
+        others = [
+            warm.module("tests.support.seal_writer", "race", store_url, "10"),
+            warm.module("tests.support.seal_writer", "busy", store_url, "60"),
+        ]
+        release(others)
+        tree = log_of(store).recorder.tree
+        for _ in range(20):
+            for name in ("s-0", "s-1", "s-2", "s-3"):
+                stream = store.session("ada", name).stream
+                assert list(sealed_problems(tree, stream)) == []
+            verified = store.verify_seals()
+            assert verified is not None
+            assert verified.problems == []
+        printed = [other.communicate() for other in others]
+
+    assert [other.returncode for other in others] == [0, 0], printed
+
+
+def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: SimpleQueue[int] = SimpleQueue()
+    failures = iter([SealBroken("made up")])
+    seal = TreeSeals.seal
+
+    def failing(seals: TreeSeals, **named: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return seal(seals, **named)
+
+    monkeypatch.setattr(TreeSeals, "seal", failing)
+    say(store, "a")
+    sealer = Sealer(store, every=0.01, done=lambda head: told.put(head.size))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(sealer.run)
+        try:
+            assert told.get(timeout=30) == 1
+            say(store, "b")
+            assert told.get(timeout=30) == 2
+        finally:
+            sealer.stop()
+        running.result(30)
+
+
+@pytest.mark.parametrize("every", [0, -1, 100_000])
+def test_a_sealer_seals_at_times(store: SessionStore, every: float) -> None:
+    with pytest.raises(refold.InvalidConfiguration, match="every"):
+        Sealer(store, every=every)
+
+
+def test_a_store_in_memory_is_not_sealed() -> None:
+    with refold.open("memory://") as store:
+        with pytest.raises(refold.InvalidConfiguration, match="nothing"):
+            store.seal()
+        assert store.verify_seals() is None

@@ -1,0 +1,181 @@
+"""Trees and proofs are those of RFC 6962, whose definitions are written out here."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+from hypothesis import given, strategies as st
+
+from refold.domain.merkle import (
+    EMPTY,
+    Frontier,
+    consistency_proof,
+    consistent,
+    included,
+    inclusion_proof,
+    leaf_hash,
+    node_hash,
+    root_of,
+)
+
+sizes = st.integers(min_value=1, max_value=70)
+
+
+def leaves_of(size: int) -> list[bytes]:
+    return [leaf_hash(b"%d" % number) for number in range(size)]
+
+
+def split(size: int) -> int:
+    return max(1 << power for power in range(size) if 1 << power < size)
+
+
+def tree(leaves: list[bytes]) -> bytes:
+    """MTH of section 2.1."""
+    if not leaves:
+        return sha256(b"").digest()
+    if len(leaves) == 1:
+        return leaves[0]
+    k = split(len(leaves))
+    return sha256(b"\x01" + tree(leaves[:k]) + tree(leaves[k:])).digest()
+
+
+def path(m: int, leaves: list[bytes]) -> list[bytes]:
+    """PATH of section 2.1.1."""
+    if len(leaves) == 1:
+        return []
+    k = split(len(leaves))
+    if m < k:
+        return [*path(m, leaves[:k]), tree(leaves[k:])]
+    return [*path(m - k, leaves[k:]), tree(leaves[:k])]
+
+
+def proof(m: int, leaves: list[bytes]) -> list[bytes]:
+    """PROOF of section 2.1.2."""
+    return subproof(m, leaves, whole=True) if m else []
+
+
+def subproof(m: int, leaves: list[bytes], *, whole: bool) -> list[bytes]:
+    if m == len(leaves):
+        return [] if whole else [tree(leaves)]
+    k = split(len(leaves))
+    if m <= k:
+        return [*subproof(m, leaves[:k], whole=whole), tree(leaves[k:])]
+    return [*subproof(m - k, leaves[k:], whole=False), tree(leaves[:k])]
+
+
+def turned(hash_: bytes) -> bytes:
+    return bytes([hash_[0] ^ 1]) + hash_[1:]
+
+
+def test_the_roots_are_those_that_others_compute() -> None:
+    # From the test vectors of the Certificate Transparency log server.
+    data = ["", "00", "10", "2021", "3031", "40414243"]
+    data += ["5051525354555657", "606162636465666768696a6b6c6d6e6f"]
+    leaves = [leaf_hash(bytes.fromhex(text)) for text in data]
+
+    assert root_of([]) == EMPTY == sha256().digest()
+    assert root_of(leaves[:1]).hex() == (
+        "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
+    )
+    assert root_of(leaves).hex() == (
+        "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"
+    )
+
+
+@given(sizes, st.data())
+def test_a_frontier_gives_the_root_whatever_was_added_at_once(
+    size: int, data: st.DataObject
+) -> None:
+    leaves = leaves_of(size)
+    cut = data.draw(st.integers(0, size))
+
+    grown = Frontier().add(leaves[:cut]).add(leaves[cut:])
+
+    assert grown.root == root_of(leaves) == tree(leaves)
+    assert grown.size == size
+    assert grown.sound
+
+
+@given(sizes, st.data())
+def test_a_leaf_is_proved_where_it_is_and_nowhere_else(
+    size: int, data: st.DataObject
+) -> None:
+    leaves = leaves_of(size)
+    index = data.draw(st.integers(0, size - 1))
+    other = data.draw(st.integers(0, size + 1))
+
+    found = inclusion_proof(leaves, index)
+
+    assert list(found) == path(index, leaves)
+    assert included(leaves[index], index, size, found, tree(leaves))
+    assert not included(turned(leaves[index]), index, size, found, tree(leaves))
+    assert not included(leaves[index], index, size, found, turned(tree(leaves)))
+    if other != index:
+        assert not included(leaves[index], other, size, found, tree(leaves))
+    for place, part in enumerate(found):
+        changed = [*found[:place], turned(part), *found[place + 1 :]]
+        assert not included(leaves[index], index, size, changed, tree(leaves))
+        without = [*found[:place], *found[place + 1 :]]
+        assert not included(leaves[index], index, size, without, tree(leaves))
+    longer = [*found, EMPTY]
+    assert not included(leaves[index], index, size, longer, tree(leaves))
+
+
+@given(sizes, st.data())
+def test_a_tree_is_proved_to_begin_with_an_older_one_and_with_no_other(
+    size: int, data: st.DataObject
+) -> None:
+    leaves = leaves_of(size)
+    old = data.draw(st.integers(0, size))
+    roots = tree(leaves[:old]), tree(leaves)
+
+    found = consistency_proof(leaves, old)
+
+    assert list(found) == proof(old, leaves)
+    assert consistent(old, roots[0], size, roots[1], found)
+    assert not consistent(old, turned(roots[0]), size, roots[1], found)
+    if old:
+        assert not consistent(old, roots[0], size, turned(roots[1]), found)
+    for place, part in enumerate(found):
+        changed = [*found[:place], turned(part), *found[place + 1 :]]
+        assert not consistent(old, roots[0], size, roots[1], changed)
+        without = [*found[:place], *found[place + 1 :]]
+        assert not consistent(old, roots[0], size, roots[1], without)
+    assert not consistent(old, roots[0], size, roots[1], [*found, EMPTY])
+
+
+@given(st.integers(2, 40), st.data())
+def test_a_leaf_changed_behind_an_older_tree_is_not_hidden_by_any_true_proof(
+    size: int, data: st.DataObject
+) -> None:
+    leaves = leaves_of(size)
+    old = data.draw(st.integers(1, size - 1))
+    index = data.draw(st.integers(0, old - 1))
+    forged = [*leaves[:index], turned(leaves[index]), *leaves[index + 1 :]]
+
+    made = consistency_proof(forged, old)
+
+    assert not consistent(old, tree(leaves[:old]), size, tree(forged), made)
+
+
+@pytest.mark.parametrize(("index", "size"), [(0, 0), (-1, 3), (3, 3)])
+def test_a_leaf_that_is_not_there_has_no_proof(index: int, size: int) -> None:
+    with pytest.raises(ValueError, match="has no leaf"):
+        inclusion_proof(leaves_of(size), index)
+
+
+@pytest.mark.parametrize("size", [-1, 4])
+def test_a_tree_that_is_larger_is_no_beginning(size: int) -> None:
+    with pytest.raises(ValueError, match="has no first"):
+        consistency_proof(leaves_of(3), size)
+
+
+def test_sizes_that_cannot_be_prove_nothing() -> None:
+    leaf = leaf_hash(b"")
+
+    assert not included(leaf, 0, 0, (), EMPTY)
+    assert not included(leaf, -1, 1, (), leaf)
+    assert not consistent(-1, EMPTY, 1, leaf, ())
+    assert not consistent(2, leaf, 1, leaf, ())
+    assert not consistent(3, leaf, 5, node_hash(leaf, leaf), ())

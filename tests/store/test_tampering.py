@@ -1,0 +1,86 @@
+"""Whatever is done to a store behind its back, ``verify`` finds it and names it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from refold.domain.errors import RefoldError
+from tests.support.postgres import Postgres
+from tests.support.tampered import Tampered, fill
+from tests.support.tampering import COLUMNS, Tampering, columns, every
+
+
+class Found(NamedTuple):
+    """Codes of problems, each with the session it is of; of the tree it is empty."""
+
+    session_id: str
+    code: str
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def filled(
+    request: pytest.FixtureRequest,
+    postgres: Postgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Tampered]:
+    """One store for each engine; it is put back after every test."""
+    folder = tmp_path_factory.mktemp("tampered")
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    sqlite = request.param == "sqlite"
+    url = (
+        f"sqlite:///{folder / 'refold.db'}"
+        if sqlite
+        else postgres.create_database(name)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_HOME", str(folder / "home"))
+        patch.setenv("REFOLD_KEYS", "")
+        case = Tampered(url, folder)
+        fill(case)
+        yield case
+    if not sqlite:
+        postgres.drop_database(name)
+
+
+@pytest.fixture
+def case(filled: Tampered) -> Iterator[Tampered]:
+    yield filled
+    filled.put_back("whole")
+
+
+def found(case: Tampered) -> set[Found]:
+    """What is wrong, as ``refold verify`` finds it."""
+    try:
+        with case.store() as store:
+            problems = [p for _, verified in store.verify() for p in verified.problems]
+            seals = store.verify_seals()
+            assert seals is not None
+            return {Found(p.session_id, p.code) for p in [*problems, *seals.problems]}
+    except RefoldError:
+        return {Found("", "opening")}
+
+
+def test_nothing_is_found_where_nothing_was_done(case: Tampered) -> None:
+    assert found(case) == set()
+
+
+@pytest.mark.parametrize("tampering", every(), ids=lambda tampering: tampering.what)
+def test_what_is_done_is_found_and_named(case: Tampered, tampering: Tampering) -> None:
+    tampering.act(case)
+
+    problems = found(case)
+
+    if not tampering.code:
+        assert problems == set()
+        return
+    assert tampering.code in {problem.code for problem in problems}, problems
+    if tampering.session is not None:
+        assert Found(tampering.session, tampering.code) in problems
+
+
+def test_every_column_is_tried() -> None:
+    assert list(columns()) == list(COLUMNS) or sorted(columns()) == sorted(COLUMNS)

@@ -1,0 +1,104 @@
+"""A process that seals a store and is killed at one step of it, or races others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Engine, event
+
+import refold
+from refold.adapters.anchor import FileAnchor
+from refold.adapters.sql.tree import SqlTree
+from refold.domain.seals import TreeHead
+
+# What sealing goes through, in this order, and whether it dies after it.
+STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
+    "nothing is done": (SqlTree, "moved", False),
+    "the ends are read": (SqlTree, "add", False),
+    "the leaves are written": (SqlTree, "_insert", True),
+    "all is committed": (SqlTree, "add", True),
+    "half a line is in the anchor": (FileAnchor, "add", False),
+    "all is anchored": (FileAnchor, "add", True),
+}
+
+
+def die(owner: Any, name: str, *, after: bool) -> None:
+    """Make ``owner.name`` the last thing that this process does."""
+    method: Callable[..., Any] = getattr(owner, name)
+
+    def dying(*arguments: Any, **named: Any) -> Any:
+        if name == "add" and not arguments[-1]:  # there is nothing to anchor yet
+            return method(*arguments, **named)
+        if after:
+            method(*arguments, **named)
+        elif owner is FileAnchor:
+            _write_half(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+    setattr(owner, name, dying)
+
+
+def _write_half(anchor: FileAnchor, heads: Sequence[TreeHead]) -> None:
+    line = str(heads[0].to_json()).encode()
+    anchor.path.parent.mkdir(parents=True, exist_ok=True)
+    with anchor.path.open("ab") as file:
+        file.write(line[: len(line) // 2])
+
+
+def killed(url: str, step: str) -> None:
+    """Seal the store at ``url``, as far as ``step``."""
+    owner, name, after = STEPS[step]
+    die(owner, name, after=after)
+    with refold.open(url) as store:
+        store.seal()
+
+
+def killed_after(url: str, statements: str) -> None:
+    """Seal the store at ``url``, and die after so many statements, commits among them.
+
+    It ends as ever if there are not so many.
+    """
+    left = int(statements)
+
+    def count(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with refold.open(url) as store:
+        event.listen(Engine, "after_cursor_execute", count)
+        event.listen(Engine, "commit", count)  # just before it
+        store.seal()
+
+
+def race(url: str, count: str) -> None:
+    """Wait for a line, then seal so many times; print how large the tree is."""
+    with refold.open(url) as store:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for _ in range(int(count)):
+            head = store.seal()
+        print(head and head.size, flush=True)
+
+
+def busy(url: str, count: str) -> None:
+    """Wait for a line, then append so many times, with a key each."""
+    with refold.open(url) as store:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for number in range(int(count)):
+            session = store.session("ada", f"s-{number % 4}")
+            event = refold.UserInput(text=f"{number}")
+            session.append(event, idempotency_key=f"k-{number}")
+
+
+if __name__ == "__main__":
+    {"killed": killed, "killed_after": killed_after, "race": race, "busy": busy}[
+        sys.argv[1]
+    ](*sys.argv[2:])

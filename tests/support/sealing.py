@@ -1,0 +1,73 @@
+"""What tests of seals share: sealing, looking at it, and stopping in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+import refold
+from refold import config
+from refold.adapters.sql.tree import SqlTree
+from refold.domain.seals import SealsVerified
+from refold.store import SessionStore
+
+
+def say(store: SessionStore, *names: str, text: str = "x") -> None:
+    """Append an event to each of these sessions."""
+    for name in names:
+        store.session("ada", name).append(refold.UserInput(text=text))
+
+
+def proved(store: SessionStore) -> SealsVerified:
+    """What is proved of the seals, once nothing is wrong with any session."""
+    assert [p for _, verified in store.verify() for p in verified.problems] == []
+    verified = store.verify_seals()
+    assert verified is not None
+    return verified
+
+
+def anchor_file() -> Path:
+    (found,) = (config.home() / "anchors").glob("*.jsonl")
+    return found
+
+
+def sealed(store: SessionStore) -> list[tuple[str, int]]:
+    """Of each leaf, in order, the session and seq that it is of."""
+    tree: Any = store.seals
+    found = [
+        (seal.leaf, name, seal.seq)
+        for name in (info.session_id for info in store.sessions())
+        for seal in tree.tree.seals(store.session("ada", name).stream)
+    ]
+    return [(name, seq) for _, name, seq in sorted(found)]
+
+
+@contextmanager
+def paused_sealer(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Event, Event]]:
+    """A sealer that stops where it has written most and committed nothing.
+
+    SQLite has one writer, so there it stops before it is that.
+    """
+    reached, go_on = Event(), Event()
+    sqlite = store.stats()["engine"] == "sqlite"
+    name = "add" if sqlite else "_insert"
+    method: Callable[..., Any] = getattr(SqlTree, name)
+
+    def pausing(*arguments: Any) -> Any:
+        done = None if sqlite else method(*arguments)
+        reached.set()
+        assert go_on.wait(30)
+        return method(*arguments) if sqlite else done
+
+    monkeypatch.setattr(SqlTree, name, pausing)
+    try:
+        yield reached, go_on
+    finally:
+        go_on.set()

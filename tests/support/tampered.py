@@ -1,0 +1,168 @@
+"""A store with all there is, sealed twice, that is tampered with and put back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.pool import NullPool
+
+import refold
+from refold.adapters.log import SealedLog
+from refold.adapters.sql import tables
+from refold.domain.ids import StreamId
+from refold.store import SessionStore
+from refold.testing.support import said
+
+WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"
+MAIN: Final = StreamId("ada", "s-1")
+OLD_SEQ: Final = 6  # where s-1 was when the old backup was made
+SEALED_SEQ: Final = 10  # where it was at the last seal
+_TABLES: Final = tables.build(None, rowid=True).metadata.sorted_tables
+
+
+class Tampered:
+    """One store, and what it needs to be changed behind Refold's back.
+
+    ``old`` is the row of s-1's head at ``OLD_SEQ``, ``sealed`` that at ``SEALED_SEQ``.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder = url, folder
+        self.sqlite = url.startswith("sqlite")
+        self.home, self.kept = folder / "home", folder / "kept"
+        self.old: dict[str, Any] = {}
+        self.sealed: dict[str, Any] = {}
+
+    @contextmanager
+    def store(self) -> Iterator[SessionStore]:
+        """The store, opened with its own keys."""
+        os.environ["REFOLD_HOME"] = str(self.home)
+        os.environ["REFOLD_KEYS"] = f"sqlite:///{self.home / 'keys.db'}"
+        with refold.open(self.url) as store:
+            yield store
+
+    @contextmanager
+    def changing(self) -> Iterator[Connection]:
+        """A connection to which nothing is refused."""
+        driver = self.url.replace("postgresql://", "postgresql+psycopg://")
+        engine = create_engine(driver, poolclass=NullPool)
+        with engine.begin() as connection:
+            if self.sqlite:
+                query = "SELECT name FROM sqlite_master WHERE type='trigger'"
+                for (name,) in connection.execute(text(query)).all():
+                    connection.execute(text(f"DROP TRIGGER {name}"))
+            else:
+                connection.execute(text("SET session_replication_role = replica"))
+                connection.execute(text("SET search_path = refold"))
+            yield connection
+
+    def do(self, *statements: str, **values: Any) -> None:
+        """Run statements with these values."""
+        with self.changing() as connection:
+            for statement in statements:
+                connection.execute(text(statement), values)
+
+    def row(self, query: str) -> dict[str, Any]:
+        """The first row of a query, by the names of its columns."""
+        with self.changing() as connection:
+            found = connection.execute(text(query)).mappings().first()
+        assert found is not None, query
+        return dict(found)
+
+    def keys(self, statement: str, **values: Any) -> None:
+        """Run a statement in the key store."""
+        engine = create_engine(f"sqlite:///{self.home / 'keys.db'}", poolclass=NullPool)
+        with engine.begin() as connection:
+            connection.execute(text(statement), values)
+
+    @property
+    def anchor(self) -> Path:
+        """The file with the tree heads."""
+        (found,) = (self.home / "anchors").glob("*.jsonl")
+        return found
+
+    def keep(self, name: str) -> None:
+        """Remember all as it is now under this name."""
+        shutil.copytree(self.home, self.kept / name / "home")
+        if self.sqlite:
+            shutil.copy(self.folder / "refold.db", self.kept / name / "refold.db")
+            return
+        with self.changing() as connection:
+            connection.execute(text(f"CREATE SCHEMA {name}"))
+            for table in _TABLES:
+                copy = f"CREATE TABLE {name}.{table.name} AS TABLE refold.{table.name}"
+                connection.execute(text(copy))
+
+    def put_back(self, name: str, *, home: bool = True) -> None:
+        """Make the database what it was under that name; the keys too, if ``home``."""
+        if home:
+            shutil.rmtree(self.home)
+            shutil.copytree(self.kept / name / "home", self.home)
+        if self.sqlite:
+            for rest in self.folder.glob("refold.db-*"):
+                rest.unlink()
+            shutil.copy(self.kept / name / "refold.db", self.folder / "refold.db")
+            return
+        with self.changing() as connection:
+            names = ", ".join(f"refold.{table.name}" for table in _TABLES)
+            connection.execute(text(f"TRUNCATE {names}"))
+            for table in _TABLES:
+                there = (
+                    f"INSERT INTO refold.{table.name} SELECT * FROM {name}.{table.name}"
+                )
+                connection.execute(text(there))
+
+
+def fill(case: Tampered) -> None:
+    """Fill the store: events, summaries, blobs, receipts, views, an erased user."""
+    with case.store() as store:
+        session = store.session("ada", "s-1")
+        _talk(session, 2)
+        session.append(said("long " * 20_000))
+        session.append(said("once"), idempotency_key="k-1")
+        for name in ("s-2", "s-3"):
+            _talk(store.session("ada", name), 1)
+        _talk(store.session("eve", "gone"), 1)
+        store.hold("ada", "a hold", "made up")
+        store.seal()
+    case.old = case.row("SELECT * FROM heads WHERE session_id='s-1' AND stream='main'")
+    assert case.old["seq"] == OLD_SEQ
+    case.keep("old")
+    with case.store() as store:
+        session = store.session("ada", "s-1")
+        _talk(session, 1)
+        session.append(said("twice"), idempotency_key="k-2")
+        while session.compact(WINDOW):
+            pass
+        session.record_request(session.context(WINDOW))
+        assert session.catch_up()
+        log = log_of(store)
+        derived = session.stream._replace(stream="d" * 64)
+        assert log.leases.take_lease(derived, "me", now=1, until=2)
+        store.erase("eve", "made up")
+        store.seal()
+    case.sealed = case.row(
+        "SELECT * FROM heads WHERE session_id='s-1' AND stream='main'"
+    )
+    assert case.sealed["seq"] == SEALED_SEQ
+    with case.store() as store:
+        store.session("ada", "s-1").append(said("not sealed"))
+    case.keep("whole")
+
+
+def log_of(store: SessionStore) -> SealedLog:
+    """The log of the store, which has keys."""
+    assert isinstance(store.log, SealedLog)
+    return store.log
+
+
+def _talk(session: Any, turns: int) -> None:
+    for number in range(turns):
+        session.append(refold.UserInput(text=f"question {number} " + "word " * 30))
+        session.append(refold.AgentResponse(text=f"answer {number} " + "word " * 30))

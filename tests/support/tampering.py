@@ -1,0 +1,210 @@
+"""Every way in which a store is tampered with, and what ``refold verify`` says of it.
+
+``docs/reference/tampering.md`` is written from this list; the tests do all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from refold.adapters.sql import tables
+from tests.support import tampering_acts as acts
+from tests.support.tampered import Tampered
+
+Act = Callable[[Tampered], None]
+
+
+class Tampering(NamedTuple):
+    """What is done, and the code of the problem that names it.
+
+    code:    of a problem; ``opening`` if the store does not open; empty if it is not
+             found.
+    why:     what it costs that it is not found, or what makes it be found.
+    session: whose problem it is, if it is of one.
+    """
+
+    what: str
+    act: Act
+    code: str
+    why: str = ""
+    session: str | None = None
+
+
+# Of each column of each table.  Where nothing is found, it says why that may be.
+COLUMNS: Final[dict[str, tuple[str, str]]] = {
+    "settings.name": ("opening", ""),
+    "settings.value": ("opening", ""),
+    "heads.user_id": ("head", ""),
+    "heads.session_id": ("head", ""),
+    "heads.stream": ("head", ""),
+    "heads.seq": ("head", ""),
+    "heads.hash": ("head", ""),
+    "heads.status": ("head", ""),
+    "heads.state": ("head", ""),
+    "heads.key_check": ("head", ""),
+    "heads.tokens": ("head", ""),
+    "heads.created_at": ("head", ""),
+    "heads.updated_at": ("head", ""),
+    "heads.before": ("", "the status to go back to, of what is held back"),
+    "events.position": ("seal", "once it is sealed"),
+    "events.user_id": ("gap", ""),
+    "events.session_id": ("gap", ""),
+    "events.stream": ("gap", ""),
+    "events.seq": ("gap", ""),
+    "events.type": ("chain", ""),
+    "events.ts": ("chain", ""),
+    "events.event_id": ("chain", ""),
+    "events.token_estimate": ("chain", ""),
+    "events.schema_version": ("chain", ""),
+    "events.hash": ("chain", ""),
+    "events.body": ("chain", ""),
+    "events.first_digest": ("chain", ""),
+    "blobs.user_id": ("blob", ""),
+    "blobs.address": ("blob", ""),
+    "blobs.size": ("", "counted by `refold stats`, and no more"),
+    "blobs.created_at": ("", "counted by `refold stats`, and no more"),
+    "blobs.body": ("blob", ""),
+    "blobs.session_id": ("stray", ""),
+    "receipts.user_id": ("receipt", ""),
+    "receipts.session_id": ("receipt", ""),
+    "receipts.stream": ("receipt", ""),
+    "receipts.address": ("seal", "once it is sealed"),
+    "receipts.first_seq": ("receipt", ""),
+    "receipts.last_seq": ("receipt", ""),
+    "views.user_id": ("stray", ""),
+    "views.session_id": ("stray", ""),
+    "views.name": ("view", ""),
+    "views.through_seq": ("view", ""),
+    "views.derived_seq": ("view", ""),
+    "views.body": ("view", ""),
+    "views.main_spans": ("view", ""),
+    "views.derived_spans": ("view", ""),
+    "leases.user_id": ("stray", ""),
+    "leases.session_id": ("stray", ""),
+    "leases.stream": ("", "a lease saves work, and decides nothing"),
+    "leases.owner": ("", "a lease saves work, and decides nothing"),
+    "leases.expires_at": ("", "a lease saves work, and decides nothing"),
+    "leases.pending": ("", "a lease saves work, and decides nothing"),
+    "leaves.leaf": ("leaf", ""),
+    "leaves.hash": ("root", ""),
+    "leaves.erasure": ("erasure", ""),
+    "seals.user_id": ("seal", ""),
+    "seals.session_id": ("seal", ""),
+    "seals.stream": ("seal", ""),
+    "seals.seq": ("seal", ""),
+    "seals.leaf": ("seal", ""),
+    "seals.positions": ("seal", ""),
+    "seals.receipts": ("seal", ""),
+    "tree_heads.size": ("signature", ""),
+    "tree_heads.root": ("signature", ""),
+    "tree_heads.sealed_at": ("signature", ""),
+    "tree_heads.position": ("signature", ""),
+    "tree_heads.key_id": ("signature", ""),
+    "tree_heads.signature": ("signature", ""),
+    "tree_heads.peaks": ("root", ""),
+    "certificates.certificate_id": ("certificate", ""),
+    "certificates.user_ref": ("", "which certificates are listed for a user"),
+    "certificates.created_at": ("certificate", ""),
+    "certificates.body": ("certificate", ""),
+}
+# What decides who may come back stands in the key store too, which is asked first.
+_UNDER_WAY: Final = (
+    "of an erasure or hold under way: what was signed of it is a certificate"
+)
+_KEPT_A_WHILE: Final = "what was done with the store; it is deleted after a time"
+NOT_PROVED: Final[dict[str, str]] = {
+    **dict.fromkeys(("subjects", "erasures", "holds"), _UNDER_WAY),
+    **dict.fromkeys(("audit", "accesses"), _KEPT_A_WHILE),
+}
+
+
+def flipped() -> Iterator[Tampering]:
+    """A change of each column that is proved."""
+    for name, (code, why) in COLUMNS.items():
+        yield Tampering(f"a flipped bit in `{name}`", acts.flip(name), code, why)
+
+
+OTHERS: Final = (
+    Tampering("two rows swapped", acts.swap, "chain", session="s-1"),
+    Tampering("a row deleted", acts.delete_row, "gap", session="s-1"),
+    Tampering("a row inserted behind the end", acts.insert_row, "head", session="s-1"),
+    Tampering("rows renumbered", acts.renumber, "gap", session="s-1"),
+    Tampering(
+        "an event encrypted again by somebody with the keys, and the chain with it",
+        acts.encrypt_again,
+        "seal",
+        "once it is sealed",
+        "s-1",
+    ),
+    Tampering("the tail cut off", acts.cut_tail, "head", session="s-1"),
+    Tampering(
+        "the tail cut off, an old head row put back",
+        acts.cut_tail_and_head,
+        "seal",
+        "once it is sealed",
+        "s-1",
+    ),
+    Tampering(
+        "the same, and its seals deleted",
+        acts.cut_tail_head_and_seals,
+        "leaf",
+        "once it is sealed",
+    ),
+    Tampering(
+        "what came after the last seal cut off, an old head row put back",
+        acts.cut_unsealed_tail,
+        "",
+        "the bound: seal often",
+    ),
+    Tampering(
+        "a session removed, but for its seals", acts.remove_session, "seal", "", "s-2"
+    ),
+    Tampering("a session removed with its seals", acts.remove_sealed_session, "leaf"),
+    Tampering(
+        "the same, its leaves said to be erased", acts.remove_as_erased, "erasure"
+    ),
+    Tampering("a session marked as erased", acts.mark_erased, "head", session="s-2"),
+    Tampering("a stream's seals deleted", acts.delete_seals, "leaf"),
+    Tampering("a receipt deleted", acts.delete_receipt, "receipt", session="s-1"),
+    Tampering("a receipt inserted", acts.insert_receipt, "receipt", session="s-1"),
+    Tampering("a blob deleted", acts.delete_blob, "blob", session="s-1"),
+    Tampering(
+        "a stored view deleted", acts.delete_view, "", "it is folded anew when needed"
+    ),
+    Tampering(
+        "a stored view edited by somebody with the keys",
+        acts.edit_view,
+        "view",
+        session="s-1",
+    ),
+    Tampering("a head rolled back", acts.roll_head_back, "head", session="s-1"),
+    Tampering("an old backup in place of the database", acts.old_backup, "anchor"),
+    Tampering("tree heads and leaves removed", acts.remove_tree, "anchor"),
+    Tampering(
+        "history and tree made anew, and signed, by somebody with all keys",
+        acts.sign_again,
+        "anchor",
+        "as long as the anchor is out of reach",
+    ),
+    Tampering("a line of the anchor changed", acts.change_anchor, "anchor"),
+    Tampering("a line of the anchor removed", acts.cut_anchor, "anchor"),
+    Tampering("the anchor removed", acts.remove_anchor, "anchor"),
+    Tampering("a certificate forged", acts.forge_certificate, "certificate"),
+    Tampering("a certificate removed", acts.remove_certificate, "erasure"),
+    Tampering("a session's key replaced", acts.replace_session_key, "key", "", "s-1"),
+    Tampering("a user's key replaced", acts.replace_user_key, "key", "", "s-1"),
+    Tampering("the signing key replaced", acts.replace_signing_key, "signature"),
+)
+
+
+def every() -> list[Tampering]:
+    """All of them, in the order of the table."""
+    return [*OTHERS, *flipped()]
+
+
+def columns() -> Iterator[str]:
+    """The columns that there are, but for those of tables that are not proved."""
+    for table in tables.build(None, rowid=True).metadata.sorted_tables:
+        if table.name not in NOT_PROVED:
+            yield from (f"{table.name}.{column.name}" for column in table.columns)

@@ -1,0 +1,71 @@
+"""Write the table of what was tampered with from the tests that try it.
+
+``python -m tools.tampering_reference`` writes ``docs/reference/tampering.md``; with
+``--check`` it only says, and exits 1, if the page is not what it would write.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.tampering import NOT_PROVED, OTHERS, Tampering, flipped
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "tampering.md"
+
+_HEAD = """# Tampering
+
+Everything here is done to a store behind Refold's back, on both engines, by the
+tests; what `refold verify` says of it is in the second column. `make fix` writes this
+page from them. [What is proved, and against whom](../explanation/integrity.md)
+explains it.
+
+A problem is `{"user_id", "session_id", "stream", "seq", "code", "detail"}`. Those of
+the tree are of the stream `tree` of no user, and `seq` is the number of a leaf or the
+size of a tree head.
+
+| code | says |
+|---|---|
+| `gap`, `chain` | an event is missing here, or is not what was written |
+| `corrupt`, `unreadable`, `key` | it does not open, or its key is missing or another |
+| `replaced` | its ciphertext is not the one that a redaction put there |
+| `rule` | it breaks a rule of its session |
+| `head` | the head row is not the end of the events, or is gone |
+| `blob`, `view`, `receipt` | one of these is not what was written |
+| `source`, `request` | a summary's source or a recorded request cannot be derived |
+| `seal` | the stream is not what was sealed of it |
+| `leaf` | a leaf is missing, or of nobody |
+| `root`, `signature` | leaves do not make a tree head, or it was not signed here |
+| `anchor` | the anchor and the tree heads differ |
+| `erasure`, `certificate` | leaves that no certificate names, or one that was forged |
+| `stray` | a row is of no session |
+| `opening` | the store does not open at all, and says why |
+
+"""
+
+
+def page() -> str:
+    """The page as the tests have it."""
+    text = _HEAD + "## What was tried\n\n| done | found as | |\n|---|---|---|\n"
+    text += "".join(map(_row, OTHERS))
+    text += "\n## Each column\n\n| done | found as | |\n|---|---|---|\n"
+    text += "".join(map(_row, flipped()))
+    text += "\nNot proved, table by table:\n\n"
+    return text + "".join(f"- `{name}`: {why}\n" for name, why in NOT_PROVED.items())
+
+
+def _row(tampering: Tampering) -> str:
+    code = f"`{tampering.code}`" if tampering.code else "not found"
+    return f"| {tampering.what} | {code} | {tampering.why} |\n".replace("|  |", "| |")
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments != ["--check"]:
+        PAGE.write_text(page(), encoding="utf-8")
+    elif not PAGE.exists() or page() != PAGE.read_text(encoding="utf-8"):
+        print(f"{PAGE}: out of date: `make fix` writes it anew")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
