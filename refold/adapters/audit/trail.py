@@ -1,0 +1,232 @@
+"""The audit log behind a store: what is noted waits in memory, a thread writes it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from threading import Condition, RLock, Thread
+from typing import Final
+
+from refold.adapters.audit.names import AuditNames, Names
+from refold.domain.audit import Access, AuditRecord, AuditRows, AuditSink
+from refold.domain.errors import RefoldError
+
+MOST: Final = 10_000  # accesses that wait; more are counted, and not kept
+BATCH: Final = 500  # records that are written at once
+EVERY_SEC: Final = 0.5  # no access waits longer, unless a sink takes nothing
+_PAGE: Final = 1000
+OVERFLOW: Final = "audit_overflow"
+
+log = logging.getLogger("refold")
+
+
+class AuditTrail:
+    """Takes accesses without waiting, and has one thread write them as records.
+
+    A kill loses what waits and the batch that is being written: at most ``most`` and
+    ``BATCH``; where the sinks are well, what is newer than ``every`` seconds.  Where
+    more comes than fits, how many were lost is a record of its own.
+
+    A sink that fails is given the same records again, and no others until it takes
+    them; at ``close`` they are given up, with a warning.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[AuditSink],
+        rows: AuditRows,
+        names: AuditNames,
+        *,
+        clock: Callable[[], int],
+        most: int = MOST,
+        every: float = EVERY_SEC,
+    ) -> None:
+        self._sinks, self._rows, self._names = tuple(sinks), rows, names
+        self._clock, self._most, self._every = clock, most, every
+        self._closed = self._registered = False
+        self._numbers = count()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing waits: at first, and in a forked child; the rest is its parent's."""
+        self._pid = os.getpid()
+        # Garbage may be collected while it is held, and the end of an iterator that was
+        # given up is noted then.
+        self._lock = RLock()
+        self._changed = Condition(self._lock)
+        self._waiting: deque[tuple[int, Access]] = deque()
+        self._behind: dict[int, list[AuditRecord]] = {}
+        self._lost = 0
+        self._ending = self._complained = False
+        self._thread: Thread | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether there is any sink."""
+        return bool(self._sinks)
+
+    def note(self, access: Access) -> None:
+        """Keep it for the thread; count it where too many wait."""
+        if self._pid != os.getpid():
+            self._begin()
+        with self._lock:
+            if self._closed or len(self._waiting) >= self._most:
+                self._lost += 1
+                return
+            self._waiting.append((self._clock(), access))
+            if self._thread is None:
+                self._start()
+            elif len(self._waiting) in (1, BATCH):
+                self._changed.notify_all()
+
+    def _start(self) -> None:
+        # A daemon: a store that nobody closes must not keep the process from ending.
+        thread = Thread(target=self._run, name="refold-audit", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter ends, or has no room: `flush` writes
+            return
+        self._thread = thread
+        if not self._registered:
+            self._registered = True
+            atexit.register(self.close)
+
+    def find(
+        self, user_id: str | None, session_id: str | None, *, since: int | None
+    ) -> Iterator[AuditRecord]:
+        """What is in the table, a page at a time."""
+        self.flush()
+        asked = Names()
+        if user_id is not None:
+            asked = self._names.asked(user_id, session_id)
+            if asked.user is None:
+                return iter(())
+        return self._pages(asked, since)
+
+    def _pages(self, asked: Names, since: int | None) -> Iterator[AuditRecord]:
+        user, session, _ = asked
+        after = b""
+        while page := self._rows.find(
+            user=user, session=session, since=since, limit=_PAGE, after=after
+        ):
+            yield from page
+            after = page[-1].record_id
+
+    def purge(self, before: int) -> int:
+        """Delete what is older."""
+        self.flush()
+        return sum(self._rows.purge(before))
+
+    def flush(self) -> None:
+        """Have all written that waits, or tried once more; no thread is left behind."""
+        if self._pid != os.getpid():
+            self._begin()
+        with self._lock:
+            if self._thread is None and (self._waiting or self._behind or self._lost):
+                self._start()
+            thread, self._ending = self._thread, self._thread is not None
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join()
+
+    def close(self) -> None:
+        """Write what waits, and nothing more; what a sink does not take is lost."""
+        self.flush()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            behind = max(map(len, self._behind.values()), default=0)
+            lost = self._lost + len(self._waiting) + behind
+        atexit.unregister(self.close)
+        if lost:
+            log.warning("%d audit records could not be written", lost)
+        for sink in self._sinks:
+            sink.close()
+
+    def _run(self) -> None:
+        """Write whatever comes, at most ``every`` seconds later, until told to end."""
+        while True:
+            with self._lock:
+                self._changed.wait_for(
+                    lambda: self._waiting or self._behind or self._ending
+                )
+                self._changed.wait_for(self._full, timeout=self._every)
+                taken, lost = self._taken()
+            self._round(taken, lost)
+            with self._lock:
+                if self._ending and (self._behind or not self._waiting):
+                    self._ending, self._thread = False, None
+                    return
+
+    def _full(self) -> bool:
+        return self._ending or (len(self._waiting) >= BATCH and not self._behind)
+
+    def _taken(self) -> tuple[list[tuple[int, Access]], int]:
+        """What is to be written next; the lock is held.  Nothing before a retry."""
+        if self._behind:
+            return [], 0
+        size = min(BATCH, len(self._waiting))
+        taken = [self._waiting.popleft() for _ in range(size)]
+        lost, self._lost = self._lost, 0
+        return taken, lost
+
+    def _round(self, taken: Sequence[tuple[int, Access]], lost: int) -> None:
+        """Give the records to every sink, and to none of them what it has taken."""
+        if taken or lost:
+            records = self._records(taken, lost)
+            self._behind = dict.fromkeys(range(len(self._sinks)), records)
+        for place, records in list(self._behind.items()):
+            try:
+                self._sinks[place].write(records)
+            except Exception as error:
+                self._complain(error)
+            else:
+                del self._behind[place]
+        self._complained = bool(self._behind)
+
+    def _complain(self, error: Exception) -> None:
+        if not self._complained:
+            why = str(error) if isinstance(error, RefoldError) else type(error).__name__
+            log.warning("audit records wait, they cannot be written: %s", why)
+
+    def _records(
+        self, taken: Sequence[tuple[int, Access]], lost: int
+    ) -> list[AuditRecord]:
+        named = self._names.remembering()
+        found = [(at, access, named(access)) for at, access in taken]
+        if lost:
+            overflow = Access(OVERFLOW, status="error", counts={"lost": lost})
+            found.append((self._clock(), overflow, Names()))
+        return [_record(*one, number=next(self._numbers)) for one in found]
+
+
+def _record(at: int, access: Access, names: Names, *, number: int) -> AuditRecord:
+    # Numbered, so that those of one microsecond keep their order.
+    rest = (number & 0x3FFFFFFF).to_bytes(4, "big") + os.urandom(4)
+    return AuditRecord(
+        record_id(at, rest),
+        at,
+        access.event,
+        *names,
+        access.seq,
+        ",".join(access.event_types) or None,
+        access.duration_us,
+        access.status,
+        access.error,
+        access.counts,
+    )
+
+
+def record_id(at: int, rest: bytes = bytes(8)) -> bytes:
+    """A UUID of version 7 with the microseconds in it (RFC 9562, 6.2, method 3).
+
+    Without ``rest`` it is the lowest of its moment: what is older sorts before it.
+    """
+    millis, micros = divmod(max(at, 0), 1000)
+    head = (millis & ((1 << 48) - 1)) << 16 | 0x7000 | micros * 4096 // 1000
+    return head.to_bytes(8, "big") + bytes([0x80 | rest[0] & 0x3F]) + rest[1:]

@@ -1,0 +1,140 @@
+"""Every sink takes all records, and every table keeps the same promises of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import make_url
+
+from refold.adapters.audit.lines import LOGGER, LinesSink
+from refold.adapters.audit.memory import MemoryAudit
+from refold.adapters.sql.audit import SqlAudit
+from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.sqlite import SqliteDialect
+from refold.domain.audit import AuditRecord, AuditRows, AuditSink
+from refold.testing import AuditRowsContract, AuditSinkContract
+from refold.testing.auditing import record
+
+Written = Callable[[], list[Any]]
+PROMISES = [
+    (contract, name)
+    for contract in (AuditSinkContract, AuditRowsContract)
+    for name in dir(contract)
+    if name.startswith("test_")
+]
+
+
+class _Table(AuditSinkContract, AuditRowsContract):
+    @pytest.fixture
+    def sink(self, rows: AuditRows) -> AuditSink:
+        return rows
+
+    @pytest.fixture
+    def written(self, rows: AuditRows) -> Written:
+        return lambda: [record.to_json() for record in rows.find(limit=9999)]
+
+
+class TestInMemory(_Table):
+    @pytest.fixture
+    def rows(self) -> AuditRows:
+        return MemoryAudit()
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+class TestSqlite(_Table):
+    @pytest.fixture
+    def rows(self, store_url: str) -> Iterator[AuditRows]:
+        dialect = SqliteDialect(make_url(store_url))
+        yield SqlAudit(dialect)
+        dialect.close()
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+class TestPostgres(_Table):
+    @pytest.fixture
+    def rows(self, store_url: str) -> Iterator[AuditRows]:
+        dialect = PostgresDialect(make_url(store_url))
+        yield SqlAudit(dialect)
+        dialect.close()
+
+
+class TestFile(AuditSinkContract):
+    @pytest.fixture
+    def sink(self, tmp_path: Path) -> Iterator[AuditSink]:
+        sink = LinesSink.file(tmp_path / "audit.jsonl")
+        yield sink
+        sink.close()
+
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Written:
+        path = tmp_path / "audit.jsonl"
+        return lambda: [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class TestLogger(AuditSinkContract):
+    @pytest.fixture
+    def sink(self) -> AuditSink:
+        return LinesSink()
+
+    @pytest.fixture
+    def written(self, caplog: pytest.LogCaptureFixture) -> Written:
+        caplog.set_level(logging.INFO, LOGGER)
+        return lambda: [json.loads(record.message) for record in caplog.records]
+
+
+class _Nothing:
+    """Takes everything and keeps nothing."""
+
+    def write(self, records: Sequence[AuditRecord]) -> None:
+        pass
+
+    def find(self, **_: Any) -> list[AuditRecord]:
+        return []
+
+    def purge(self, before: int) -> Iterator[int]:
+        return iter(())
+
+    def forget(self, user: str, sessions: Sequence[str] | None = None) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("contract", "promise"), PROMISES)
+def test_the_promise_fails_on_what_does_nothing(contract: type, promise: str) -> None:
+    nothing = _Nothing()
+    given = [nothing, list] if contract is AuditSinkContract else [nothing]
+
+    with pytest.raises((AssertionError, LookupError)):
+        getattr(contract(), promise)(*given)
+
+
+def test_a_file_of_lines_is_its_owners_and_may_be_moved_away(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    sink = LinesSink.file(path)
+    sink.write([record(1)])
+    path.rename(tmp_path / "old.jsonl")
+
+    sink.write([record(2)])
+    sink.close()
+
+    for file in (path, tmp_path / "old.jsonl"):
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert json.loads(path.read_text())["state_version"] == 2
+
+
+def test_a_line_is_logged_at_the_level_of_what_happened(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
+    statuses = ("ok", "denied", "error")
+
+    LinesSink().write([record(n, status=said) for n, said in enumerate(statuses)])
+
+    assert [one.levelname for one in caplog.records] == ["INFO", "WARNING", "ERROR"]

@@ -1,0 +1,353 @@
+"""What is noted is written soon, once and in order, and no append ever waits for it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+import refold
+from refold.adapters.audit.memory import MemoryAudit
+from refold.adapters.audit.names import AuditNames
+from refold.adapters.audit.trail import BATCH, MOST, OVERFLOW, AuditTrail
+from refold.adapters.log import SealedLog
+from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.sqlite import SqliteDialect
+from refold.domain.audit import Access, AuditRecord, AuditSink
+from refold.domain.errors import StoreUnavailable
+from refold.store import SessionStore
+from refold.testing import memory_log
+from tests.support import warm
+from tests.support.stores import lines, open_at
+
+APPENDED = "session_append_event"
+
+
+class Gate(MemoryAudit):
+    """Takes nothing until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.opened = threading.Event(), threading.Event()
+
+    def write(self, records: Sequence[AuditRecord]) -> None:
+        self.asked.set()
+        self.opened.wait()
+        super().write(records)
+
+
+class Failing(MemoryAudit):
+    """Takes nothing as long as it fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails, self.tries = True, threading.Semaphore(0)
+
+    def write(self, records: Sequence[AuditRecord]) -> None:
+        self.tries.release()
+        if self.fails:
+            raise StoreUnavailable("it is away", remedy="wait")
+        super().write(records)
+
+
+def trail(*sinks: AuditSink, most: int = MOST, every: float = 0.01) -> AuditTrail:
+    log = memory_log()
+    assert isinstance(log, SealedLog)
+    ticks = iter(range(1_000_000))
+    rows = sinks[0] if sinks and isinstance(sinks[0], MemoryAudit) else MemoryAudit()
+    names = AuditNames(log.keys)
+    clock = lambda: 1_700_000_000_000_000 + next(ticks)  # noqa: E731  # it is short
+    return AuditTrail(sinks, rows, names, clock=clock, most=most, every=every)
+
+
+def note(trail: AuditTrail, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        trail.note(Access("session_load", counts={"n": number}))
+
+
+def noted(rows: MemoryAudit) -> list[int]:
+    return [record.meta.get("n", -1) for record in rows.find(limit=99_999)]
+
+
+def test_what_is_noted_is_there_after_a_flush_and_in_order() -> None:
+    rows = MemoryAudit()
+    audit = trail(rows, every=3600)
+
+    note(audit, range(3 * BATCH + 7))
+    audit.flush()
+
+    assert noted(rows) == list(range(3 * BATCH + 7))
+
+
+def test_what_is_noted_is_written_without_being_asked_for() -> None:
+    gate = Gate()
+    audit = trail(gate)
+
+    note(audit, range(3))
+
+    assert gate.asked.wait(60)
+    gate.opened.set()
+    audit.close()
+    assert noted(gate) == [0, 1, 2]
+
+
+def test_a_batch_does_not_wait_for_its_time() -> None:
+    gate = Gate()
+    audit = trail(gate, every=3600)
+
+    note(audit, range(BATCH))
+
+    assert gate.asked.wait(60)
+    gate.opened.set()
+    audit.close()
+
+
+def test_close_writes_what_waits_and_ends_the_thread() -> None:
+    rows = MemoryAudit()
+    audit = trail(rows, every=3600)
+    note(audit, range(5))
+
+    audit.close()
+    audit.close()
+    note(audit, [99])
+
+    assert noted(rows) == [0, 1, 2, 3, 4]
+    assert "refold-audit" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_nobody_waits_for_a_sink_that_takes_nothing() -> None:
+    gate = Gate()
+    audit = trail(gate, most=10)
+    note(audit, [0])
+    assert gate.asked.wait(60)
+
+    note(audit, range(1, 101))
+
+    gate.opened.set()
+    audit.close()
+    records = gate.find(limit=999)
+    assert noted(gate) == [*range(11), -1]
+    assert (records[-1].event, records[-1].meta) == (OVERFLOW, {"lost": 90})
+    assert (records[-1].status, records[-1].level) == ("error", "ERROR")
+
+
+def test_a_sink_that_fails_is_given_the_same_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failing, other = Failing(), MemoryAudit()
+    audit = trail(failing, other)
+    note(audit, range(4))
+    for _ in range(3):
+        assert failing.tries.acquire(timeout=60)
+    note(audit, range(4, 8))
+
+    failing.fails = False
+    audit.close()
+
+    assert noted(failing) == noted(other) == list(range(8))
+    assert caplog.text.count("audit records wait") == 1
+
+
+def test_what_cannot_be_written_is_given_up_at_the_end_and_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    audit = trail(Failing())
+    note(audit, range(4))
+
+    audit.close()
+
+    assert "4 audit records could not be written" in caplog.text
+
+
+def test_records_of_one_moment_keep_their_order() -> None:
+    rows, log = MemoryAudit(), memory_log()
+    audit = AuditTrail([rows], rows, AuditNames(log.keys), clock=lambda: 1)
+
+    note(audit, range(50))
+    audit.close()
+
+    assert noted(rows) == list(range(50))
+
+
+def test_what_is_noted_while_something_is_noted_is_kept() -> None:
+    rows, log, within = MemoryAudit(), memory_log(), iter([7])
+
+    def clock() -> int:
+        note(audit, list(within))  # as the garbage collector may
+        return 1
+
+    audit = AuditTrail([rows], rows, AuditNames(log.keys), clock=clock)
+
+    note(audit, [1])
+    audit.close()
+
+    assert sorted(noted(rows)) == [1, 7]
+
+
+def test_threads_note_at_once_and_none_is_lost() -> None:
+    rows = MemoryAudit()
+    audit = trail(rows)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: note(audit, range(n, n + 50)), range(0, 400, 50)))
+    audit.close()
+
+    assert sorted(noted(rows)) == list(range(400))
+
+
+def test_flushes_at_once_all_return() -> None:
+    rows = MemoryAudit()
+    audit = trail(rows)
+
+    def work(number: int) -> None:
+        note(audit, [number])
+        audit.flush()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(200)))
+
+    assert sorted(noted(rows)) == list(range(200))
+    audit.close()
+
+
+def test_an_append_does_not_wait_for_its_record() -> None:
+    gate = Gate()
+    with refold.open("memory://", audit=gate) as store:
+        session = store.session("ada", "s")
+        session.append(refold.UserInput(text="x"))
+        assert gate.asked.wait(60)
+
+        for _ in range(20):
+            session.append(refold.UserInput(text="x"))
+
+        assert gate.find(limit=99) == []
+        gate.opened.set()
+    assert len(gate.find(limit=99)) == 21
+
+
+def appended(store: SessionStore, session_id: str) -> int:
+    found = store.audit_records("ada", session_id)
+    return sum(record.event == APPENDED for record in found)
+
+
+def test_kill_9_loses_the_newest_records_and_no_more(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        writer = warm.module("tests.support.audit_writer", "load", store_url)
+        acknowledged = int(lines(writer, 30)[-1])
+        while not list(store.audit_records()):
+            acknowledged = int(lines(writer, 1)[-1])
+
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+
+        kept = [one for one in store.audit_records() if one.event == APPENDED]
+        versions = [record.state_version for record in kept]
+        assert versions == list(range(1, len(versions) + 1))
+        assert len(store.session("ada", "s").events()) >= acknowledged
+        assert acknowledged - len(versions) <= MOST + BATCH
+        store.session("ada", "s").append(refold.UserInput(text="on"))
+        assert [found for _, found in store.verify() if found.problems] == []
+
+
+def test_a_process_that_ends_without_closing_loses_nothing(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path):
+        pass
+    code = "import sys; from tests.support.audit_writer import end; end(sys.argv[1])"
+    ran = plain_python(code, store_url)
+
+    assert ran == ""
+    with open_at(store_url, tmp_path) as store:
+        assert appended(store, "s") == 3
+
+
+def plain_python(code: str, *arguments: str) -> str:
+    """What an interpreter of its own says on stderr; it ends as interpreters do."""
+    import subprocess
+    import sys
+
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=warm.ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stderr
+
+
+def test_a_forked_child_writes_what_is_its_own(store_url: str, tmp_path: Path) -> None:
+    with open_at(store_url, tmp_path):
+        pass
+    forking = warm.module("tests.support.audit_writer", "fork", store_url)
+
+    _, said = forking.communicate()
+
+    assert forking.returncode == 0, said
+    with open_at(store_url, tmp_path) as store:
+        assert appended(store, "parent") == 2
+        assert appended(store, "child") == 1
+
+
+def test_where_the_log_goes_is_chosen_by_words(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with refold.open("memory://", audit=f"table, file:{path}") as store:
+        store.session("ada", "s").append(refold.UserInput(text="x"))
+        assert len(list(store.audit_records())) == 1
+
+    assert len(path.read_text().splitlines()) == 2  # the reading of it is the second
+
+
+@pytest.mark.parametrize(
+    "word", ["tables", "file:", "on", "table;log", "file:/no/dir/x"]
+)
+def test_a_word_that_says_nowhere_is_refused(word: str) -> None:
+    with pytest.raises(refold.InvalidConfiguration, match="audit"):
+        refold.open("memory://", audit=word)
+
+
+def test_lines_go_to_the_logger(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "refold.audit")
+    with refold.open("memory://", audit="log") as store:
+        store.session("ada", "s").append(refold.UserInput(text="x"))
+
+    assert [record.name for record in caplog.records] == ["refold.audit"]
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_a_casual_write_leaves_appends_as_durable_as_they_were(
+    store_url: str,
+) -> None:
+    dialect = SqliteDialect(make_url(store_url))
+    level = "PRAGMA synchronous"
+
+    with dialect.casual() as connection:
+        assert connection.exec_driver_sql(level).scalar() == 1
+    with pytest.raises(ZeroDivisionError), dialect.casual():
+        _ = 1 // 0
+
+    with dialect.engine().connect() as connection:
+        assert connection.exec_driver_sql(level).scalar() == 2
+    dialect.close()
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_casual_write_does_not_wait_for_the_servers_disk(store_url: str) -> None:
+    dialect = PostgresDialect(make_url(store_url))
+    level = "SHOW synchronous_commit"
+
+    with dialect.casual() as connection:
+        assert connection.exec_driver_sql(level).scalar() == "off"
+
+    with dialect.engine().connect() as connection:
+        assert connection.exec_driver_sql(level).scalar() == "on"
+    dialect.close()

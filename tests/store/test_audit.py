@@ -1,0 +1,265 @@
+"""Each use of a store leaves one record: what was done, and how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.store import Session, SessionStore
+from refold.store.audited_calls import ELSEWHERE, SESSION, STORE, USER
+from refold.store.users import User
+from tests.support.auditing import APPENDED, WINDOW, of, records, talk
+from tests.support.stores import open_at, prepare
+
+
+@pytest.mark.parametrize(
+    ("audited", "calls"), [(Session, SESSION), (SessionStore, STORE), (User, USER)]
+)
+def test_every_public_method_is_recorded_or_says_why_not(
+    audited: type, calls: dict[str, Any]
+) -> None:
+    public = {
+        name
+        for name in dir(audited)
+        if not name.startswith("_") and callable(getattr(audited, name))
+    }
+
+    elsewhere = {name for name in public if f"{audited.__name__}.{name}" in ELSEWHERE}
+    assert public - set(calls) - elsewhere == set()
+    assert elsewhere & set(calls) == set()
+    assert set(calls) - public == set()
+
+
+def test_an_append_is_recorded_with_all_that_is_known(audited: SessionStore) -> None:
+    session = audited.session("ada", "s-1")
+    events = [refold.UserInput(text="a"), refold.AgentResponse(text="b")]
+
+    receipt = session.append(events, request_id="r-1")
+
+    (record,) = records(audited)
+    assert (record.event, record.status, record.level) == (APPENDED, "ok", "INFO")
+    assert record.state_version == receipt.last_seq
+    assert record.event_type == "user_input,agent_response"
+    assert record.meta == {"events": 2}
+    assert record.error_code is None
+    for name in (record.user, record.session, record.request):
+        assert re.fullmatch("[0-9a-f]{32}", name or "")
+    assert len({record.user, record.session, record.request}) == 3
+
+
+def test_a_line_has_the_fields_of_the_contract(audited: SessionStore) -> None:
+    audited.session("ada", "s-1").append(refold.UserInput(text="a"))
+
+    (record,) = records(audited)
+
+    assert list(record.to_json()) == [
+        *("ts", "level", "event", "user_id", "session_id", "request_id"),
+        *("state_version", "event_type", "duration_ms", "status", "error_code"),
+        "meta",
+    ]
+    assert datetime.fromisoformat(str(record.to_json()["ts"])).tzinfo == UTC
+
+
+Work = Callable[[SessionStore], Any]
+
+
+WORK: dict[str, tuple[Work, list[str]]] = {
+    "head": (lambda store: of(store).head(), ["session_load"]),
+    "events": (lambda store: of(store).events(), ["session_load"]),
+    "pages": (lambda store: list(of(store).pages()), ["session_load"]),
+    "timeline": (lambda store: list(of(store).timeline()), ["session_load"]),
+    "a moment": (lambda store: of(store).at(2), ["session_load"]),
+    "state": (lambda store: of(store).state(), ["session_load"]),
+    "context": (lambda store: of(store).context(WINDOW), ["session_context"]),
+    "context of then": (
+        lambda store: of(store).context(WINDOW, at=4),
+        ["session_context"],
+    ),
+    "prepare": (
+        lambda store: of(store).prepare(WINDOW),
+        ["compaction", "session_context"],
+    ),
+    "compact": (lambda store: of(store).compact(WINDOW), ["compaction"]),
+    "replay": (lambda store: list(of(store).replay()), ["session_replay"]),
+    "why": (lambda store: of(store).why(WINDOW), ["session_why"]),
+    "compare": (lambda store: of(store).compare([WINDOW]), ["session_compare"]),
+    "verify": (lambda store: of(store).verify(), ["session_verify"]),
+    "verify all": (lambda store: list(store.verify()), ["session_verify"]),
+    "stats": (lambda store: of(store).stats(), ["session_stats"]),
+    "sessions": (lambda store: store.sessions("ada"), ["session_list"]),
+    "close": (lambda store: of(store).close(), [APPENDED]),
+    "append of asyncio": (
+        lambda store: asyncio.run(of(store).append_async(refold.UserInput(text="x"))),
+        [APPENDED],
+    ),
+    "large append of asyncio": (
+        lambda store: asyncio.run(
+            of(store).append_async(refold.UserInput(text="word " * 9_000))
+        ),
+        [APPENDED],
+    ),
+    "fork": (lambda store: of(store).fork(2, "f"), ["session_load", APPENDED]),
+    "request": (
+        lambda store: of(store).record_request(of(store).context("keep_all")),
+        ["session_context", APPENDED],
+    ),
+    "consent": (lambda store: store.user("ada").opt_out(), ["memory_write"]),
+    "consent read": (lambda store: store.user("ada").status(), ["memory_load"]),
+    "rebuild": (
+        lambda store: list(store.rebuild(WINDOW)),
+        [*["compaction"] * 3, "rebuild"],
+    ),
+    "recheck": (lambda store: list(store.recheck()), ["recheck"]),
+    "reredact": (lambda store: list(store.reredact()), ["reredact"]),
+    "statistics": (lambda store: store.stats(), ["stats"]),
+    "seal": (lambda store: store.seal(), ["seal"]),
+    "hold": (lambda store: store.hold("ada", "case", "asked"), ["hold"]),
+    "plan": (lambda store: store.plan_erasure("ada"), ["erasure_plan"]),
+    "erase": (lambda store: store.erase("ada", "asked"), ["erasure"]),
+    "purge": (lambda store: store.purge_audit(timedelta(days=1)), ["audit_purge"]),
+}
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_what_is_done_is_recorded_once(audited: SessionStore, what: str) -> None:
+    work, expected = WORK[what]
+    talk(of(audited), 4)
+    known = len(records(audited))
+
+    work(audited)
+
+    assert [record.event for record in records(audited)][known:] == expected
+
+
+def test_an_export_of_a_user_is_recorded(audited: SessionStore, tmp_path: Path) -> None:
+    talk(of(audited), 1)
+
+    audited.export_user("ada", tmp_path / "out")
+
+    assert [record.event for record in records(audited)] == [APPENDED, "export"]
+
+
+def test_a_blob_that_is_read_is_recorded(audited: SessionStore) -> None:
+    session = of(audited)
+    session.append(refold.UserInput(text="word " * 20_000))
+    (event,) = session.events()
+    digest = re.search(r"[0-9a-f]{64}", json.dumps(event.payload.payload()))
+    assert digest is not None
+
+    whole = session.blob(digest[0])
+
+    assert records(audited)[-1].event == "session_blob"
+    assert records(audited)[-1].meta == {"characters": len(whole)}
+
+
+def test_counts_say_how_much(audited: SessionStore) -> None:
+    talk(of(audited), 4)
+    view = of(audited).context(WINDOW)
+    list(of(audited).pages())
+    iterator = of(audited).pages()
+    next(iterator)
+    iterator.close()  # type: ignore[attr-defined]  # a generator
+
+    counts = [record.meta for record in records(audited)[4:]]
+
+    shown = {"messages": len(view.messages), "tokens": view.tokens}
+    assert counts == [shown, {"events": 8}, {"events": 1}]
+
+
+def test_a_compaction_says_what_it_saved(audited: SessionStore) -> None:
+    talk(of(audited), 4)
+
+    summary = of(audited).compact(WINDOW)
+
+    assert summary is not None
+    record = records(audited)[-1]
+    made: Any = summary.payload
+    assert (record.event, record.event_type) == ("compaction", "summary")
+    assert record.state_version == made.decided_at_seq
+    assert record.meta == {
+        "events": made.source_event_count,
+        "tokens_before": made.tokens_before,
+        "tokens_after": made.tokens_after,
+    }
+
+
+def test_a_compaction_that_fails_is_an_error(audited: SessionStore) -> None:
+    class Broken:
+        kind, model, costs = "abridged", None, False
+
+        def summarize(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("it is broken")
+
+    talk(of(audited), 4)
+
+    assert of(audited).compact(WINDOW, summarizer=Broken()) is None  # type: ignore[arg-type]  # broken
+
+    record = records(audited)[-1]
+    assert (record.event, record.status) == ("compaction", "error")
+    assert record.error_code == "SummarizerFailed"
+
+
+def test_a_compaction_in_the_background_is_recorded(
+    store_url: str, tmp_path: Path
+) -> None:
+    url = prepare(store_url, tmp_path)
+    with refold.open(url, audit="table") as store:
+        talk(of(store), 4)
+        of(store).prepare(WINDOW, wait=False)
+        store.upkeep.background.wait_idle()
+
+        assert "compaction" in [record.event for record in records(store)]
+
+
+def test_an_append_that_is_refused_is_an_error(audited: SessionStore) -> None:
+    of(audited).append(refold.UserInput(text="a"))
+
+    with pytest.raises(refold.StaleSession):
+        of(audited).append(refold.UserInput(text="b"), expected_seq=7)
+
+    record = records(audited)[-1]
+    assert (record.status, record.error_code) == ("error", "StaleSession")
+    assert record.level == "ERROR"
+
+
+def test_nothing_is_recorded_unless_it_is_wanted(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        talk(of(store), 1)
+        of(store).events()
+
+        assert list(store.audit_records()) == []
+        assert not store.audit_is_on
+
+
+def test_the_environment_says_where_it_goes(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_AUDIT", "table")
+    with open_at(store_url, tmp_path) as store:
+        talk(of(store), 1)
+
+        assert len(records(store)) == 1
+
+
+def test_processes_that_rebuild_leave_their_records(
+    store_url: str, tmp_path: Path
+) -> None:
+    with refold.open(prepare(store_url, tmp_path), audit="table") as store:
+        for name in ("s-1", "s-2", "s-3"):
+            talk(store.session("ada", name), 4)
+
+        list(store.rebuild(WINDOW, jobs=2))
+
+        events = [record.event for record in records(store)]
+        assert events.count("compaction") == 9
+        assert events.count("rebuild") == 1

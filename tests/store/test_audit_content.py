@@ -1,0 +1,113 @@
+"""No record holds anything of what was handled."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
+import refold
+from refold.store import SessionStore
+from tests.support.auditing import WINDOW, of, records, talk
+from tests.support.stores import prepare
+
+PLANTED = {
+    "text": "the quick brown fox is sealed",
+    "mail": "grace.hopper@navy-yard.org",
+    "tool": "planted_tool_name",
+    "request": "planted-request-id",
+    "agent": "planted-agent",
+    "key": "planted-idempotency-key",
+    "user": "planted-user-ada",
+    "session": "planted-session-one",
+    "model": "planted-model",
+    "state": "planted_state_key",
+    "reason": "planted reason of an erasure",
+}
+
+
+def test_an_error_that_is_not_ours_has_no_name(audited: SessionStore) -> None:
+    named = type("PlantedInAName", (Exception,), {})
+
+    class Throws:
+        def __iter__(self) -> Iterator[Any]:
+            raise named(PLANTED["text"])
+
+    talk(of(audited), 1)
+
+    with pytest.raises(named):
+        of(audited).compare(Throws())
+
+    assert records(audited)[-1].error_code == "Unexpected"
+
+
+def fill(store: SessionStore) -> None:
+    """Do whatever can be done with planted values in it, successfully or not."""
+    session = store.session(PLANTED["user"], PLANTED["session"])
+    session.append(
+        refold.UserInput(text=f"{PLANTED['text']} {PLANTED['mail']}"),
+        request_id=PLANTED["request"],
+        agent=PLANTED["agent"],
+        idempotency_key=PLANTED["key"],
+        meta={"model": PLANTED["model"], "tool_name": PLANTED["tool"]},
+    )
+    call = refold.ToolCall(
+        call_id="c", tool_name=PLANTED["tool"], arguments={"a": PLANTED["text"]}
+    )
+    session.append([call, refold.ToolResult(call_id="c", content=PLANTED["text"])])
+    session.append(refold.StateUpdate(set={PLANTED["state"]: PLANTED["text"]}))
+    session.append(refold.UserInput(text=PLANTED["text"] * 4_000))
+    talk(session, 4)
+    session.record_request(session.prepare(WINDOW), model=PLANTED["model"])
+    session.state()
+    with suppress(refold.RefoldError):
+        session.append(refold.ToolResult(call_id=PLANTED["tool"], content="x"))
+    with suppress(refold.RefoldError):
+        session.append(refold.UserInput(text="y"), idempotency_key=PLANTED["key"])
+    with suppress(refold.RefoldError):
+        session.context(PLANTED["text"])
+    with suppress(refold.RefoldError):
+        session.context(evidence=PLANTED["text"])
+    with suppress(refold.RefoldError):
+        store.session(PLANTED["user"], PLANTED["text"]).events()
+    with suppress(refold.RefoldError):
+        session.blob(PLANTED["text"])
+    list(store.verify())
+    store.hold(PLANTED["user"], "case", PLANTED["reason"])
+    with suppress(refold.RefoldError):
+        store.erase(PLANTED["user"], PLANTED["reason"])
+
+
+def table(url: str) -> str:
+    """The whole table as text, as the database has it."""
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+            return repr(connection.execute("SELECT * FROM audit").fetchall())
+    driver = url.replace("postgresql://", "postgresql+psycopg://")
+    with create_engine(driver, poolclass=NullPool).connect() as connection_:
+        rows = connection_.execute(text("SELECT a::text FROM refold.audit a"))
+        return repr(rows.all())
+
+
+def test_no_record_holds_what_was_handled(
+    store_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, path = prepare(store_url, tmp_path), tmp_path / "audit.jsonl"
+    caplog.set_level(logging.INFO, "refold.audit")
+    with refold.open(url, audit=f"table,log,file:{path}") as store:
+        fill(store)
+        known = records(store)
+    logged = [one.message for one in caplog.records if one.name == "refold.audit"]
+
+    assert len(known) > 20
+    assert {record.status for record in known} == {"ok", "denied", "error"}
+    for kept in (table(url), path.read_text(), "".join(logged), repr(known)):
+        assert kept
+        assert [name for name, value in PLANTED.items() if value in kept] == []

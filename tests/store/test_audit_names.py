@@ -1,0 +1,176 @@
+"""A record names a user as long as the user's key is there, and nobody afterwards."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold.domain.errors import Frozen, OnHold
+from refold.store import SessionStore
+from tests.support.auditing import APPENDED, WINDOW, of, records, talk
+from tests.support.stores import prepare
+
+
+def test_what_is_not_there_or_gone_is_denied(audited: SessionStore) -> None:
+    talk(of(audited), 1)
+    talk(audited.session("bob", "b-1"), 1)
+    known = len(records(audited))
+
+    for call in (
+        lambda: audited.session("bob", "s-1").events(),
+        lambda: audited.session("bob", "s-1").context(WINDOW),
+        lambda: list(audited.session("bob", "s-1").timeline()),
+        lambda: audited.session("mallory", "s-1").head(),
+    ):
+        with pytest.raises(refold.SessionNotFound):
+            call()
+
+    denied = records(audited)[known:]
+    assert {(one.status, one.level, one.error_code) for one in denied} == {
+        ("denied", "WARN", "SessionNotFound")
+    }
+    bob = records(audited, "bob")[0].user
+    assert [one.user for one in denied] == [bob, bob, bob, None]
+
+
+def test_a_hold_denies_an_erasure(audited: SessionStore) -> None:
+    talk(of(audited), 1)
+    audited.hold("ada", "case 7", "asked by a court")
+
+    with pytest.raises(OnHold):
+        audited.erase("ada", "asked")
+
+    record = records(audited)[-1]
+    assert (record.event, record.status) == ("erasure", "denied")
+    assert record.error_code == OnHold.__name__
+
+
+def test_an_append_for_a_frozen_user_is_denied(audited: SessionStore) -> None:
+    talk(of(audited), 1)
+    audited.freeze("ada", "asked by a court")
+
+    with pytest.raises(Frozen):
+        talk(of(audited), 1)
+
+    record = records(audited)[-1]
+    assert (record.event, record.status) == (APPENDED, "denied")
+    assert record.error_code == "Frozen"
+
+
+def test_an_erased_user_is_in_no_record(audited: SessionStore) -> None:
+    talk(of(audited), 3)
+    audited.session("ada", "s-2").append(refold.UserInput(text="x"), request_id="r")
+    talk(audited.session("bob", "s-1"), 1)
+    hashes = {record.user for record in records(audited, "ada")}
+    bobs = records(audited, "bob")
+
+    audited.erase("ada", "asked")
+    with pytest.raises(refold.Erased):
+        of(audited).events()
+
+    found = records(audited)
+    assert hashes.isdisjoint(record.user for record in found)
+    named = [record for record in found if record.user is not None]
+    assert named == bobs
+    for record in found:
+        if record.user is None:
+            assert (record.session, record.request, record.state_version) == (
+                *(None, None, None),
+            )
+    with pytest.raises(refold.Erased):
+        audited.audit_records("ada")
+
+
+def test_an_erased_user_who_comes_back_is_another(audited: SessionStore) -> None:
+    talk(of(audited), 1)
+    before = records(audited, "ada")[0]
+    audited.erase("ada", "asked")
+
+    audited.readmit("ada", "asked again")
+    talk(of(audited), 1)
+
+    (after,) = records(audited, "ada")
+    assert after.user != before.user
+    assert after.session != before.session
+
+
+def test_an_erased_session_is_named_no_more(audited: SessionStore) -> None:
+    talk(of(audited), 2)
+    talk(audited.session("ada", "s-2"), 1)
+    kept = records(audited, "ada", "s-2")
+
+    audited.erase("ada", "asked", session_id="s-1")
+
+    assert records(audited, "ada", "s-1") == []
+    assert [one for one in records(audited) if one.user is not None] == kept
+
+
+def test_an_erasure_forgets_what_others_recorded_where_it_records_nothing(
+    store_url: str, tmp_path: Path
+) -> None:
+    url = prepare(store_url, tmp_path)
+    with refold.open(url, audit="table") as store:
+        talk(of(store), 2)
+
+    with refold.open(url) as quiet:
+        quiet.erase("ada", "asked")
+        assert [record.user for record in quiet.audit_records()] == [None, None]
+
+
+def test_a_rotated_key_names_a_user_as_before(audited: SessionStore) -> None:
+    talk(of(audited), 1)
+
+    audited.rotate_user_key("ada")
+    talk(of(audited), 1)
+
+    events = [record.event for record in records(audited, "ada")]
+    assert events == [APPENDED, "key_rotation", APPENDED]
+
+
+def test_a_user_who_is_not_known_has_no_records(audited: SessionStore) -> None:
+    talk(of(audited), 1)
+
+    assert records(audited, "nobody") == []
+
+
+@pytest.mark.parametrize("grace", [None, timedelta(days=1)])
+def test_a_process_that_has_the_key_still_names_no_erased_user(
+    audited: SessionStore, store_url: str, tmp_path: Path, grace: timedelta | None
+) -> None:
+    talk(of(audited), 1)
+    with refold.open(prepare(store_url, tmp_path)) as other:
+        other.erase("ada", "asked", grace=grace)
+
+    for _ in range(2):
+        with pytest.raises(refold.Erased):
+            of(audited).append(refold.UserInput(text="x"))
+
+    found = [record for record in records(audited) if record.error_code == "Erased"]
+    assert [record.status for record in found] == ["denied", "denied"]
+    assert {record.user for record in found} == {None}
+
+
+def test_an_erasure_that_is_held_back_names_nobody_once_it_is_done(
+    audited: SessionStore,
+) -> None:
+    talk(of(audited), 2)
+    (known,) = {record.user for record in records(audited)}
+    audited.erase("ada", "asked", grace=timedelta(days=1))
+    assert known in {record.user for record in records(audited)}
+
+    audited.erase("ada", "asked for at once")
+
+    assert {record.user for record in records(audited)} == {None}
+
+
+def test_an_erasure_that_is_undone_leaves_the_records(audited: SessionStore) -> None:
+    talk(of(audited), 2)
+    before = records(audited, "ada")
+    audited.erase("ada", "asked", grace=timedelta(days=1))
+
+    audited.restore("ada", "a mistake")
+
+    assert records(audited, "ada") == before

@@ -1,0 +1,69 @@
+"""Records are found from a moment on, and go by their age."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import refold
+from refold.adapters.audit.memory import MemoryAudit
+from refold.store import SessionStore
+from tests.support.auditing import APPENDED, of, records, talk
+
+
+def test_records_go_by_their_age(memory_clock: Callable[[int], SessionStore]) -> None:
+    store = memory_clock(0)
+    talk(of(store), 1)
+    memory_clock(10 * 86_400)
+    talk(of(store), 1)
+
+    assert store.purge_audit(timedelta(days=9)) == 1
+    assert store.purge_audit(timedelta(days=9)) == 0
+    assert [record.event for record in records(store)] == [
+        *(APPENDED, "audit_purge", "audit_purge"),
+    ]
+    with pytest.raises(refold.InvalidConfiguration):
+        store.purge_audit(timedelta(days=-1))
+
+
+@pytest.fixture
+def memory_clock() -> Iterator[Callable[[int], SessionStore]]:
+    """A store in memory, and the seconds that its clock stands at."""
+    from refold.adapters.audit.opening import open_trail
+    from refold.testing import memory_log
+
+    at = [0]
+
+    def clock() -> int:
+        return 1_700_000_000_000_000 + at[0] * 1_000_000
+
+    log, rows = memory_log(), MemoryAudit()
+    trail = open_trail("table", rows, log.keys, clock=clock)
+    with refold.open("memory://") as other:
+        limits, redactor = other._writer.limits, other._writer.redactor
+    store = SessionStore(log, redactor, limits, clock=clock, audit=trail)
+
+    def stand(seconds: int) -> SessionStore:
+        at[0] = seconds
+        return store
+
+    yield stand
+    store.close()
+
+
+def test_records_are_found_from_a_moment_on(
+    memory_clock: Callable[[int], SessionStore],
+) -> None:
+    store = memory_clock(0)
+    talk(of(store), 1)
+    memory_clock(60)
+    talk(of(store), 2)
+    since = datetime.fromtimestamp(1_700_000_030, UTC)
+
+    assert len(list(store.audit_records("ada", since=since))) == 2
+    with pytest.raises(refold.InvalidConfiguration, match="time zone"):
+        store.audit_records(since=datetime(2026, 1, 1))  # noqa: DTZ001  # wrong on purpose
+    with pytest.raises(refold.InvalidConfiguration, match="its user"):
+        store.audit_records(session_id="s-1")

@@ -1,0 +1,41 @@
+"""A process that is audited, for tests that kill it, fork in it or let it just end."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import refold
+
+
+def load(url: str) -> None:
+    """Append for ever; print how many were acknowledged, after each."""
+    with refold.open(url, audit="table") as store:
+        session = store.session("ada", "s")
+        for number in range(1_000_000):
+            session.append(refold.UserInput(text="x"))
+            print(number + 1, flush=True)
+
+
+def end(url: str) -> None:
+    """Append, and end without closing the store."""
+    store = refold.open(url, audit="table")
+    for number in range(3):
+        store.session("ada", "s").append(refold.UserInput(text=f"{number}"))
+
+
+def fork(url: str) -> None:
+    """Append in a parent and in the child that it forks while its thread runs."""
+    with refold.open(url, audit="table") as store:
+        store.session("ada", "parent").append(refold.UserInput(text="before"))
+        child = os.fork()
+        mine = store.session("ada", "parent" if child else "child")
+        mine.append(refold.UserInput(text="after"))
+        if child:
+            os.waitpid(child, 0)
+    if not child:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    {"load": load, "end": end, "fork": fork}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,34 @@
+"""Stores that are audited, and what they recorded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import refold
+from refold.domain.audit import AuditRecord
+from refold.store import Session, SessionStore
+
+WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"
+APPENDED: Final = "session_append_event"
+
+
+def records(store: SessionStore, *whose: str) -> list[AuditRecord]:
+    """What was recorded, but for the reading of it."""
+    found = store.audit_records(*whose)
+    return [record for record in found if record.event != "audit_read"]
+
+
+def of(store: SessionStore) -> Session:
+    """The session that is talked in."""
+    return store.session("ada", "s-1")
+
+
+def talk(session: Session, turns: int) -> None:
+    """Turns that are worth a compaction."""
+    for number in range(turns):
+        session.append(
+            [
+                refold.UserInput(text=f"{number} " + "word " * 40),
+                refold.AgentResponse(text="word " * 90),
+            ]
+        )
