@@ -1,0 +1,80 @@
+"""The schema that is printed is the one that migrations make."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+import refold
+from refold.adapters.sql.schema import roles, schema
+from tests.support.stores import open_at
+
+ASKED: Final = {
+    "columns": "SELECT c.relname, a.attname, a.attnum, a.attnotnull, a.attstorage, "
+    "format_type(a.atttypid, a.atttypmod), pg_get_expr(d.adbin, d.adrelid) "
+    "FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 "
+    "LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum "
+    "WHERE c.relkind = 'r' AND c.relnamespace = 'refold'::regnamespace",
+    "indexes": "SELECT indexdef FROM pg_indexes WHERE schemaname = 'refold'",
+    "constraints": "SELECT conname, conrelid::regclass::text, "
+    "pg_get_constraintdef(oid) FROM pg_constraint "
+    "WHERE connamespace = 'refold'::regnamespace",
+    "triggers": "SELECT pg_get_triggerdef(t.oid) FROM pg_trigger t "
+    "JOIN pg_class c ON c.oid = t.tgrelid "
+    "WHERE NOT tgisinternal AND c.relnamespace = 'refold'::regnamespace",
+    "functions": "SELECT pg_get_functiondef(oid) FROM pg_proc "
+    "WHERE pronamespace = 'refold'::regnamespace",
+}
+
+
+def catalogue(url: str) -> dict[str, list[str]]:
+    with psycopg.connect(url) as connection:
+        return {
+            name: sorted(map(str, connection.execute(query).fetchall()))
+            for name, query in ASKED.items()
+        }
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_on_postgresql(store_url: str, postgres_url: str, tmp_path: Path) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        for statement in schema("postgresql"):
+            connection.execute(statement)
+
+    printed, made = catalogue(postgres_url), catalogue(store_url)
+
+    assert printed == made
+    assert all(made.values())
+    with open_at(postgres_url, tmp_path) as store:
+        assert store.session("ada", "s").append(refold.UserInput(text="x"))
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_on_sqlite(store_url: str, tmp_path: Path) -> None:
+    made = Path(store_url.removeprefix("sqlite:///"))
+    printed = tmp_path / "printed.db"
+    with closing(sqlite3.connect(printed)) as connection:
+        connection.executescript(";\n".join(schema("sqlite")))
+
+    assert master(printed) == master(made)
+    with open_at(f"sqlite:///{printed}", tmp_path) as store:
+        assert store.session("ada", "s").append(refold.UserInput(text="x"))
+
+
+def master(path: Path) -> list[Any]:
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+    with closing(sqlite3.connect(path)) as connection:
+        mark = connection.execute("PRAGMA application_id").fetchone()
+        rows = connection.execute(query).fetchall()
+    return [mark, *([*row[:3], (row[3] or "").split()] for row in rows)]
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_it_is_the_same_each_time(engine: Any) -> None:
+    assert schema(engine) == schema(engine)
+    assert roles() == roles()

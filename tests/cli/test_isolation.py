@@ -1,0 +1,74 @@
+"""No command reaches a session of another user, or says that there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+import typer
+
+from refold.adapters.cli import app
+from tests.cli.conftest import SAMPLE, Refold
+
+HERS, NOWHERE = "run", "ran"
+WINDOW: Final = "turn_window:full_turns=2,cached_turns=2"
+# Every command that takes --user and --session, and what it needs beside them.
+ASKS: Final[dict[str, list[str]]] = {
+    "audit": [],
+    "compact": ["--strategy", WINDOW],
+    "compare": ["--strategy", WINDOW, "--strategy", "keep_all"],
+    "context": ["--strategy", WINDOW],
+    "erase": ["--reason", "asked for", "--yes"],
+    "export": [],
+    "keys": ["rotate"],
+    "log": [],
+    "prove": ["--seq", "1"],
+    "rebuild": ["--strategy", WINDOW],
+    "redact": ["--recheck"],
+    "repair": [],
+    "stats": [],
+    "verify": [],
+    "why": ["--strategy", WINDOW],
+}
+WRITES: Final = {"import"}
+
+
+def test_every_command_that_takes_a_session_is_listed_here() -> None:
+    taking = {
+        name
+        for name, command in typer.main.get_group(app).commands.items()
+        if any("--session" in param.opts for param in command.params)
+    }
+
+    assert taking == set(ASKS) | WRITES
+
+
+@pytest.mark.parametrize("command", ASKS)
+def test_a_session_of_another_is_as_one_that_is_not_there(
+    refold: Refold, sample: Path, command: str
+) -> None:
+    refold("import", SAMPLE, "--user", "bob", "--session", "own")
+    before = refold("export", "--user", "lin", "--session", HERS).out
+
+    said = []
+    for name in (HERS, NOWHERE):
+        ran = refold(command, *ASKS[command], "--user", "bob", "--session", name)
+        said.append((ran.code, ran.out.replace(name, "…"), ran.err.replace(name, "…")))
+
+    assert said[0] == said[1]
+    assert refold("export", "--user", "lin", "--session", HERS).out == before
+    assert before
+    assert sample.exists()
+
+
+def test_an_import_under_another_name_is_another_session(
+    refold: Refold, sample: Path
+) -> None:
+    before = refold("export", "--user", "lin", "--session", HERS).out
+
+    ran = refold("import", SAMPLE, "--user", "bob", "--session", HERS, "--json")
+
+    assert ran.json()["duplicates"] == 0
+    assert refold("export", "--user", "lin", "--session", HERS).out == before
+    assert sample.exists()

@@ -1,0 +1,40 @@
+"""What is written beside the log is written as each role, and only added to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import refold
+from tests.support.roles import Walled
+from tests.support.stores import prepare
+
+
+def test_every_role_notes_what_it_did(walled: Walled, tmp_path: Path) -> None:
+    prepare(walled.owner, tmp_path)
+    with refold.open(walled.app, audit="table") as store:
+        store.session("ada", "s-1").append(refold.UserInput(text="x"))
+        store.session("ada", "s-1").events()
+    with refold.open(walled.sealer, audit="table") as store:
+        store.seal()
+    with refold.open(walled.eraser, audit="table") as store:
+        store.erase("bob", "asked for")
+
+    with refold.open(walled.auditor, audit="table") as store:
+        events = {record.event for record in store.audit_records()}
+        of_ada = list(store.audit_records("ada"))
+        accesses = store.accesses()
+
+    assert len(events) >= 3
+    assert of_ada
+    assert [(one.user_id, one.session_id) for one in accesses] == [("ada", "s-1")]
+
+
+def test_agents_do_not_read_what_was_audited(walled: Walled, tmp_path: Path) -> None:
+    prepare(walled.owner, tmp_path)
+    with refold.open(walled.app, audit="table") as store:
+        store.session("ada", "s-1").append(refold.UserInput(text="x"))
+
+        with pytest.raises(refold.StoreUnavailable, match="privilege"):
+            list(store.audit_records("ada"))

@@ -1,0 +1,310 @@
+"""No public call reaches a session of another user, or says that there is one.
+
+Each method of a store and of a session is listed here with how it could be misused; one
+that is new fails until it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import refold
+from refold.store import Session, SessionStore
+from tests.support.operations import LONG
+from tests.support.postgres import Postgres
+from tests.support.statements import Traced
+from tests.support.stores import open_at
+from tests.support.talking import talk
+
+WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
+SHA: Final = hashlib.sha256(LONG.encode()).hexdigest()
+HERS: Final = "s-1"
+NOWHERE: Final = "s-0"  # as long, so that only existence can make a difference
+MARK: Final = "a word of hers"
+
+# What only looks: bob asks for a session that has a name of ada's, or no session's.
+LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
+    "at": lambda session: session.at(1),
+    "attempt": lambda session: session.attempt("x").__enter__(),
+    "blob": lambda session: session.blob(SHA),
+    "catch_up": lambda session: session.catch_up(),
+    "compact": lambda session: session.compact(WINDOW),
+    "compactor": lambda session: session.compactor(WINDOW).step(),
+    "compare": lambda session: session.compare([WINDOW]),
+    "context": lambda session: session.context(WINDOW),
+    "derived": lambda session: session.derived("main"),
+    "events": lambda session: session.events(),
+    "fork": lambda session: session.fork(2, "mine"),
+    "head": lambda session: session.head(),
+    "pages": lambda session: list(session.pages()),
+    "prepare": lambda session: session.prepare(WINDOW),
+    "replay": lambda session: list(session.replay()),
+    "state": lambda session: session.state(),
+    "stats": lambda session: session.stats(),
+    "streams": lambda session: session.streams(),
+    "timeline": lambda session: list(session.timeline()),
+    "verify": lambda session: session.verify(),
+    "why": lambda session: session.why(WINDOW),
+}
+# What writes begins a session of bob's own, by whatever name.
+WRITES: Final[dict[str, Callable[[Session], Any]]] = {
+    "append": lambda session: session.append(refold.UserInput(text="his")),
+    "append_async": lambda session: asyncio.run(
+        session.append_async(refold.UserInput(text="his"))
+    ),
+    "close": lambda session: session.close(),
+    "record_request": lambda session: session.record_request(_view_of_his(session)),
+}
+HOLDS_NOTHING: Final = {"session_id", "stream", "upkeep", "user_id", "writer"}
+
+# What a store does with a session that is named.
+NAMED: Final[dict[str, Callable[[SessionStore, str], Any]]] = {
+    "audit_records": lambda store, name: list(store.audit_records("bob", name)),
+    "erase": lambda store, name: store.erase("bob", "asked for", session_id=name),
+    "plan_erasure": lambda store, name: store.plan_erasure("bob", name),
+    "rebuild": lambda store, name: list(store.rebuild(WINDOW, "bob", name)),
+    "recheck": lambda store, name: list(store.recheck("bob", name)),
+    "repair": lambda store, name: list(store.repair("bob", name)),
+    "reredact": lambda store, name: list(store.reredact("bob", name)),
+    "rotate_session_key": lambda store, name: store.rotate_session_key("bob", name),
+    "verify": lambda store, name: list(store.verify("bob", name)),
+}
+# What it does with a user that is named, all users' where none is.
+OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
+    "accesses": lambda store: store.accesses("bob"),
+    "catch_up": lambda store: store.catch_up("bob"),
+    "certificates": lambda store: store.certificates("bob"),
+    "freeze": lambda store: store.freeze("bob", "asked for"),
+    "hold": lambda store: store.hold("bob", "case", "asked for"),
+    "holds": lambda store: store.holds("bob"),
+    "memory": lambda store: store.memory("bob"),
+    "is_frozen": lambda store: store.is_frozen("bob"),
+    "rotate_user_key": lambda store: store.rotate_user_key("bob"),
+    "sessions": lambda store: store.sessions("bob"),
+    "stats": lambda store: store.stats("bob"),
+    "user": lambda store: store.user("bob").status(),
+    "unfreeze": lambda store: store.unfreeze("bob", "asked for"),
+}
+# Of a user that is named too, and tested where they are at home.
+ELSEWHERE: Final = {"export_user", "readmit", "release_hold", "restore", "session"}
+# For whoever runs the store: they are of all users, and take the name of none.
+OF_ALL: Final = {
+    *("audit_is_on", "close", "erase_due", "erasures", "flush_audit", "key_status"),
+    *("public_key", "purge_audit", "retain", "rotate_master_key"),
+    *("seal", "seals", "verify_seals"),
+}
+
+
+def _view_of_his(session: Session) -> Any:
+    own = SessionStore(
+        session.writer.log, session.writer.redactor, session.writer.limits
+    )
+    return own.session("bob", "b-1").context(WINDOW)
+
+
+def public(kind: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+
+
+def test_every_method_of_a_session_is_listed_here() -> None:
+    assert public(Session) == {*LOOKS, *WRITES, *HOLDS_NOTHING}
+
+
+def test_every_method_of_a_store_is_listed_here() -> None:
+    assert public(SessionStore) == {*NAMED, *OF_A_USER, *ELSEWHERE, *OF_ALL}
+
+
+@pytest.fixture
+def shared(store: SessionStore) -> SessionStore:
+    """A store of ada's and bob's, on each engine in turn."""
+    return fill(store)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def looked_at(
+    request: pytest.FixtureRequest,
+    postgres: Postgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SessionStore]:
+    """The same, once for all that changes nothing."""
+    folder = tmp_path_factory.mktemp("calls")
+    name = f"calls_{uuid.uuid4().hex[:12]}"
+    url = f"sqlite:///{folder / 'refold.db'}"
+    if request.param == "postgresql":
+        url = postgres.create_database(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_HOME", str(folder / "home"))
+        patch.setenv("REFOLD_KEYS", f"sqlite:///{folder / 'keys.db'}")
+        with refold.open(url) as store:
+            yield fill(store)
+    postgres.drop_database(name)
+
+
+def fill(store: SessionStore) -> SessionStore:
+    """A session of ada's, with all that one can have, and another of bob's."""
+    session = store.session("ada", HERS)
+    session.append([refold.UserInput(text=LONG), refold.UserInput(text=MARK)])
+    talk(session, 8)
+    session.append(refold.StateUpdate(set={"mark": MARK}))
+    assert session.compact(WINDOW) is not None
+    session.record_request(session.prepare(WINDOW))
+    talk(store.session("bob", "b-1"), 3)
+    return store
+
+
+def outcome(call: Callable[[], Any]) -> str:
+    """What came of it, in words that do not name the session."""
+    try:
+        found = call()
+    except refold.RefoldError as error:
+        found = f"{type(error).__name__}: {error}"
+    return repr(found).replace(HERS, "…").replace(NOWHERE, "…")
+
+
+def everything(store: SessionStore) -> list[Any]:
+    """All of ada's, as it is stored."""
+    session = store.session("ada", HERS)
+    derived = [session.derived(name) for name in session.streams()]
+    return [session.events(), derived, session.head(), store.sessions("ada")]
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_session_of_another_is_as_one_that_is_not_there(
+    looked_at: SessionStore, name: str
+) -> None:
+    before = everything(looked_at)
+
+    hers = outcome(lambda: LOOKS[name](looked_at.session("bob", HERS)))
+    none = outcome(lambda: LOOKS[name](looked_at.session("bob", NOWHERE)))
+
+    assert hers == none
+    assert MARK not in hers
+    assert everything(looked_at) == before
+
+
+def test_it_takes_the_same_statements_to_say_so(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ear = Traced(monkeypatch)
+    with open_at(sqlite_url, tmp_path) as store:
+        fill(store)
+        for name, look in LOOKS.items():
+            said = []
+            for session_id in (NOWHERE, HERS, NOWHERE):
+                with ear.listen() as heard:
+                    outcome(partial(look, store.session("bob", session_id)))
+                said.append([re.sub("'.*?'", "?", s.text) for s in heard.statements])
+
+            assert said[1] == said[2], name
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_who_writes_to_a_name_of_another_has_a_session_of_that_name(
+    shared: SessionStore, name: str
+) -> None:
+    before = everything(shared)
+
+    WRITES[name](shared.session("bob", HERS))
+
+    assert everything(shared) == before
+    assert [event.user_id for event in shared.session("bob", HERS).events()] == ["bob"]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_store_knows_no_session_of_another(
+    looked_at: SessionStore, name: str
+) -> None:
+    before = everything(looked_at)
+
+    hers = outcome(lambda: NAMED[name](looked_at, HERS))
+    none = outcome(lambda: NAMED[name](looked_at, NOWHERE))
+
+    assert hers == none
+    assert MARK not in hers
+    assert everything(looked_at) == before
+
+
+@pytest.mark.parametrize("name", OF_A_USER)
+def test_what_is_asked_for_one_user_is_of_that_one(
+    shared: SessionStore, name: str
+) -> None:
+    before = everything(shared)
+
+    found = repr(OF_A_USER[name](shared))
+
+    assert "'ada'" not in found
+    assert MARK not in found
+    assert everything(shared) == before
+
+
+def test_a_digest_opens_no_text_of_another(looked_at: SessionStore) -> None:
+    session = looked_at.session("bob", "b-1")
+
+    hers = outcome(lambda: session.blob(SHA))
+
+    assert hers.replace(SHA, "") == outcome(lambda: session.blob("0" * 64)).replace(
+        "0" * 64, ""
+    )
+    assert looked_at.session("ada", HERS).blob(SHA) == LONG
+
+
+def test_a_fork_names_a_session_of_the_same_user(shared: SessionStore) -> None:
+    fork = shared.session("bob", "b-1").fork(2, HERS)
+
+    assert {event.user_id for event in fork.events()} == {"bob"}
+    assert MARK not in repr(fork.context(WINDOW).messages)
+
+
+def test_a_fork_that_was_forged_finds_nothing(shared: SessionStore) -> None:
+    session = shared.session("bob", "forged")
+
+    forged = outcome(
+        lambda: [
+            session.append(refold.Fork(session_id=HERS, at_seq=2)),
+            session.context(WINDOW),
+            session.blob(SHA),
+        ]
+    )
+
+    assert MARK not in forged
+    assert "line of text" not in forged
+
+
+def test_a_result_is_handed_over_to_no_other_user(shared: SessionStore) -> None:
+    child = refold.delegate(shared.session("bob", "b-1"), "child", "do it")
+    child.append(refold.AgentResponse(text="done"))
+    before = everything(shared)
+
+    hers = outcome(lambda: refold.hand_over(child, to=shared.session("ada", HERS)))
+
+    assert "SessionNotFound" in hers
+    assert everything(shared) == before
+
+
+@pytest.mark.parametrize("user", ["", "ada\0", "a" * 201, None])
+def test_a_name_that_nobody_can_have_is_refused(
+    looked_at: SessionStore, user: Any
+) -> None:
+    with pytest.raises(refold.InvalidEvent):
+        looked_at.session(user, HERS)
+
+
+@pytest.mark.parametrize(
+    "user", ["Ada", "ada ", "%", "_", "*", "ada' OR '1'='1", "ádá"]
+)
+def test_a_name_that_is_almost_hers_is_another(
+    looked_at: SessionStore, user: str
+) -> None:
+    with pytest.raises(refold.SessionNotFound):
+        looked_at.session(user, HERS).events()
+    assert looked_at.sessions(user) == []

@@ -1,0 +1,118 @@
+"""The second wall costs a read one statement, but no round trip and no index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from refold.store import Session
+from refold.testing.support import said
+from tests.support.plans import crowd, queries, steps
+from tests.support.roles import Walled
+from tests.support.statements import Said, Statement, Wire
+from tests.support.stores import open_at
+from tests.support.talking import talk
+
+WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
+WARM: Final = 8  # a driver prepares what it has run a few times
+DOES: Final[dict[str, Callable[[Session], Any]]] = {
+    "one event": lambda session: session.append(said("x")),
+    "a hundred events": lambda session: session.append(said("x") * 100),
+    "a page of events": lambda session: session.events(after=5, limit=10),
+    "a context": lambda session: session.context(WINDOW),
+    "names of streams": lambda session: session.streams(),
+}
+# Statements and round trips: appends are those of the owner.  What is read at once has
+# its user in the same round trip; other reads are a transaction of four.
+COSTS: Final = {
+    "one event": (1, 1),
+    "a hundred events": (1, 1),
+    "a page of events": (4, 2),
+    "a context": (2, 1),
+    "names of streams": (4, 4),
+}
+
+# Parameters, and in PostgreSQL before 17 also what is looked up once.
+_NUMBERED: Final = re.compile(r"\$[0-9]+|InitPlan [0-9]+")
+
+
+@pytest.fixture
+def wire(walled: Walled) -> Iterator[Wire]:
+    """What is said as the app role."""
+    wire = Wire(walled.app)
+    yield wire
+    wire.close()
+
+
+def heard(wire: Wire, session: Session, does: Callable[[Session], Any]) -> Said:
+    for _ in range(WARM):
+        does(session)
+    with wire.listen() as what:
+        does(session)
+    return what
+
+
+def test_no_operation_waits_more_often_than_is_written_down(
+    wire: Wire, tmp_path: Path
+) -> None:
+    with open_at(wire.url, tmp_path) as store:
+        session = talk(store.session("ada", "s-1"), 12)
+        assert session.compact(WINDOW) is not None
+
+        found = {name: heard(wire, session, does).counts for name, does in DOES.items()}
+
+    assert found == COSTS
+
+
+def test_nothing_is_left_on_a_connection(wire: Wire, tmp_path: Path) -> None:
+    with open_at(wire.url, tmp_path) as store:
+        session = talk(store.session("ada", "s-1"), 4)
+        for does in DOES.values():
+            does(session)
+        dialect = session.writer.log.recorder._dialect  # type: ignore[attr-defined]  # its pool
+
+        pooled = dialect.engine().raw_connection()
+        left = pooled.driver_connection.execute(
+            "SELECT current_setting('refold.user_id', true), user = session_user"
+        )
+
+        assert left.fetchone() in (("", True), (None, True))
+        pooled.close()
+
+
+def test_it_keeps_nothing_from_an_index(
+    wire: Wire, walled: Walled, tmp_path: Path
+) -> None:
+    with open_at(wire.url, tmp_path) as store:
+        session = talk(store.session("ada", "s-1"), 12)
+        assert session.compact(WINDOW) is not None
+        session.context(WINDOW)
+        with wire.listen() as what:
+            session.events(after=5, limit=10)
+            session.context(WINDOW)
+            session.context()
+    asked = queries(what.statements)
+    with (
+        psycopg.connect(walled.owner, autocommit=True) as owner,
+        psycopg.connect(walled.app, autocommit=True) as app,
+    ):
+        crowd(owner)
+
+        for one in asked:
+            assert searches(app, one) == searches(owner, one), one.text
+    assert len(asked) == 3
+
+
+def searches(driver: psycopg.Connection[Any], one: Statement) -> list[str]:
+    """By what each table is searched, and what is found in vain."""
+    found = []
+    for step in steps(driver, one):
+        if table := step.get("Relation Name"):
+            how = f"{step.get('Index Cond', '')} but {step.get('Filter', '')}"
+            found.append(f"{table} {_NUMBERED.sub('?', how)}")
+    return sorted(found)

@@ -1,0 +1,307 @@
+"""Each role can do its work, and what is beyond it is refused with a way out."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import make_url
+
+import refold
+from refold.adapters.log import SealedLog
+from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.recorder import SqlRecorder
+from refold.store import SessionStore
+from refold.testing import EventLogContract, memory_log
+from refold.testing.rewriting import RewritingContract
+from tests.support.operations import LONG
+from tests.support.postgres import Postgres
+from tests.support.retainer import in_a_year
+from tests.support.roles import Walled, as_user
+from tests.support.stores import open_at
+from tests.support.talking import talk
+
+WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
+
+
+def log_at(url: str) -> SealedLog:
+    return memory_log(SqlRecorder(PostgresDialect(make_url(url))))
+
+
+# It asks for what is of all users, or seals rows anew: an eraser's work.
+_WIDE: Final = (
+    "test_a_session_is_listed_with_its_head",
+    "test_sizes_are_counted",
+    "test_users_do_not_see_each_other",
+    "test_what_was_written_proves_itself",
+    *(name for name in vars(RewritingContract) if name.startswith("test_")),
+)
+AppContract: Any = type("AppContract", (EventLogContract,), dict.fromkeys(_WIDE))
+
+
+class TestAsApp(AppContract):  # type: ignore[misc]  # made at run time
+    """One user at a time, and every promise of a log but those that are wide."""
+
+    @pytest.fixture
+    def log(self, walled: Walled) -> Iterator[SealedLog]:
+        log = log_at(walled.app)
+        yield log
+        log.close()
+
+
+class TestAsEraser(RewritingContract):
+    """An eraser seals rows anew."""
+
+    @pytest.fixture
+    def log(self, walled: Walled) -> Iterator[SealedLog]:
+        log = log_at(walled.eraser)
+        yield log
+        log.close()
+
+
+def filled(url: str, folder: Path) -> None:
+    with open_at(url, folder) as store:
+        for user in ("ada", "bob"):
+            session = talk(store.session(user, "s-1"), 8)
+            session.append(refold.UserInput(text=LONG), idempotency_key="long")
+            while session.compact(WINDOW) is not None:
+                pass
+            session.record_request(session.prepare(WINDOW))
+            talk(session.fork(4, f"{user}-fork"), 2)
+
+
+def test_an_agent_works_as_the_app_role_alone(walled: Walled, tmp_path: Path) -> None:
+    filled(walled.app, tmp_path)
+
+    with open_at(walled.app, tmp_path) as store:
+        for user in ("ada", "bob"):
+            assert len(store.sessions(user)) == 2
+            assert [v.problems for _, v in store.verify(user)] == [[], []]
+            assert store.stats(user)["sessions"] == 2
+            assert store.catch_up(user) >= 0
+            fork = store.session(user, f"{user}-fork")
+            assert fork.context(WINDOW).messages
+
+
+def test_an_agents_reads_are_counted(walled: Walled, tmp_path: Path) -> None:
+    filled(walled.app, tmp_path)
+
+    with open_at(walled.app, tmp_path) as store:
+        before = {user: store.accesses(user)[0].reads for user in ("ada", "bob")}
+        store.session("ada", "s-1").events()
+        after = {user: store.accesses(user)[0].reads for user in ("ada", "bob")}
+
+    assert after == {"ada": before["ada"] + 1, "bob": before["bob"]}
+
+
+def test_groups_of_several_users_share_commits(walled: Walled, tmp_path: Path) -> None:
+    with open_at(walled.app, tmp_path) as store:
+
+        async def all_at_once() -> None:
+            await asyncio.gather(
+                *(
+                    store.session(f"user-{n % 7}", f"s-{n}").append_async(
+                        refold.UserInput(text=f"{n}")
+                    )
+                    for n in range(70)
+                )
+            )
+
+        asyncio.run(all_at_once())
+
+        assert [len(store.sessions(f"user-{n}")) for n in range(7)] == [10] * 7
+
+
+def test_connections_serve_one_user_after_another(
+    walled: Walled, tmp_path: Path
+) -> None:
+    filled(walled.app, tmp_path)
+    wrong: list[str] = []
+    with open_at(walled.app, tmp_path) as store:
+
+        def read(user: str) -> None:
+            session = store.session(user, "s-1")
+            for _ in range(20):
+                if {event.user_id for event in session.events()} != {user}:
+                    wrong.append(user)
+                if not session.context(WINDOW).messages:
+                    wrong.append(user)
+                if {one.user_id for one in store.sessions(user)} != {user}:
+                    wrong.append(user)
+
+        threads = [
+            threading.Thread(target=read, args=(user,)) for user in ("ada", "bob") * 3
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert wrong == []
+
+
+REFUSED: Final[dict[str, Callable[[SessionStore], Any]]] = {
+    "sessions of all": lambda store: store.sessions(),
+    "verify all": lambda store: list(store.verify()),
+    "stats of all": lambda store: store.stats(),
+    "views of all": lambda store: store.catch_up(),
+    "recheck all": lambda store: list(store.recheck()),
+    "seal": lambda store: store.seal(),
+    "verify seals": lambda store: store.verify_seals(),
+    "erase": lambda store: store.erase("ada", "asked for"),
+    "certificates": lambda store: store.certificates(),
+    "hold": lambda store: store.hold("ada", "case", "asked for"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_beyond_the_app_is_refused(
+    walled: Walled, tmp_path: Path, what: str
+) -> None:
+    filled(walled.app, tmp_path)
+    with open_at(walled.app, tmp_path) as store:
+        with pytest.raises(refold.StoreUnavailable, match=r"refold_auditor|privilege"):
+            REFUSED[what](store)
+
+        assert len(store.session("ada", "s-1").events()) > 16
+        assert [v.problems for _, v in store.verify("ada")] == [[], []]
+
+
+def test_each_of_the_others_does_its_work(walled: Walled, tmp_path: Path) -> None:
+    filled(walled.app, tmp_path)
+
+    with open_at(walled.sealer, tmp_path) as store:
+        sealed = store.seal()
+    with open_at(walled.auditor, tmp_path) as store:
+        verified = [one.problems for _, one in store.verify()]
+        seals = store.verify_seals()
+        listed = store.sessions()
+    with open_at(walled.eraser, tmp_path) as store:
+        store.erase("ada", "asked for")
+    with open_at(walled.auditor, tmp_path) as store:
+        left = {one.user_id for one in store.sessions()}
+
+    assert sealed is not None
+    assert verified == [[]] * 4
+    assert seals is not None
+    assert seals.problems == []
+    assert len(listed) == 4
+    assert left == {"bob"}
+
+
+ERASES: Final[dict[str, Callable[[SessionStore], Any]]] = {
+    "erase a session": lambda store: store.erase("ada", "x", session_id="s-1"),
+    "erase, then readmit": lambda store: [
+        store.erase("ada", "x"),
+        store.readmit("ada", "x"),
+    ],
+    "erase, then restore": lambda store: [
+        store.erase("ada", "x", grace=timedelta(days=1)),
+        store.restore("ada", "x"),
+    ],
+    "hold": lambda store: [
+        store.hold("ada", "case", "x"),
+        store.release_hold("ada", "case", "x"),
+    ],
+    "freeze": lambda store: [store.freeze("ada", "x"), store.unfreeze("ada", "x")],
+    "retain": lambda store: [
+        store.hold("bob", "case", "x"),
+        in_a_year(store).retain(
+            refold.RetentionPolicy(blobs=timedelta(days=30), since="access")
+        ),
+        in_a_year(store).retain(refold.RetentionPolicy(sessions=timedelta(days=30))),
+    ],
+    "repair": lambda store: list(store.repair(apply=True)),
+    "redact again": lambda store: list(store.reredact()),
+    "rotate keys": lambda store: [
+        store.rotate_user_key("ada"),
+        store.rotate_session_key("ada", "s-1"),
+    ],
+    "purge what was audited": lambda store: store.purge_audit(timedelta(0)),
+    "what is due": lambda store: list(store.erase_due()),
+    "everything": lambda store: [
+        store.sessions(),
+        store.stats(),
+        store.erasures(),
+        store.accesses(),
+        list(store.verify()),
+    ],
+}
+
+
+@pytest.mark.parametrize("what", ERASES)
+def test_an_eraser_does_what_its_page_says(
+    walled: Walled, tmp_path: Path, what: str
+) -> None:
+    filled(walled.app, tmp_path)
+    with open_at(walled.eraser, tmp_path) as store:
+        ERASES[what](store)
+
+    with open_at(walled.app, tmp_path) as store:
+        assert len(store.session("bob", "s-1").events()) > 16
+        assert store.session("ada", "s-2").append(refold.UserInput(text="still here"))
+
+
+def test_an_eraser_does_not_say_that_it_wrote_tables_anew(
+    walled: Walled, tmp_path: Path
+) -> None:
+    filled(walled.app, tmp_path)
+
+    with open_at(walled.eraser, tmp_path) as store:
+        cleaned = store.erase("ada", "x", vacuum=True).cleaned
+    with open_at(walled.owner, tmp_path) as store:
+        by_owner = store.erase("bob", "x", vacuum=True).cleaned
+
+    assert cleaned["vacuum"] is False
+    assert "VACUUM FULL refold.events" in cleaned["advice"]
+    assert by_owner["vacuum"] is True
+
+
+@pytest.mark.parametrize("role", ["auditor", "sealer"])
+def test_who_only_looks_appends_nothing(
+    walled: Walled, tmp_path: Path, role: str
+) -> None:
+    filled(walled.app, tmp_path)
+    with (
+        open_at(getattr(walled, role), tmp_path) as store,
+        pytest.raises(refold.StoreUnavailable, match="privilege"),
+    ):
+        store.session("ada", "s-1").append(refold.UserInput(text="x"))
+
+
+def test_a_key_store_that_was_swapped_is_noticed_by_the_app_too(
+    walled: Walled, tmp_path: Path
+) -> None:
+    filled(walled.app, tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+
+    with pytest.raises(refold.KeyUnavailable, match="empty"):
+        open_at(walled.app, other)
+
+
+def test_the_owner_works_as_before(walled: Walled, tmp_path: Path) -> None:
+    filled(walled.owner, tmp_path)
+
+    with open_at(walled.owner, tmp_path) as store:
+        assert len(store.sessions()) == 4
+
+
+def test_who_has_no_role_is_told_which_there_are(
+    walled: Walled, tmp_path: Path, postgres: Postgres
+) -> None:
+    import psycopg
+
+    filled(walled.owner, tmp_path)
+    with psycopg.connect(walled.owner, autocommit=True) as owner:
+        owner.execute("CREATE ROLE stranger LOGIN PASSWORD 'x'")
+        try:
+            with pytest.raises(refold.StoreUnavailable, match="refold schema --roles"):
+                open_at(as_user(walled.owner, "stranger"), tmp_path)
+        finally:
+            owner.execute("DROP ROLE stranger")

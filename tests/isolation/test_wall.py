@@ -1,0 +1,90 @@
+"""The wall holds where a query forgets its user, fails, or loses its connection."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url, text
+
+import refold
+from refold.adapters.sql.dialect import ErrorsTranslated
+from refold.adapters.sql.migrations import migrate
+from refold.adapters.sql.postgres import PostgresDialect
+from tests.support import roles
+from tests.support.postgres import Postgres
+from tests.support.roles import Walled
+from tests.support.stores import open_at
+from tests.support.talking import talk
+
+FORGETFUL = "SELECT DISTINCT user_id FROM refold.events"
+
+
+@pytest.fixture
+def dialect(walled: Walled, tmp_path: Path) -> Iterator[PostgresDialect]:
+    """As the app role, in a database with events of ada and of bob."""
+    with open_at(walled.app, tmp_path) as store:
+        for user in ("ada", "bob"):
+            talk(store.session(user, "s-1"), 2)
+    dialect = PostgresDialect(make_url(walled.app))
+    yield dialect
+    dialect.close()
+
+
+def test_a_query_that_forgets_its_user_is_held_back(dialect: PostgresDialect) -> None:
+    assert dialect.fetch("bob", FORGETFUL, ()) == [("bob",)]
+    assert dialect.fetch("ada", FORGETFUL, ()) == [("ada",)]
+    assert dialect.fetch("", FORGETFUL, ()) == []
+    with dialect.reading("bob") as connection:
+        assert connection.execute(text(FORGETFUL)).all() == [("bob",)]
+    with dialect.writing("ada") as connection:
+        assert connection.execute(text(FORGETFUL)).all() == [("ada",)]
+
+
+def test_a_prepared_query_is_asked_for_another_user(dialect: PostgresDialect) -> None:
+    for _ in range(10):
+        for user in ("ada", "bob"):
+            assert dialect.fetch(user, FORGETFUL, ()) == [(user,)]
+
+
+def test_a_query_that_fails_leaves_no_user_behind(dialect: PostgresDialect) -> None:
+    for _ in range(8):
+        with (
+            pytest.raises(refold.StoreUnavailable, match="DivisionByZero"),
+            ErrorsTranslated(dialect),
+        ):
+            dialect.fetch("ada", "SELECT 1 / 0", ())
+
+        assert dialect.fetch("", FORGETFUL, ()) == []
+        assert dialect.fetch("bob", FORGETFUL, ()) == [("bob",)]
+
+
+def test_a_write_that_fails_leaves_no_user_behind(dialect: PostgresDialect) -> None:
+    with pytest.raises(ZeroDivisionError), dialect.writing("ada"):
+        _ = 1 / 0
+
+    with dialect.writing("") as connection:
+        assert connection.execute(text(FORGETFUL)).all() == []
+
+
+def test_it_stands_after_the_server_was_restarted(
+    own_postgres: Postgres, tmp_path: Path
+) -> None:
+    url = own_postgres.create_database(f"own_{uuid.uuid4().hex[:8]}")
+    made = PostgresDialect(make_url(url))
+    migrate(made)
+    made.close()
+    roles.set_up(own_postgres, url)
+    with roles.users(own_postgres) as users:
+        app = roles.walled(url, users).app
+        with open_at(app, tmp_path) as store:
+            session = talk(store.session("ada", "s-1"), 2)
+            own_postgres.restart()
+
+            assert len(session.events()) == 4
+            session.append(refold.UserInput(text="on"))
+            assert store.sessions("ada")[0].head_seq == 5
+            with pytest.raises(refold.StoreUnavailable, match="one user at a time"):
+                store.sessions()

@@ -1,0 +1,74 @@
+"""Databases whose roles are set up as the how-to says, and users of each role."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import psycopg
+
+from refold.adapters.sql.postgres_roles import ROLES
+from refold.adapters.sql.schema import roles as script
+from tests.support.postgres import Postgres
+
+_ONE_AT_A_TIME: Final = 0x726F6C6573
+
+
+class Walled(NamedTuple):
+    """URLs of one database: of the owner of its tables, and of one in each role."""
+
+    owner: str
+    app: str
+    writer: str
+    eraser: str
+    sealer: str
+    auditor: str
+
+
+@contextmanager
+def users(server: Postgres) -> Iterator[Mapping[str, str]]:
+    """Somebody in each role, to log in as; the roles must be there.
+
+    The roles belong to the whole server, and stay: other tests use them meanwhile.
+    """
+    mark = uuid.uuid4().hex[:12]
+    names = {role: f"{role}_{mark}" for role in ROLES}
+    with psycopg.connect(server.url, autocommit=True) as owner:
+        # A password is hashed for every connection, by both sides.
+        if owner.info.server_version >= 160000:
+            owner.execute("SET scram_iterations = 1")
+        for role, user in names.items():
+            owner.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'x' IN ROLE {role}")
+    try:
+        yield names
+    finally:
+        with psycopg.connect(server.url, autocommit=True) as owner:
+            for user in names.values():
+                owner.execute(f"DROP ROLE {user}")
+
+
+def walled(url: str, users: Mapping[str, str]) -> Walled:
+    """The URLs of a database whose roles are set up."""
+    return Walled(url, *(as_user(url, users[role]) for role in ROLES))
+
+
+def set_up(server: Postgres, url: str) -> None:
+    """Run what ``refold schema --roles`` prints."""
+    with alone(server), psycopg.connect(url, autocommit=True) as owner:
+        for statement in script():
+            owner.execute(statement)
+
+
+@contextmanager
+def alone(server: Postgres) -> Iterator[None]:
+    """While no other test makes roles, which are the whole server's."""
+    with psycopg.connect(server.url, autocommit=True) as guard:
+        guard.execute("SELECT pg_advisory_lock(%s)", (_ONE_AT_A_TIME,))
+        yield
+
+
+def as_user(url: str, user: str) -> str:
+    """The URL of the same database for another user."""
+    return f"postgresql://{user}:x@{url.split('@', 1)[1]}"
