@@ -1,0 +1,153 @@
+"""Whole texts expire on their own: the events stay, and say what is left of them."""
+
+from __future__ import annotations
+
+import base64
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.adapters.recorder import BlobRow
+from refold.domain.errors import Expired
+from refold.domain.retention import RetentionPolicy
+from refold.store import Session, SessionStore
+from refold.store.export_check import check_export
+from tests.control.conftest import Later
+from tests.support.operations import LONG, WINDOW, log_of
+
+DAY = timedelta(days=1)
+POLICY = RetentionPolicy(blobs=30 * DAY)
+IMAGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + os.urandom(30_000)).decode()
+
+
+@pytest.fixture
+def cut(store: SessionStore) -> Session:
+    """A session with a long text and an image, shown to a model once."""
+    session = store.session("ada", "s")
+    picture = refold.Attachment(kind="image", media_type="image/png", data=IMAGE)
+    session.append(
+        [
+            refold.UserInput(text=LONG),
+            refold.UserInput(text="look", attachments=(picture,)),
+        ]
+    )
+    tools: Any = [{"name": f"t{n}", "input_schema": {"d": "x" * 50}} for n in range(40)]
+    session.record_request(session.context("keep_all", tools=tools))
+    return session
+
+
+def problems(store: SessionStore) -> list[str]:
+    return [p.code for _, proved in store.verify() for p in proved.problems]
+
+
+def digests(session: Session) -> list[str]:
+    found: list[str] = []
+    for event in session.events():
+        text = str(event.payload.payload())
+        found += [part[:64] for part in text.split('session.blob("')[1:]]
+    return found
+
+
+def test_a_text_whose_time_has_come_is_gone_and_its_event_stays(
+    store: SessionStore, cut: Session, later: Later
+) -> None:
+    before, named = cut.events(), digests(cut)
+    assert len(named) >= 3
+
+    done = later(store, 31 * DAY).retain(POLICY)
+
+    assert done.blobs == len(set(named))
+    assert done.sessions == []
+    assert cut.events() == before
+    for digest in named:
+        with pytest.raises(Expired, match="retention"):
+            cut.blob(digest)
+    assert store.stats()["blob_bytes"] == 0
+
+
+def test_what_expired_is_proved_to_have_expired_and_is_no_damage(
+    store: SessionStore, cut: Session, later: Later
+) -> None:
+    assert problems(store) == []
+
+    later(store, 31 * DAY).retain(POLICY)
+
+    ((_, proved),) = store.verify()
+    assert proved.problems == []
+    assert (proved.superseded, proved.superseded_digests) == (3, 1)
+    if store.stats()["engine"] != "memory":
+        assert [damage for _, found in store.repair() for damage in found] == []
+
+
+def test_a_context_shows_what_is_left(
+    store: SessionStore, cut: Session, later: Later
+) -> None:
+    assert IMAGE in str(cut.context("keep_all").messages)
+
+    later(store, 31 * DAY).retain(POLICY)
+
+    shown = str(cut.context("keep_all").messages)
+    assert IMAGE not in shown
+    assert "bytes left out here" in shown
+    assert cut.prepare(WINDOW).messages
+
+
+def test_an_expired_text_cannot_be_faked_without_the_key(
+    store: SessionStore, cut: Session
+) -> None:
+    log = log_of(store)
+    (blobs, *_) = list(log.keeping.old_blobs(store.clock() + 1))
+    rows = log.recorder.keeping()
+    head = log.recorder.head_row(cut.stream)
+    assert head is not None
+    forged = [BlobRow(address, b"", 0) for address in blobs.addresses]
+    rows.expire_blobs(blobs, forged, head.key_check)
+
+    assert "blob" in problems(store)
+
+
+def test_what_expired_stays_expired_under_another_key(
+    store: SessionStore, cut: Session, later: Later
+) -> None:
+    later(store, 31 * DAY).retain(POLICY)
+
+    store.rotate_session_key("ada", "s")
+
+    assert problems(store) == []
+    with pytest.raises(Expired):
+        cut.blob(digests(cut)[0])
+
+
+def test_younger_texts_held_ones_and_those_behind_forks_stay(
+    store: SessionStore, cut: Session, later: Later
+) -> None:
+    for user in ("bob", "eve"):
+        store.session(user, "s").append(refold.UserInput(text=LONG))
+    store.hold("bob", "case", "a lawsuit")
+    store.session("eve", "s").fork(1, "child")
+    later(store, 29 * DAY).session("ada", "new").append(refold.UserInput(text=LONG))
+    young = digests(store.session("ada", "new"))
+
+    done = later(store, 31 * DAY).retain(POLICY)
+
+    assert done.blobs == len(set(digests(cut)))
+    for user, name in (("ada", "new"), ("bob", "s"), ("eve", "s"), ("eve", "child")):
+        assert store.session(user, name).blob(young[0]) == LONG
+
+
+def test_a_dry_run_counts_and_an_export_is_whole_afterwards(
+    store: SessionStore, cut: Session, later: Later, tmp_path: Path
+) -> None:
+    then = later(store, 31 * DAY)
+
+    planned = then.retain(POLICY, dry_run=True)
+
+    assert cut.blob(digests(cut)[0])
+    assert then.retain(POLICY).blobs == planned.blobs
+    assert then.retain(POLICY).blobs == 0
+    store.export_user("ada", tmp_path / "out")
+    assert check_export(tmp_path / "out").problems == []

@@ -1,0 +1,243 @@
+"""What is frozen can be read, and takes nothing, whoever writes and whichever way."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.bootstrap import reconcile_keys
+from refold.domain.errors import Frozen, InvalidEvent, OnHold
+from refold.store import SessionStore
+from refold.testing.support import said
+from tests.support.operations import WINDOW, log_of
+from tests.support.stores import open_at
+from tests.support.talking import talk
+
+
+@pytest.fixture
+def frozen(store: SessionStore) -> SessionStore:
+    """Ada is frozen: an open session that is due to compact, and a closed one."""
+    talk(store.session("ada", "open"), 8)
+    talk(store.session("ada", "closed"), 8)
+    store.session("ada", "closed").close()
+    talk(store.session("bob", "open"), 2)
+    assert store.freeze("ada", "she asked for it", operator="op") is not None
+    return store
+
+
+WAYS: dict[str, Callable[[SessionStore], Any]] = {
+    "append": lambda s: s.session("ada", "open").append(said("x")),
+    "append from asyncio": lambda s: asyncio.run(
+        s.session("ada", "open").append_async(said("x"))
+    ),
+    "append with a key": lambda s: s.session("ada", "open").append(
+        said("x"), idempotency_key="k"
+    ),
+    "new session": lambda s: s.session("ada", "new").append(said("x")),
+    "new session from asyncio": lambda s: asyncio.run(
+        s.session("ada", "new").append_async(said("x"))
+    ),
+    "fork": lambda s: s.session("ada", "open").fork(2, "child"),
+    "compaction": lambda s: s.session("ada", "open").compact(WINDOW),
+    "compaction of a closed one": lambda s: s.session("ada", "closed").compact(WINDOW),
+    "prepare": lambda s: s.session("ada", "open").prepare(WINDOW),
+    "close": lambda s: s.session("ada", "open").close(),
+    "consent": lambda s: s.user("ada").opt_out(),
+    "state": lambda s: s.session("ada", "open").append(
+        refold.StateUpdate(set={"a": 1})
+    ),
+    "key rotation": lambda s: s.rotate_session_key("ada", "open"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_written_to_a_frozen_user(frozen: SessionStore, way: str) -> None:
+    before = _everything(frozen)
+
+    with pytest.raises(Frozen, match="takes nothing until"):
+        WAYS[way](frozen)
+
+    assert _everything(frozen) == before
+
+
+@pytest.mark.parametrize(
+    "way", ["append", "append from asyncio", "new session", "fork", "compaction"]
+)
+def test_another_process_is_refused_too(
+    store_url: str, tmp_path: Path, way: str
+) -> None:
+    with open_at(store_url, tmp_path) as writer, open_at(store_url, tmp_path) as other:
+        talk(writer.session("ada", "open"), 8)
+        talk(writer.session("ada", "closed"), 8)
+        writer.session("ada", "closed").close()
+        other.freeze("ada", "asked")
+
+        with pytest.raises(Frozen):
+            WAYS[way](writer)
+
+
+def _everything(store: SessionStore) -> Any:
+    return [
+        (info, list(store.session("ada", info.session_id).timeline()))
+        for info in store.sessions("ada")
+    ]
+
+
+def test_what_is_frozen_is_read_and_proved_as_before(frozen: SessionStore) -> None:
+    session = frozen.session("ada", "open")
+
+    view = session.context(WINDOW)
+
+    assert view.messages
+    assert session.events()
+    assert not [p for _, proved in frozen.verify() for p in proved.problems]
+    assert {info.status for info in frozen.sessions("ada")} == {
+        "frozen",
+        "frozen-closed",
+    }
+    assert session.head().frozen
+
+
+def test_work_on_the_whole_store_leaves_frozen_users_out(
+    frozen: SessionStore,
+) -> None:
+    rebuilt = list(frozen.rebuild(WINDOW))
+    redacted = list(frozen.reredact())
+
+    assert [one.session.user_id for one in redacted] == ["bob"]
+    assert len(rebuilt) == 1
+    assert not [d for _, found in _repaired(frozen) for d in found]
+    with pytest.raises(Frozen):
+        list(frozen.rebuild(WINDOW, "ada"))
+
+
+def _repaired(store: SessionStore) -> list[Any]:
+    if store.stats()["engine"] == "memory":
+        return []
+    return list(store.repair(apply=True))
+
+
+def test_others_write_on(frozen: SessionStore) -> None:
+    assert frozen.session("bob", "open").append(said("x")).first_seq
+
+
+def test_a_lifted_freeze_leaves_everything_as_it_was(frozen: SessionStore) -> None:
+    signed = frozen.unfreeze("ada", "settled")
+
+    assert signed is not None
+    assert signed.statement["act"] == "unfrozen"
+    assert frozen.session("ada", "open").append(said("x")).first_seq
+    assert frozen.session("ada", "new").append(said("x")).first_seq == 1
+    with pytest.raises(refold.SessionClosed):
+        frozen.session("ada", "closed").append(said("x"))
+    assert not [p for _, proved in frozen.verify() for p in proved.problems]
+    assert frozen.unfreeze("ada", "again") is None
+    assert not frozen.is_frozen("ada")
+
+
+def test_a_freeze_is_recorded_once(frozen: SessionStore) -> None:
+    assert frozen.freeze("ada", "again") is None
+
+    acts = [one.statement["act"] for one in frozen.certificates("ada")]
+    assert acts == ["frozen"]
+    assert [hold.name for hold in frozen.holds("ada")] == ["freeze"]
+
+
+def test_a_frozen_user_is_not_erased(frozen: SessionStore) -> None:
+    with pytest.raises(OnHold):
+        frozen.erase("ada", "by mistake")
+
+    assert frozen.session("ada", "open").events()
+
+
+def test_a_freeze_is_no_hold_to_be_released(frozen: SessionStore) -> None:
+    with pytest.raises(InvalidEvent):
+        frozen.release_hold("ada", "freeze", "by the back door")
+    with pytest.raises(InvalidEvent):
+        frozen.hold("bob", "freeze", "by the back door")
+
+
+def test_an_erased_user_cannot_be_frozen(store: SessionStore) -> None:
+    talk(store.session("ada", "s"), 1)
+    store.erase("ada", "asked")
+
+    with pytest.raises(refold.Erased):
+        store.freeze("ada", "too late")
+
+
+def test_a_session_whose_erasure_is_undone_is_frozen_with_the_others(
+    store: SessionStore,
+) -> None:
+    talk(store.session("ada", "one"), 1)
+    talk(store.session("ada", "two"), 1)
+    store.erase("ada", "asked", session_id="one", grace=timedelta(days=1))
+    store.freeze("ada", "meanwhile")
+
+    store.restore("ada", "a mistake")
+
+    with pytest.raises(Frozen):
+        store.session("ada", "one").append(said("x"))
+    store.unfreeze("ada", "settled")
+    assert store.session("ada", "one").append(said("x")).first_seq
+
+
+def test_a_retry_finds_what_was_written_before_the_freeze(store: SessionStore) -> None:
+    session = store.session("ada", "s")
+    first = session.append(said("x"), idempotency_key="k")
+    store.freeze("ada", "asked")
+
+    again = session.append(said("x"), idempotency_key="k")
+
+    assert (again.duplicate, again.hash) == (True, first.hash)
+
+
+def test_what_is_written_beside_a_freeze_comes_before_it(
+    store_url: str, tmp_path: Path
+) -> None:
+    """Writers that share commits, and one that freezes: no event comes behind."""
+    with open_at(store_url, tmp_path) as writer, open_at(store_url, tmp_path) as other:
+        for number in range(4):
+            talk(writer.session("ada", f"s{number}"), 1)
+
+        def write(number: int) -> int:
+            session, written = writer.session("ada", f"s{number}"), 0
+            for turn in itertools.count():
+                try:
+                    written = session.append(said("x")).last_seq
+                    writer.session("ada", f"new-{number}-{turn}").append(said("x"))
+                except Frozen:
+                    return written
+            raise AssertionError
+
+        with ThreadPoolExecutor(4) as pool:
+            writing = [pool.submit(write, number) for number in range(4)]
+            other.freeze("ada", "now")
+            after = other.sessions("ada")
+            written = [done.result() for done in writing]
+
+        ends = {info.session_id: info.head_seq for info in after}
+        assert [max(seq, 2) for seq in written] == [ends[f"s{n}"] for n in range(4)]
+        assert other.sessions("ada") == after
+        assert {info.status for info in after} == {"frozen"}
+
+
+def test_a_frozen_user_survives_a_reconciled_key_store(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        talk(store.session("ada", "s"), 1)
+        store.freeze("ada", "asked")
+
+    assert reconcile_keys(store_url) == 0
+
+    with open_at(store_url, tmp_path) as store:
+        assert store.session("ada", "s").events()
+        assert log_of(store).keeping.unfreeze("ada")

@@ -1,0 +1,295 @@
+"""What nobody uses is erased in its time; what is used, held or needed is not."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.keeping import Accesses, Unused
+from refold.domain.retention import RetentionPolicy
+from refold.store import SessionStore
+from refold.store.erasing import Eraser
+from refold.store.retaining import Retained
+from refold.testing.support import said
+from tests.control.conftest import Later
+from tests.support.operations import fill, log_of
+from tests.support.stores import open_at
+from tests.support.talking import talk
+
+DAY = timedelta(days=1)
+MONTH = RetentionPolicy(sessions=30 * DAY)
+
+
+@pytest.fixture
+def old(store: SessionStore) -> SessionStore:
+    """Two users with a session each."""
+    talk(store.session("ada", "adas"), 2)
+    talk(store.session("bob", "bobs"), 2)
+    return store
+
+
+def names(store: SessionStore) -> list[str]:
+    return [info.session_id for info in store.sessions()]
+
+
+def test_nothing_expires_by_default(old: SessionStore, later: Later) -> None:
+    done = later(old, 10_000 * DAY).retain(RetentionPolicy())
+
+    assert done == Retained(False, [], {}, 0, [])
+    assert names(old) == ["adas", "bobs"]
+
+
+def test_what_nobody_used_is_erased_with_a_certificate(
+    old: SessionStore, later: Later
+) -> None:
+    then = later(old, 29 * DAY)
+    talk(then.session("bob", "bobs"), 1)
+
+    done = later(old, 31 * DAY).retain(MONTH, operator="cron")
+
+    assert done.sessions == [("ada", "adas")]
+    assert names(old) == ["bobs"]
+    (erasure,) = done.erasures
+    assert erasure.certificate is not None
+    statement = erasure.certificate.statement
+    assert (statement["reason"], statement["operator"]) == ("retention", "cron")
+    assert statement["scope"] == "session"
+    assert set(erasure.left.values()) == {0}
+    assert old.erasures() == []
+    with pytest.raises(refold.Erased):
+        old.session("ada", "adas").append(said("x"))
+    assert old.session("ada", "new").append(said("x")).first_seq == 1
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(
+    old: SessionStore, later: Later
+) -> None:
+    then = later(old, 31 * DAY)
+
+    planned = then.retain(MONTH, dry_run=True)
+
+    assert planned.dry_run
+    assert names(old) == ["adas", "bobs"]
+    assert old.certificates() == []
+    assert then.retain(MONTH).sessions == planned.sessions
+    assert names(old) == []
+
+
+def test_everything_of_a_session_goes(store: SessionStore, later: Later) -> None:
+    fill(store)
+
+    done = later(store, 31 * DAY).retain(MONTH)
+
+    assert sorted(name for _, name in done.sessions) == ["fork", "s-1"]
+    (erasure,) = done.erasures
+    assert erasure.certificate is not None
+    assert erasure.certificate.statement["counts"]["blobs"] == 1
+    assert set(erasure.left.values()) == {0}
+
+
+def test_reading_keeps_a_session_where_the_policy_says_so(
+    old: SessionStore, later: Later
+) -> None:
+    read = log_of(old).keeping
+    in_use = later(old, 29 * DAY)
+    counted = SessionStore(
+        old.log,
+        in_use._writer.redactor,
+        in_use._writer.limits,
+        clock=in_use.clock,
+        count_uses=True,
+    )
+    counted.session("ada", "adas").events()
+    assert [one.reads for one in counted.accesses("ada")] == [1]
+    then = later(old, 31 * DAY)
+
+    by_use = RetentionPolicy(sessions=30 * DAY, since="access")
+    assert then.retain(by_use).sessions == [("bob", "bobs")]
+    assert then.retain(MONTH).sessions == [("ada", "adas")]
+    assert read.accesses() == []
+
+
+@pytest.mark.parametrize("kept_by", ["hold", "freeze"])
+def test_who_is_held_or_frozen_is_left_alone(
+    old: SessionStore, later: Later, kept_by: str
+) -> None:
+    if kept_by == "hold":
+        old.hold("ada", "case 7", "a lawsuit")
+    else:
+        old.freeze("ada", "asked")
+
+    done = later(old, 31 * DAY).retain(MONTH)
+
+    assert done.sessions == [("bob", "bobs")]
+    assert done.kept == {kept_by: 1}
+    assert names(old) == ["adas"]
+
+
+def test_what_a_living_fork_goes_on_from_is_kept_with_it(
+    old: SessionStore, later: Later
+) -> None:
+    old.session("ada", "adas").fork(2, "child")
+    old.session("ada", "child").fork(1, "grandchild")
+    talk(old.session("ada", "apart"), 1)
+    talk(later(old, 20 * DAY).session("ada", "grandchild"), 1)
+
+    done = later(old, 31 * DAY).retain(MONTH)
+
+    assert done.sessions == [("ada", "apart"), ("bob", "bobs")]
+    assert done.kept == {"fork": 2}
+    assert old.session("ada", "grandchild").context("keep_all").messages
+    assert len(later(old, 60 * DAY).retain(MONTH).sessions) == 3
+    assert names(old) == []
+
+
+def test_a_user_whose_key_is_lost_does_not_stop_the_others(
+    old: SessionStore, later: Later
+) -> None:
+    old.session("ada", "adas").fork(2, "child")
+    talk(later(old, 20 * DAY).session("ada", "child"), 1)
+    keys = log_of(old).keys
+    ref = keys.user_ref("ada")
+    keys.store.destroy_sessions(ref, keys.session_ref("ada", "child"), before=2)
+    keys.forget("ada")
+
+    done = later(old, 31 * DAY).retain(RetentionPolicy(30 * DAY, blobs=30 * DAY))
+
+    assert done.sessions == [("bob", "bobs")]
+    assert done.kept == {"unreadable": 1}
+    assert "adas" in names(old)
+
+
+def test_what_a_user_allows_never_expires(old: SessionStore, later: Later) -> None:
+    old.user("ada").opt_out()
+
+    later(old, 31 * DAY).retain(MONTH)
+
+    assert names(old) == ["_user"]
+    assert old.user("ada").status().memory_opt_out
+
+
+@pytest.mark.parametrize("used", ["append", "read", "fork"])
+def test_what_is_used_between_the_look_and_the_erasure_stays(
+    old: SessionStore, later: Later, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look and the mark are one transaction, whatever was seen before."""
+    then = later(old, 31 * DAY)
+    keeping = type(log_of(old).keeping)
+    begin = keeping.begin_unused
+
+    def interrupted(self: Any, job: Any, unused: Unused) -> Any:
+        if job.whose.user_id == "ada":
+            session = then.session("ada", "adas")
+            if used == "append":
+                session.append(said("still here"))
+            elif used == "fork" and "child" not in names(old):
+                session.fork(2, "child")
+            elif used == "read":
+                found = list(self.accesses("ada")) or [_access(then)]
+                self.add_accesses("ada", found)
+        return begin(self, job, unused)
+
+    monkeypatch.setattr(keeping, "begin_unused", interrupted)
+
+    done = then.retain(RetentionPolicy(sessions=30 * DAY, since="access"))
+
+    assert done.sessions == [("bob", "bobs")]
+    assert "adas" in names(old)
+    assert then.session("ada", "adas").events()
+    assert [job.whose.user_id for job in old.erasures()] == []
+
+
+def _access(store: SessionStore) -> Any:
+    return Accesses("ada", "adas", 1, store.clock())
+
+
+def test_many_sessions_of_a_user_are_one_erasure(
+    store: SessionStore, later: Later
+) -> None:
+    for number in range(7):
+        store.session("ada", f"s{number}").append(said("x"))
+
+    done = later(store, 31 * DAY).retain(MONTH)
+
+    assert len(done.sessions) == 7
+    assert [one.certificate is not None for one in done.erasures] == [True]
+
+
+def test_what_was_cut_off_is_completed_by_the_next_run(
+    old: SessionStore, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Eraser, "_counted", cut)
+        with pytest.raises(KeyboardInterrupt):
+            later(old, 31 * DAY).retain(MONTH)
+    assert len(old.erasures()) == 1
+
+    done = later(old, 31 * DAY).retain(MONTH)
+
+    assert done.completed == 1
+    assert (names(old), old.erasures()) == ([], [])
+    assert len(old.certificates()) == 2
+
+
+def test_two_retentions_at_once_erase_each_session_once(
+    store_url: str, tmp_path: Path, later: Later
+) -> None:
+    with open_at(store_url, tmp_path) as one, open_at(store_url, tmp_path) as two:
+        for user in "abcd":
+            talk(one.session(user, "s"), 1)
+
+        with ThreadPoolExecutor(2) as pool:
+            both = [
+                pool.submit(later(store, 31 * DAY).retain, MONTH)
+                for store in (one, two)
+            ]
+            for done in both:
+                done.result()
+
+        assert names(one) == []
+        assert one.erasures() == []
+        assert len(one.certificates()) == 4
+
+
+def test_a_policy_is_read_from_toml() -> None:
+    policy = RetentionPolicy.read('sessions = "12h"\nsince = "access"\naudit = "7d"\n')
+
+    assert policy == RetentionPolicy(timedelta(hours=12), "access", audit=7 * DAY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'session = "30d"',
+        "sessions = 30",
+        'sessions = "30 days"',
+        'sessions = "0d"',
+        'since = "reading"',
+        "sessions = ",
+        'memory = "90d"',
+        'memory = "90d"\nsessions = "91d"',
+    ],
+)
+def test_a_policy_that_says_something_else_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfiguration):
+        RetentionPolicy.read(text)
+
+
+def test_the_preset_has_the_audit_log_shortest() -> None:
+    seed = RetentionPolicy.preset("seed")
+
+    assert (seed.sessions, seed.memory) == (30 * DAY, 90 * DAY)
+    assert seed.audit is not None
+    assert seed.sessions is not None
+    assert seed.audit < seed.sessions
+    with pytest.raises(InvalidConfiguration, match="seed"):
+        RetentionPolicy.preset("none")

@@ -1,0 +1,182 @@
+"""Reads by name are counted beside the reads, and written late, and none twice."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.domain.errors import StoreUnavailable
+from refold.domain.ids import StreamId
+from refold.domain.keeping import Accesses
+from refold.store import SessionStore
+from refold.store.using import MOST, Uses
+from tests.support.operations import log_of
+from tests.support.stores import open_at
+from tests.support.talking import talk
+
+S = StreamId("ada", "s")
+
+
+@pytest.fixture
+def uses(store: SessionStore) -> Iterator[Uses]:
+    """What counts for a store that has a session, and writes only when told."""
+    talk(store.session("ada", "s"), 1)
+    counting = Uses(store.log.keeping, store.clock, every=3600)
+    yield counting
+    counting.close()
+
+
+def counted(store: SessionStore) -> list[tuple[str, str, int]]:
+    return [one[:3] for one in store.log.keeping.accesses()]
+
+
+def test_reads_by_name_are_counted_once_each(store_url: str, tmp_path: Path) -> None:
+    with open_at(store_url, tmp_path) as store:
+        session = store.session("ada", "s")
+        talk(session, 2)
+        before = store.clock()
+
+        session.events()
+        session.context("keep_all")
+        session.prepare("keep_all")
+        list(session.timeline())
+        session.state()
+        list(session.replay())
+
+        (found,) = store.accesses("ada")
+        assert (found.reads, found.session_id) == (6, "s")
+        assert before <= found.last_at <= store.clock()
+        session.events()
+    with open_at(store_url, tmp_path) as store:
+        assert [one.reads for one in store.accesses()] == [7]
+
+
+def test_appends_verifying_and_listing_are_no_reads(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        talk(store.session("ada", "s"), 2)
+        list(store.verify())
+        store.sessions()
+        store.stats()
+        list(store.rebuild("keep_all"))
+
+        assert store.accesses() == []
+
+
+def test_no_read_writes_anything(store: SessionStore, uses: Uses) -> None:
+    for _ in range(1000):
+        uses.note(S)
+    assert counted(store) == []
+
+    uses.flush()
+    uses.flush()
+
+    assert counted(store) == [("ada", "s", 1000)]
+
+
+def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
+    talk(store.session("ada", "s"), 1)
+    written = threading.Event()
+
+    class Keeping:
+        def add_accesses(self, user_id: str, accesses: list[Accesses]) -> None:
+            store.log.keeping.add_accesses(user_id, accesses)
+            written.set()
+
+    keeping: Any = Keeping()
+    uses = Uses(keeping, store.clock, every=0.01)
+
+    uses.note(S)
+
+    assert written.wait(30)
+    assert counted(store) == [("ada", "s", 1)]
+    uses.close()
+
+
+def test_what_cannot_be_written_is_kept_for_the_next_time(
+    store: SessionStore, uses: Uses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping = type(store.log.keeping)
+    uses.note(S)
+
+    def down(*_: object) -> None:
+        raise StoreUnavailable("it is down", remedy="wait")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keeping, "add_accesses", down)
+        uses.flush()
+    uses.note(S)
+    uses.flush()
+
+    assert counted(store) == [("ada", "s", 2)]
+
+
+def test_memory_is_bounded_whatever_is_asked_for(
+    store: SessionStore, uses: Uses
+) -> None:
+    for number in range(MOST + 10):
+        uses.note(StreamId("ada", f"no-{number}"))
+
+    assert len(uses._counted) == MOST
+    uses.flush()
+
+    assert counted(store) == []
+
+
+def test_several_processes_add_up(store: SessionStore, uses: Uses) -> None:
+    other = Uses(store.log.keeping, lambda: 5, every=3600)
+    uses.note(S)
+    uses.flush()
+    (first,) = store.log.keeping.accesses("ada")
+
+    other.note(S)
+    other.close()
+
+    (both,) = store.log.keeping.accesses("ada")
+    assert (both.reads, both.last_at) == (2, first.last_at)
+
+
+def test_a_forked_child_writes_only_its_own(store_url: str, tmp_path: Path) -> None:
+    with open_at(store_url, tmp_path) as store:
+        talk(store.session("ada", "s"), 1)
+        store.session("ada", "s").events()
+        child = os.fork()
+        if child == 0:
+            with open_at(store_url, tmp_path) as own:
+                assert store._uses is not None
+                store._uses.close()
+                own.session("ada", "s").events()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+        assert [one.reads for one in store.accesses()] == [2]
+
+
+def test_nothing_is_counted_of_what_is_erased(store: SessionStore, uses: Uses) -> None:
+    uses.note(S)
+    uses.flush()
+    uses.note(S)
+
+    erased = store.erase("ada", "asked")
+    uses.flush()
+
+    assert erased.certificate is not None
+    assert erased.certificate.statement["counts"]["accesses"] == 1
+    assert counted(store) == []
+
+
+def test_a_store_can_be_opened_without_counting(store_url: str, tmp_path: Path) -> None:
+    open_at(store_url, tmp_path).close()
+    with refold.open(store_url, count_uses=False) as store:
+        talk(store.session("ada", "s"), 1)
+        store.session("ada", "s").events()
+
+        assert store.accesses() == []
+        assert log_of(store).keeping.accesses() == []

@@ -1,0 +1,49 @@
+"""A process that applies a retention policy a year from now, and dies at one step."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Any, Final
+
+import refold
+from refold.adapters.erasing import SealedErasures
+from refold.adapters.keeping import SealedKeeping
+from refold.adapters.sql.erasing import SqlErasing
+from refold.domain.retention import RetentionPolicy
+from refold.store import SessionStore
+from refold.store.store import now
+from tests.support.rewriter import die
+
+YEAR: Final = 365 * 24 * 3600 * 1_000_000
+POLICY: Final = RetentionPolicy(sessions=timedelta(days=30))
+# What a retention goes through, in this order, and whether it dies after it.
+STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
+    "nothing is done": (SealedKeeping, "begin_unused", False),
+    "heads are marked": (SealedKeeping, "begin_unused", True),
+    "keys are destroyed": (SealedErasures, "destroy_keys", True),
+    "rows are counted": (SealedErasures, "delete", False),
+    "some are deleted": (SqlErasing, "_delete_some", True),
+    "all are deleted": (SealedErasures, "certify", False),
+    "it is certified": (SealedErasures, "certify", True),
+}
+
+
+def in_a_year(store: SessionStore) -> SessionStore:
+    """The same store, a year from now."""
+    writer = store._writer
+    return SessionStore(
+        store.log, writer.redactor, writer.limits, clock=lambda: now() + YEAR
+    )
+
+
+def main(url: str, step: str) -> None:
+    """Apply the policy to the store at ``url``, as far as ``step``."""
+    owner, name, after = STEPS[step]
+    die(owner, name, after=after)
+    with refold.open(url) as store:
+        in_a_year(store).retain(POLICY)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
