@@ -1,7 +1,7 @@
 .POSIX:
 .DELETE_ON_ERROR:
 .PHONY: help demo test coverage check fix lock bench bench-redaction simulate soak \
-	clean
+	fuzz clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
 PYTHON ?= $(shell for python in python3.11 python3; do \
@@ -25,9 +25,11 @@ help:
 	@echo "             memory; ARGS='--count 20000' or ARGS='--seed 7' for one, told"
 	@echo "make soak    real processes, kills and restarts on a PostgreSQL of its own;"
 	@echo "             SEED=1 EVENTS=2000000 SESSIONS=500 PROCESSES=8"
+	@echo "make fuzz    what reads other people's bytes, guided by what it covers;"
+	@echo "             TARGET=import-letta ARGS='--seconds 600'"
 	@echo "make check   format, lint, types, layers, documentation"
 	@echo "make fix     format and repair what a machine can repair, the references"
-	@echo "             of rules and models too"
+	@echo "             of rules, models and tampering too"
 	@echo "make lock    resolve the dependencies anew"
 	@echo "make bench   what storing and reading cost, beside other stores (in an"
 	@echo "             environment of their own); ARGS='--quick' or '--plot FILE.png'"
@@ -60,6 +62,16 @@ coverage: .venv/.refold
 simulate: .venv/.refold
 	@$(BIN)/python -m tests.simulation $(ARGS)
 
+# An environment of its own: it instruments what it runs.
+.venv/fuzz/.ready: pyproject.toml requirements/run.txt .venv/.refold
+	@test -x .venv/fuzz/bin/python || $(PYTHON) -m venv .venv/fuzz
+	@$(BIN)/uv pip install --quiet --python .venv/fuzz/bin/python --group fuzz -e . hypothesis pytest
+	@touch $@
+
+TARGET = redact-text
+fuzz: .venv/fuzz/.ready
+	@.venv/fuzz/bin/python -m tests.fuzz $(TARGET) $(ARGS)
+
 # In /tmp, or where TMPDIR says: the whole size takes some GB and the better part of an hour.
 SEED = 1
 EVENTS = 2000000
@@ -77,6 +89,7 @@ check: .venv/.refold
 	@$(BIN)/python -m tools.check_docs
 	@$(BIN)/python -m tools.rule_reference --check
 	@$(BIN)/python -m tools.model_reference --check
+	@$(BIN)/python -m tools.tampering_reference --check
 
 fix: .venv/.refold
 	@$(BIN)/ruff check --quiet --fix .
@@ -84,6 +97,7 @@ fix: .venv/.refold
 	@$(BIN)/python -m tools.rule_reference
 	@$(BIN)/python -m tools.strategy_figures
 	@$(BIN)/python -m tools.model_reference
+	@$(BIN)/python -m tools.tampering_reference
 
 lock: .venv/.refold
 	@$(COMPILE) --upgrade pyproject.toml --group dev -o requirements/dev.txt

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tour: import a run, add to it live, look at it, compact it, prove it.
+# The tour: import a run, add to it live, look at it, compact it, prove it, forget it.
 # Needs `refold` on the PATH; leaves nothing behind.
 set -eu
 
@@ -103,4 +103,13 @@ proved "nothing was added: there still are $added events"
 
 step '11. How much that is'
 show refold stats
-proved 'compressed and encrypted; the directory is deleted now'
+proved 'compressed and encrypted'
+
+step '12. Forget the user, and show what is left to prove it'
+certificate=$work/certificate.json
+show refold erase --user lin --reason 'asked to be forgotten' --yes --out "$certificate"
+show refold verify --certificate "$certificate"
+printf '$ refold log %s\n' "$lin"
+! refold log $lin 2>"$work/printed" || fail 'the log can still be read'
+cat "$work/printed"
+proved 'keys destroyed, rows deleted, every table searched; the directory is deleted now'

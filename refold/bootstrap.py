@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refold import config
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable
 
 if TYPE_CHECKING:
-    from refold.adapters.keys import KeyStore, MasterKey
+    from refold.adapters.keystore import KeyStore
+    from refold.adapters.master import MasterKey
     from refold.adapters.recorder import Recorder
+    from refold.adapters.signing import Signer
     from refold.adapters.sql.dialect import Dialect
+    from refold.domain.audit import AuditSink
+    from refold.domain.seals import Anchor, Seals
     from refold.projections.context.summarizer import Summarizer
     from refold.redaction.engine import Redactor
     from refold.redaction.guard import Limits
@@ -38,8 +42,11 @@ def open_store(
     limits: Limits | None = None,
     keys: str | KeyStore | None = None,
     master: MasterKey | None = None,
+    anchor: str | os.PathLike[str] | Anchor | None = None,
     compact: Automatic = "off",
     summarizer: Summarizer | None = None,
+    count_uses: bool = True,
+    audit: str | AuditSink | None = None,
 ) -> SessionStore:
     """Open the store at ``url``, and make it if it is new.
 
@@ -54,14 +61,24 @@ def open_store(
     keys:   where wrapped keys are kept; None is ``REFOLD_KEYS``, else a file under
             ``REFOLD_HOME``.  PostgreSQL needs one that all its clients reach.
     master: what wraps the keys; None is ``REFOLD_MASTER_KEY``, else a file there.
+    anchor: where signed tree heads are kept outside the database: a file, or an Anchor;
+            None is ``REFOLD_ANCHOR``, else a file under ``REFOLD_HOME``.
     compact: what an append that ends a turn sets off: nothing (``off``), a compaction
             if one is due in a thread (``background``), or before it returns (``wait``).
     summarizer: what writes summaries where a call names no other; None needs no model.
+    audit:  where each use of the store is recorded: ``table``, ``log``, ``file:PATH``,
+            several with commas, or ``off``; or a sink of your own.  None is
+            ``REFOLD_AUDIT``, else ``off``.
+    count_uses: count how often each session is read by its name, for retention; the
+            counts are written late, in batches.
 
     Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
     """
+    from refold.adapters.audit.opening import open_trail
+    from refold.adapters.belonging import check_belongs
     from refold.adapters.factory import LogFactory
     from refold.adapters.keys import KeyRing
+    from refold.adapters.signing import open_signer
     from refold.redaction.guard import Limits
     from refold.store import SessionStore
     from refold.store.upkeep import Upkeep
@@ -97,10 +114,57 @@ def open_store(
                 "the key store of this database is empty, the database is not",
                 remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
             )
-        ring = KeyRing(key_store, master or master_key(url, create=fresh))
+        wraps = master or master_key(url, create=fresh)
+        ring = KeyRing(key_store, wraps)
+        check_belongs(key_store, recorder.erasing(), store_id=store_id, filled=filled)
+        seals = _seals(recorder, anchor, lambda: open_signer(key_store, wraps))
+        trail = open_trail(audit or config.audit(), recorder.audit_rows, ring)
         opened.pop_all()
     sealed = LogFactory(recorder, ring).log()
-    return SessionStore(sealed, redactor, limits, upkeep=upkeep)
+    return SessionStore(
+        sealed,
+        redactor,
+        limits,
+        upkeep=upkeep,
+        seals=seals,
+        audit=trail,
+        count_uses=count_uses,
+    )
+
+
+def _seals(
+    recorder: Recorder,
+    anchor: str | os.PathLike[str] | Anchor | None,
+    signer: Callable[[], Signer],
+) -> Seals | None:
+    if recorder.tree is None:
+        return None
+    from refold.adapters.anchor import FileAnchor
+    from refold.adapters.seals import TreeSeals
+
+    if anchor is None or isinstance(anchor, (str, os.PathLike)):
+        default = config.home() / "anchors" / f"{recorder.tree.store_id}.jsonl"
+        chosen = anchor or os.environ.get("REFOLD_ANCHOR") or default
+        anchor = FileAnchor(Path(chosen))
+    return TreeSeals(recorder.tree, recorder, anchor, signer)
+
+
+def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
+    """Destroy again the keys that an older key store brought back; returns how many.
+
+    Raises what ``open_store`` raises, but not that the key store is older.
+    """
+    from refold.adapters.belonging import reconcile
+    from refold.store.store import now
+
+    url = url or config.database()
+    with ExitStack() as opened:
+        recorder, store_id = _recorder(url)
+        opened.callback(recorder.close)
+        filled = recorder.has_sessions()
+        key_store = _key_store(url, store_id, keys, filled=filled)
+        opened.callback(key_store.close)
+        return reconcile(key_store, recorder.erasing(), now=now())
 
 
 def make_redactor(
@@ -199,42 +263,14 @@ def master_key(url: str, *, create: bool) -> MasterKey:
 
     Raises InvalidConfiguration, KeyUnavailable.
     """
-    from refold.adapters.keys import LocalMasterKey
+    from refold.adapters.master import LocalMasterKey
+    from refold.adapters.master_source import VARIABLE, MasterKeyFile, from_environment
 
     if url == "memory://":
         return LocalMasterKey(os.urandom(32), origin="memory")
-    if given := os.environ.get("REFOLD_MASTER_KEY"):
-        key = _decoded(given)
-        if len(key) != 32:
-            raise InvalidConfiguration(
-                "REFOLD_MASTER_KEY must be 32 bytes, in base64 or hex"
-            )
-        return LocalMasterKey(key, origin="REFOLD_MASTER_KEY")
-    path = config.home() / "master.key"
+    if given := os.environ.get(VARIABLE):
+        return from_environment(given)
+    file = MasterKeyFile()
     if create:
-        from refold.adapters.sql.keystore import create_private
-
-        text = base64.b64encode(os.urandom(32)) + b"\n"
-        if create_private(path, text):
-            log.warning(
-                "made a new master key at %s (mode 0600): back it up apart from the "
-                "database, without it nothing can be read",
-                path,
-            )
-    try:
-        return LocalMasterKey(_decoded(path.read_text()), origin=str(path))
-    except OSError as error:
-        raise KeyUnavailable(
-            f"the master key {path} cannot be read ({error.strerror})",
-            remedy="restore it, or set REFOLD_MASTER_KEY or REFOLD_HOME",
-        ) from None
-
-
-def _decoded(text: str) -> bytes:
-    text = text.strip()
-    try:
-        if len(text) == 64:
-            return bytes.fromhex(text)
-        return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
-        return b""
+        file.create()
+    return file.open()

@@ -32,6 +32,11 @@ def database() -> str:
     return os.environ.get("REFOLD_DB") or DEFAULT_DB
 
 
+def audit() -> str:
+    """Where the audit log goes: ``REFOLD_AUDIT``, else nowhere."""
+    return os.environ.get("REFOLD_AUDIT") or "off"
+
+
 def settings() -> dict[str, Any]:
     """The table ``[context]`` of the settings file; empty if there is none.
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from refold.adapters.heads import check_not_erased
 from refold.adapters.sealing import Opener, SealedEvent, cut_from, envelope_of
 from refold.domain.chain import Resealing, link_digest, resealed
 from refold.domain.envelope import Envelope
-from refold.domain.errors import CorruptEvent, KeyUnavailable
+from refold.domain.errors import CorruptEvent, Expired, KeyUnavailable
 from refold.domain.events import JsonObject, RedactionApplied
 from refold.domain.ids import StreamId
-from refold.domain.ports import Problem
+from refold.domain.ports import EXPIRED, Problem
 
 if TYPE_CHECKING:
     from refold.adapters.log import SealedLog
@@ -33,9 +34,9 @@ class Auditor:
         opener = self._log.mapper.opener(self._stream)
         for page in self._pages():
             for row, expected in page:
-                header = row.header.encode()
-                yield from self._chained(row, header, expected)
-                yield from self._opened(row, header, opener)
+                if wrong := self._chained(row, expected):
+                    yield from wrong
+                yield from self._opened(row, opener)
         yield from self._head()
 
     def chain(self) -> Iterator[int | Problem]:
@@ -45,7 +46,8 @@ class Auditor:
         """
         for page in self._pages():
             for row, expected in page:
-                yield from self._chained(row, row.header.encode(), expected)
+                if wrong := self._chained(row, expected):
+                    yield from wrong
             yield len(page)
         yield from self._head()
 
@@ -53,36 +55,32 @@ class Auditor:
         """The rows, each with the seq that it should have."""
         after = 0
         while rows := self._log.recorder.rows(self._stream, after=after, limit=PAGE):
-            before = [after, *(row.header.seq for row in rows)]
+            before = [after, *(row.seq for row in rows)]
             after, self._last = before[-1], rows[-1]
             yield [(row, seq + 1) for row, seq in zip(rows, before, strict=False)]
 
-    def _chained(
-        self, row: SealedEvent, header: bytes, expected: int
-    ) -> Iterable[Problem]:
+    def _chained(self, row: SealedEvent, expected: int) -> list[Problem]:
         """What is wrong with a row's place in the chain, or with what it holds since.
 
         Where the ciphertext was replaced, the hash follows from the digest of the
         first.
         """
-        digest, first = sha256(row.state).digest(), row.first_digest
+        digest, first, seq = sha256(row.state).digest(), row.first_digest, row.seq
         wrong = []
-        if row.header.seq != expected:
+        if seq != expected:
             wrong.append(self._problem(expected, "gap", "an event is missing"))
-        elif link_digest(row.prev_hash, header, first or digest) != row.hash:
+        elif link_digest(row.prev_hash, row.context, first or digest) != row.hash:
             wrong.append(self._problem(expected, "chain", "the hash does not follow"))
-        if self._bindings or first is not None:
-            now = Resealing(row.header.seq, first or digest, digest)
-            for seq, detail in self._bindings.wrong(now, first):
-                wrong.append(self._problem(seq, "replaced", detail))
+        if first is not None or self._bindings:
+            now = Resealing(seq, first or digest, digest)
+            for at, detail in self._bindings.wrong(now, first):
+                wrong.append(self._problem(at, "replaced", detail))
         return wrong
 
-    def _opened(
-        self, row: SealedEvent, header: bytes, opener: Opener
-    ) -> Iterator[Envelope | Problem]:
-        seq = row.header.seq
+    def _opened(self, row: SealedEvent, opener: Opener) -> Iterator[Envelope | Problem]:
+        seq = row.seq
         try:
-            content = self._content(row, header, opener)
+            content = self._content(row, opener)
             yield envelope_of(row, content)
         except CorruptEvent as error:
             yield self._problem(seq, "corrupt", error.reason)
@@ -90,23 +88,26 @@ class Auditor:
             yield self._problem(seq, "key", str(error))
         else:
             for digest in cut_from(content):
-                if not self._blob_proves(digest):
-                    detail = f"blob {digest} is missing, or is not what was written"
-                    yield self._problem(seq, "blob", detail)
+                yield from self._proved(seq, digest)
 
-    def _content(self, row: SealedEvent, header: bytes, opener: Opener) -> JsonObject:
+    def _content(self, row: SealedEvent, opener: Opener) -> JsonObject:
         try:
-            return opener.content(row, header)
+            return opener.content(row)
         except CorruptEvent:
             self._log.key(self._stream)
             raise
 
-    def _blob_proves(self, digest: str) -> bool:
+    def _proved(self, seq: int, digest: str) -> Iterator[Problem]:
         try:
             data = self._log.blob(self._stream, digest)
         except CorruptEvent:
-            return False
-        return data is not None and sha256(data).hexdigest() == digest
+            data = None
+        except Expired as error:
+            yield self._problem(seq, EXPIRED, str(error))
+            return
+        if data is None or sha256(data).hexdigest() != digest:
+            detail = f"blob {digest} is missing, or is not what was written"
+            yield self._problem(seq, "blob", detail)
 
     def _head(self) -> Iterator[Problem]:
         last = self._last
@@ -114,8 +115,10 @@ class Auditor:
         if row is None:
             if last is not None:
                 yield self._problem(None, "head", "the stream has no head row")
-        elif last is None or (row.seq, row.hash) != (last.header.seq, last.hash):
-            seq = last.header.seq if last else 0
+            return
+        check_not_erased(self._stream, row)
+        if last is None or (row.seq, row.hash) != (last.seq, last.hash):
+            seq = last.seq if last else 0
             detail = f"the head says seq {row.seq}, the events end at {seq}"
             yield self._problem(row.seq, "head", detail)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 
@@ -12,9 +13,11 @@ from refold.adapters.keys import KeyRing, SessionKey, seal, unseal
 from refold.adapters.recorder import BlobRow, Recorder
 from refold.adapters.sealing import pack, unpack
 from refold.domain.chain import length_prefixed
-from refold.domain.errors import CorruptEvent
+from refold.domain.errors import CorruptEvent, Expired
 from refold.domain.ids import StreamId
 from refold.domain.ports import Blob
+
+_EXPIRED: Final = b"\xffexpired"  # no codec has this mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,10 @@ class Blobs:
     stream: StreamId
 
     def read(self, sha256: str) -> bytes | None:
-        """The whole text of that digest.  Raises CorruptEvent, KeyUnavailable."""
+        """The whole text of that digest.
+
+        Raises Expired, CorruptEvent, KeyUnavailable.
+        """
         for _ in range(2):
             # Between the row and its key, a rewriting may have ended: once more then.
             with suppress(InvalidTag):
@@ -41,16 +47,19 @@ class Blobs:
 
     def _read_own(self, sha256: str) -> bytes | None:
         address = self.address(sha256)
-        body = self.recorder.blob_row(self.stream.user_id, address)
+        body = self.recorder.blob_row(self.stream, address)
         if body is None:
             return None
         user_id, session_id, _ = self.stream
-        return unpack(self.keys.unseal(user_id, session_id, body, _context(address)))
+        packed = self.keys.unseal(user_id, session_id, body, _context(address))
+        if packed == _EXPIRED:
+            raise Expired(sha256)
+        return unpack(packed)
 
     def _read_shared(self, sha256: str) -> bytes | None:
         user = self.keys.user(self.stream.user_id, now=None)
         address = self.shared_address(sha256)
-        body = self.recorder.blob_row(self.stream.user_id, address)
+        body = self.recorder.blob_row(self.stream, address)
         return None if body is None else unpack(unseal(user.cipher, body, address))
 
     def rows(self, blobs: Iterable[Blob], key: SessionKey) -> tuple[BlobRow, ...]:
@@ -61,6 +70,10 @@ class Blobs:
         address = self.address(blob.sha256)
         body = seal(key.cipher, pack(blob.data), _context(address))
         return BlobRow(address, body, len(blob.data))
+
+    def expired(self, address: bytes, key: SessionKey) -> BlobRow:
+        """What stands where a blob was: under the key, so that nobody else makes it."""
+        return BlobRow(address, seal(key.cipher, _EXPIRED, _context(address)), 0)
 
     def address(self, sha256: str) -> bytes:
         """Where the session's blob of that digest is."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import orjson
 from cryptography.exceptions import InvalidTag
 
+from refold.adapters.keeping_rows import THAWED
 from refold.adapters.keys import SessionKey, seal, unseal
 from refold.adapters.recorder import HeadRow
 from refold.domain.canonical import canonical
 from refold.domain.chain import length_prefixed
 from refold.domain.errors import CorruptEvent, Erased
 from refold.domain.ids import StreamId
-from refold.domain.ports import Head
+from refold.domain.ports import Head, Status
 from refold.domain.session import SessionState
 
 
@@ -32,7 +35,7 @@ def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> Head:
             seq=row.seq,
             reason="the head row is not what was written",
         ) from None
-    closed = row.status == "closed"
+    closed = _status(row) == "closed"
     return head_of(
         SessionState.load(stream, row.seq, closed=closed, dumped=dumped), row
     )
@@ -40,7 +43,15 @@ def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> Head:
 
 def head_of(state: SessionState, row: HeadRow) -> Head:
     """The head of that state and row."""
-    return Head(state, row.hash, row.status, row.tokens, row.created_at, row.updated_at)
+    status = _status(row)
+    times = row.created_at, row.updated_at
+    return Head(state, row.hash, status, row.tokens, *times, status != row.status)
+
+
+def _status(row: HeadRow) -> Status:
+    """What it is, or was before its user was frozen."""
+    status: Any = THAWED.get(row.status, row.status)
+    return cast("Status", status)
 
 
 def check_not_erased(stream: StreamId, row: HeadRow) -> None:
@@ -57,7 +68,7 @@ def _context(stream: StreamId, row: HeadRow) -> bytes:
             b"head",
             str(stream).encode(),
             row.hash,
-            row.status.encode(),
+            _status(row).encode(),
             " ".join(str(number) for number in numbers).encode(),
         )
     )

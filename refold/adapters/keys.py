@@ -9,106 +9,47 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections import OrderedDict
-from collections.abc import Callable
-from threading import Lock
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from refold.adapters.keystore import KeyStore, Refs, UserEntry
+from refold.adapters.master import SIZE, MasterKey
+from refold.adapters.recent import Recent
+from refold.adapters.signing import Signer, open_signer
 from refold.domain.chain import length_prefixed
-from refold.domain.errors import KeyUnavailable
+from refold.domain.errors import Erased, KeyUnavailable
 from refold.domain.ids import StreamId
 
+PEPPER: Final = "pepper"
+PEPPER_CONTEXT: Final = b"refold pepper"
 _NONCE = 12
-_CACHED = 10_000
-T = TypeVar("T")
-
-
-class MasterKey(Protocol):
-    """What wraps user keys: 32 bytes at hand, or a key service (KMS).
-
-    ``context`` is bound to the wrapped key: it opens with the same context only.
-    """
-
-    def wrap(self, key: bytes, context: bytes) -> bytes:
-        """Encrypt ``key`` for storage."""
-        ...
-
-    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        """Give back what ``wrap`` encrypted.
-
-        Raises KeyUnavailable if this is not the key that wrapped it.
-        """
-        ...
-
-
-class KeyStore(Protocol):
-    """Where wrapped keys are kept, apart from the events they open.
-
-    ``add_*`` are durable before they return; of two that add the same key at once
-    one wins, and both are given the winner's.  A session has one key, or several by
-    version while it is sealed anew; destroying is for good, and durable too.
-    """
-
-    def get_setting(self, name: str) -> bytes | None: ...
-    def add_setting(self, name: str, value: bytes) -> bytes: ...
-    def get_user(self, user_ref: str) -> bytes | None: ...
-    def add_user(self, user_ref: str, wrapped: bytes, now: int) -> bytes: ...
-    def session_keys(self, user_ref: str, session_ref: str) -> dict[int, bytes]: ...
-    def add_session(
-        self,
-        user_ref: str,
-        session_ref: str,
-        wrapped: bytes,
-        now: int,
-        *,
-        version: int = 1,
-    ) -> bytes: ...
-    def surplus(
-        self, user_ref: str | None = None, session_ref: str | None = None
-    ) -> int:
-        """How many keys there are beyond one for each session of these."""
-        ...
-
-    def destroy_sessions(
-        self, user_ref: str, session_ref: str, *, before: int
-    ) -> int: ...
-    def close(self) -> None: ...
-
-
-class LocalMasterKey:
-    """A master key of 32 bytes that this process holds."""
-
-    def __init__(self, key: bytes, *, origin: str) -> None:
-        if len(key) != 32:
-            raise KeyUnavailable(
-                f"the master key from {origin} has {len(key)} bytes",
-                remedy="give 32 bytes, in base64 or hex",
-            )
-        self._cipher, self._origin = AESGCM(key), origin
-
-    def wrap(self, key: bytes, context: bytes) -> bytes:
-        return seal(self._cipher, key, context)
-
-    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        try:
-            return unseal(self._cipher, wrapped, context)
-        except InvalidTag:
-            raise KeyUnavailable(
-                f"the master key from {self._origin} does not open this key store",
-                remedy="set REFOLD_MASTER_KEY or REFOLD_HOME to those it was made with",
-            ) from None
+_TRIES: Final = 5
 
 
 class UserKey(NamedTuple):
-    """A user's key, ready for use."""
+    """A user's key, ready for use.
+
+    ``key`` names things (``mac``) and stays when the user's key is rotated;
+    ``wrapping`` opens the keys of sessions.  ``wrapped`` is the key as it was stored.
+    """
 
     ref: str
     key: bytes
     cipher: AESGCM
+    wrapping: AESGCM
+    wrapped: bytes
+    epoch: int = 1
+
+    @classmethod
+    def of(cls, ref: str, plain: bytes, entry: UserEntry) -> UserKey:
+        """The key that ``plain`` holds, once it was unwrapped."""
+        key, secret = plain[:SIZE], plain[SIZE:] or plain
+        cipher = AESGCM(_derive(key, "blobs"))
+        wrapping = AESGCM(_derive(secret, "sessions"))
+        return cls(ref, key, cipher, wrapping, entry.wrapped or b"", entry.epoch)
 
     def mac(self, purpose: str, *parts: bytes) -> bytes:
         """A keyed hash of ``parts`` for one ``purpose``; 32 bytes."""
@@ -129,18 +70,25 @@ class KeyRing:
     """The keys of one store, unwrapped as they are needed and kept in memory."""
 
     def __init__(self, store: KeyStore, master: MasterKey) -> None:
-        self._store, self._master = store, master
-        self._pepper = self._open_pepper()
-        self._users: _Recent[str, UserKey] = _Recent()
-        self._sessions: _Recent[tuple[str, str], SessionKey] = _Recent()
+        self.store, self.master = store, master
+        self._pepper, self._wrapped_pepper = self._open_pepper()
+        self._users: Recent[str, UserKey] = Recent()
+        self._sessions: Recent[tuple[str, str], SessionKey] = Recent()
 
-    def _open_pepper(self) -> bytes:
-        context = b"refold pepper"
-        wrapped = self._store.get_setting("pepper")
+    def _open_pepper(self) -> tuple[bytes, bytes]:
+        wrapped = self.store.get_setting(PEPPER)
         if wrapped is None:
-            fresh = self._master.wrap(os.urandom(32), context)
-            wrapped = self._store.add_setting("pepper", fresh)
-        return self._master.unwrap(wrapped, context)
+            fresh = self.master.wrap(os.urandom(SIZE), PEPPER_CONTEXT)
+            wrapped = self.store.add_setting(PEPPER, fresh)
+        return self.master.unwrap(wrapped, PEPPER_CONTEXT), wrapped
+
+    def reopen(self) -> None:
+        """Read again what the master key wraps here, after it was replaced."""
+        self._pepper, self._wrapped_pepper = self._open_pepper()
+
+    def signer(self) -> Signer:
+        """What signs certificates and tree heads."""
+        return open_signer(self.store, self.master)
 
     def session(
         self, user_id: str, session_id: str, *, now: int | None, check: bytes = b""
@@ -151,7 +99,7 @@ class KeyRing:
         where there are several; without it, or if it is not there, it is the one
         that was used last here, or the oldest.
 
-        Raises KeyUnavailable if the key is missing or cannot be opened.
+        Raises KeyUnavailable if the key is missing or cannot be opened, Erased.
         """
         key = self._sessions.get(
             (user_id, session_id), lambda: self._open_session(user_id, session_id, now)
@@ -187,16 +135,13 @@ class KeyRing:
         for key in self._versions(user_id, session_id):
             if key.version > of.version:
                 return key
-        ref, version = self._session_ref(user_id, session_id), of.version + 1
-        fresh = seal(_wrapper(of.user), os.urandom(32), _context(of.user, ref, version))
-        wrapped = self._store.add_session(of.user.ref, ref, fresh, now, version=version)
-        return _opened(of.user, ref, version, wrapped)
+        return self._add_session(user_id, session_id, now, of.version + 1)
 
     def retire(self, user_id: str, session_id: str, *, before: SessionKey) -> int:
         """Destroy the keys of lower versions for good; returns how many."""
         self._sessions.put((user_id, session_id), before)
-        ref = self._session_ref(user_id, session_id)
-        return self._store.destroy_sessions(before.user.ref, ref, before=before.version)
+        ref = self.session_ref(user_id, session_id)
+        return self.store.destroy_sessions(before.user.ref, ref, before=before.version)
 
     def older(self, user_id: str, session_id: str, *, than: SessionKey) -> int:
         """How many keys of lower versions there are."""
@@ -208,52 +153,126 @@ class KeyRing:
 
         A rewriting that was cut off leaves them.
         """
-        user = None if user_id is None else self._user_ref(user_id)
+        user = None if user_id is None else self.user_ref(user_id)
         if user_id is None or session_id is None:
-            return self._store.surplus(user)
-        return self._store.surplus(user, self._session_ref(user_id, session_id))
+            return self.store.surplus(user)
+        return self.store.surplus(user, self.session_ref(user_id, session_id))
 
     def user(self, user_id: str, *, now: int | None) -> UserKey:
         """The user's key, with the same rules as ``session``."""
         return self._users.get(user_id, lambda: self._open_user(user_id, now))
 
+    def refs(self, user: UserKey, stream: StreamId) -> Refs:
+        """What a new session is known by that is sealed under this key."""
+        ref = self.session_ref(stream.user_id, stream.session_id)
+        return Refs(user.ref, ref, user.epoch)
+
+    def refuse_erased(self, user_id: str, session_id: str) -> None:
+        """Ask the key store itself: what this process remembers may be gone there.
+
+        Raises Erased.
+        """
+        self.forget(user_id, session_id)
+        ref = self.user_ref(user_id)
+        entry = self.store.get_user(ref)
+        if entry is not None and entry.wrapped is None:
+            raise Erased("the user")
+        if entry is not None:
+            self.store.session_keys(ref, self.session_ref(user_id, session_id))
+
+    def forget(self, user_id: str, session_id: str | None = None) -> None:
+        """Forget the key of the user and of the session, or of all the user's."""
+        self._users.forget(user_id)
+        if session_id is not None:
+            self._sessions.forget((user_id, session_id))
+        else:
+            self._sessions.forget_all(lambda known: known[0] == user_id)
+
     def _open_user(self, user_id: str, now: int | None) -> UserKey:
-        ref = self._user_ref(user_id)
-        context = b"refold user key" + ref.encode()
-        wrapped = self._store.get_user(ref)
-        if wrapped is None:
+        ref = self.user_ref(user_id)
+        entry = self.store.get_user(ref)
+        if entry is None:
             if now is None:
                 raise _missing("the user's key")
-            fresh = self._master.wrap(os.urandom(32), context)
-            wrapped = self._store.add_user(ref, fresh, now)
-        key = self._master.unwrap(wrapped, context)
-        return UserKey(ref, key, AESGCM(_derive(key, "blobs")))
+            entry = self._add_user(ref, now)
+        if entry.wrapped is None:
+            raise Erased("the user")
+        context = user_context(ref, entry.epoch)
+        return UserKey.of(ref, self.master.unwrap(entry.wrapped, context), entry)
+
+    def _add_user(self, ref: str, now: int) -> UserEntry:
+        """Keep a new key, under the master key that is the newest by now."""
+        for _ in range(_TRIES):
+            fresh = self.master.wrap(os.urandom(SIZE), user_context(ref, 1))
+            pepper = self._wrapped_pepper
+            entry = self.store.add_user(ref, fresh, now, pepper=pepper)
+            if entry is not None:
+                return entry
+            self.reopen()
+        raise _busy()
 
     def _open_session(
         self, user_id: str, session_id: str, now: int | None
     ) -> SessionKey:
-        user = self.user(user_id, now=now)
+        self.user(user_id, now=now)
         known = self._versions(user_id, session_id)
         if known:
             return known[0]
         if now is None:
+            self.refuse_erased(user_id, session_id)
             raise _missing("the session's key")
-        ref = self._session_ref(user_id, session_id)
-        fresh = seal(_wrapper(user), os.urandom(32), _context(user, ref, 1))
-        wrapped = self._store.add_session(user.ref, ref, fresh, now)
-        return _opened(user, ref, 1, wrapped)
+        return self._add_session(user_id, session_id, now, 1)
+
+    def _add_session(
+        self, user_id: str, session_id: str, now: int, version: int
+    ) -> SessionKey:
+        """Keep a new key, under the key that the user has by now."""
+        ref = self.session_ref(user_id, session_id)
+        for _ in range(_TRIES):
+            user = self.user(user_id, now=None)
+            context = session_context(user.ref, ref, version)
+            fresh = seal(user.wrapping, os.urandom(SIZE), context)
+            wrapped = self.store.add_session(
+                user.ref, ref, fresh, now, under=user.wrapped, version=version
+            )
+            if wrapped is not None:
+                return self._opened(user_id, ref, version, wrapped)
+            self.forget(user_id)
+        raise _busy()
 
     def _versions(self, user_id: str, session_id: str) -> list[SessionKey]:
         """The session's keys that are in the key store now, the oldest first."""
+        ref = self.session_ref(user_id, session_id)
         user = self.user(user_id, now=None)
-        ref = self._session_ref(user_id, session_id)
-        found = sorted(self._store.session_keys(user.ref, ref).items())
-        return [_opened(user, ref, version, wrapped) for version, wrapped in found]
+        found = sorted(self.store.session_keys(user.ref, ref).items())
+        return [self._opened(user_id, ref, version, key) for version, key in found]
 
-    def _user_ref(self, user_id: str) -> str:
+    def _opened(
+        self, user_id: str, ref: str, version: int, wrapped: bytes
+    ) -> SessionKey:
+        """The session's key; the user's is read again if it was rotated meanwhile."""
+        user = self.user(user_id, now=None)
+        try:
+            return _opened(user, ref, version, wrapped)
+        except InvalidTag:
+            self._users.forget(user_id)
+        user = self.user(user_id, now=None)
+        for number, again in self.store.session_keys(user.ref, ref).items():
+            wrapped = again if number == version else wrapped
+        try:
+            return _opened(user, ref, version, wrapped)
+        except InvalidTag:
+            raise KeyUnavailable(
+                "the session's key does not open with its user's key",
+                remedy="restore the key store from its newest backup",
+            ) from None
+
+    def user_ref(self, user_id: str) -> str:
+        """The keyed hash that names the user."""
         return self._ref(b"user", user_id)
 
-    def _session_ref(self, user_id: str, session_id: str) -> str:
+    def session_ref(self, user_id: str, session_id: str) -> str:
+        """The keyed hash that names the session."""
         return self._ref(b"session", user_id, session_id)
 
     def _ref(self, kind: bytes, *names: str) -> str:
@@ -262,8 +281,8 @@ class KeyRing:
 
     def close(self) -> None:
         """Let go of the key store and forget the keys."""
-        self._users, self._sessions = _Recent(), _Recent()
-        self._store.close()
+        self._users, self._sessions = Recent(), Recent()
+        self.store.close()
 
 
 def idempotent_id(user: UserKey, session_id: str, key: str, index: int) -> UUID:
@@ -304,26 +323,24 @@ def unseal(cipher: AESGCM, sealed: bytes, context: bytes) -> bytes:
     return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], context)
 
 
-def _wrapper(user: UserKey) -> AESGCM:
-    return AESGCM(_derive(user.key, "sessions"))
+def user_context(user_ref: str, epoch: int) -> bytes:
+    """What a user's wrapped key is bound to."""
+    which = "" if epoch == 1 else f" {epoch}"
+    return f"refold user key{user_ref}{which}".encode()
 
 
-def _context(user: UserKey, session_ref: str, version: int) -> bytes:
+def session_context(user_ref: str, session_ref: str, version: int) -> bytes:
+    """What a session's wrapped key is bound to."""
     which = "" if version == 1 else f" {version}"
-    return f"refold session key {user.ref} {session_ref}{which}".encode()
+    return f"refold session key {user_ref} {session_ref}{which}".encode()
 
 
 def _opened(
     user: UserKey, session_ref: str, version: int, wrapped: bytes
 ) -> SessionKey:
-    context = _context(user, session_ref, version)
-    try:
-        key = unseal(_wrapper(user), wrapped, context)
-    except InvalidTag:
-        raise KeyUnavailable(
-            "the session's key does not open with its user's key",
-            remedy="restore the key store from its newest backup",
-        ) from None
+    """The session's key.  Raises InvalidTag if the user's key does not open it."""
+    context = session_context(user.ref, session_ref, version)
+    key = unseal(user.wrapping, wrapped, context)
     check = hmac.digest(key, b"refold key check", "sha256")[:8]
     return SessionKey(AESGCM(key), check, user, version)
 
@@ -347,26 +364,8 @@ def _missing(what: str) -> KeyUnavailable:
     )
 
 
-K = TypeVar("K")
-
-
-class _Recent(OrderedDict[K, T]):
-    """The values used last, at most as many as fit."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = Lock()
-
-    def get(self, key: K, make: Callable[[], T]) -> T:  # type: ignore[override]  # it makes what is missing
-        with self._lock:
-            if key in self:
-                self.move_to_end(key)
-                return self[key]
-        return self.put(key, make())
-
-    def put(self, key: K, value: T) -> T:
-        with self._lock:
-            self[key] = value
-            while len(self) > _CACHED:
-                self.popitem(last=False)
-        return value
+def _busy() -> KeyUnavailable:
+    return KeyUnavailable(
+        "keys are replaced by others all the time",
+        remedy="try again when they are done",
+    )

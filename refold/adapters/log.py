@@ -6,24 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
-from uuid import UUID
 
 from refold.adapters.auditing import Auditor
+from refold.adapters.batching import batch_of, vanished
 from refold.adapters.blobs import Blobs
-from refold.adapters.heads import (
-    check_not_erased,
-    head_of,
-    opened_head,
-    sealed_head,
-)
-from refold.adapters.keys import (
-    KeyRing,
-    SessionKey,
-    UserKey,
-    idempotent_id,
-    receipt_address,
-    uuid7,
-)
+from refold.adapters.erasing import SealedErasures
+from refold.adapters.heads import check_not_erased, head_of, opened_head
+from refold.adapters.keeping import SealedKeeping
+from refold.adapters.keys import KeyRing, SessionKey, UserKey, receipt_address
+from refold.adapters.mending import SealedMends
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
@@ -33,15 +24,11 @@ from refold.adapters.recorder import (
     Wrote,
 )
 from refold.adapters.rewriting import Rewriter
-from refold.adapters.sealing import (
-    PlacedEvent,
-    SealedEvent,
-    SealingMapper,
-    envelope_of,
-    new_header,
-)
+from refold.adapters.sealed_streams import sealed_problems
+from refold.adapters.sealing import SealedEvent, SealingMapper, envelope_of
 from refold.adapters.views import Views, standing
 from refold.domain.envelope import Envelope
+from refold.domain.erasure import Erasures
 from refold.domain.errors import CorruptEvent, KeyUnavailable
 from refold.domain.events import JsonObject, Span
 from refold.domain.ids import StreamId
@@ -62,7 +49,6 @@ from refold.domain.ports import (
 )
 from refold.domain.session import SessionState
 from refold.domain.sizes import EVERYTHING, Lagging, Place, Scope
-from refold.redaction.chokepoint import RedactedEvent
 
 T = TypeVar("T")
 
@@ -87,7 +73,11 @@ class SealedLog:
         """Write all of the events after the base, or nothing."""
         if request.base.seq == 0:
             self._admit(request)
-        return self._outcome(request, self.recorder.write(self._batch(request)))
+        try:
+            batch = self._batch(request)
+        except KeyUnavailable as error:
+            return vanished(self, request, error)
+        return self._outcome(request, self.recorder.write(batch))
 
     def append_soon(
         self, request: Append, done: Callable[[Outcome | Exception], None]
@@ -105,7 +95,11 @@ class SealedLog:
                 result = error
             done(result)
 
-        return self.recorder.write_soon(self._batch(request), opened)
+        try:
+            batch = self._batch(request)
+        except KeyUnavailable:
+            return False  # ``append`` finds out why
+        return self.recorder.write_soon(batch, opened)
 
     def append_exclusive(
         self, stream: StreamId, build: Callable[[Head], Append]
@@ -125,8 +119,10 @@ class SealedLog:
 
     def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
         """The seqs that were written under this key, if it was used."""
-        if self.recorder.head_row(stream) is None:
+        row = self.recorder.head_row(stream)
+        if row is None:
             return None
+        check_not_erased(stream, row)
         user = self.keys.user(stream.user_id, now=None)
         address = receipt_address(user, stream, idempotency_key)
         return self.recorder.receipt(stream, address)
@@ -153,7 +149,17 @@ class SealedLog:
             newest=newest,
             spans=spans,
         )
-        return self.opened(rows)
+        found = self.opened(rows)
+        return found if found or types or spans else self._nothing(stream)
+
+    def _nothing(self, stream: StreamId) -> list[Envelope]:
+        """No events, unless they were erased."""
+        row = self.recorder.head_row(stream.main)
+        if row is None:
+            self.keys.refuse_erased(stream.user_id, stream.session_id)
+        else:
+            check_not_erased(stream, row)
+        return []
 
     def opened(self, rows: Callable[[], list[SealedEvent]]) -> list[Envelope]:
         """The envelopes of ``rows``, read a second time if they do not open.
@@ -167,7 +173,8 @@ class SealedLog:
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
         """Every event with its chain proved, then the head; or what is wrong."""
-        return Auditor(self, stream).run()
+        yield from Auditor(self, stream).run()
+        yield from sealed_problems(self.recorder.tree, stream)
 
     @property
     def shared(self) -> bool:
@@ -176,7 +183,8 @@ class SealedLog:
 
     def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
         """How many events each page has, its chain proved, or what is wrong with it."""
-        return Auditor(self, stream).chain()
+        yield from Auditor(self, stream).chain()
+        yield from sealed_problems(self.recorder.tree, stream)
 
     def sessions(
         self, user_id: str | None = None, *, session_id: str | None = None
@@ -198,10 +206,13 @@ class SealedLog:
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
         """The whole text of that digest, if an event of this session was cut."""
         try:
-            return Blobs(self.recorder, self.keys, stream.main).read(sha256)
+            found = Blobs(self.recorder, self.keys, stream.main).read(sha256)
         except CorruptEvent:
             self.key(stream)
             raise
+        if found is None:
+            self._nothing(stream)
+        return found
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         """The stored state of a projection; empty if it is not what was stored."""
@@ -273,17 +284,37 @@ class SealedLog:
         found = self.recorder.stats(scope, now=now)
         return {**found, "retired_keys": self.keys.surplus(*scope)}
 
+    @property
+    def erasures(self) -> Erasures:
+        """What erases."""
+        return SealedErasures(self.recorder, self.keys)
+
+    @property
+    def keeping(self) -> SealedKeeping:
+        """What freezes users, and knows which sessions are used."""
+        return SealedKeeping(self.recorder, self.keys)
+
+    @property
+    def mends(self) -> SealedMends:
+        """What repairs."""
+        return SealedMends(self, self.recorder.mending())
+
     def close(self) -> None:
         """Let go of the database and of the keys."""
         self.recorder.close()
         self.keys.close()
 
     def _admit(self, request: Append) -> None:
-        """Make a new session's key, but never in place of one that was lost."""
+        """Make a new session's key, but never in place of one that was lost.
+
+        The key store is asked, not what this process remembers: the user may have been
+        erased since.
+        """
         user_id, session_id, _ = stream = request.state.stream
         if self.recorder.head_row(stream.main) is not None:
             self.key(stream)
             return
+        self.keys.forget(user_id, session_id)
         if self.recorder.knows(user_id):
             self.keys.user(user_id, now=None)
         self.keys.session(user_id, session_id, now=request.now)
@@ -295,46 +326,7 @@ class SealedLog:
 
     def batch(self, request: Append, key: SessionKey) -> Batch:
         """The rows of an append, sealed under this key."""
-        stream, base = request.state.stream, request.base
-        rows = self._seal(request, key)
-        head = HeadRow(
-            seq=rows[-1].header.seq,
-            hash=rows[-1].hash,
-            status="closed" if request.state.closed else "open",
-            state=b"",
-            key_check=key.check,
-            tokens=base.tokens + sum(row.header.token_estimate for row in rows),
-            created_at=base.created_at or request.now,
-            updated_at=request.now,
-        )
-        head = sealed_head(head, request.state, key)
-        receipt = None
-        if request.idempotency_key is not None:
-            receipt = receipt_address(key.user, stream, request.idempotency_key)
-        cut = [blob for event in request.events for blob in event.blobs]
-        blobs = Blobs(self.recorder, self.keys, stream.main).rows(cut, key)
-        return Batch(stream, base.seq, base.hash, head, rows, blobs, receipt)
-
-    def _seal(self, request: Append, key: SessionKey) -> tuple[SealedEvent, ...]:
-        mapper, rows = self.mapper, []
-        stream, seq, prev = request.state.stream, request.base.seq, request.base.hash
-        for index, event in enumerate(request.events):
-            if not isinstance(event, RedactedEvent):
-                raise TypeError("only an event that passed redaction can be written")
-            seq += 1
-            event_id = self._event_id(request, key, index)
-            header = new_header(stream, seq, event, event_id)
-            row = mapper.seal(PlacedEvent(event, header, prev), key)
-            rows.append(row)
-            prev = row.hash
-        return tuple(rows)
-
-    @staticmethod
-    def _event_id(request: Append, key: SessionKey, index: int) -> UUID:
-        if request.idempotency_key is None:
-            return uuid7(request.now)
-        session_id = request.state.stream.session_id
-        return idempotent_id(key.user, session_id, request.idempotency_key, index)
+        return batch_of(self, request, key)
 
     def _outcome(self, request: Append, outcome: WriteOutcome) -> Outcome:
         match outcome:
@@ -347,6 +339,7 @@ class SealedLog:
 
     def _head_after(self, stream: StreamId, row: HeadRow | None) -> Head:
         """The head that an append found in its way, or the one that is there since."""
+        self.keeping.refuse_frozen(stream, row)
         try:
             return self.open_head(stream, row)
         except KeyUnavailable:
@@ -360,7 +353,7 @@ class SealedLog:
         try:
             return self.mapper.open(row)
         except CorruptEvent:
-            self.key(row.header.stream)
+            self.key(row.columns[0])
             raise
 
     def key(self, stream: StreamId) -> SessionKey:
@@ -386,6 +379,7 @@ class SealedLog:
     def open_head(self, stream: StreamId, row: HeadRow | None) -> Head:
         """What a head row says.  Raises Erased, CorruptEvent, KeyUnavailable."""
         if row is None:
+            self.keys.refuse_erased(stream.user_id, stream.session_id)
             return Head(SessionState(stream))
         check_not_erased(stream, row)
         return opened_head(stream, row, self._key_of(stream, row.key_check))

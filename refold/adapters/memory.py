@@ -8,6 +8,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from refold.adapters.audit.memory import MemoryAudit
+from refold.adapters.keeping_rows import FROZEN
+from refold.adapters.memory_erasing import MemoryErasing
+from refold.adapters.memory_keeping import MemoryKeeping
+from refold.adapters.memory_keys import MemoryKeyStore as MemoryKeyStore
 from refold.adapters.memory_sizes import counted, lag_of, sizes
 from refold.adapters.recorder import (
     Batch,
@@ -24,6 +29,7 @@ from refold.adapters.recorder import (
 from refold.adapters.sealing import SealedEvent
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
+from refold.domain.keeping import Accesses
 from refold.domain.ports import Duplicate, SessionInfo
 from refold.domain.sizes import Lagging, Place, Scope
 
@@ -45,9 +51,14 @@ class MemoryRecorder(Recorder):
         self._events: dict[StreamId, list[SealedEvent]] = {}
         self._order: list[SealedEvent] = []
         self._blobs: dict[tuple[str, bytes], tuple[bytes, int]] = {}
+        self._blob_of: dict[tuple[str, bytes], str] = {}
+        self._blob_at: dict[tuple[str, bytes], int] = {}
         self._receipts: dict[tuple[StreamId, bytes], Duplicate] = {}
         self._views: dict[tuple[StreamId, str], ViewRow] = {}
         self._leases: dict[StreamId, _Lease] = {}
+        self._accesses: dict[StreamId, Accesses] = {}
+        self._erasing = MemoryErasing(self)
+        self._audit = MemoryAudit()
 
     def write(self, batch: Batch) -> WriteOutcome:
         with self._lock:
@@ -61,10 +72,13 @@ class MemoryRecorder(Recorder):
             ):
                 return Moved(head)
             main = self._heads.get(stream.main)
+            begins = head is None and stream == stream.main
+            if begins and not self._erasing.may_begin(batch.refs):
+                return Moved(None)
             if (
                 head is None
                 and stream != stream.main
-                and not (main and _same_key(main, batch))
+                and not (main and main.status in FROZEN and _same_key(main, batch))
             ):
                 return Moved(None)
             self._commit(batch)
@@ -77,6 +91,8 @@ class MemoryRecorder(Recorder):
         self._order.extend(batch.events)
         for blob in batch.blobs:
             self._blobs[stream.user_id, blob.address] = (blob.body, blob.size)
+            self._blob_of[stream.user_id, blob.address] = stream.session_id
+            self._blob_at[stream.user_id, blob.address] = batch.head.updated_at
         if batch.receipt:
             seqs = (batch.events[0].header.seq, batch.events[-1].header.seq)
             self._receipts[stream, batch.receipt] = Duplicate(*seqs)
@@ -153,7 +169,7 @@ class MemoryRecorder(Recorder):
         spans: Sequence[Span] = (),
     ) -> list[SealedEvent]:
         with self._lock:
-            every = self._events.get(stream, [])
+            every = [] if self._gone(stream) else self._events.get(stream, [])
             found = every[after:upto]
             if spans:
                 return [row for a, b in spans for row in every[a - 1 : b]]
@@ -192,12 +208,16 @@ class MemoryRecorder(Recorder):
         with self._lock:
             return sorted(filter(scope.holds, set(self._events) - set(self._heads)))
 
-    def blob_row(self, user_id: str, address: bytes) -> bytes | None:
-        found = self._blobs.get((user_id, address))
+    def blob_row(self, stream: StreamId, address: bytes) -> bytes | None:
+        found = None if self._gone(stream) else self._blobs.get((stream[0], address))
         return found[0] if found else None
 
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
-        return self._views.get((stream, name))
+        return None if self._gone(stream) else self._views.get((stream, name))
+
+    def _gone(self, stream: StreamId) -> bool:
+        main = self._heads.get(stream.main)
+        return main is not None and main.status == "erased"
 
     def standing(
         self, stream: StreamId, name: str, *, shown: bool, limit: int
@@ -233,7 +253,7 @@ class MemoryRecorder(Recorder):
             known, head = self._views.get((stream, name)), self._heads.get(stream)
             if (known.through_seq if known else 0) != replaces:
                 return False
-            if head is None or head.key_check != key_check:
+            if head is None or head.key_check != key_check or self._gone(stream):
                 return False
             self._views[stream, name] = row
             return True
@@ -283,7 +303,7 @@ class MemoryRecorder(Recorder):
             return [
                 Lagging(Place(*stream[:2], name), self._missing(stream, name, view))
                 for (stream, name), view in sorted(self._views.items())
-                if scope.holds(stream)
+                if scope.holds(stream) and not self._gone(stream)
             ]
 
     def _missing(self, stream: StreamId, name: str, view: ViewRow) -> int:
@@ -309,10 +329,22 @@ class MemoryRecorder(Recorder):
     ) -> list[tuple[int, SealedEvent]]:
         with self._lock:
             numbered = list(enumerate(self._order, start=1))
-        return numbered[after:upto][:limit]
+        live = [(n, row) for n, row in numbered if not self._gone(row.columns[0])]
+        wanted = [(n, row) for n, row in live if n > after and (not upto or n <= upto)]
+        return wanted[:limit]
 
     def max_notification_id(self) -> int | None:
         return len(self._order) or None
+
+    @property
+    def audit_rows(self) -> MemoryAudit:
+        return self._audit
+
+    def erasing(self) -> MemoryErasing:
+        return self._erasing
+
+    def keeping(self) -> MemoryKeeping:
+        return MemoryKeeping(self, self._erasing)
 
     def close(self) -> None:
         pass
@@ -320,57 +352,3 @@ class MemoryRecorder(Recorder):
 
 def _same_key(head: HeadRow, batch: Batch) -> bool:
     return head.key_check == batch.head.key_check
-
-
-class MemoryKeyStore:
-    """Wrapped keys in dictionaries."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, ...], bytes] = {}
-        self._sessions: dict[tuple[str, str], dict[int, bytes]] = {}
-
-    def get_setting(self, name: str) -> bytes | None:
-        return self._kept.get(("setting", name))
-
-    def add_setting(self, name: str, value: bytes) -> bytes:
-        return self._kept.setdefault(("setting", name), value)
-
-    def get_user(self, user_ref: str) -> bytes | None:
-        return self._kept.get(("user", user_ref))
-
-    def add_user(self, user_ref: str, wrapped: bytes, now: int) -> bytes:  # noqa: ARG002  # the port's
-        return self._kept.setdefault(("user", user_ref), wrapped)
-
-    def session_keys(self, user_ref: str, session_ref: str) -> dict[int, bytes]:
-        return dict(self._sessions.get((user_ref, session_ref), {}))
-
-    def add_session(
-        self,
-        user_ref: str,
-        session_ref: str,
-        wrapped: bytes,
-        now: int,  # noqa: ARG002  # the port's
-        *,
-        version: int = 1,
-    ) -> bytes:
-        keys = self._sessions.setdefault((user_ref, session_ref), {})
-        return keys.setdefault(version, wrapped)
-
-    def surplus(
-        self, user_ref: str | None = None, session_ref: str | None = None
-    ) -> int:
-        return sum(
-            len(keys) - 1
-            for (user, session), keys in self._sessions.items()
-            if keys and user_ref in (None, user) and session_ref in (None, session)
-        )
-
-    def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
-        keys = self._sessions.get((user_ref, session_ref), {})
-        old = [version for version in keys if version < before]
-        for version in old:
-            del keys[version]
-        return len(old)
-
-    def close(self) -> None:
-        pass

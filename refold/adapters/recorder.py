@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
 from eventsourcing.persistence import (
@@ -20,8 +20,14 @@ from eventsourcing.persistence import (
     Subscription,
 )
 
+from refold.adapters.erasing_rows import ErasingRows
+from refold.adapters.keeping_rows import KeepingRows
+from refold.adapters.keystore import NO_REFS, Refs
 from refold.adapters.sealing import SealedEvent
 from refold.adapters.subscription import PollingSubscription
+from refold.adapters.tree import Tree
+from refold.domain.audit import AuditRows
+from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import Span
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
@@ -30,6 +36,9 @@ from refold.domain.ports import (
     Status,
 )
 from refold.domain.sizes import Lagging, Place, Scope
+
+if TYPE_CHECKING:
+    from refold.adapters.mending import MendingRows
 
 
 class HeadRow(NamedTuple):
@@ -84,7 +93,10 @@ class StandingRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows to write if the stream's head is at this seq and hash (0: there is none)."""
+    """Rows to write if the stream's head is at this seq and hash (0: there is none).
+
+    ``refs`` say whose session begins with it, if one does.
+    """
 
     stream: StreamId
     expected_seq: int
@@ -93,6 +105,7 @@ class Batch:
     events: tuple[SealedEvent, ...]
     blobs: tuple[BlobRow, ...] = ()
     receipt: bytes | None = None
+    refs: Refs = NO_REFS
 
     def __post_init__(self) -> None:
         if not self.events:
@@ -201,6 +214,18 @@ class Recorder(ApplicationRecorder):
         """Whether there is any session at all."""
 
     @abstractmethod
+    def erasing(self) -> ErasingRows:
+        """What erases."""
+
+    @abstractmethod
+    def keeping(self) -> KeepingRows:
+        """What freezes users, and knows which sessions are used."""
+
+    def mending(self) -> MendingRows:
+        """What a repair does to rows.  Raises InvalidConfiguration in memory."""
+        raise InvalidConfiguration("memory:// keeps nothing that could be repaired")
+
+    @abstractmethod
     def close(self) -> None: ...
 
     @abstractmethod
@@ -239,7 +264,8 @@ class Recorder(ApplicationRecorder):
         """Streams that have events and no head."""
 
     @abstractmethod
-    def blob_row(self, user_id: str, address: bytes) -> bytes | None: ...
+    def blob_row(self, stream: StreamId, address: bytes) -> bytes | None:
+        """A blob of the user's, unless the session that asks was erased."""
 
     @abstractmethod
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None: ...
@@ -288,6 +314,16 @@ class Recorder(ApplicationRecorder):
 
     @abstractmethod
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]: ...
+
+    @property
+    def audit_rows(self) -> AuditRows:
+        """The table of audit records."""
+        raise NotImplementedError
+
+    @property
+    def tree(self) -> Tree | None:
+        """Leaves, seals and tree heads; None where nothing is kept."""
+        return None
 
     @abstractmethod
     def notifications(

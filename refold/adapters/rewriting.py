@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 from refold.adapters.auditing import PAGE
 from refold.adapters.blobs import Blobs
 from refold.adapters.heads import check_not_erased, opened_head, sealed_head
-from refold.adapters.recorder import Batch, HeadRow, Rewrite
+from refold.adapters.keeping import check_not_frozen
+from refold.adapters.recorder import Batch, BlobRow, HeadRow, Rewrite
 from refold.adapters.sealing import SealedEvent, cut_from, envelope_of
 from refold.domain.chain import resealed
 from refold.domain.errors import (
     CorruptEvent,
+    Expired,
     KeyUnavailable,
     SessionNotFound,
     StoreUnavailable,
@@ -70,6 +72,7 @@ class Rewriter:
         if row is None:
             raise SessionNotFound(user_id, session_id)
         check_not_erased(self._stream, row)
+        check_not_frozen(row)
         old = self._log.key(self._stream)
         new = self._log.keys.successor(user_id, session_id, of=old, now=self._now)
         draft = _Draft(self._log, self._stream, self._rewriting, old, new, self._now)
@@ -101,6 +104,7 @@ class _Draft:
         self._superseded: dict[str, set[int]] = {}
         self._cut_before: set[str] = set()
         self._cut: dict[str, Blob] = {}
+        self._expired: set[str] = set()
         self._blobs = Blobs(log.recorder, log.keys, stream)
         self._batch: Batch | None = None
 
@@ -117,7 +121,7 @@ class _Draft:
     def result(self) -> Rewritten:
         """What was done."""
         events = sum(len(seqs) for seqs in self._superseded.values())
-        gone = len(self._cut_before - set(self._cut))
+        gone = len(self._cut_before - set(self._cut) - self._expired)
         return Rewritten(events, gone, self.new.version)
 
     def read(self, name: str, upto: int | None = None) -> None:
@@ -146,18 +150,25 @@ class _Draft:
 
     def _keep(self, digests: tuple[str, ...]) -> None:
         for sha256 in digests:
-            data = self._blobs.read(sha256)
+            try:
+                data = self._blobs.read(sha256)
+            except Expired:
+                self._expired.add(sha256)
+                continue
             if data is not None:
                 self._cut[sha256] = Blob(sha256, data)
 
     def finished(self, heads: Mapping[str, HeadRow]) -> Rewrite | None:
         """The whole session, read to these heads; None if its key is another now."""
+        for name, head in heads.items():
+            check_not_erased(self._stream._replace(stream=name), head)
+            check_not_frozen(head)
         if any(head.key_check != self._old.check for head in heads.values()):
             return None
         for name, head in heads.items():
             self.read(name, upto=head.seq)
         derived = {name: head for name, head in heads.items() if name != MAIN}
-        kept = self._blobs.rows(self._cut.values(), self.new)
+        kept = (*self._blobs.rows(self._cut.values(), self.new), *self._marks())
         batch = self._log.batch(self._append(heads), self.new)
         self._batch = replace(batch, blobs=kept)
         return Rewrite(
@@ -166,6 +177,11 @@ class _Draft:
             states={name: self._state(name, head) for name, head in derived.items()},
             blobs=tuple(self._dropped()),
         )
+
+    def _marks(self) -> Iterator[BlobRow]:
+        """What says that a blob expired, under the new key."""
+        for sha256 in self._expired - set(self._cut):
+            yield self._blobs.expired(self._blobs.address(sha256), self.new)
 
     def _append(self, heads: Mapping[str, HeadRow]) -> Append:
         base = opened_head(self._stream, heads[MAIN], self._old)
@@ -213,7 +229,7 @@ class _Draft:
         """Whether another session may read this blob where schema 1 shared it."""
         user_id = self._stream.user_id
         shared = self._blobs.shared_address(sha256)
-        if self._log.recorder.blob_row(user_id, shared) is None:
+        if self._log.recorder.blob_row(self._stream, shared) is None:
             return False
         others = (
             StreamId(user_id, info.session_id, name)

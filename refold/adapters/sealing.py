@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import local
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 import zstandard
@@ -19,10 +21,10 @@ from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
 
 from refold.adapters.keys import KeyRing, SessionKey, seal, unseal
 from refold.domain.canonical import canonical
-from refold.domain.chain import Header, Resealing, link
-from refold.domain.envelope import Envelope, from_microseconds
+from refold.domain.chain import Columns, Header, Resealing, encoded, link
+from refold.domain.envelope import NO_META, Envelope, Late
 from refold.domain.errors import CorruptEvent, InvalidEvent
-from refold.domain.events import JsonObject
+from refold.domain.events import JsonObject, SessionEvent
 from refold.domain.ids import StreamId
 from refold.domain.trusted import meta_trusted
 from refold.domain.upcast import recorded
@@ -61,10 +63,12 @@ class SealedEvent(StoredEvent):
     """A row of the log: ``state`` is the ciphertext, ``topic`` type and version.
 
     ``first_digest`` is the SHA-256 of the ciphertext that ``hash`` was made of, if
-    ``state`` is another since.  Only ``stored`` makes one.
+    ``state`` is another since.  ``context`` are the columns in the bytes that the
+    ciphertext and the hash are bound to.  Only ``stored`` makes one.
     """
 
-    header: Header
+    columns: Columns
+    context: bytes
     prev_hash: bytes
     hash: bytes
     first_digest: bytes | None
@@ -72,13 +76,24 @@ class SealedEvent(StoredEvent):
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("only the sealing mapper makes a SealedEvent")
 
+    @cached_property
+    def header(self) -> Header:
+        """The columns by name; few who read rows ask for them."""
+        stream, seq, type_, ts, event_id, tokens, version = self.columns
+        return Header(stream, seq, type_, ts, UUID(bytes=event_id), tokens, version)
+
+    @property
+    def seq(self) -> int:
+        """Its place in its stream."""
+        return self.columns[1]
+
     @property  # type: ignore[misc]  # it cannot be set
     def originator_id(self) -> str:
-        return str(self.header.stream)
+        return str(self.columns[0])
 
     @property  # type: ignore[misc]  # it cannot be set
     def originator_version(self) -> int:
-        return self.header.seq
+        return self.columns[1]
 
     @property  # type: ignore[misc]  # it cannot be set
     def topic(self) -> str:
@@ -88,21 +103,26 @@ class SealedEvent(StoredEvent):
     def resealing(self) -> Resealing:
         """What binds the present ciphertext to the first."""
         digest = hashlib.sha256(self.state).digest()
-        return Resealing(self.header.seq, self.first_digest or digest, digest)
+        return Resealing(self.seq, self.first_digest or digest, digest)
 
 
 def stored(
-    header: Header,
+    columns: Columns,
+    context: bytes,
     body: bytes,
     hash_: bytes,
     prev_hash: bytes,
     first_digest: bytes | None = None,
 ) -> SealedEvent:
-    """A row as it was read; what it says is not proved yet."""
+    """A row as it was read; what it says is not proved yet.
+
+    ``context`` is what ``encoded`` makes of the columns.
+    """
     row = object.__new__(SealedEvent)
     fields = {
         "state": body,
-        "header": header,
+        "columns": columns,
+        "context": context,
         "prev_hash": prev_hash,
         "hash": hash_,
         "first_digest": first_digest,
@@ -137,10 +157,13 @@ class SealingMapper(Mapper[str]):
         Raises TypeError for anything that did not pass redaction.
         """
         _check(placed.redacted)
-        encoded, prev = placed.header.encode(), placed.prev_hash
+        columns, prev = placed.header.columns, placed.prev_hash
+        context = encoded(columns)
         plain = pack(canonical(placed.redacted.content))
-        body = _FORMAT + seal(key.cipher, plain, encoded)
-        return stored(placed.header, body, link(prev, encoded, body), prev)
+        body = _FORMAT + seal(key.cipher, plain, context)
+        row = stored(columns, context, body, link(prev, context, body), prev)
+        vars(row)["header"] = placed.header
+        return row
 
     def reseal(
         self, row: SealedEvent, key: SessionKey, again: RedactedEvent | None
@@ -155,9 +178,9 @@ class SealingMapper(Mapper[str]):
             _check(again)
             content = _superseding(row.header, again, orjson.loads(unpack(plain)))
             plain = pack(canonical(content))
-        body = _FORMAT + seal(key.cipher, plain, row.header.encode())
-        first = row.resealing.first_digest
-        return stored(row.header, body, row.hash, row.prev_hash, first)
+        context, first = row.context, row.resealing.first_digest
+        body = _FORMAT + seal(key.cipher, plain, context)
+        return stored(row.columns, context, body, row.hash, row.prev_hash, first)
 
     def to_domain_event(self, stored_event: StoredEvent) -> Any:
         """Open one row into its envelope.
@@ -177,21 +200,20 @@ class SealingMapper(Mapper[str]):
         """The envelopes of rows of one session.  Raises as ``to_domain_event``."""
         if not rows:
             return []
-        opener = self.opener(rows[0].header.stream)
-        return [opener.envelope(row) for row in rows]
+        content = self.opener(rows[0].columns[0]).content
+        return [envelope_of(row, content(row)) for row in rows]
 
     def opener(self, stream: StreamId) -> Opener:
         """What opens rows of this session, one after another."""
         return Opener(self, self._keys, stream)
 
     def _plain(self, row: SealedEvent) -> bytes:
-        user_id, session_id, name = row.header.stream
-        where, seq = f"session {session_id!r} {name}", row.header.seq
+        user_id, session_id, name = row.columns[0]
+        where, seq = f"session {session_id!r} {name}", row.seq
         if row.state[:1] != _FORMAT:
             raise CorruptEvent(where, seq=seq, reason="the row has no known format")
         try:
-            sealed, context = row.state[1:], row.header.encode()
-            return self._keys.unseal(user_id, session_id, sealed, context)
+            return self._keys.unseal(user_id, session_id, row.state[1:], row.context)
         except InvalidTag:
             reason = "the row does not open with its session's key"
             raise CorruptEvent(where, seq=seq, reason=reason) from None
@@ -204,8 +226,8 @@ class Opener:
         self._mapper, self._keys, self._stream = mapper, keys, stream
         self._key: SessionKey | None = None
 
-    def content(self, row: SealedEvent, header: bytes | None = None) -> JsonObject:
-        """What was sealed in the row; ``header`` is its header, encoded.
+    def content(self, row: SealedEvent) -> JsonObject:
+        """What was sealed in the row.
 
         Raises CorruptEvent if it is not what was sealed, KeyUnavailable.
         """
@@ -213,14 +235,10 @@ class Opener:
             user_id, session_id, _ = self._stream
             self._key = self._keys.session(user_id, session_id, now=None)
         try:
-            return _opened(row, header or row.header.encode(), self._key)
+            return _opened(row, self._key)
         except InvalidTag:
             self._key = None  # it is under another of the session's, or under none
             return self._mapper.open(row)
-
-    def envelope(self, row: SealedEvent) -> Envelope:
-        """The envelope of the row.  Raises as ``content``."""
-        return envelope_of(row, self.content(row))
 
 
 def _check(redacted: object) -> None:
@@ -239,48 +257,49 @@ def _superseding(
     return content
 
 
-_NOTHING: Final[dict[str, Any]] = {}
-
-
-def _opened(row: SealedEvent, header: bytes, key: SessionKey) -> JsonObject:
+def _opened(row: SealedEvent, key: SessionKey) -> JsonObject:
     """The content of a row that was sealed under this key; raises InvalidTag."""
     if row.state[:1] != _FORMAT:
         raise InvalidTag
-    packed = unseal(key.cipher, row.state[1:], header)
+    packed = unseal(key.cipher, row.state[1:], row.context)
     content: JsonObject = orjson.loads(unpack(packed))
     return content
 
 
+def payload_of(row: SealedEvent, content: JsonObject) -> SessionEvent:
+    """The event of a row that was opened to ``content``.  Raises CorruptEvent."""
+    stream, seq, type_, *_, version = row.columns
+    try:
+        shape: Any = content.get("shape", version)
+        payload: Any = content["payload"]
+        return recorded(type_, shape, payload)
+    except InvalidEvent as error:
+        where = f"session {stream.session_id!r} {stream.stream}"
+        raise CorruptEvent(where, seq=seq, reason=str(error)) from None
+
+
 def envelope_of(row: SealedEvent, content: dict[str, Any]) -> Envelope:
     """The envelope of a row that was opened to ``content``.  Raises CorruptEvent."""
-    header = row.header
-    try:
-        shape = content.get("shape", header.schema_version)
-        payload = recorded(header.type, shape, content["payload"])
-    except InvalidEvent as error:
-        where = f"session {header.stream.session_id!r} {header.stream.stream}"
-        raise CorruptEvent(where, seq=header.seq, reason=str(error)) from None
-    user_id, session_id, stream = header.stream
+    (user_id, session_id, stream), seq, type_, ts, event_id, tokens, version = (
+        row.columns
+    )
+    meta = content.get("meta")
     fields = {
-        "event_id": header.event_id,
-        "seq": header.seq,
-        "ts": from_microseconds(header.ts),
-        "type": header.type,
+        "seq": seq,
+        "type": type_,
         "user_id": user_id,
         "session_id": session_id,
         "stream": stream,
         "request_id": content.get("request_id"),
         "agent": content.get("agent"),
-        "payload": payload,
+        "payload": payload_of(row, content),
         "redacted": True,
         "redaction": content["redaction"],
-        "token_estimate": header.token_estimate,
-        "prev_hash": row.prev_hash.hex(),
-        "hash": row.hash.hex(),
-        "schema_version": header.schema_version,
-        "meta": meta_trusted(content.get("meta", _NOTHING)),
+        "token_estimate": tokens,
+        "schema_version": version,
+        "meta": meta_trusted(meta) if meta else NO_META,
     }
-    return Envelope.proved(fields)
+    return Envelope.proved(fields, Late(ts, event_id, row.prev_hash, row.hash))
 
 
 def cut_from(content: JsonObject) -> tuple[str, ...]:
@@ -296,7 +315,7 @@ def pack(data: bytes) -> bytes:
     """``data`` with a mark of its codec, compressed where that makes it smaller."""
     if len(data) >= _WORTH_COMPRESSING:
         if not hasattr(_codecs, "compress"):
-            _codecs.compress = zstandard.ZstdCompressor(level=3)
+            _codecs.compress = zstandard.ZstdCompressor(level=1)
         smaller: bytes = _codecs.compress.compress(data)
         if len(smaller) < len(data):
             return _ZSTD + smaller

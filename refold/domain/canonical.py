@@ -34,7 +34,7 @@ def repaired(value: Any) -> tuple[Any, int]:
     NaN and infinities their name.
     """
     if isinstance(value, str):
-        clean = value if _encodable(value) else _HALF.sub("\ufffd", value)
+        clean = value if encodable(value) else _HALF.sub("\ufffd", value)
         return clean, int(clean is not value)
     if isinstance(value, dict):
         pairs = [(repaired(key), repaired(item)) for key, item in value.items()]
@@ -50,7 +50,8 @@ def repaired(value: Any) -> tuple[Any, int]:
     return value, 0
 
 
-def _encodable(text: str) -> bool:
+def encodable(text: str) -> bool:
+    """Whether ``text`` is Unicode: it holds no half of a surrogate pair."""
     if text.isascii():
         return True
     try:

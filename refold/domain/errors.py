@@ -9,14 +9,20 @@ RefoldError
     SessionNotFound       no such session for this user
     SessionClosed         the session was closed: open or fork another
     Erased                the user or session was erased: it takes and gives nothing
+    NotErased             there is nothing to restore, or nobody to readmit
+    OnHold                a legal hold forbids to erase: release it first
+    Frozen                the user's data may be read, not changed: unfreeze it first
+    Expired               a whole text is gone by the retention policy, its ends are not
     KeyUnavailable        the key that opens this data is missing, or is another one
     CorruptEvent          what is stored is not what was written
+    SealBroken            leaves, tree heads and anchor do not fit together
     UnknownStrategy       no strategy of that name, or a wrong parameter
     UnknownModel          no window, or no prices, of that model: register it
     SummaryRefused        a summary that would not help: empty, or over its source
     SummarizerFailed      no summary was written: the context stays as it was
     CountingFailed        the provider counted no tokens: take an estimate
     RecordingFailed       a model's answer could not be recorded: the error has it
+    ExportFailed          a user's data could not be written out: nothing is left of it
     ImportFailed          a transcript could not be imported: nothing of it was written
     StoreUnavailable      the database cannot be reached, is busy, full or read-only
     IncompatibleStore     the database is of a newer Refold, or of another program
@@ -111,6 +117,43 @@ class Erased(RefoldError):
         self.what = what
 
 
+class NotErased(RefoldError, LookupError):
+    """The user was not erased, or not in a way that can be undone."""
+
+
+class OnHold(RefoldError):
+    """A legal hold keeps the user's data: it can be neither erased nor expire."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        what = f"the legal hold {name!r} ({reason}) forbids it: release the hold first"
+        if name == "freeze":
+            what = f"the user is frozen ({reason}): `refold freeze --lift` first"
+        super().__init__(what)
+        self.name, self.reason = name, reason
+
+
+class Frozen(RefoldError):
+    """The user's data is frozen: it can be read, and neither changed nor added to."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} is frozen: it can be read, but takes nothing until "
+            "`refold freeze --lift`"
+        )
+        self.what = what
+
+
+class Expired(RefoldError, LookupError):
+    """A whole text was let go by the retention policy: what its event shows is left."""
+
+    def __init__(self, sha256: str) -> None:
+        super().__init__(
+            f"the whole text {sha256} expired under the retention policy: its event "
+            "has what is left of it"
+        )
+        self.sha256 = sha256
+
+
 class KeyUnavailable(RefoldError):
     """The key that opens this data is missing, or the one at hand is another."""
 
@@ -128,6 +171,16 @@ class CorruptEvent(RefoldError):
             "from a backup"
         )
         self.where, self.seq, self.reason = where, seq, reason
+
+
+class SealBroken(RefoldError):
+    """Leaves, tree heads and anchor do not fit together; nothing was sealed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}: `refold verify` names what does not fit; nothing was sealed"
+        )
+        self.reason = reason
 
 
 class UnknownStrategy(RefoldError, ValueError):
@@ -191,6 +244,10 @@ class RecordingFailed(RefoldError):
             "again"
         )
         self.response = response
+
+
+class ExportFailed(RefoldError):
+    """A user's data could not be written out; nothing of it was left."""
 
 
 class ImportFailed(RefoldError):

@@ -10,6 +10,7 @@ from refold.domain.errors import InvalidEvent
 
 MAIN: Final = "main"
 USER_SESSION: Final = "_user"
+_MAX_NUMBER: Final = 2**63 - 1
 MAX_ID: Final = 200
 
 
@@ -67,3 +68,13 @@ def check_session_id(value: str) -> str:
     if value.startswith("_") and value != USER_SESSION:
         raise InvalidEvent("a session_id with a leading underscore is reserved")
     return value
+
+
+def bounded(kind: str, value: int) -> int:
+    """Return ``value`` if it can be a seq or a number of events, cut to 64 bits.
+
+    Raises InvalidEvent if it is below 0.
+    """
+    if value < 0:
+        raise InvalidEvent(f"{kind} is {value}: it is counted from 0")
+    return min(value, _MAX_NUMBER)

@@ -4,45 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+)
 
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Envelope
+from refold.domain.erasure import Erasures
 from refold.domain.events import JsonObject, RedactionApplied, Span
 from refold.domain.ids import StreamId
+from refold.domain.leasing import Leases as Leases
+from refold.domain.recordable import Blob as Blob, Recordable as Recordable
 from refold.domain.session import SessionState
 from refold.domain.sizes import EVERYTHING, Lagging, Place, Scope
 
-Status: TypeAlias = Literal["open", "closed", "erased"]
+if TYPE_CHECKING:
+    from refold.domain.keeping import Keeping
+    from refold.domain.mending import Mends
+
+# As a row says it; one that is frozen says what it was before.
+Status: TypeAlias = Literal["open", "closed", "frozen", "frozen-closed", "erased"]
 PAGE: Final = 1000  # of a stream that is read to its end
-
-
-class Blob(NamedTuple):
-    """A whole redacted text that was too long for its event; ``sha256`` in hex."""
-
-    sha256: str
-    data: bytes
-
-
-class Recordable(Protocol):
-    """An event that passed redaction and the size guard, ready to be sealed.
-
-    ``ts`` is in microseconds since 1970 in UTC.  Only redaction makes these; a log
-    refuses anything else.
-    """
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def schema_version(self) -> int: ...
-    @property
-    def ts(self) -> int: ...
-    @property
-    def token_estimate(self) -> int: ...
-    @property
-    def content(self) -> JsonObject: ...
-    @property
-    def blobs(self) -> tuple[Blob, ...]: ...
+EXPIRED: Final = "expired"  # the code of what is gone by a policy, and no problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +40,7 @@ class Head:
 
     ``seq`` 0 with the hash of the beginning is a stream that does not exist yet.
     ``tokens`` is the sum of the estimates; times are in microseconds since 1970.
+    ``frozen``: nothing is added to it at present; ``status`` is what it is else.
     """
 
     state: SessionState
@@ -59,6 +49,7 @@ class Head:
     tokens: int = 0
     created_at: int = 0
     updated_at: int = 0
+    frozen: bool = field(default=False, compare=False)
 
     @property
     def seq(self) -> int:
@@ -113,6 +104,11 @@ class SessionInfo:
     tokens: int
     created_at: int
     updated_at: int
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it may be added to, were it only by summaries."""
+        return self.status in ("open", "closed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,31 +181,6 @@ class Rewritten(NamedTuple):
     events: int
     blobs: int
     key_version: int
-
-
-class Leases(Protocol):
-    """Who may compact what, for a time: at most one owner a derived stream.
-
-    A lease saves the work of being second; that only one compaction takes effect is
-    up to the stream's compare-and-set.  Times are in microseconds since 1970.
-    """
-
-    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
-        """Have ``owner`` hold the stream's lease, if it is free at ``now``.
-
-        It is free if nobody holds it, or its holder had it until ``now`` at most.
-        Otherwise the request is remembered: its holder learns of it in the end.  A
-        session that is not there, or erased, has no leases.
-        """
-        ...
-
-    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
-        """Hold it longer; False if ``owner`` does not hold it any more."""
-        ...
-
-    def release_lease(self, stream: StreamId, owner: str) -> bool:
-        """Give it back if it is still held; True if others asked for it meanwhile."""
-        ...
 
 
 class EventLog(Protocol):
@@ -371,6 +342,21 @@ class EventLog(Protocol):
     @property
     def leases(self) -> Leases:
         """The leases of all derived streams; they hold nothing of what is in them."""
+        ...
+
+    @property
+    def erasures(self) -> Erasures:
+        """What erases users and sessions."""
+        ...
+
+    @property
+    def keeping(self) -> Keeping:
+        """What freezes users, and knows which sessions are used."""
+        ...
+
+    @property
+    def mends(self) -> Mends:
+        """What repairs.  Raises InvalidConfiguration for a log in memory."""
         ...
 
     def lagging(

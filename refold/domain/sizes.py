@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from refold.domain.ids import StreamId
+from refold.domain.ids import StreamId, check_id
 
 RATES: Final = {"last_hour": 3_600_000_000, "last_day": 86_400_000_000}
 
@@ -23,6 +23,14 @@ class Scope(NamedTuple):
 
 
 EVERYTHING: Final = Scope()
+
+
+def scope(user_id: str | None = None, session_id: str | None = None) -> Scope:
+    """The scope of those names.  Raises InvalidEvent for what can name nobody."""
+    for kind, value in (("user_id", user_id), ("session_id", session_id)):
+        if value is not None:
+            check_id(kind, value)
+    return Scope(user_id, session_id)
 
 
 class Place(NamedTuple):

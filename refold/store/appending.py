@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from refold.domain.errors import InvalidEvent, SessionClosed, StaleSession
 from refold.domain.ids import StreamId
 from refold.domain.ports import Append, Appended, EventLog, Outcome
+from refold.store.audited_appends import audited_append_async
 from refold.store.writing import Order, Receipt, Writer
 
 # So many characters are redacted and sealed in the loop; it takes well under 1 ms.
@@ -19,6 +20,7 @@ _Locks = WeakValueDictionary[tuple[int, StreamId], asyncio.Lock]
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Locks] = WeakKeyDictionary()
 
 
+@audited_append_async
 async def append(writer: Writer, order: Order) -> Receipt:
     """``writer.append`` without blocking the loop; it raises the same.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from refold.domain.errors import InvalidEvent
+from refold.domain.errors import InvalidEvent, SessionNotFound
 from refold.domain.events import (
     AgentResponse,
     Event,
@@ -76,8 +76,10 @@ def hand_over(
     of.  Handed over again, nothing is added.
 
     Raises InvalidEvent if it was not delegated, has no result yet, or no such call is
-    open.
+    open; SessionNotFound for a session of another user.
     """
+    if to.user_id != child.user_id:
+        raise SessionNotFound(child.user_id, to.session_id)
     if parent_of(child) is None:
         raise InvalidEvent(f"session {child.session_id!r} was not delegated")
     result = _result_of(child)

@@ -12,7 +12,7 @@ from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import Pin, RedactionApplied, Request
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import EventLog, Problem
+from refold.domain.ports import EXPIRED, EventLog, Problem
 from refold.projections.context.asking_again import ask_again
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.for_agent import reader_of
@@ -211,7 +211,7 @@ class Explainer:
             count, last, problems = 0, "", []
             for item in self.log.audit(stream):
                 if isinstance(item, Problem):
-                    problems.append(item)
+                    problems += [item] if item.code != EXPIRED else []
                 else:
                     count, last = count + 1, item.hash
             yield Chain(stream, count, last, tuple(problems))

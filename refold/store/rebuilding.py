@@ -8,10 +8,11 @@ how far a rebuild came: cut off anywhere, it goes on behind the last of them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeAlias
+from typing import Final as Fixed, NamedTuple, TypeAlias
 from uuid import UUID
 
 from refold.domain.envelope import (
@@ -33,12 +34,13 @@ from refold.domain.events import (
 from refold.domain.ids import StreamId
 from refold.domain.record import Draft
 from refold.domain.tokens import estimate_text
+from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.compaction import Compaction, summary_of
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.source import Source, new_in, source_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer, Written
-from refold.projections.context.units import Place, place
+from refold.projections.context.units import Place
 from refold.projections.context.writing import why_failed, write
 from refold.store.compacting import note_of
 from refold.store.history import History
@@ -47,6 +49,8 @@ from refold.store.viewing import Viewer
 from refold.store.writing import Order, Writer
 
 _TOLD_EVERY = 100
+# So many of the newest events are at hand for a summary: most are of no older ones.
+_RECENT: Fixed = 300
 _HELD = (
     "another process compacts it under this strategy, or was killed less than a minute "
     "ago: run it again later"
@@ -159,7 +163,10 @@ class _Walk:
         self._by, self._strategy, self._viewer = by, by.strategy, viewer
         self._stream = viewer.stream._replace(stream=by.strategy.fingerprint)
         self._progress, self._lease = progress, lease
-        self._outline = by.strategy.begin()
+        self._builder = OutlineBuilder(by.strategy.begin())
+        self._now: Outline | None = None
+        self._timed = type(by.strategy).due_at is not Strategy.due_at
+        self._recent: deque[Envelope] = deque(maxlen=_RECENT)
         self._derived = by.writer.log.read(self._stream)
         self._judged, self._unfinished = _left_off(self._derived)
         self._unread = list(self._derived)
@@ -176,7 +183,7 @@ class _Walk:
         self._read_derived()
         for envelope in self._viewer.history.events():
             if newest is not None:
-                _, placed = place(self._outline.thread, envelope)
+                placed = self._builder.place(envelope)
                 called = self._is_called(envelope, placed)
                 ended = ended and not _goes_on(newest, envelope, placed)
                 self._pass(newest.ts, envelope.ts, check=called or ended)
@@ -185,23 +192,36 @@ class _Walk:
         if newest is not None:
             now = from_microseconds(self._by.writer.clock())
             self._pass(newest.ts, now, check=ended)
-        self._progress(max(self._outline.through_seq, 0))
+        self._progress(max(self._builder.through_seq, 0))
         return self._outline
+
+    @property
+    def _outline(self) -> Outline:
+        """The outline as it is now; to make one for each event would cost the most."""
+        if self._now is None:
+            self._now = self._builder.outline()
+        return self._now
+
+    def _take_derived(self, entry: Envelope) -> None:
+        self._now = fold_derived(self._outline, entry)
+        self._builder.begin(self._now)
 
     def _fold(self, envelope: Envelope) -> bool:
         """Take in an event; returns whether the agent ended its turn with it."""
-        self._outline = self._strategy.fold(self._outline, envelope)
+        self._strategy.take(self._builder, envelope)
+        self._now = None
+        self._recent.append(envelope)
         self._read_derived()
         if envelope.seq > 0 and envelope.seq % _TOLD_EVERY == 0:
             self._progress(envelope.seq)
-        answered = isinstance(envelope.payload, AgentResponse) and self._outline.idle
+        answered = isinstance(envelope.payload, AgentResponse) and self._builder.idle
         return answered or isinstance(envelope.payload, Final)
 
     def _read_derived(self) -> None:
         """Fold what earlier runs made, once the log is read as far as they read it."""
-        if self._outline.through_seq >= self._judged[0]:
+        if self._builder.through_seq >= self._judged[0]:
             for entry in self._unread:
-                self._outline = fold_derived(self._outline, entry)
+                self._take_derived(entry)
             self._unread = []
 
     def _is_called(self, envelope: Envelope, placed: Place | None) -> bool:
@@ -222,7 +242,7 @@ class _Walk:
 
     def _pass(self, begin: datetime, end: datetime, *, check: bool) -> None:
         """Let the time from one event to the next pass, and judge when it is due."""
-        seq = self._outline.through_seq
+        seq = self._builder.through_seq
         if seq < 1 or seq < self._judged[0]:
             return
         if self._unfinished:
@@ -239,8 +259,11 @@ class _Walk:
             self._judge(due)
 
     def _due(self, now: datetime, end: datetime) -> datetime | None:
-        if self._outline.failed_at == microseconds(now):
+        failed = self._builder.failed_at
+        if failed is not None and failed == microseconds(now):
             # What fails here fails now, not then: the next event is soon enough.
+            return None
+        if not self._timed:
             return None
         due = self._strategy.due_at(self._outline, now)
         if due is None or max(due, now) >= end:
@@ -249,7 +272,7 @@ class _Walk:
 
     def _judge(self, now: datetime) -> None:
         """One check, unless it was done: what is due, and what follows from it."""
-        here = (self._outline.through_seq, microseconds(now))
+        here = (self._builder.through_seq, microseconds(now))
         if here > self._judged:
             decision = self._strategy.decide(self._outline, now)
         elif here == self._judged and self._unfinished:
@@ -282,12 +305,13 @@ class _Walk:
             tokens_in=self.told.tokens_in + estimate_text(source.text),
             tokens_out=self.told.tokens_out + out,
         )
-        self._progress(max(self._outline.through_seq, 0))
+        self._progress(max(self._builder.through_seq, 0))
         return True
 
     def _source(self, decision: Compaction) -> Source:
         new = new_in(decision, self._derived)
-        events = self._viewer.history.spans(new)
+        own = (event for event in self._recent if event.seq > 0)
+        events = self._viewer.history.spans(new, own)
         return source_of(decision, events=events, summaries=self._derived)
 
     def _summary(
@@ -315,8 +339,12 @@ class _Walk:
         """Write it at the time at which it was decided, and take it in."""
         keep = self._imagined if self._by.dry_run else self._kept
         entry = keep(event, now)
-        self._derived.append(entry)
-        self._outline = fold_derived(self._outline, entry)
+        if isinstance(event, Summary):
+            # What was absorbed is asked for no more: a long session makes thousands.
+            gone = set(event.absorbs)
+            self._derived = [one for one in self._derived if one.seq not in gone]
+            self._derived.append(entry)
+        self._take_derived(entry)
 
     def _kept(self, event: Summary | CompactionNote, now: datetime) -> Envelope:
         writer = self._by.writer

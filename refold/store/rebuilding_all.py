@@ -71,7 +71,11 @@ def _beside(
 
 
 def _alone(rebuilder: Rebuilder, info: SessionInfo, told: Told) -> Rebuilt:
-    return _one(rebuilder, info, lambda _, done: told(done), Event())
+    try:
+        return _one(rebuilder, info, lambda _, done: told(done), Event())
+    finally:
+        if rebuilder.writer.audit is not None:  # this process is ended, not closed
+            rebuilder.writer.audit.flush()
 
 
 def _one(

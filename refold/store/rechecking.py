@@ -10,6 +10,7 @@ from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import (
     CorruptEvent,
     EventTooLarge,
+    Expired,
     KeyUnavailable,
     RedactionFailed,
 )
@@ -167,7 +168,10 @@ class Rechecker:
         used: set[str] = set()
 
         def read(sha256: str) -> bytes | None:
-            data = self._writer.log.blob(self._stream, sha256)
+            try:
+                data = self._writer.log.blob(self._stream, sha256)
+            except Expired:
+                return None
             if data is not None:
                 used.add(sha256)
             return data

@@ -12,7 +12,7 @@ from typing import Any, Final, Unpack
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import CorruptEvent, InvalidEvent, SessionNotFound
 from refold.domain.events import Fork, JsonObject, Request, SystemPrompt
-from refold.domain.ids import MAIN, StreamId, check_session_id
+from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import Head, Standing
 from refold.domain.record import Draft
 from refold.domain.sizes import Scope
@@ -25,6 +25,8 @@ from refold.projections.context.view import View
 from refold.projections.context.writing import fitting
 from refold.store import appending
 from refold.store.attempts import Attempt
+from refold.store.audited import audits
+from refold.store.audited_calls import SESSION
 from refold.store.choosing import chosen
 from refold.store.compacting import Compactor
 from refold.store.comparing import Compared, How, compare
@@ -46,6 +48,7 @@ from refold.store.writing import Order, Receipt, Writer
 _PAGE: Final = 1000
 
 
+@audits(SESSION, "writer")
 @dataclass(frozen=True, slots=True)
 class Session:
     """One session of one user.  It holds no state: make as many as you like."""
@@ -170,18 +173,23 @@ class Session:
 
     def events(self, after: int = 0, limit: int | None = None) -> list[Envelope]:
         """The events of the main stream with ``seq > after``, at most ``limit``."""
+        self.writer.used(self.stream)
         self.head()
+        after = bounded("after", after)
+        limit = None if limit is None else bounded("limit", limit)
         return self.writer.log.read(self.stream, after=after, limit=limit)
 
     def pages(self, after: int = 0, upto: int | None = None) -> Iterator[Envelope]:
         """The same as an iterator that reads a page at a time."""
-        log = self.writer.log
+        log, after = self.writer.log, bounded("after", after)
+        upto = None if upto is None else bounded("upto", upto)
         while page := log.read(self.stream, after=after, upto=upto, limit=_PAGE):
             yield from page
             after = page[-1].seq
 
     def derived(self, name: str) -> list[Envelope]:
         """The events of a derived stream, in its order."""
+        check_id("stream", name)
         return self.writer.log.read(self.stream._replace(stream=name))
 
     def streams(self) -> list[str]:
@@ -194,6 +202,7 @@ class Session:
         Raises InvalidEvent if ``sha256`` is not 64 hex digits, CorruptEvent if the
         text is not this session's, or not there.
         """
+        self.writer.used(self.stream)
         try:
             bytes.fromhex(sha256)
         except ValueError:
@@ -218,16 +227,19 @@ class Session:
 
         A derived entry comes after its ``decided_at_seq``, marked by its stream.
         """
+        self.writer.used(self.stream)
         self.head()
+        limit = None if limit is None else bounded("limit", limit)
         names = [name for name in self.streams() if name != MAIN]
         derived = [entry for name in names for entry in self.derived(name)]
         return islice(merged(self.pages(after=after), derived, after), limit)
 
     def state(self, at: int | None = None) -> JsonObject:
         """The session's working memory: what ``state`` events set and left set."""
+        self.writer.used(self.stream)
         self.head()
         state: JsonObject = {}
-        log = self.writer.log
+        log, at = self.writer.log, None if at is None else bounded("at", at)
         for envelope in log.read(self.stream, upto=at, types=("state",)):
             state = fold_state(state, with_blobs(log, envelope))
         return state
@@ -260,6 +272,7 @@ class Session:
         Raises SessionNotFound, UnknownStrategy, RedactionFailed, InvalidEvent for an
         ``at`` outside and for what cannot be handed in.
         """
+        self.writer.used(self.stream)
         taken = take(self.writer, self.user_id, handed)
         if at is None:
             viewer, chosen_, standing = self._opened(strategy)
@@ -294,6 +307,7 @@ class Session:
 
         wait: False has a thread of the store compact, and gives the context as it is.
         """
+        self.writer.used(self.stream)
         taken = take(self.writer, self.user_id, handed)
         viewer, chosen_, standing = self._opened(strategy)
         compactor = self._compactor(viewer, chosen_, summarizer)
@@ -345,6 +359,7 @@ class Session:
 
     def replay(self) -> Iterator[tuple[Envelope, View]]:
         """Each recorded request with the view it was made of, derived again."""
+        self.writer.used(self.stream)
         views = RequestedViews(self._viewer())
         for envelope in self.writer.log.read(self.stream, types=("request",)):
             if isinstance(envelope.payload, Request):
@@ -358,6 +373,7 @@ class Session:
         message: int | None = None,
     ) -> Explanation:
         """Why the context at ``at`` is as it is, proved; raises as ``context`` does."""
+        self.writer.used(self.stream)
         viewer = self._viewer() if at is None else self.at(at).session._viewer()
         chosen_ = self._chosen(viewer, strategy, at)
         return Explainer(viewer, chosen_).explain(at, message=message)

@@ -7,22 +7,34 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from refold.domain.audit import Audit
+from refold.domain.errors import InvalidConfiguration
 from refold.domain.ids import MAIN, StreamId, check_id, check_session_id
+from refold.domain.mending import Damage
 from refold.domain.ports import EventLog, Problem, SessionInfo
-from refold.domain.sizes import Scope
+from refold.domain.seals import Seals, SealsVerified, TreeHead
+from refold.domain.sizes import scope
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
 from refold.projections.context.writing import fitting
+from refold.projections.memory.scenarios import Classifier
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
+from refold.store.audited import audits
+from refold.store.audited_calls import STORE
 from refold.store.choosing import chosen
+from refold.store.controlling import Controls
+from refold.store.keeping_keys import KeepsKeys
 from refold.store.rebuilding import Rebuilder, Rebuilt
 from refold.store.rebuilding_all import rebuild_all
 from refold.store.rechecking import Rechecked, forks_of, recheck, reredact
+from refold.store.remembering import Memory, remember
+from refold.store.repairing import repair
 from refold.store.sessions import Session
 from refold.store.sweeping import bring_up, lagging
 from refold.store.upkeep import Upkeep
+from refold.store.using import Uses
 from refold.store.verifying import Verified
 from refold.store.writing import Heads, Writer
 
@@ -32,7 +44,8 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-class SessionStore:
+@audits(STORE, "_writer")
+class SessionStore(Controls, KeepsKeys):
     """Keeps everything that agents' sessions did.
 
     Safe to share between threads.  Use it as a context manager, or call ``close``.
@@ -46,11 +59,17 @@ class SessionStore:
         *,
         clock: Callable[[], int] = now,
         upkeep: Upkeep | None = None,
+        seals: Seals | None = None,
+        audit: Audit | None = None,
+        count_uses: bool = False,
     ) -> None:
         self.log = log
+        self._seals, self._trail = seals, audit
         self.clock = clock
         self.upkeep = upkeep or Upkeep()
-        self._writer = Writer(log, redactor, limits, clock, Heads())
+        told = audit if audit and audit.on else None
+        self._uses = Uses(log.keeping, clock) if count_uses else None
+        self._writer = Writer(log, redactor, limits, clock, Heads(), told, self._uses)
 
     def session(self, user_id: str, session_id: str) -> Session:
         """The session of that name; it begins with its first append.
@@ -64,7 +83,7 @@ class SessionStore:
 
     def sessions(self, user_id: str | None = None) -> list[SessionInfo]:
         """The sessions of a user, or of all users, by user and name."""
-        return self.log.sessions(user_id)
+        return list(self._readable(user_id, None))
 
     def verify(
         self,
@@ -76,12 +95,12 @@ class SessionStore:
         """Prove session after session; yields each with what was proved of it.
 
         ``chain_only`` is as in ``Session.verify``.  Events whose session is not listed
-        any more come last, as a problem.
+        any more come last, as a problem; an erasure that was cut off is one too.
         """
         lost: dict[tuple[str, str], list[Problem]] = {}
-        for problem in self.log.orphans(Scope(user_id, session_id)):
+        for problem in self.log.orphans(scope(user_id, session_id)):
             lost.setdefault((problem.user_id, problem.session_id), []).append(problem)
-        for info in self.log.sessions(user_id, session_id=session_id):
+        for info in self._readable(user_id, session_id):
             orphans = lost.pop((info.user_id, info.session_id), [])
             session = self.session(info.user_id, info.session_id)
             verified = session.verify(chain_only=chain_only)
@@ -90,6 +109,72 @@ class SessionStore:
             if user_id in (None, owner) and session_id in (None, name):
                 info = SessionInfo(owner, name, 0, "open", 0, 0, 0)
                 yield info, Verified(0, 0, 0, orphans)
+        yield from self._unfinished(user_id)
+
+    def verify_seals(self) -> SealsVerified | None:
+        """Prove the tree over the ends of all streams, against the anchor too.
+
+        ``verify`` proves each stream against the tree; this, that the tree is the one
+        that was signed and anchored, and that no stream of it is gone.  None for a
+        store in memory, which is not sealed.
+        """
+        return None if self._seals is None else self._seals.verify()
+
+    @property
+    def seals(self) -> Seals:
+        """The tree over the ends of all streams: its heads, proofs and checks.
+
+        Raises InvalidConfiguration for a store in memory.
+        """
+        if self._seals is None:
+            raise InvalidConfiguration("memory:// keeps nothing that could be sealed")
+        return self._seals
+
+    def seal(self, *, sweep: bool = False) -> TreeHead | None:
+        """Seal what is new: sign the ends of all streams, and anchor what was signed.
+
+        Returns the newest tree head, None if nothing was ever written.  Cut off, it is
+        completed by the next call.  ``sweep`` looks at every stream, not only at those
+        that the log says are new.
+
+        Raises SealBroken if the database is not the one that was sealed before.
+        """
+        return self.seals.seal(now=self.clock(), sweep=sweep)
+
+    def repair(
+        self,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        apply: bool = False,
+    ) -> Iterator[tuple[StreamId, list[Damage]]]:
+        """Say what is damaged, and with ``apply`` make anew what events can tell.
+
+        Yields each session's main stream with what was found: head rows that are gone
+        or not what was written, stored views, blobs that no event names, keys that a
+        redaction left.  Events are never touched: what is wrong with them is told.
+
+        Raises InvalidConfiguration for a store in memory.
+        """
+        return repair(self.log, scope(user_id, session_id), apply=apply)
+
+    def memory(
+        self,
+        user_id: str,
+        *,
+        classify: Classifier | None = None,
+        together: bool = False,
+    ) -> Memory:
+        """What the user's sessions show together: tools that worked, failed, helped.
+
+        Made of the log alone, and kept for each session until it moves on.
+
+        classify: names the scenario of sessions that no ``meta.scenario`` tags; given,
+                  nothing is kept, for another would name another.
+        together: all sessions are of one scenario.
+        """
+        user_id = check_id("user_id", user_id)
+        return remember(self.log, user_id, classify=classify, together=together)
 
     def recheck(
         self, user_id: str | None = None, session_id: str | None = None
@@ -112,7 +197,7 @@ class SessionStore:
         chain.  Contexts and summaries are then made of what is left.  Cut off, it is
         completed by running it again.
         """
-        for info in self._readable(user_id, session_id):
+        for info in self._writable(user_id, session_id):
             done = reredact(self._writer, info)
             if done.applied is not None:
                 self._drop_views_of_forks(info)
@@ -121,8 +206,16 @@ class SessionStore:
     def _readable(
         self, user_id: str | None, session_id: str | None
     ) -> Iterator[SessionInfo]:
+        user_id, session_id = scope(user_id, session_id)
         found = self.log.sessions(user_id, session_id=session_id)
         return (info for info in found if info.status != "erased")
+
+    def _writable(
+        self, user_id: str | None, session_id: str | None
+    ) -> Iterator[SessionInfo]:
+        """Of all users, but those that are frozen; of one by name, whatever it is."""
+        found = self._readable(user_id, session_id)
+        return (info for info in found if info.is_live or user_id is not None)
 
     def _drop_views_of_forks(self, info: SessionInfo) -> None:
         stream = StreamId(info.user_id, info.session_id, MAIN)
@@ -163,12 +256,13 @@ class SessionStore:
             strict=strict,
             dry_run=dry_run,
         )
-        found = list(self._readable(user_id, session_id))
+        found = list(self._writable(user_id, session_id))
+        self.flush_audit()  # no thread of it stands in the way of forking
         return rebuild_all(rebuilder, found, jobs=jobs, progress=progress)
 
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""
-        behind = lagging(self.log, Scope(user_id))
+        behind = lagging(self.log, scope(user_id))
         return sum(bring_up(self.log, view.place) for view in behind)
 
     def stats(self, user_id: str | None = None) -> dict[str, Any]:
@@ -177,11 +271,15 @@ class SessionStore:
         ``lag`` says for each strategy how far its stored views are behind.
         ``retired_keys`` should be 0: ``reredact`` destroys them, unless it was cut off.
         """
-        return self.log.stats(Scope(user_id), now=self.clock())
+        return self.log.stats(scope(user_id), now=self.clock())
 
     def close(self) -> None:
         """Let go of the database and of the keys, once the background is done."""
         self.upkeep.background.close()
+        if self._uses is not None:
+            self._uses.close()
+        if self._trail is not None:
+            self._trail.close()
         self.log.close()
 
     def __enter__(self) -> Self:

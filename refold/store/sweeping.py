@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from refold.domain.errors import Erased
 from refold.domain.ids import StreamId
 from refold.domain.ports import PAGE, EventLog
 from refold.domain.sizes import Lagging, Place, Scope
@@ -30,8 +31,15 @@ def lagging(log: EventLog, scope: Scope, *, by: int = 1) -> Iterator[Lagging]:
 def bring_up(log: EventLog, place: Place) -> bool:
     """Store the view as of now; False if another was first, or it cannot be read.
 
-    Raises what reading the session raises.
+    Raises what reading the session raises, unless it was erased meanwhile.
     """
+    try:
+        return _brought_up(log, place)
+    except Erased:
+        return False
+
+
+def _brought_up(log: EventLog, place: Place) -> bool:
     standing = log.standing(StreamId(place.user_id, place.session_id), place.name)
     if standing.view is None or "strategy" not in standing.view.body:
         return False

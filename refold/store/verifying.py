@@ -6,13 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from refold.domain.envelope import Envelope
-from refold.domain.errors import CorruptEvent, Erased, KeyUnavailable, RefoldError
+from refold.domain.errors import (
+    CorruptEvent,
+    Erased,
+    Expired,
+    KeyUnavailable,
+    RefoldError,
+)
 from refold.domain.events import Fork, RedactionApplied, Request, Summary
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import EventLog, Problem, SessionInfo
+from refold.domain.ports import EXPIRED, EventLog, Problem, SessionInfo
 from refold.domain.session import SessionState, accepted_next, evolve
 from refold.projections.context.spans import spans_of
 from refold.projections.context.view import View
+from refold.store.checking_views import wrong_views
 from refold.store.history import History, born
 from refold.store.requested import RequestedViews
 from refold.store.superseded import Superseded
@@ -26,7 +33,8 @@ class Verified(NamedTuple):
     """What was proved of a session, and what is wrong with it.
 
     superseded:         events that were redacted again: their chain is proved from
-                        the first ciphertext, and that the present one took its place.
+                        the first ciphertext, and that the present one took its place;
+                        and those whose whole text expired.
     superseded_digests: digests of summaries and requests that cannot be derived
                         again, for they were made of what such events held.
     """
@@ -84,6 +92,8 @@ class Verifier:
             self._guarded(stream, prove, stream)
         if not self._problems:
             self._guarded(self._stream, self._derive_again, self._stream)
+        if not self._problems and not self._chain_only:
+            self._guarded(self._stream, self._check_views, self._stream)
         return Verified(
             self._events,
             sum(len(seqs) for seqs in self._summaries.values()),
@@ -107,7 +117,10 @@ class Verifier:
         state = SessionState(stream)
         for item in self._log.audit(stream):
             if isinstance(item, Problem):
-                self._problems.append(item)
+                if item.code == EXPIRED:
+                    self._superseded.setdefault(item.stream, set()).add(item.seq or 0)
+                else:
+                    self._problems.append(item)
                 continue
             self._events += 1
             state = self._accept(state, item)
@@ -144,7 +157,7 @@ class Verifier:
         except RefoldError as error:
             self._problems.append(Problem(*stream, None, "head", str(error)))
             return
-        if _unnamed(head.state) != _unnamed(state):
+        if unnamed(head.state) != unnamed(state):
             detail = "the head does not hold what follows from the events"
             self._problems.append(Problem(*stream, head.seq, "head", detail))
 
@@ -158,6 +171,9 @@ class Verifier:
         views = RequestedViews(viewer)
         for envelope in self._read(main, self._requests):
             self._check_request(views, made_of, envelope)
+
+    def _check_views(self, main: StreamId) -> None:
+        self._problems += wrong_views(self._log, main)
 
     def _read(self, stream: StreamId, seqs: list[int]) -> Iterator[Envelope]:
         for start in range(0, len(seqs), _READ):
@@ -183,6 +199,9 @@ class Verifier:
             return
         try:
             differs = _differs(views.view(request), request)
+        except Expired:
+            self._underived += 1
+            return
         except RefoldError as error:
             self._report(envelope, "request", str(error))
             return
@@ -205,7 +224,7 @@ def _differs(view: View, request: Request) -> str:
     return "" if again.digest == request.digest else "the view"
 
 
-def _unnamed(state: SessionState) -> SessionState:
+def unnamed(state: SessionState) -> SessionState:
     """The state without tool names: a parent's may have been redacted since."""
     calls = state.open_calls.items()
     return state.with_calls({key: call._replace(tool_name="") for key, call in calls})

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from refold.domain.envelope import Envelope
 from refold.domain.errors import SessionNotFound
-from refold.domain.events import JsonObject, Request, Summary
+from refold.domain.events import JsonObject, Request, Span, Summary
 from refold.domain.ids import StreamId
 from refold.domain.ports import PAGE, EventLog, Standing, StoredView
 from refold.projections.context import spec
@@ -99,14 +99,8 @@ class Viewer:
             "outline": outline.dump(),
             "strategy": strategy.ref.model_dump(mode="json"),
         }
-        reads = outline.reads(strategy.show(outline).raw)
-        view = StoredView(
-            outline.through_seq,
-            outline.derived_seq,
-            body,
-            tuple((max(first, 1), last) for first, last in reads if last >= 1),
-            spans_of(outline.shown_summaries),
-        )
+        shows = named_in(strategy, outline)
+        view = StoredView(outline.through_seq, outline.derived_seq, body, *shows)
         return self.log.save_view(
             self.stream, strategy.fingerprint, view, replaces=through
         )
@@ -249,6 +243,15 @@ class Viewer:
                 outline = fold_derived(outline, envelope)
         extras = handed_in(self.log, self.stream, request)
         return self.render(strategy, outline, Handed(extras, extras.tools))
+
+
+def named_in(
+    strategy: Strategy, outline: Outline
+) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    """The events that a view of this outline shows: of the main and derived stream."""
+    reads = outline.reads(strategy.show(outline).raw)
+    main = tuple((max(first, 1), last) for first, last in reads if last >= 1)
+    return main, spans_of(outline.shown_summaries)
 
 
 def opened(

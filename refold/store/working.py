@@ -169,4 +169,4 @@ class Worker:
 
 def _can_be_compacted(info: SessionInfo) -> bool:
     """A closed session is as long as it will ever be, but is still read."""
-    return info.status != "erased" and not info.session_id.startswith("_")
+    return info.is_live and not info.session_id.startswith("_")

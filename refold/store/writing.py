@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final, NamedTuple
 
-from refold.domain.canonical import canonical
+from refold.domain.audit import Audit
+from refold.domain.canonical import canonical, encodable
 from refold.domain.envelope import Envelope
 from refold.domain.errors import (
     IdempotencyConflict,
@@ -34,6 +35,8 @@ from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
 from refold.redaction.plan import Tagger
 from refold.redaction.pseudonym import tagger
+from refold.store.audited_appends import audited_append
+from refold.store.using import Uses
 
 _OPTIMISTIC: Final = 4
 _EXCLUSIVE: Final = 16
@@ -78,6 +81,13 @@ class Writer:
     limits: Limits
     clock: Callable[[], int]
     heads: Heads
+    audit: Audit | None = None
+    uses: Uses | None = None
+
+    def used(self, stream: StreamId) -> None:
+        """The session of this stream is read by its name now."""
+        if self.uses is not None:
+            self.uses.note(stream)
 
     def redacted(
         self, draft: Draft, *, user_id: str, now: int, limits: Limits | None = None
@@ -96,6 +106,7 @@ class Writer:
         now = self.clock() if now is None else now
         return tagger(self.log.pseudonym_key(user_id, now=now))
 
+    @audited_append
     def append(self, order: Order, *, born: Head | None = None) -> Receipt:
         """Append all of the order or nothing; durable when it returns.
 
@@ -225,6 +236,8 @@ def _check(order: Order) -> None:
         raise InvalidEvent("there is nothing to append")
     if any(isinstance(draft.event, RedactionApplied) for draft in order.drafts):
         raise InvalidEvent("redaction_applied is recorded by store.reredact alone")
+    if order.idempotency_key is not None and not encodable(order.idempotency_key):
+        raise InvalidEvent("an idempotency_key must be text without half of a pair")
 
 
 def _expect(head: Head, order: Order) -> None:

@@ -8,7 +8,10 @@
 The suite uses nothing but the port, and fails on a log that does nothing.
 """
 
+from refold.testing.anchoring import AnchorContract
+from refold.testing.auditing import AuditRowsContract, AuditSinkContract
 from refold.testing.event_log import EventLogContract
+from refold.testing.keeping import KeyStoreContract, MasterKeyContract
 from refold.testing.support import (
     ADA,
     BOB,
@@ -24,7 +27,12 @@ __all__ = [
     "ADA",
     "BOB",
     "NOW",
+    "AnchorContract",
+    "AuditRowsContract",
+    "AuditSinkContract",
     "EventLogContract",
+    "KeyStoreContract",
+    "MasterKeyContract",
     "append_to",
     "memory_log",
     "said",

@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from refold.adapters.keys import KeyRing, LocalMasterKey
+from refold.adapters.keys import KeyRing
 from refold.adapters.log import SealedLog
+from refold.adapters.master import LocalMasterKey
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import Recorder
 from refold.domain.envelope import Envelope

@@ -134,6 +134,18 @@ class NoopLog:
         return 0
 
     @property
+    def erasures(self) -> Any:
+        return None
+
+    @property
+    def keeping(self) -> Any:
+        return None
+
+    @property
+    def mends(self) -> Any:
+        return None
+
+    @property
     def leases(self) -> Leases:
         return NoopLeases()
 

@@ -11,6 +11,7 @@ from refold.adapters import rewriting
 from refold.adapters.keys import seal
 from refold.adapters.log import SealedLog
 from refold.adapters.sealing import pack
+from refold.domain.ids import StreamId
 from refold.store import SessionStore
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.rewritten import LONG, prefix, problems, raw, read, tamper
@@ -165,7 +166,7 @@ def test_a_blob_of_schema_1_goes_once_no_session_needs_it(
 
 def log_has(store: SessionStore, address: bytes) -> bool:
     assert isinstance(store.log, SealedLog)
-    return store.log.recorder.blob_row("ada", address) is not None
+    return store.log.recorder.blob_row(StreamId("ada", "s"), address) is not None
 
 
 def test_many_rows_are_bound_by_several_events(

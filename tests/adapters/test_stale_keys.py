@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.keys import KeyRing, LocalMasterKey
+from refold.adapters.keys import KeyRing
 from refold.adapters.log import SealedLog
+from refold.adapters.master import LocalMasterKey
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import Moved, Recorder
 from refold.adapters.sql.migrations import migrate
@@ -135,4 +136,4 @@ def test_a_head_that_was_read_before_its_key_was_destroyed_is_read_again(
 
 def _forgetful(ring: KeyRing) -> KeyRing:
     """The same keys, none of them in memory."""
-    return KeyRing(ring._store, ring._master)
+    return KeyRing(ring.store, ring.master)

@@ -27,7 +27,9 @@ def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("\n→ ") == 11
+    assert ran.stdout.count("\n→ ") == 12
     assert "with 72 events" in ran.stdout
     assert "tokens instead of" in ran.stdout
+    assert "rows left" in ran.stdout
+    assert "was erased" in ran.stdout
     assert list(place.iterdir()) == []

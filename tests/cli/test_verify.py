@@ -31,6 +31,13 @@ def test_a_store_that_is_whole_verifies(refold: Refold, sample: Path) -> None:
         "requests": 0,
         "superseded": 0,
         "superseded_digests": 0,
+        "seals": {
+            "tree_heads": 0,
+            "leaves": 0,
+            "erased": 0,
+            "anchored": 0,
+            "unsealed": 1,
+        },
         "problems": [],
     }
 
@@ -39,8 +46,9 @@ def test_a_person_sees_each_session(refold: Refold, sample: Path) -> None:
     ran = refold("verify")
 
     assert ran.code == 0
-    first, total = ran.out.splitlines()
+    first, sealed, total = ran.out.splitlines()
     assert first.startswith("✓ lin / run  57 events")
+    assert sealed.startswith("nothing is sealed")
     assert total.startswith("all is as it was written: 1 session, 57 events")
 
 

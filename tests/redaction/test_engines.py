@@ -64,7 +64,7 @@ values = st.recursive(
 
 
 @given(texts())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_all_engines_find_the_same(text: str) -> None:
     found = {name: redactor.text(text) for name, redactor in BY_ENGINE.items()}
 
@@ -73,7 +73,7 @@ def test_all_engines_find_the_same(text: str) -> None:
 
 
 @given(texts())
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_what_one_engine_leaves_no_other_finds(text: str) -> None:
     clean, _ = fast.text(text)
 
@@ -82,7 +82,7 @@ def test_what_one_engine_leaves_no_other_finds(text: str) -> None:
 
 
 @given(values)
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_the_first_look_at_json_misses_nothing(value: Any) -> None:
     found, tally = plain.value(value)
 

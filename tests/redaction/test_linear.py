@@ -48,7 +48,7 @@ UNITS = (
         "a—",
     ),
 )
-LENGTH = 50_000
+LENGTH = 25_000
 redactor = Redactor()
 
 
@@ -60,4 +60,4 @@ def test_a_text_made_to_trip_patterns_is_soon_done(unit: str) -> None:
     redactor.value({"password": text, "lines": [f"{text}\n{text[::-1]}"]})
 
     # Quadratic work would take minutes; a slow machine takes a second.
-    assert process_time() - began < 10
+    assert process_time() - began < 5

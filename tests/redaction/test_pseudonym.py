@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import refold
-from refold.adapters.keys import KeyRing, LocalMasterKey
+from refold.adapters.keys import KeyRing
 from refold.adapters.log import SealedLog
+from refold.adapters.master import LocalMasterKey
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.domain.errors import KeyUnavailable
 from refold.domain.events import UserInput

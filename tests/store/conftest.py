@@ -9,6 +9,7 @@ import pytest
 
 import refold
 from refold.store import Session, SessionStore
+from tests.support.stores import prepare
 
 
 @pytest.fixture
@@ -28,3 +29,10 @@ def anywhere(memory: SessionStore) -> Session:
 def calls(tmp_path: Path) -> Path:
     """The file in which a ``Counting`` keeps its calls."""
     return tmp_path / "calls"
+
+
+@pytest.fixture
+def audited(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
+    """A store of each engine that keeps its audit log in the table."""
+    with refold.open(prepare(store_url, tmp_path), audit="table") as store:
+        yield store

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Final
 
 import refold
 from refold.adapters.log import SealedLog
 from refold.adapters.subscription import PollingSubscription
+from refold.domain.erasure import Whose
 from refold.domain.errors import StaleSession
 from refold.domain.ids import StreamId
+from refold.domain.keeping import Accesses, Unused
 from refold.domain.ports import Append, Head
 from refold.domain.sizes import Scope
 from refold.store import Session, SessionStore
-from refold.testing.support import append_to, said
+from refold.store.erasing import Ask, Eraser
+from refold.testing.auditing import record
+from refold.testing.support import NOW, append_to, said
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.talking import talk
 
@@ -124,6 +129,73 @@ def _moved(store: SessionStore) -> None:
     assert of(store).catch_up()
 
 
+def _erased(store: SessionStore) -> None:
+    """Erase a session, with a blob, a summary and a fork, and then its user."""
+    session = store.session("mia", "gone")
+    session.append(said("c" * 70_000))
+    talk(session, 8)
+    session.compact(WINDOW)
+    session.fork(3, "child")
+    store.hold("mia", "case", "asked for")
+    store.release_hold("mia", "case", "over")
+    store.plan_erasure("mia")
+    store.erase("mia", "one of them", session_id="gone")
+    store.erase("mia", "all of them", grace=timedelta(days=1))
+    store.restore("mia", "a mistake")
+    store.erase("mia", "all of them")
+    store.readmit("mia", "back")
+    assert store.certificates("mia")
+
+
+def _sealed(store: SessionStore) -> None:
+    assert store.seal() is not None
+    for name in ("s-1", "fork"):
+        talk(store.session("ada", name), 1)
+    assert store.seal() is not None
+
+
+def _audited(store: SessionStore) -> None:
+    rows = log_of(store).recorder.audit_rows
+    rows.write([record(1), record(2)])
+    rows.find(limit=9)
+    rows.find(user="a" * 32, session="b" * 32, since=NOW, limit=9, after=b"1")
+    rows.forget("a" * 32)
+    rows.forget("a" * 32, ["b" * 32])
+    assert sum(rows.purge(NOW * 2)) == 2
+
+
+def _frozen(store: SessionStore) -> None:
+    store.freeze("ada", "asked for")
+    assert store.is_frozen("ada")
+    store.unfreeze("ada", "over")
+
+
+def _used(store: SessionStore) -> None:
+    keeping, at = store.log.keeping, store.clock()
+    keeping.add_accesses("ada", [Accesses("ada", "s-1", 2, at)])
+    assert keeping.accesses("ada")
+
+
+def _unused(store: SessionStore) -> None:
+    """Begin to erase one session of a user, as retention does, and go on."""
+    talk(store.session("max", "old"), 2)
+    talk(store.session("max", "new"), 2)
+    eraser = Eraser(of(store).writer)
+    whose = Whose("max", ("old",))
+    job = eraser.asked(Ask(whose, "retention", ""), whose)
+    unused = Unused(store.clock(), reads=True, known=("new", "old"))
+    assert store.log.keeping.begin_unused(job, unused) is not None
+    eraser.run(job)
+
+
+def _expired(store: SessionStore) -> None:
+    store.session("max", "new").append(said("d" * 70_000))
+    keeping = store.log.keeping
+    for blobs in keeping.old_blobs(store.clock()):
+        if blobs.user_id == "max":
+            assert keeping.expire_blobs(blobs)
+
+
 Operation = Callable[[SessionStore], Any]
 OPERATIONS: Final[dict[str, Operation]] = {
     "append": lambda store: of(store).append(said("x")),
@@ -155,6 +227,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "view that moves": _moved,
     "views dropped": _dropped,
     "lease": _leased,
+    "audit log": _audited,
     "blob": lambda store: (
         of(store).append(said("b" * 70_000)) and list(of(store).verify().problems)
     ),
@@ -162,6 +235,16 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "replay": lambda store: list(of(store).replay()),
     "rewriting": _rewritten,
     "follow": _followed,
+    "erasure": _erased,
+    "freeze": _frozen,
+    "uses of a session": _used,
+    "erasure of what is unused": _unused,
+    "expiry of whole texts": _expired,
+    "seal": _sealed,
+    "proof of an event": lambda store: store.seals.prove(
+        of(store).stream, 3, size=None
+    ),
+    "proof of the tree": lambda store: store.verify_seals(),
     "sessions of a user": lambda store: store.sessions("ada"),
     "stored view": lambda store: store.log.load_view(of(store).stream, "none"),
     "whether a user is known": lambda store: log_of(store).recorder.knows("ada"),
@@ -178,6 +261,16 @@ OPERATIONS: Final[dict[str, Operation]] = {
 # What is asked of a whole store looks at all of these, and no operation of a session
 # does: a list of sessions is as long as there are sessions.
 WHOLE: Final[dict[str, frozenset[str]]] = {
+    # All rows of a user, whatever their session.
+    "erasure": frozenset({"heads", "events", "blobs", "receipts", "views", "leases"})
+    | {"seals", "leaves", "audit"},
+    "proof of an event": frozenset({"leaves", "tree_heads"}),
+    "proof of the tree": frozenset(
+        {"leaves", "seals", "tree_heads", "heads", "receipts", "views", "leases"}
+        | {"blobs"}
+    ),
+    "erasure of what is unused": frozenset({"heads", "leaves"}),
+    "expiry of whole texts": frozenset({"blobs"}),
     "all sessions": frozenset({"heads"}),
     "whether there is any session": frozenset({"heads"}),  # it stops at the first
     "events without a head": frozenset({"events", "heads"}),

@@ -12,12 +12,17 @@ import psycopg
 
 from tests.support.statements import Statement
 
-TABLES: Final = ("heads", "events", "blobs", "receipts", "views", "leases")
+TABLES: Final = (
+    *("heads", "events", "blobs", "receipts", "views", "leases", "audit"),
+    *("leaves", "seals", "tree_heads"),
+)
 _TABLE: Final = rf"\b(?:refold\.)?({'|'.join(TABLES)})\b(?:\s+(?:AS\s+)?(\w+))?"
 _QUERY: Final = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
 # What a search must be narrowed by, at least: the place in the whole log stands alone.
 _KEYS: Final = ("user_id", "session_id")
-_OF_A_USER: Final = ("heads", "blobs")  # lists of a user's sessions; blobs have no more
+# Lists of a user's sessions, and what is erased; blobs have no more.
+_OF_A_USER: Final = ("heads", "blobs", "seals")
+_OF_THE_TREE: Final = {"leaves": "leaf", "tree_heads": "size"}
 _SESSIONS: Final = 20_000
 
 
@@ -40,6 +45,11 @@ def crowd(connection: psycopg.Connection[Any]) -> None:
         "receipts": f"{who}, 'main', int4send(n), 1, 1",
         "views": f"{who}, 'name', 1, 0, 'body', '[[1, 1]]', '[]'",
         "leases": f"{who}, 'derived', 'owner', 0, 0",
+        "leaves": "1000000 + n, '', NULL",
+        "seals": f"{who}, 'main', 1, 1000000 + n, '', ''",
+        "tree_heads": "1000000 + n, '', 0, '', '', '', 0",
+        "audit": "decode(lpad(to_hex(n), 32, '0'), 'hex'), n, 'session_load', "
+        "'user-' || n / 20, NULL, NULL, 1, NULL, 1, 'ok', NULL, '{}'",
     }.items():
         numbers = f"generate_series(1, {_SESSIONS}) n"
         connection.execute(
@@ -52,6 +62,13 @@ def whole_on_postgres(
     connection: psycopg.Connection[Any], statement: Statement
 ) -> set[str]:
     """The tables that PostgreSQL would read whole, whatever the parameters are."""
+    return {name for node in steps(connection, statement) for name in _read_whole(node)}
+
+
+def steps(
+    connection: psycopg.Connection[Any], statement: Statement
+) -> list[dict[str, Any]]:
+    """The nodes of the plan of PostgreSQL, whatever the parameters are."""
     connection.prepare_threshold = None  # it would not notice what is forgotten here
     connection.execute("SET plan_cache_mode = force_generic_plan")
     connection.execute("DEALLOCATE ALL")
@@ -63,7 +80,7 @@ def whole_on_postgres(
     plan = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked{values}")  # type: ignore[arg-type, unused-ignore]  # the same
     row = plan.fetchone()
     assert row is not None
-    return {name for node in _nodes(row[0][0]["Plan"]) for name in _read_whole(node)}
+    return list(_nodes(row[0][0]["Plan"]))
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -86,6 +103,10 @@ def _read_whole(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _narrow(table: str, condition: str) -> bool:
+    if table == "audit":  # of a user, from a record on, or where the row lies
+        return any(key in condition for key in ("user_hash", "record_id", "position"))
+    if table in _OF_THE_TREE:
+        return _OF_THE_TREE[table] in condition
     keys = _KEYS[:1] if table in _OF_A_USER else _KEYS
     return all(key in condition for key in keys) or "position" in condition
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from refold import config
-from refold.domain.errors import RefoldError, SessionNotFound, StoreUnavailable
+from refold.domain.errors import (
+    InvalidConfiguration,
+    RefoldError,
+    SessionNotFound,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
@@ -23,7 +28,7 @@ def new_or_existing(context: typer.Context) -> SessionStore:
     from refold.redaction.engines import start_quickly
 
     start_quickly()
-    return open_store(_url(context))
+    return open_store(_url(context), count_uses=False)
 
 
 def existing(
@@ -44,7 +49,14 @@ def existing(
     url = _url(context)
     if url.startswith("sqlite:"):
         _check_file(url)
-    return open_store(url, redactor=redactor, limits=limits)
+    return open_store(url, redactor=redactor, limits=limits, count_uses=False)
+
+
+def reconcile(context: typer.Context) -> int:
+    """Destroy again the keys that an older key store brought back; how many."""
+    from refold.bootstrap import reconcile_keys
+
+    return reconcile_keys(_url(context))
 
 
 def sessions(
@@ -64,6 +76,7 @@ def sessions(
     if found or (user is None and not named):
         return found
     if user is not None and session is not None:
+        store.session(user, session).head()  # says if it was erased
         raise SessionNotFound(user, session)
     what = (
         f"user {user!r} has no sessions"
@@ -71,6 +84,22 @@ def sessions(
         else f"no user has a session {session!r}"
     )
     raise RefoldError(f"{what}: `refold sessions` lists those there are")
+
+
+def engine(context: typer.Context) -> str:
+    """The engine that the URL names, which is not opened.
+
+    Raises InvalidConfiguration if it has no tables.
+    """
+    from refold.adapters.sql.urls import engine_of
+
+    match engine_of(_url(context)):
+        case name, _:
+            return name
+        case _:
+            raise InvalidConfiguration(
+                "only SQLite and PostgreSQL have a schema: --engine names one"
+            )
 
 
 def _url(context: typer.Context) -> str:

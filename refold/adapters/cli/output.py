@@ -58,7 +58,8 @@ class _Notes(logging.Handler):
     """Shows what the package warns of, as a sentence on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        complain(record.getMessage())
+        if record.name != "refold.audit":  # lines for programs
+            complain(record.getMessage())
 
 
 def show_warnings() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -20,6 +20,7 @@ from refold.domain.errors import RefoldError
 from refold.domain.ids import StreamId
 
 T = TypeVar("T")
+NOBODY: Final = ""  # whose rows are those of a table that has none of users
 
 
 class Dialect(Protocol):
@@ -30,6 +31,8 @@ class Dialect(Protocol):
     mark: str
     ends_of_span: tuple[str, str]
     shared: str  # keeps what was selected as it is until the statement is committed
+    place: str  # names a row by where it lies
+    searchable: bool  # this process can read its files
 
     def for_each_span(self, spans: str, columns: str, where: str) -> str:
         """A query of events ``e``, for each span ``s`` in a column of ``v``.
@@ -42,8 +45,25 @@ class Dialect(Protocol):
         """The pool of connections, made on first use."""
         ...
 
-    def reading(self) -> AbstractContextManager[Connection]:
-        """A connection that only reads: each statement is of one moment by itself."""
+    def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
+        """A connection that only reads: each statement is of one moment by itself.
+
+        ``user_id`` says whose rows; None is all users', NOBODY is a table without any.
+
+        Raises StoreUnavailable for all users' where one sees only one at a time.
+        """
+        ...
+
+    def writing(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
+        """A transaction that can write from its first statement on."""
+        ...
+
+    def casual(self) -> AbstractContextManager[Connection]:
+        """A transaction for rows that a power cut may take; no commit waits for it."""
+        ...
+
+    def has_sessions(self) -> bool:
+        """Whether there is any session, of whomever."""
         ...
 
     def translate(self, error: Exception) -> RefoldError | None:
@@ -86,8 +106,13 @@ class Dialect(Protocol):
         """Return when all that was committed survives a power cut."""
         ...
 
-    def fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The rows of a query in the driver's own SQL, each value where a mark is."""
+    def fetch(
+        self, user_id: str, query: str, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a query in the driver's own SQL, each value where a mark is.
+
+        All of them are of that user.
+        """
         ...
 
     def retrying(self, attempt: Callable[[], T]) -> T:
@@ -96,6 +121,21 @@ class Dialect(Protocol):
 
     def settled(self) -> Any:
         """An SQL condition on ``position``: no transaction can still write below."""
+        ...
+
+    def among(self, places: Any) -> Any:
+        """An SQL condition: the row lies where the query ``places`` says."""
+        ...
+
+    def clean(self, *, vacuum: bool) -> dict[str, Any]:
+        """Overwrite what was deleted, as far as that is possible; says what was done.
+
+        ``vacuum`` writes tables anew, which keeps others from them meanwhile.
+        """
+        ...
+
+    def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
+        """In how many of its files, and of how many names, any stands."""
         ...
 
     def size(self, connection: Connection) -> int:

@@ -39,6 +39,39 @@ def m004_shown(connection: Connection, dialect: Dialect) -> None:
         _add(connection, column)
 
 
+def m005_erasure(connection: Connection, dialect: Dialect) -> None:
+    """Users and sessions can be erased; events of a marked stream can be deleted."""
+    tables = dialect.tables
+    for table in (
+        *(tables.subjects, tables.erasures),
+        *(tables.certificates, tables.holds),
+    ):
+        table.create(connection, checkfirst=True)
+    _add(connection, tables.heads.c.before)
+    _add(connection, tables.blobs.c.session_id)
+    dialect.guard_events(connection)
+
+
+def m006_tree(connection: Connection, dialect: Dialect) -> None:
+    """Leaves, whose they are, and the signed heads of the tree over them."""
+    for table in (
+        dialect.tables.leaves,
+        dialect.tables.seals,
+        dialect.tables.tree_heads,
+    ):
+        table.create(connection, checkfirst=True)
+
+
+def m010_accesses(connection: Connection, dialect: Dialect) -> None:
+    """When sessions were read last, and how often."""
+    dialect.tables.accesses.create(connection, checkfirst=True)
+
+
+def m008_audit(connection: Connection, dialect: Dialect) -> None:
+    """The audit log."""
+    dialect.tables.audit.create(connection, checkfirst=True)
+
+
 def _add(connection: Connection, column: Column[Any]) -> None:
     """Add a column to its table, if it was not made with it."""
     table = column.table
@@ -50,6 +83,9 @@ def _add(connection: Connection, column: Column[Any]) -> None:
 
 STEPS: Final[tuple[Step, ...]] = (
     *(m001_log, m002_first_digest, m003_leases, m004_shown),
+    *(m005_erasure, m006_tree),
+    m008_audit,
+    m010_accesses,
 )
 
 

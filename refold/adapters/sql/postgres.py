@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from typing import Any, Final, TypeVar, cast
 
 import psycopg
@@ -12,8 +13,10 @@ from sqlalchemy import (
     URL,
     Connection,
     Engine,
+    any_,
     create_engine,
     event,
+    func,
     literal_column,
     text,
 )
@@ -27,7 +30,14 @@ from refold.adapters.recorder import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import postgres_arrays, postgres_rewrite, tables
+from refold.adapters.sql import (
+    postgres_arrays,
+    postgres_casual,
+    postgres_rewrite,
+    postgres_wall,
+    tables,
+)
+from refold.adapters.sql.dialect import NOBODY
 from refold.adapters.sql.postgres_append import (
     SCHEMA,
     head_row,
@@ -35,13 +45,13 @@ from refold.adapters.sql.postgres_append import (
     receipt,
     write,
 )
+from refold.adapters.sql.postgres_errors import broken, collided, translated
 from refold.adapters.sql.postgres_writer import Writer
 from refold.adapters.sql.process import Process
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
     RefoldError,
-    StoreUnavailable,
 )
 from refold.domain.ids import StreamId
 
@@ -57,6 +67,8 @@ class PostgresDialect:
     name = "postgresql"
     mark = "%s"
     shared = "FOR SHARE"
+    place, searchable = "ctid", False
+    casual = postgres_casual.transaction
     ends_of_span = ("(s.value->>0)::int8", "(s.value->>1)::int8")
 
     def __init__(self, url: URL) -> None:
@@ -84,42 +96,42 @@ class PostgresDialect:
                 ) from None
         return self._engine
 
-    def reading(self) -> Connection:
+    def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
         """A connection without transactions: psycopg forgets what it has prepared at a
         ROLLBACK, and would plan every statement behind it anew.
+
+        Where one user is seen at a time, a transaction for that user, and its COMMIT.
         """
+        if self._sight == "one":
+            return self.writing(user_id)
         connection = self.engine().connect()
         return connection.execution_options(isolation_level="AUTOCOMMIT")
 
+    @contextmanager
+    def writing(self, user_id: str | None = None) -> Iterator[Connection]:
+        """A transaction, for that user where one is seen at a time."""
+        bound = self._sight == "one"
+        if bound and user_id is None:
+            raise postgres_wall.refuse(self._shown)
+        with self.engine().begin() as connection:
+            if bound:
+                connection.exec_driver_sql(postgres_wall.BIND, (user_id,))
+            yield connection
+
+    @cached_property
+    def _sight(self) -> postgres_wall.Sight:
+        with self._connected() as driver:
+            return postgres_wall.sight(driver)
+
+    def has_sessions(self) -> bool:
+        """Whether there is any session; asked of a function where not all are seen."""
+        with self.reading(NOBODY) as connection:
+            query = postgres_wall.any_session(self._sight)
+            return bool(connection.exec_driver_sql(query).scalar())
+
     def translate(self, error: Exception) -> RefoldError | None:
         """The error to raise for what the driver raised."""
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        if not isinstance(cause, psycopg.Error):
-            return None
-        state = cause.sqlstate or ""
-        known = {
-            "53": ("is out of room or connections", "free some and try again"),
-            "25": ("is read-only", "connect to the primary"),
-            "42501": (
-                "refuses: insufficient privilege",
-                "grant the role what it needs",
-            ),
-            "28": ("refuses the login", "check user and password"),
-            "3D": ("does not exist", "create the database first"),
-        }
-        for prefix, (what, remedy) in known.items():
-            if state.startswith(prefix):
-                return StoreUnavailable(f"{self._shown} {what}", remedy=remedy)
-        if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
-            what = "cannot be reached, or broke the connection"
-            return StoreUnavailable(
-                f"{self._shown} {what}", remedy="check that it runs, and try again"
-            )
-        name = type(cause).__name__
-        return StoreUnavailable(
-            f"{self._shown} refused a statement ({name} {state})",
-            remedy="see the server's log",
-        )
+        return translated(self._shown, error)
 
     def prepare(self, connection: Connection) -> None:
         """Make our schema, unless it is there and another's."""
@@ -145,26 +157,8 @@ class PostgresDialect:
 
     def guard_events(self, connection: Connection) -> None:
         """Triggers that refuse UPDATE, DELETE and TRUNCATE."""
-        connection.exec_driver_sql(postgres_rewrite.REFUSE.replace("%", "%%"))
-        for name, verbs, each in (
-            ("events_refuse_change", "UPDATE OR DELETE", "ROW"),
-            ("events_refuse_truncate", "TRUNCATE", "STATEMENT"),
-        ):
-            connection.execute(
-                text(
-                    f"CREATE OR REPLACE TRIGGER {name} BEFORE {verbs} ON "
-                    f"{SCHEMA}.events FOR EACH {each} "
-                    f"EXECUTE FUNCTION {SCHEMA}.refuse_change()"
-                )
-            )
-        for column in ("events.body", "blobs.body"):
-            table, name = column.split(".")
-            connection.execute(
-                text(
-                    f"ALTER TABLE {SCHEMA}.{table} ALTER COLUMN {name} "
-                    "SET STORAGE EXTERNAL"
-                )
-            )
+        for statement in postgres_rewrite.GUARDS:
+            connection.exec_driver_sql(statement.replace("%", "%%"))
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
         """Alone: one statement.  Together: one transaction.  Both: one round trip.
@@ -184,9 +178,13 @@ class PostgresDialect:
 
     def _connection(self) -> psycopg.Connection[Any]:
         """A connection that no pool looks after."""
+        walled = self._sight != "owner"
         pooled = self.engine().raw_connection()
         driver = cast("psycopg.Connection[Any]", pooled.driver_connection)
         pooled.detach()
+        driver.autocommit = True
+        if walled:
+            postgres_wall.become_writer(driver)
         return driver
 
     def write_exclusive(
@@ -197,6 +195,8 @@ class PostgresDialect:
 
         def attempt() -> WriteOutcome:
             with self._connected() as driver, driver.transaction():
+                if self._sight != "owner":
+                    postgres_wall.become_writer(driver, once=True)
                 row = head_row(driver, stream, lock=True)
                 if tried and is_ours(driver, tried[-1]):
                     return Wrote(tried[-1].head)
@@ -215,6 +215,8 @@ class PostgresDialect:
 
         def attempt() -> bool:
             with self._connected() as driver, driver.transaction():
+                if self._sight == "one":
+                    postgres_wall.bind(driver, stream.user_id)
                 what = build(postgres_rewrite.heads(driver, stream))
                 if what is not None:
                     postgres_rewrite.rewrite(driver, what)
@@ -231,13 +233,18 @@ class PostgresDialect:
 
         self.retrying(attempt)
 
-    def fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def fetch(
+        self, user_id: str, query: str, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
         """The rows of a query: one round trip, no transaction around it."""
+        bound = self._sight == "one"
         pooled = self.engine().raw_connection()
         driver = cast("psycopg.Connection[Any]", pooled.driver_connection)
         try:
             driver.autocommit = True
             try:
+                if bound:
+                    return postgres_wall.fetch(driver, user_id, query, values)
                 return driver.execute(query, values, binary=True).fetchall()
             finally:
                 if not driver.closed:
@@ -276,9 +283,9 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
             try:
                 return attempt()
             except (psycopg.Error, DBAPIError) as error:
-                if _broken(error):
+                if broken(error):
                     self.engine().dispose()
-                elif not _collided(error):
+                elif not collided(error):
                     raise
                 time.sleep(_FIRST_PAUSE * 2**tries)
         return attempt()
@@ -288,6 +295,26 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
         return literal_column(
             "position < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 20)"
         )
+
+    def among(self, places: Any) -> Any:
+        """The row lies at one of these places."""
+        return literal_column(self.place) == any_(func.array(places.scalar_subquery()))
+
+    def clean(self, *, vacuum: bool) -> dict[str, Any]:
+        """VACUUM FULL if asked for: it alone leaves no byte of what was deleted."""
+        names = [table.fullname for table in self.tables.metadata.sorted_tables]
+        advice = "; ".join(f"VACUUM FULL {name}" for name in names)
+        # Who does not own a table is not refused: it is passed over, with a warning.
+        if not vacuum or self._sight != "owner":
+            return {"vacuum": False, "advice": advice}
+        with self.reading() as connection:
+            for name in names:
+                connection.exec_driver_sql(f"VACUUM FULL {name}")
+        return {"vacuum": True}
+
+    def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
+        """The server's files are not this process's to read."""
+        return {"files": {}, "names": len(names), "too_short": 0}
 
     def size(self, connection: Connection) -> int:
         """Bytes of our tables with their indexes."""
@@ -322,15 +349,3 @@ def _on_connect(connection: Any, _record: object) -> None:
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
     )
     connection.autocommit = False
-
-
-def _broken(error: Exception) -> bool:
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return isinstance(cause, psycopg.OperationalError) and (
-        cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))
-    )
-
-
-def _collided(error: Exception) -> bool:
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return isinstance(cause, psycopg.Error) and cause.sqlstate in ("40001", "40P01")

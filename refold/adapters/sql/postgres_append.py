@@ -44,9 +44,23 @@ SELECT %(user)s, %(session)s, %(stream)s, %(seq)s, %(hash)b, %(status)s, %(state
 ON CONFLICT DO NOTHING
 RETURNING 1
 """
+# A main stream begins where its user is live, which is locked so that an erasure waits
+# for it, and where no such session was erased.
+_SUBJECT = f"""
+added AS (INSERT INTO {SCHEMA}.subjects (ref, user_ref, status, epoch)
+  VALUES (%(user_ref)s, %(user_ref)s, 'live', %(epoch)s)
+  ON CONFLICT DO NOTHING RETURNING 1),
+live AS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=%(user_ref)s AND status='live'
+  AND epoch=%(epoch)s FOR SHARE)
+"""
+_WHERE_LIVE = f"""
+FROM (SELECT 1 FROM added UNION ALL SELECT 1 FROM live) subject
+WHERE NOT EXISTS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=%(session_ref)s)
+"""
 _WHERE_MAIN = f"""
 FROM (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=%(user)s AND session_id=%(session)s
-  AND stream='main' AND status<>'erased' AND key_check=%(key_check)b FOR SHARE) main
+  AND stream='main' AND status IN ('open', 'closed') AND key_check=%(key_check)b
+  FOR SHARE) main
 """
 _INTO_EVENTS = f"""
 INSERT INTO {SCHEMA}.events (position, user_id, session_id, stream, seq, type, ts,
@@ -64,8 +78,9 @@ FROM head, unnest(%(seqs)b::int8[], %(types)b::text[], %(times)b::int8[],
   schema_version, hash, body, n)
 """
 _BLOBS = f"""
-blobs AS (INSERT INTO {SCHEMA}.blobs (user_id, address, size, created_at, body)
-  SELECT %(user)s, b.address, b.size, %(updated_at)s, b.body
+blobs AS (INSERT INTO {SCHEMA}.blobs (user_id, address, size, created_at, body,
+  session_id)
+  SELECT %(user)s, b.address, b.size, %(updated_at)s, b.body, %(session)s
   FROM head, unnest(%(addresses)b::bytea[], %(sizes)b::int8[], %(blobs)b::bytea[])
     AS b(address, size, body)
   ON CONFLICT DO NOTHING)
@@ -155,10 +170,11 @@ class _Shape(NamedTuple):
 
 @cache
 def _statement(shape: _Shape) -> bytes:
-    head = _MOVE_HEAD
+    head, parts = _MOVE_HEAD, []
     if shape.new:
-        head = _NEW_HEAD.format(where="" if shape.main else _WHERE_MAIN)
-    parts = [f"head AS ({head})"]
+        head = _NEW_HEAD.format(where=_WHERE_LIVE if shape.main else _WHERE_MAIN)
+        parts += [_SUBJECT] if shape.main else []
+    parts.append(f"head AS ({head})")
     if shape.blobs:
         parts.append(_BLOBS)
     if shape.receipt:
@@ -181,6 +197,9 @@ def _values(batch: Batch, base: int) -> dict[str, Any]:
         "sizes": Bigints.of([blob.size for blob in blobs]),
         "blobs": Byteas.of([blob.body for blob in blobs]),
         "receipt": batch.receipt,
+        "user_ref": batch.refs.user,
+        "session_ref": batch.refs.session,
+        "epoch": batch.refs.epoch,
         "first": batch.events[0].header.seq,
     }
 

@@ -26,7 +26,7 @@ _KEPT: Final = (
     *("position", "user_id", "session_id", "stream", "seq", "type", "ts", "event_id"),
     *("token_estimate", "schema_version", "hash"),
 )
-REFUSE: Final = f"""
+_REFUSE: Final = f"""
 CREATE OR REPLACE FUNCTION {SCHEMA}.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN
   IF TG_OP = 'UPDATE' AND current_setting('refold.rewriting', true) = 'on' THEN
@@ -35,9 +35,29 @@ $$ BEGIN
        AND NEW.first_digest = coalesce(OLD.first_digest, sha256(OLD.body))
     THEN RETURN NEW; END IF;
   END IF;
+  IF TG_OP = 'DELETE' THEN
+    IF EXISTS (SELECT 1 FROM {SCHEMA}.heads h WHERE h.user_id = OLD.user_id
+      AND h.session_id = OLD.session_id AND h.stream = OLD.stream
+      AND h.status = 'erased')
+    THEN RETURN OLD; END IF;
+  END IF;
   RAISE EXCEPTION 'refold: events are immutable, % is refused', TG_OP;
 END $$
 """
+GUARDS: Final = (
+    _REFUSE,
+    f"""
+CREATE OR REPLACE TRIGGER events_refuse_change BEFORE UPDATE OR DELETE
+ON {SCHEMA}.events FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.refuse_change()
+""",
+    f"""
+CREATE OR REPLACE TRIGGER events_refuse_truncate BEFORE TRUNCATE
+ON {SCHEMA}.events FOR EACH STATEMENT EXECUTE FUNCTION {SCHEMA}.refuse_change()
+""",
+    # What is encrypted cannot be compressed.
+    f"ALTER TABLE {SCHEMA}.events ALTER COLUMN body SET STORAGE EXTERNAL",
+    f"ALTER TABLE {SCHEMA}.blobs ALTER COLUMN body SET STORAGE EXTERNAL",
+)
 _HEADS = f"""
 SELECT stream, {", ".join(HeadRow._fields)} FROM {SCHEMA}.heads
 WHERE user_id=%s AND session_id=%s ORDER BY stream COLLATE "C" FOR UPDATE

@@ -16,7 +16,10 @@ Driver: TypeAlias = psycopg.Connection[Any]
 
 
 class Writer:
-    """Writes batches over a connection of its own, which it opens when it needs one."""
+    """Writes batches over a connection of its own, which it opens when it needs one.
+
+    ``connect`` gives one that commits each statement.
+    """
 
     def __init__(self, connect: Callable[[], Driver]) -> None:
         self._connect = connect
@@ -63,5 +66,4 @@ class Writer:
             driver = self._driver
             if driver is None or driver.closed:
                 driver = self._driver = self._connect()
-                driver.autocommit = True
             yield driver

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
-from uuid import UUID
 
 from refold.adapters.recorder import HeadRow, ViewRow
 from refold.adapters.sealing import SealedEvent, stored
 from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
-from refold.domain.chain import GENESIS, Header
+from refold.domain.chain import GENESIS, encoded
 from refold.domain.errors import CorruptEvent
 from refold.domain.events import Span
 from refold.domain.ids import StreamId
@@ -30,22 +29,28 @@ BEFORE: Final = (
     "(SELECT b.hash FROM {events} b WHERE b.user_id=e.user_id AND "
     "b.session_id=e.session_id AND b.stream=e.stream AND b.seq=e.seq-1)"
 )
+# In the statement itself: what is read is of a moment before its session was erased.
+_LIVE: Final = (
+    "NOT EXISTS (SELECT 1 FROM {heads} h WHERE h.user_id=? AND h.session_id=? AND "
+    "h.stream='main' AND h.status='erased')"
+)
 _HEAD: Final = f"SELECT {', '.join(HeadRow._fields)} FROM {{heads}} WHERE {STREAM}"
 _VIEW: Final = (
     f"SELECT {', '.join(ViewRow._fields)} FROM {{views}} "
-    "WHERE user_id=? AND session_id=? AND name=?"
+    f"WHERE user_id=? AND session_id=? AND name=? AND {_LIVE}"
 )
 # The hash of the row before is asked for where that is not in the page itself.
 _PAGE: Final = (
     f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {BEFORE} END FROM {{events}} e "
-    f"WHERE {STREAM} AND seq>?"
+    f"WHERE {STREAM} AND {_LIVE} AND seq>?"
 )
 _SCATTERED: Final = (
-    f"SELECT {_COLUMNS}, {BEFORE} FROM {{events}} e WHERE {STREAM} AND seq>?"
+    f"SELECT {_COLUMNS}, {BEFORE} FROM {{events}} e "
+    f"WHERE {STREAM} AND {_LIVE} AND seq>?"
 )
 _RANGE: Final = (
     f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {BEFORE} END FROM {{events}} e "
-    f"WHERE {STREAM} AND seq BETWEEN ? AND ?"
+    f"WHERE {STREAM} AND {_LIVE} AND seq BETWEEN ? AND ?"
 )
 
 
@@ -55,22 +60,18 @@ class Reader:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._errors = ErrorsTranslated(dialect)
-        tables = dialect.tables
-        self._names = {
-            "events": str(tables.events),
-            "heads": str(tables.heads),
-            "views": str(tables.views),
-        }
+        tables = dialect.tables.metadata.tables.values()
+        self._names = {table.name: str(table) for table in tables}
         self._written: dict[str, str] = {}
 
     def head(self, stream: StreamId) -> HeadRow | None:
         """The row of the stream's head."""
-        found = self.fetch(_HEAD, stream)
+        found = self.fetch(stream.user_id, _HEAD, stream)
         return HeadRow(*found[0]) if found else None
 
     def view(self, stream: StreamId, name: str) -> ViewRow | None:
         """The row of a stored view of the session."""
-        found = self.fetch(_VIEW, (stream.user_id, stream.session_id, name))
+        found = self.fetch(stream.user_id, _VIEW, (*stream[:2], name, *stream[:2]))
         return ViewRow(*found[0]) if found else None
 
     def page(
@@ -88,7 +89,7 @@ class Reader:
             return []
         scattered = bool(types) or newest
         query = _SCATTERED if scattered else _PAGE
-        values: list[Any] = [*stream, after]
+        values: list[Any] = [*stream, *stream[:2], after]
         if not scattered:
             values.insert(0, after + 1)
         if upto is not None:
@@ -99,7 +100,7 @@ class Reader:
         query = f"{query} ORDER BY seq{' DESC' if newest else ''}"
         if limit is not None:
             query, values = f"{query} LIMIT ?", [*values, limit]
-        found = self.fetch(query, values)
+        found = self.fetch(stream.user_id, query, values)
         return rows_of(stream, found[::-1] if newest else found, apart=scattered)
 
     def spans(self, stream: StreamId, spans: Sequence[Span]) -> list[SealedEvent]:
@@ -113,21 +114,25 @@ class Reader:
             values = [
                 value
                 for first, last in chunk
-                for value in (first, *stream, first, last)
+                for value in (first, *stream, *stream[:2], first, last)
             ]
             query = " UNION ALL ".join([_RANGE] * len(chunk))
-            found += self.fetch(f"{query} ORDER BY seq", values)
+            found += self.fetch(stream.user_id, f"{query} ORDER BY seq", values)
         return rows_of(stream, found)
 
-    def fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The rows of a query, each value where its ``?`` is."""
+    def fetch(
+        self, user_id: str, query: str, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a query of that user, each value where its ``?`` is."""
         written = self._written.get(query)
         if written is None:
             written = query.format(**self._names).replace("?", self._dialect.mark)
             if len(self._written) < 1000:
                 self._written[query] = written
         with self._errors:
-            return self._dialect.retrying(lambda: self._dialect.fetch(written, values))
+            return self._dialect.retrying(
+                lambda: self._dialect.fetch(user_id, written, values)
+            )
 
 
 def rows_of(
@@ -145,23 +150,24 @@ def rows_of(
 
 
 def sealed(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> SealedEvent:
-    """The row of an event, its columns in the order of ``Header`` and on.
+    """The row of an event, its columns in the order of ``Columns`` and on.
 
     Raises CorruptEvent if one does not hold what was written.
     """
     seq, type_, ts, event_id, tokens, version, hash_, body, first, *_ = row
     try:
-        header = Header(
+        columns = (
             stream,
             int(seq),
             type_,
             int(ts),
-            UUID(bytes=bytes(event_id)),
+            bytes(event_id),
             int(tokens),
             int(version),
         )
         digest = None if first is None else bytes(first)
-        return stored(header, bytes(body), bytes(hash_), prev_hash, digest)
+        context = encoded(columns)
+        return stored(columns, context, bytes(body), bytes(hash_), prev_hash, digest)
     except (TypeError, ValueError):
         raise CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",

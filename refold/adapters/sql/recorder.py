@@ -27,12 +27,17 @@ from refold.adapters.recorder import (
 )
 from refold.adapters.sealing import SealedEvent
 from refold.adapters.sql import leases
+from refold.adapters.sql.audit import SqlAudit
 from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
+from refold.adapters.sql.erasing import SqlErasing
 from refold.adapters.sql.grouping import GroupCommit
+from refold.adapters.sql.keeping import SqlKeeping
+from refold.adapters.sql.mending import SqlMending
 from refold.adapters.sql.reading import COLUMNS, Reader, sealed
 from refold.adapters.sql.saving import save_view
 from refold.adapters.sql.sizes import Sizes, within
 from refold.adapters.sql.standing import standing
+from refold.adapters.sql.tree import SqlTree
 from refold.domain.chain import GENESIS
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
@@ -48,6 +53,15 @@ class SqlRecorder(Recorder):
         self._group = GroupCommit(dialect.write_group)
         self._errors = ErrorsTranslated(dialect)
         self._reader = Reader(dialect)
+        self._tree = SqlTree(dialect)
+
+    @property
+    def audit_rows(self) -> SqlAudit:
+        return SqlAudit(self._dialect)
+
+    @property
+    def tree(self) -> SqlTree:
+        return self._tree
 
     def write(self, batch: Batch) -> WriteOutcome:
         with self._errors:
@@ -81,17 +95,12 @@ class SqlRecorder(Recorder):
 
     def drop_views(self, user_id: str, session_id: str) -> None:
         views = self._t.views
-        with self._errors, self._exclusive() as connection:
+        with self._errors, self._dialect.writing(user_id) as connection:
             connection.execute(
                 delete(views).where(
                     views.c.user_id == user_id, views.c.session_id == session_id
                 )
             )
-
-    def _exclusive(self) -> Any:
-        """A transaction that can write from its first statement on."""
-        engine = self._dialect.engine()
-        return engine.execution_options(refold_begin="IMMEDIATE").begin()
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         return self._reader.head(stream)
@@ -99,17 +108,17 @@ class SqlRecorder(Recorder):
     def knows(self, user_id: str) -> bool:
         heads = self._t.heads.c
         query = select(heads.seq).where(heads.user_id == user_id).limit(1)
-        return self._one(query) is not None
+        return self._one(user_id, query) is not None
 
     def has_sessions(self) -> bool:
-        return self._one(select(self._t.heads.c.seq).limit(1)) is not None
+        with self._errors:
+            return self._dialect.retrying(self._dialect.has_sessions)
 
     def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None:
         receipts = self._t.receipts.c
         query = select(receipts.first_seq, receipts.last_seq)
-        row = self._one(
-            query.where(*_at(self._t.receipts, stream), receipts.address == key)
-        )
+        query = query.where(*_at(self._t.receipts, stream), receipts.address == key)
+        row = self._one(stream.user_id, query)
         return Duplicate(*row) if row else None
 
     def rows(
@@ -147,27 +156,30 @@ class SqlRecorder(Recorder):
         if session_id is not None:
             query = query.where(heads.session_id == session_id)
         query = query.order_by(heads.user_id, heads.session_id)
-        return [SessionInfo(*row) for row in self._all(query)]
+        return [SessionInfo(*row) for row in self._all(user_id, query)]
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         heads = self._t.heads.c
         query = select(heads.stream).where(
             heads.user_id == user_id, heads.session_id == session_id
         )
-        names = [row.stream for row in self._all(query)]
+        names = [row.stream for row in self._all(user_id, query)]
         return sorted(names, key=lambda name: (name != MAIN, name))
 
     def orphans(self, scope: Scope) -> list[StreamId]:
         events, heads = self._t.events, self._t.heads
         head = select(heads.c.seq).where(*_at(heads, _like(events))).exists()
         query = select(*_like(events)).where(~head, *within(events, scope)).distinct()
-        return sorted(StreamId(*row) for row in self._all(query))
+        return sorted(StreamId(*row) for row in self._all(scope.user_id, query))
 
-    def blob_row(self, user_id: str, address: bytes) -> bytes | None:
-        blobs = self._t.blobs.c
-        row = self._one(
-            select(blobs.body).where(blobs.user_id == user_id, blobs.address == address)
+    def blob_row(self, stream: StreamId, address: bytes) -> bytes | None:
+        blobs, heads = self._t.blobs.c, self._t.heads
+        mine = blobs.user_id == stream.user_id, blobs.address == address
+        erased = select(heads.c.seq).where(
+            *_at(heads, stream.main), heads.c.status == "erased"
         )
+        query = select(blobs.body).where(*mine, ~erased.exists())
+        row = self._one(stream.user_id, query)
         return bytes(row.body) if row else None
 
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
@@ -204,7 +216,8 @@ class SqlRecorder(Recorder):
         query = select(views.name).where(
             views.user_id == user_id, views.session_id == session_id
         )
-        return [row.name for row in self._all(query.order_by(views.name))]
+        found = self._all(user_id, query.order_by(views.name))
+        return [row.name for row in found]
 
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
         def take(connection: Connection) -> bool:
@@ -216,19 +229,21 @@ class SqlRecorder(Recorder):
                 return False
             return leases.take(connection, self._t.leases, stream, owner, now, until)
 
-        return self._changing(take)
+        return self._changing(stream, take)
 
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
         table = self._t.leases
-        return self._changing(lambda c: leases.renew(c, table, stream, owner, until))
+        return self._changing(
+            stream, lambda c: leases.renew(c, table, stream, owner, until)
+        )
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         table = self._t.leases
-        return self._changing(lambda c: leases.release(c, table, stream, owner))
+        return self._changing(stream, lambda c: leases.release(c, table, stream, owner))
 
-    def _changing(self, change: Callable[[Connection], bool]) -> bool:
+    def _changing(self, stream: StreamId, change: Callable[[Connection], bool]) -> bool:
         def attempt() -> bool:
-            with self._exclusive() as connection:
+            with self._dialect.writing(stream.user_id) as connection:
                 return change(connection)
 
         with self._errors:
@@ -238,10 +253,11 @@ class SqlRecorder(Recorder):
         self, scope: Scope, *, by: int, limit: int, after: Place | None
     ) -> list[Lagging]:
         query = Sizes(self._t, scope).lagging(by=by, limit=limit, after=after)
-        return [Lagging(Place(*row[:3]), row[3]) for row in self._all(query)]
+        found = self._all(scope.user_id, query)
+        return [Lagging(Place(*row[:3]), row[3]) for row in found]
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
-        with self._errors, self._dialect.reading() as connection:
+        with self._errors, self._dialect.reading(scope.user_id) as connection:
             sizes = Sizes(self._t, scope).read(connection, now=now)
             found = {"engine": self._dialect.name, **sizes}
             if scope.user_id is None:
@@ -258,33 +274,51 @@ class SqlRecorder(Recorder):
             .scalar_subquery()
         )
         columns = [events.c[name] for name in COLUMNS]
+        heads = self._t.heads
+        erased = select(heads.c.seq).where(
+            *_at(heads, (events.c.user_id, events.c.session_id, MAIN)),
+            heads.c.status == "erased",
+        )
         query = select(events.c.position, *_like(events), *columns, previous)
         query = query.where(events.c.position > after, self._dialect.settled())
+        query = query.where(~erased.exists())
         if upto is not None:
             query = query.where(events.c.position <= upto)
         query = query.order_by(events.c.position).limit(limit)
         return [
             (row[0], sealed(StreamId(*row[1:4]), row[4:], bytes(row[-1] or GENESIS)))
-            for row in self._all(query)
+            for row in self._all(None, query)
         ]
 
     def max_notification_id(self) -> int | None:
         events = self._t.events.c
-        row = self._one(
-            select(func.max(events.position)).where(self._dialect.settled())
-        )
+        query = select(func.max(events.position)).where(self._dialect.settled())
+        row = self._one(None, query)
         return row[0] if row else None
+
+    def erasing(self) -> SqlErasing:
+        return SqlErasing(self._dialect, self.tree)
+
+    def keeping(self) -> SqlKeeping:
+        return SqlKeeping(self._dialect, self.tree)
+
+    def mending(self) -> SqlMending:
+        return SqlMending(self._dialect)
 
     def close(self) -> None:
         self._group.close()
         self._dialect.close()
 
-    def _one(self, query: Select[Any]) -> Any:
-        return next(iter(self._all(query)), None)
+    def _one(self, user_id: str | None, query: Select[Any]) -> Any:
+        return next(iter(self._all(user_id, query)), None)
 
-    def _all(self, query: Select[Any] | CompoundSelect[Any]) -> Sequence[Any]:
+    def _all(
+        self, user_id: str | None, query: Select[Any] | CompoundSelect[Any]
+    ) -> Sequence[Any]:
+        """The rows of that user, of all if it is None."""
+
         def fetch() -> Sequence[Any]:
-            with self._dialect.reading() as connection:
+            with self._dialect.reading(user_id) as connection:
                 return connection.execute(query).all()
 
         with self._errors:

@@ -15,8 +15,9 @@ _SET: Final = ", ".join(f"{name}=excluded.{name}" for name in ViewRow._fields)
 _SAVE: Final = f"""
 INSERT INTO {{views}} AS v (user_id, session_id, name, {_COLUMNS})
 SELECT ?, ?, ?, {", ".join("?" * len(ViewRow._fields))} FROM {{heads}}
-WHERE {STREAM} AND key_check=? AND (?=0 OR EXISTS (SELECT 1 FROM {{views}}
-  WHERE user_id=? AND session_id=? AND name=?))
+WHERE {STREAM} AND key_check=? AND status<>'erased'
+  AND (?=0 OR EXISTS (SELECT 1 FROM {{views}}
+    WHERE user_id=? AND session_id=? AND name=?))
 """
 _REPLACE: Final = f"""
 ON CONFLICT (user_id, session_id, name) DO UPDATE SET {_SET} WHERE v.through_seq=?
@@ -38,4 +39,5 @@ def save_view(
     place = (stream.user_id, stream.session_id, name)
     of_session = (*stream, key_check, replaces)
     query = f"{_SAVE}{dialect.shared}{_REPLACE}"
-    return bool(reader.fetch(query, (*place, *row, *of_session, *place, replaces)))
+    values = (*place, *row, *of_session, *place, replaces)
+    return bool(reader.fetch(stream.user_id, query, values))

@@ -117,7 +117,8 @@ class Sizes:
         joined = views.join(main, _head_of(views, main, MAIN)).outerjoin(
             derived, _head_of(views, derived, views.c.name)
         )
-        query = select(*columns).select_from(joined).where(*within(views, self._scope))
+        query = select(*columns).select_from(joined)
+        query = query.where(*within(views, self._scope), main.c.status != "erased")
         return query, behind
 
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeVar, cast
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text, true
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    literal_column,
+    text,
+    true,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
@@ -22,15 +31,15 @@ from refold.adapters.recorder import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import sqlite_rewrite, tables
+from refold.adapters.sql import sqlite_casual, sqlite_cleaning, sqlite_rewrite, tables
 from refold.adapters.sql.process import Process
+from refold.adapters.sql.sqlite_errors import translated
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
     RefoldError,
-    StoreUnavailable,
 )
-from refold.domain.ids import StreamId
+from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
 
 T = TypeVar("T")
@@ -51,9 +60,16 @@ _NEW_HEAD = """
 INSERT INTO heads (seq, hash, status, state, key_check, tokens, created_at,
   updated_at, user_id, session_id, stream)
 SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
-WHERE ?='main' OR EXISTS (SELECT 1 FROM heads
-  WHERE user_id=? AND session_id=? AND stream='main' AND status<>'erased'
-    AND key_check=?)
+WHERE CASE WHEN ?='main' THEN EXISTS (SELECT 1 FROM subjects
+    WHERE ref=? AND status='live' AND epoch=?)
+  AND NOT EXISTS (SELECT 1 FROM subjects WHERE ref=?)
+ELSE EXISTS (SELECT 1 FROM heads
+  WHERE user_id=? AND session_id=? AND stream='main' AND status IN ('open', 'closed')
+    AND key_check=?) END
+ON CONFLICT DO NOTHING
+"""
+_SUBJECT = """
+INSERT INTO subjects (ref, user_ref, status, epoch) VALUES (?, ?, 'live', ?)
 ON CONFLICT DO NOTHING
 """
 _EVENT = """
@@ -62,7 +78,8 @@ INSERT INTO events (user_id, session_id, stream, seq, type, ts, event_id,
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _BLOB = """
-INSERT INTO blobs (user_id, address, size, created_at, body) VALUES (?, ?, ?, ?, ?)
+INSERT INTO blobs (user_id, address, size, created_at, body, session_id)
+VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 """
 _FIND_RECEIPT = """
@@ -85,6 +102,8 @@ class SqliteDialect:
     name = "sqlite"
     mark = "?"
     shared = ""
+    place, searchable = "rowid", True
+    casual = sqlite_casual.transaction
     ends_of_span = ("json_extract(s.value, '$[0]')", "json_extract(s.value, '$[1]')")
 
     def __init__(self, url: URL) -> None:
@@ -138,17 +157,26 @@ class SqliteDialect:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("PRAGMA secure_delete=ON")
 
-    def reading(self) -> Connection:
+    def reading(self, user_id: str | None = None) -> Connection:  # noqa: ARG002  # one file, one reader
         """A connection that only reads."""
         return self.engine().connect()
+
+    def writing(self, user_id: str | None = None) -> AbstractContextManager[Connection]:  # noqa: ARG002  # the same
+        """A transaction that has the write lock from its beginning."""
+        return self.engine().execution_options(refold_begin="IMMEDIATE").begin()
+
+    def has_sessions(self) -> bool:
+        """Whether there is any session."""
+        return bool(self.fetch("", "SELECT 1 FROM heads LIMIT 1", ()))
 
     def translate(self, error: Exception) -> RefoldError | None:
         """The error to raise for what SQLite raised."""
         cause = error.orig if isinstance(error, DBAPIError) else error
         if not isinstance(cause, sqlite3.Error):
             return None
-        return _translated(str(self.path), str(cause))
+        return translated(str(self.path), str(cause))
 
     def prepare(self, connection: Connection) -> None:
         """Mark the file as ours; that it is no other's was seen before."""
@@ -238,7 +266,12 @@ class SqliteDialect:
             self._writer = writer
         return self._writer
 
-    def fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def fetch(
+        self,
+        user_id: str,  # noqa: ARG002  # the same
+        query: str,
+        values: Sequence[Any],
+    ) -> list[tuple[Any, ...]]:
         """The rows of a query."""
         pooled = self.engine().raw_connection()
         try:
@@ -259,6 +292,18 @@ class SqliteDialect:
     def settled(self) -> Any:
         """Every committed row: there is one writer, so positions commit in order."""
         return true()
+
+    def among(self, places: Any) -> Any:
+        """The row number is one of these."""
+        return literal_column(self.place).in_(places)
+
+    def clean(self, *, vacuum: bool) -> dict[str, Any]:
+        """Empty the write-ahead log; deleted cells were overwritten already."""
+        return sqlite_cleaning.clean(self.path, vacuum=vacuum)
+
+    def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
+        """Look into the file and its write-ahead log."""
+        return sqlite_cleaning.found_in_files(self.path, names)
 
     def size(self, connection: Connection) -> int:  # noqa: ARG002  # the protocol's
         """Bytes of the file and its write-ahead log."""
@@ -297,15 +342,7 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
         known = (batch.expected_seq, batch.expected_hash, batch.head.key_check)
         moved = connection.execute(_MOVE_HEAD, (*batch.head, *stream, *known))
     else:
-        values = (
-            *batch.head,
-            *stream,
-            stream.stream,
-            stream.user_id,
-            stream.session_id,
-            batch.head.key_check,
-        )
-        moved = connection.execute(_NEW_HEAD, values)
+        moved = _begin_stream(connection, batch)
     if not moved.rowcount:
         return Moved(_head(connection, stream))
     connection.executemany(_EVENT, [_event_values(row) for row in batch.events])
@@ -313,10 +350,24 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
     return Wrote(batch.head)
 
 
+def _begin_stream(connection: sqlite3.Connection, batch: Batch) -> sqlite3.Cursor:
+    """A main stream begins where its user is live, a derived one beside a main one."""
+    stream, refs = batch.stream, batch.refs
+    if stream.stream == MAIN:
+        connection.execute(_SUBJECT, (refs.user, refs.user, refs.epoch))
+    of_user = (refs.user, refs.epoch, refs.session)
+    of_main = (stream.user_id, stream.session_id, batch.head.key_check)
+    values = (*batch.head, *stream, stream.stream, *of_user, *of_main)
+    return connection.execute(_NEW_HEAD, values)
+
+
 def _write_beside(connection: sqlite3.Connection, batch: Batch) -> None:
     stream, now = batch.stream, batch.head.updated_at
     if batch.blobs:
-        rows = [(stream.user_id, b.address, b.size, now, b.body) for b in batch.blobs]
+        rows = [
+            (stream.user_id, b.address, b.size, now, b.body, stream.session_id)
+            for b in batch.blobs
+        ]
         connection.executemany(_BLOB, rows)
     if batch.receipt is not None:
         seqs = (batch.events[0].header.seq, batch.events[-1].header.seq)
@@ -336,26 +387,3 @@ def _event_values(row: Any) -> tuple[Any, ...]:
         row.hash,
         row.state,
     )
-
-
-def _translated(path: str, said: str) -> RefoldError:
-    known = {
-        "locked": ("is busy with another writer", "try again when it is done"),
-        "readonly": (
-            "cannot be written",
-            "check the rights on the file and its folder",
-        ),
-        "full": ("cannot grow: the disk is full", "free space and try again"),
-        "unable to open": ("cannot be opened", "check that its folder exists"),
-        "disk i/o": ("cannot be written: disk I/O error", "check the disk"),
-    }
-    lowered = said.lower()
-    for sign, (what, remedy) in known.items():
-        if sign in lowered:
-            return StoreUnavailable(f"{path} {what}", remedy=remedy)
-    if "not a database" in lowered or "malformed" in lowered:
-        return IncompatibleStore(
-            f"{path} is not a SQLite database, or is damaged: give another file, or "
-            "restore it"
-        )
-    return StoreUnavailable(f"{path}: {said}", remedy="see the message of SQLite")

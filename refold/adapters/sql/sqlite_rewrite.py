@@ -31,7 +31,9 @@ CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events WHEN NOT (
 BEGIN SELECT RAISE(ABORT, 'refold: events are immutable, UPDATE is refused'); END
 """,
     """
-CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events
+CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events WHEN NOT EXISTS (
+  SELECT 1 FROM heads h WHERE h.user_id=OLD.user_id AND h.session_id=OLD.session_id
+    AND h.stream=OLD.stream AND h.status='erased')
 BEGIN SELECT RAISE(ABORT, 'refold: events are immutable, DELETE is refused'); END
 """,
 )

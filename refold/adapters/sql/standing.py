@@ -44,7 +44,8 @@ def standing(
     if shown:
         values += [*stream, *derived]
     parts: list[list[Sequence[Any]]] = [[] for _ in range(6)]
-    for part, *row in reader.fetch(_query(dialect, shown=shown), values):
+    query = _query(dialect, shown=shown)
+    for part, *row in reader.fetch(stream.user_id, query, values):
         parts[part].append(row)
     return StandingRows(
         _head(parts[_HEAD]),
@@ -71,7 +72,8 @@ def _query(dialect: Dialect, *, shown: bool) -> str:
 
 
 def _behind(part: int, *, after: str) -> str:
-    known = f"coalesce((SELECT {after} FROM v), 0)"
+    # Inside: a COALESCE around it would keep row-level security from the index.
+    known = f"(SELECT coalesce(max({after}), 0) FROM v)"
     return f"""
 SELECT * FROM (SELECT {part}, {_COLUMNS}, CASE WHEN e.seq={known}+1 THEN {BEFORE} END
   FROM {{events}} e WHERE {STREAM} AND e.seq>{known} ORDER BY e.seq LIMIT ?) {after}

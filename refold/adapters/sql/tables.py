@@ -33,6 +33,15 @@ class Tables:
     receipts: Table
     views: Table
     leases: Table
+    subjects: Table
+    erasures: Table
+    certificates: Table
+    holds: Table
+    leaves: Table
+    seals: Table
+    tree_heads: Table
+    audit: Table
+    accesses: Table
 
 
 def _user() -> Column[str]:
@@ -68,6 +77,15 @@ def build(schema: str | None, *, rowid: bool) -> Tables:
         receipts=_receipts(metadata),
         views=_views(metadata),
         leases=_leases(metadata),
+        subjects=_subjects(metadata),
+        erasures=_erasures(metadata),
+        certificates=_certificates(metadata),
+        holds=_holds(metadata),
+        leaves=_leaves(metadata),
+        seals=_seals(metadata),
+        tree_heads=_tree_heads(metadata),
+        audit=_audit(metadata),
+        accesses=_accesses(metadata),
     )
 
 
@@ -86,6 +104,7 @@ def _heads(metadata: MetaData) -> Table:
         Column("tokens", BigInteger, nullable=False),
         Column("created_at", BigInteger, nullable=False),
         Column("updated_at", BigInteger, nullable=False),
+        Column("before", Text),
         PrimaryKeyConstraint("user_id", "session_id", "stream"),
     )
 
@@ -131,6 +150,7 @@ def _blobs(metadata: MetaData) -> Table:
         Column("size", BigInteger, nullable=False),
         Column("created_at", BigInteger, nullable=False),
         Column("body", LargeBinary, nullable=False),
+        Column("session_id", Text),
         PrimaryKeyConstraint("user_id", "address"),
     )
 
@@ -165,6 +185,53 @@ def _views(metadata: MetaData) -> Table:
     )
 
 
+def _subjects(metadata: MetaData) -> Table:
+    """Users, and sessions that were erased: keyed hashes, which outlive the names."""
+    return Table(
+        "subjects",
+        metadata,
+        Column("ref", Text, primary_key=True),
+        Column("user_ref", Text, nullable=False),
+        Column("status", Text, nullable=False),
+        Column("epoch", Integer, nullable=False),
+    )
+
+
+def _erasures(metadata: MetaData) -> Table:
+    """What is being erased: the only place besides its rows where a user's id is."""
+    return Table(
+        "erasures",
+        metadata,
+        Column("job_id", Text, primary_key=True),
+        Column("user_ref", Text, nullable=False),
+        Column("stage", Text, nullable=False),
+        Column("due_at", BigInteger),
+        Column("body", Text, nullable=False),
+    )
+
+
+def _certificates(metadata: MetaData) -> Table:
+    return Table(
+        "certificates",
+        metadata,
+        Column("certificate_id", Text, primary_key=True),
+        Column("user_ref", Text, nullable=False),
+        Column("created_at", BigInteger, nullable=False),
+        Column("body", Text, nullable=False),
+    )
+
+
+def _holds(metadata: MetaData) -> Table:
+    return Table(
+        "holds",
+        metadata,
+        Column("user_ref", Text, primary_key=True),
+        Column("name", Text, primary_key=True),
+        Column("reason", Text, nullable=False),
+        Column("created_at", BigInteger, nullable=False),
+    )
+
+
 def _leases(metadata: MetaData) -> Table:
     return Table(
         "leases",
@@ -177,3 +244,81 @@ def _leases(metadata: MetaData) -> Table:
         Column("pending", SmallInteger, nullable=False),
         PrimaryKeyConstraint("user_id", "session_id", "stream"),
     )
+
+
+def _accesses(metadata: MetaData) -> Table:
+    """How often sessions were read by name; written in batches, late."""
+    return Table(
+        "accesses",
+        metadata,
+        _user(),
+        _session(),
+        Column("reads", BigInteger, nullable=False),
+        Column("last_at", BigInteger, nullable=False),
+        PrimaryKeyConstraint("user_id", "session_id"),
+    )
+
+
+def _leaves(metadata: MetaData) -> Table:
+    """The leaves of the tree; they hold no name, and outlive who they were of."""
+    table = Table(
+        "leaves",
+        metadata,
+        Column("leaf", BigInteger, primary_key=True, autoincrement=False),
+        Column("hash", LargeBinary, nullable=False),
+        Column("erasure", Text),
+    )
+    Index("leaves_erasure", table.c.erasure)
+    return table
+
+
+def _seals(metadata: MetaData) -> Table:
+    """Which leaf is of which stream, as long as the stream is there."""
+    return Table(
+        "seals",
+        metadata,
+        _user(),
+        _session(),
+        _stream(),
+        Column("seq", BigInteger, nullable=False),
+        Column("leaf", BigInteger, nullable=False),
+        Column("positions", LargeBinary, nullable=False),
+        Column("receipts", LargeBinary, nullable=False),
+        PrimaryKeyConstraint("user_id", "session_id", "stream", "seq"),
+    )
+
+
+def _tree_heads(metadata: MetaData) -> Table:
+    return Table(
+        "tree_heads",
+        metadata,
+        Column("size", BigInteger, primary_key=True, autoincrement=False),
+        Column("root", LargeBinary, nullable=False),
+        Column("sealed_at", BigInteger, nullable=False),
+        Column("key_id", Text, nullable=False),
+        Column("signature", LargeBinary, nullable=False),
+        Column("peaks", LargeBinary, nullable=False),
+        Column("position", BigInteger, nullable=False),
+    )
+
+
+def _audit(metadata: MetaData) -> Table:
+    """What was done with the store; users are keyed hashes, that die with their key."""
+    table = Table(
+        "audit",
+        metadata,
+        Column("record_id", LargeBinary, primary_key=True),
+        Column("ts", BigInteger, nullable=False),
+        Column("event", Text, nullable=False),
+        Column("user_hash", Text),
+        Column("session_hash", Text),
+        Column("request_hash", Text),
+        Column("state_version", BigInteger),
+        Column("event_type", Text),
+        Column("duration_us", BigInteger, nullable=False),
+        Column("status", Text, nullable=False),
+        Column("error_code", Text),
+        Column("meta", Text, nullable=False),
+    )
+    Index("audit_user", table.c.user_hash, table.c.record_id)
+    return table

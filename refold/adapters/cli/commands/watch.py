@@ -31,7 +31,7 @@ def watch(worker: Callable[..., Worker], show: Show) -> None:
         sys.stdout.flush()
 
     working = worker(done=done)
-    with _stopped_by_signals(working.stop):
+    with stopped_by_signals(working.stop):
         working.run()
 
 
@@ -56,7 +56,7 @@ def _made(
 
 
 @contextmanager
-def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
 
     def handle(_signal: int, _frame: object) -> None:

@@ -1,0 +1,166 @@
+"""The command line forgets, holds, restores and proves it, and asks before it does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Refold
+
+LIN = ("--user", "lin")
+ERASE = ("erase", *LIN, "--reason", "lin asked", "--yes")
+
+
+@pytest.fixture(autouse=True)
+def _there(sample: Path) -> None:
+    """Lin's session is in refold.db, in the working directory."""
+
+
+def test_an_erasure_reports_what_went_and_that_nothing_is_left(
+    refold: Refold, tmp_path: Path
+) -> None:
+    ran = refold(*ERASE, "--out", tmp_path / "c.json", "--operator", "ops")
+
+    assert ran.code == 0
+    assert "erased: " in ran.out
+    assert "0 rows left" in ran.out
+    assert "salt" in ran.out
+    assert (
+        json.loads((tmp_path / "c.json").read_text())["certificate"]["scope"] == "user"
+    )
+    assert refold("sessions").out.strip() == "" or "lin" not in refold("sessions").out
+    gone = refold("log", *LIN, "--session", "run")
+    assert gone.code == 1
+    assert "was erased" in gone.err
+
+
+def test_json_is_the_certificate_with_its_salt_beside(refold: Refold) -> None:
+    ran = refold(*ERASE, "--json")
+
+    told = ran.json()
+    assert told["certificate"]["act"] == "erased"
+    assert told["certificate"]["counts"]["events"] > 50
+    assert set(told["left"].values()) == {0}
+    assert len(told["salt"]) == 64
+    again = refold(*ERASE, "--json").json()
+    assert again["already"]
+    assert again["salt"] is None
+
+
+def test_a_certificate_is_verified_and_a_forged_one_found(
+    refold: Refold, tmp_path: Path
+) -> None:
+    told = refold(*ERASE, "--json")
+    file, key = tmp_path / "c.json", tmp_path / "key.pem"
+    file.write_text(told.out)
+    key.write_text(refold("prove", "--public-key").out)
+    salt = told.json()["salt"]
+
+    assert refold("verify", "--certificate", file).code == 0
+    assert refold("verify", "--certificate", file, "--public-key", key).code == 0
+    whose = ("--certificate", file, "--salt", salt, "--user")
+    assert refold("verify", *whose, "lin").code == 0
+    assert "another user" in refold("verify", *whose, "bob").out
+
+    for old, new in (("lin asked", "he asked"), ('"events":', '"event":')):
+        file.write_text(
+            told.out.replace("[REDACTED:USER_ID] asked", "x").replace(old, new)
+        )
+        forged = refold("verify", "--certificate", file, "--json")
+        assert forged.code == 1
+        assert "forged" in forged.json()["problems"][0]
+    file.write_text("{}")
+    assert "no certificate" in refold("verify", "--certificate", file).err
+
+
+def test_a_dry_run_counts_and_changes_nothing(refold: Refold) -> None:
+    ran = refold("erase", *LIN, "--dry-run", "--json")
+
+    assert ran.json()["counts"]["events"] > 50
+    assert ran.json()["sessions"] == ["run"]
+    assert "would erase 1 session" in refold("erase", *LIN, "--dry-run").out
+    assert refold("log", *LIN, "--session", "run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("--reason", "x"), "--user"),
+        ((*LIN,), "--reason"),
+        ((*LIN, "--reason", "x"), "--yes"),
+        ((*LIN, "--reason", "x", "--yes", "--grace", "soon"), "30d"),
+        ((*LIN, "--session", "_x", "--reason", "x", "--yes"), "reserved"),
+    ],
+)
+def test_what_is_missing_is_a_wrong_argument_and_changes_nothing(
+    refold: Refold, given: tuple[str, ...], why: str
+) -> None:
+    ran = refold("erase", *given)
+
+    assert ran.code == 2
+    assert why in ran.err
+    assert refold("log", *LIN, "--session", "run").code == 0
+
+
+def test_a_grace_can_be_used(refold: Refold) -> None:
+    held = refold(*ERASE, "--grace", "30d")
+    assert "refold restore" in held.out
+    assert refold("log", *LIN, "--session", "run").code == 1
+    assert refold("erase", "--due", "--json").json() == []
+    assert (
+        refold("erase", "--list", "--json").json()["unfinished"][0]["stage"] == "held"
+    )
+
+    back = refold("restore", *LIN, "--reason", "a mistake", "--json")
+
+    assert back.json()["certificate"]["act"] == "restored"
+    assert refold("log", *LIN, "--session", "run").code == 0
+    assert refold("verify").code == 0
+
+
+def test_a_legal_hold_stops_it(refold: Refold) -> None:
+    hold = ("hold", *LIN, "--name", "case-17", "--reason", "a court asked")
+    assert "held: certificate" in refold(*hold).out
+    assert "already" in refold(*hold).out
+
+    stopped = refold(*ERASE)
+
+    assert stopped.code == 1
+    assert "case-17" in stopped.err
+    assert "case-17" in refold("hold", *LIN).out
+    assert "case-17" in refold("erase", *LIN, "--dry-run").out
+    assert refold(*hold, "--release").code == 0
+    assert refold(*ERASE).code == 0
+
+
+def test_who_was_erased_is_readmitted_on_request(refold: Refold) -> None:
+    refold(*ERASE)
+
+    back = refold("readmit", *LIN, "--reason", "came back")
+
+    assert "epoch 2" in back.out
+    listed = refold("erase", "--list", *LIN)
+    assert "readmitted" in listed.out
+    assert "erased" in listed.out
+    assert refold("readmit", *LIN, "--reason", "twice").code == 1
+
+
+def test_keys_are_shown_and_replaced(refold: Refold) -> None:
+    master = Path(refold("keys", "status", "--json").json()["master"])
+    before = master.read_text()
+
+    assert refold("keys", "rotate", "--master", "--json").json()["stale"] == 0
+    assert master.read_text().split()[1] == before.strip()
+    assert refold("keys", "rotate", "--master", "--drop-older").code == 0
+    assert refold("keys", "rotate", *LIN, "--json").json() == {"sessions": 1}
+    rotated = refold("keys", "rotate", *LIN, "--session", "run", "--json")
+
+    assert rotated.json() == {"key_version": 2}
+    assert len(master.read_text().split()) == 1
+    assert master.read_text() != before
+    assert refold("verify").code == 0
+    assert refold("keys", "reconcile", "--json").json() == {"destroyed": 0}
+    assert refold("keys", "rotate").code == 2
+    assert refold("keys", "dance").code == 2

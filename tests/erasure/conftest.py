@@ -1,0 +1,30 @@
+"""What tests of erasure share: a store with a user who has all there is."""
+
+from __future__ import annotations
+
+import pytest
+
+import refold
+from refold.store import SessionStore
+from refold.testing.support import said
+from tests.support.talking import talk
+
+WINDOW = "turn_window:full_turns=2,cached_turns=1"
+
+
+def fill(store: SessionStore, user_id: str, session_id: str) -> None:
+    """A session with a summary, a stored view, a blob, a receipt and a fork."""
+    session = talk(store.session(user_id, session_id), 8)
+    session.append(said("a line of text. " * 5_000), idempotency_key="once")
+    session.compact(WINDOW)
+    session.append(refold.StateUpdate(set={"a": 1}))
+    session.catch_up()
+    session.fork(3, f"{session_id}-fork")
+
+
+@pytest.fixture
+def filled(store: SessionStore) -> SessionStore:
+    """Ada has sessions with all there is, and so has bob."""
+    fill(store, "ada", "one")
+    fill(store, "bob", "bobs")
+    return store

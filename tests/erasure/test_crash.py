@@ -1,0 +1,130 @@
+"""Killed at any step, an erasure or rotation is seen, and completed by the next run."""
+
+from __future__ import annotations
+
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import refold
+from refold.store import SessionStore
+from refold.testing.support import said
+from tests.erasure.conftest import fill
+from tests.support import warm
+from tests.support.eraser import ERASING, HOLDING, OF_A_USER, RESTORING, ROTATING
+from tests.support.stores import open_at, prepare
+
+
+def kill(url: str, work: str, step: str) -> None:
+    process = warm.module("tests.support.eraser", url, work, step)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def problems(store: SessionStore) -> list[str]:
+    return [p.code for _, verified in store.verify() for p in verified.problems]
+
+
+@pytest.fixture
+def filled_url(store_url: str, tmp_path: Path) -> str:
+    """A store with two users, that is closed."""
+    with open_at(prepare(store_url, tmp_path), tmp_path) as store:
+        fill(store, "ada", "one")
+        fill(store, "bob", "bobs")
+    return store_url
+
+
+@pytest.mark.parametrize("step", ERASING)
+def test_an_erasure_that_was_killed_is_seen_and_completed(
+    filled_url: str, tmp_path: Path, step: str
+) -> None:
+    kill(filled_url, "erase", step)
+
+    with open_at(filled_url, tmp_path) as store:
+        begun = step not in ("nothing is done", "it is certified")
+        assert problems(store) == (["erasure"] if begun else [])
+        if begun:
+            (erased,) = store.erase_due()
+            assert erased.certificate is not None
+            assert erased.certificate.statement["counts"]["events"] == 20
+        else:
+            erased = store.erase("ada", "she asked")
+            assert erased.already == (step == "it is certified")
+        assert set(erased.left.values()) == {0}
+        assert len(store.certificates()) == 1
+        assert problems(store) == []
+        assert store.session("bob", "bobs").events()
+        with pytest.raises(refold.Erased):
+            store.session("ada", "one").events()
+
+
+@pytest.mark.parametrize("step", ["heads are marked", "keys are destroyed"])
+def test_what_was_marked_before_the_kill_cannot_be_read_or_written(
+    filled_url: str, tmp_path: Path, step: str
+) -> None:
+    kill(filled_url, "erase", step)
+
+    with open_at(filled_url, tmp_path) as store:
+        session = store.session("ada", "one")
+        for use in (session.events, session.context, lambda: session.append(said("x"))):
+            with pytest.raises(refold.Erased):
+                use()
+
+
+@pytest.mark.parametrize("step", HOLDING)
+def test_holding_back_that_was_killed_is_completed(
+    filled_url: str, tmp_path: Path, step: str
+) -> None:
+    kill(filled_url, "hold", step)
+
+    with open_at(filled_url, tmp_path) as store:
+        assert problems(store) == ["erasure"]
+        assert [one.due_at is None for one in store.erase_due()] == [False]
+        assert problems(store) == []
+        store.restore("ada", "a mistake")
+        assert store.session("ada", "one").events()
+
+
+@pytest.mark.parametrize("step", RESTORING)
+def test_a_restoration_that_was_killed_is_completed(
+    filled_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_at(filled_url, tmp_path) as store:
+        store.erase("ada", "she asked", grace=timedelta(days=1))
+    kill(filled_url, "restore", step)
+
+    with open_at(filled_url, tmp_path) as store:
+        assert problems(store) == ["erasure"]
+        assert list(store.erase_due()) == []
+        assert store.session("ada", "one").events()
+        assert problems(store) == []
+        assert store.erasures() == []
+
+
+@pytest.mark.parametrize("step", ROTATING)
+def test_a_rotation_of_the_master_key_that_was_killed_is_completed(
+    filled_url: str, tmp_path: Path, step: str
+) -> None:
+    kill(filled_url, "rotate-master", step)
+
+    with open_at(filled_url, tmp_path) as store:
+        assert store.session("ada", "one").events()
+        store.session("eve", "new").append(said("x"))
+        assert store.rotate_master_key() > 0
+        assert store.key_status()["stale"] == 0
+        assert problems(store) == []
+
+
+@pytest.mark.parametrize("step", OF_A_USER)
+def test_a_rotation_of_a_users_key_that_was_killed_leaves_one_key(
+    filled_url: str, tmp_path: Path, step: str
+) -> None:
+    kill(filled_url, "rotate-user", step)
+
+    with open_at(filled_url, tmp_path) as store:
+        assert store.session("ada", "one").events()
+        assert store.rotate_user_key("ada") == 2
+        assert store.session("ada", "one").events()
+        assert problems(store) == []

@@ -1,0 +1,329 @@
+"""An erased user has no data, no keys, no way back; what is left is a certificate."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+
+import refold
+from refold.adapters.signing import signed_by
+from refold.domain.certificate import Signed, subject
+from refold.store import SessionStore
+from refold.testing.support import said
+from tests.erasure.conftest import WINDOW, fill
+from tests.support.operations import log_of
+
+FORK = "one-fork"
+
+
+def problems(store: SessionStore) -> list[object]:
+    return [problem for _, verified in store.verify() for problem in verified.problems]
+
+
+def digest(store: SessionStore) -> str:
+    """The SHA-256 of a blob of ada's."""
+    shown = store.session("ada", "one").events()[16].payload.payload()
+    return str(shown["text"]).split('blob("')[1].split('"')[0]
+
+
+def test_nothing_of_an_erased_user_is_left_and_all_of_others_is(
+    filled: SessionStore,
+) -> None:
+    before = filled.session("bob", "bobs").events()
+
+    erased = filled.erase("ada", "she asked")
+
+    assert set(erased.left.values()) == {0}
+    assert {info.user_id for info in filled.sessions()} == {"bob"}
+    assert filled.session("bob", "bobs").events() == before
+    assert filled.session("bob", "bobs-fork").context(WINDOW)
+    assert problems(filled) == []
+    assert filled.erasures() == []
+
+
+def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) -> None:
+    session, sha256 = filled.session("ada", "one"), digest(filled)
+    assert session.blob(sha256)
+    filled.erase("ada", "she asked")
+
+    for use in (
+        session.head,
+        session.events,
+        session.context,
+        session.prepare,
+        session.state,
+        session.compact,
+        session.catch_up,
+        lambda: list(session.pages()),
+        lambda: list(session.timeline()),
+        lambda: list(session.replay()),
+        lambda: session.fork(1, "again"),
+        lambda: session.append(said("x")),
+        lambda: session.append(said("x"), expected_seq=18),
+        lambda: session.append(said("x"), idempotency_key="once"),
+        lambda: session.blob(sha256),
+        lambda: filled.session("ada", "new").append(said("x")),
+        lambda: filled.session("ada", FORK).context(),
+        lambda: filled.session("ada", FORK).append(said("x")),
+    ):
+        with pytest.raises(refold.Erased):
+            use()
+    assert sum(filled.plan_erasure("ada").counts.values()) == 0
+
+
+def test_a_certificate_says_what_was_deleted_and_of_whom_only_to_who_has_the_salt(
+    filled: SessionStore,
+) -> None:
+    counts = filled.plan_erasure("ada").counts
+
+    erased = filled.erase("ada", "ada wrote from ada@lovelace.test", operator="ops-7")
+
+    signed = erased.certificate
+    assert signed is not None
+    said_ = signed.statement
+    assert said_["counts"] == counts
+    assert counts["events"] == said_["leaves"]["count"] == 20
+    assert said_["reason"] == "[REDACTED:USER_ID] wrote from [REDACTED:EMAIL]"
+    assert said_["operator"] == "ops-7"
+    assert said_["subject"] == subject(bytes.fromhex(erased.salt), "ada")
+    assert not re.search(rb"\bada\b", signed.message())
+    assert filled.certificates("ada") == filled.certificates() == [signed]
+
+
+def test_a_certificate_is_checked_with_the_public_key_alone(
+    filled: SessionStore,
+) -> None:
+    signed = filled.erase("ada", "she asked").certificate
+    assert signed is not None
+
+    forged = Signed.read(
+        str(signed.to_json())
+        .replace("'", '"')
+        .replace("she asked", "he asked")
+        .replace("None", "null")
+    )
+
+    key = filled.public_key()
+    assert signed_by(key, signed.signature, signed.message())
+    assert not signed_by(key, forged.signature, forged.message())
+
+
+def test_a_store_in_memory_forgets_too() -> None:
+    with refold.open("memory://") as store:
+        for user_id in ("ada", "bob"):
+            fill(store, user_id, "one")
+        before = store.plan_erasure("ada").counts
+
+        erased = store.erase("ada", "she asked")
+
+        assert before["events"] == 20
+        assert set(erased.left.values()) == {0}
+        assert problems(store) == []
+        assert store.session("bob", "one").events()
+        for name in ("one", "new"):
+            with pytest.raises(refold.Erased):
+                store.session("ada", name).append(said("x"))
+        store.readmit("ada", "back")
+        store.erase("bob", "a slip", session_id="one")
+        store.session("bob", "two").append(said("x"))
+        store.erase("bob", "he asked", grace=timedelta(days=1))
+        store.restore("bob", "a mistake")
+        assert [info.session_id for info in store.sessions("bob")] == ["two"]
+
+
+def test_erasing_again_does_nothing_and_says_so(filled: SessionStore) -> None:
+    first = filled.erase("ada", "she asked")
+
+    again = filled.erase("ada", "she asked again")
+
+    assert again.already
+    assert again.certificate == first.certificate
+    assert again.salt == ""
+    assert len(filled.certificates()) == 1
+
+
+def test_a_user_nobody_knows_can_be_erased_and_cannot_begin(
+    store: SessionStore,
+) -> None:
+    erased = store.erase("nobody", "asked before they came")
+
+    assert erased.certificate is not None
+    assert erased.certificate.statement["counts"]["events"] == 0
+    with pytest.raises(refold.Erased):
+        store.session("nobody", "s").append(said("x"))
+
+
+def test_a_plan_counts_and_changes_nothing(filled: SessionStore) -> None:
+    before = filled.stats("ada")
+
+    plan = filled.plan_erasure("ada")
+
+    assert plan.sessions == ["one", FORK]
+    assert plan.counts["events"] == before["events"]
+    assert plan.counts["blobs"] == 1
+    assert filled.session("ada", "one").events()
+
+
+def test_one_session_goes_with_its_forks_and_the_others_stay(
+    filled: SessionStore,
+) -> None:
+    fill(filled, "ada", "two")
+    plan = filled.plan_erasure("ada", "one")
+
+    erased = filled.erase("ada", "a slip", session_id="one")
+
+    assert plan.sessions == ["one", FORK]
+    assert plan.counts["blobs"] == 1
+    assert set(erased.left.values()) == {0}
+    assert [info.session_id for info in filled.sessions("ada")] == ["two", "two-fork"]
+    assert problems(filled) == []
+    for name in ("one", FORK):
+        for use in (
+            filled.session("ada", name).events,
+            filled.session("ada", name).head,
+        ):
+            with pytest.raises(refold.Erased):
+                use()
+        with pytest.raises(refold.Erased):
+            filled.session("ada", name).append(said("x"))
+    assert filled.erase("ada", "a slip", session_id="one").already
+
+
+def test_a_blob_of_before_goes_with_the_session_that_was_cut_to_it(
+    filled: SessionStore,
+) -> None:
+    fill(filled, "ada", "two")
+    recorder = log_of(filled).recorder
+    with recorder._dialect.writing("ada") as connection:  # type: ignore[attr-defined]  # as schema 4 wrote it
+        blobs = recorder._dialect.tables.blobs  # type: ignore[attr-defined]  # the same
+        connection.execute(blobs.update().values(session_id=None))
+
+    filled.erase("ada", "a slip", session_id="one")
+
+    assert filled.plan_erasure("ada").counts["blobs"] == 1
+    assert problems(filled) == []
+
+
+def test_a_session_that_is_not_there_cannot_be_erased(filled: SessionStore) -> None:
+    with pytest.raises(refold.SessionNotFound):
+        filled.erase("ada", "a slip", session_id="none")
+
+    assert filled.erasures() == []
+
+
+def test_a_legal_hold_forbids_to_erase_until_it_is_released(
+    filled: SessionStore,
+) -> None:
+    filled.hold("ada", "case-17", "a court asked; mail a@b.test")
+
+    for session_id in (None, "one"):
+        with pytest.raises(refold.OnHold, match=r"case-17.*EMAIL.*release"):
+            filled.erase("ada", "she asked", session_id=session_id)
+    assert filled.session("ada", "one").append(said("goes on"))
+    assert filled.plan_erasure("ada").holds == ["case-17"]
+    assert filled.hold("ada", "case-17", "again") is None
+
+    filled.release_hold("ada", "case-17", "it is over")
+    assert set(filled.erase("ada", "she asked").left.values()) == {0}
+    acts = [signed.statement["act"] for signed in filled.certificates("ada")]
+    assert acts == ["legal hold", "legal hold released", "erased"]
+
+
+def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
+    filled: SessionStore,
+) -> None:
+    before = filled.session("ada", "one").events()
+    context = filled.session("ada", FORK).context(WINDOW)
+
+    held = filled.erase("ada", "she asked", grace=timedelta(days=30))
+
+    assert held.due_at is not None
+    assert held.certificate is None
+    for use in (filled.session("ada", "one").events, filled.session("ada", "x").head):
+        with pytest.raises(refold.Erased):
+            use()
+    assert problems(filled) == []
+    assert list(filled.erase_due()) == []
+    signed = filled.restore("ada", "she changed her mind", operator="ops")
+    assert signed.statement["act"] == "restored"
+    assert signed.statement["reason"] == "she changed her mind"
+    assert filled.session("ada", "one").events() == before
+    assert filled.session("ada", FORK).context(WINDOW).digest == context.digest
+    assert filled.session("ada", "new").append(said("x"))
+    assert problems(filled) == []
+    with pytest.raises(refold.NotErased):
+        filled.restore("ada", "again")
+
+
+def test_what_is_held_back_is_destroyed_at_its_date(filled: SessionStore) -> None:
+    filled.erase("ada", "she asked", grace=timedelta(days=30))
+    later = filled.clock() + 31 * 86_400 * 1_000_000
+    writer = filled.session("ada", "x").writer
+    then = SessionStore(filled.log, writer.redactor, writer.limits, clock=lambda: later)
+
+    (erased,) = then.erase_due()
+
+    assert set(erased.left.values()) == {0}
+    assert filled.erasures() == []
+    with pytest.raises(refold.NotErased):
+        filled.restore("ada", "too late")
+
+
+def test_what_is_held_back_can_be_erased_before_its_date(filled: SessionStore) -> None:
+    filled.erase("ada", "she asked", grace=timedelta(days=30))
+
+    erased = filled.erase("ada", "now")
+
+    assert erased.certificate is not None
+    assert erased.certificate.statement["keys"] > 0
+    assert set(erased.left.values()) == {0}
+
+
+def test_a_session_held_back_stays_so_when_its_user_is_restored(
+    filled: SessionStore,
+) -> None:
+    fill(filled, "ada", "two")
+    filled.erase("ada", "a slip", session_id="one")
+    filled.erase("ada", "she asked", grace=timedelta(days=1))
+
+    filled.restore("ada", "a mistake")
+
+    assert filled.session("ada", "two").events()
+    with pytest.raises(refold.Erased):
+        filled.session("ada", "one").events()
+
+
+def test_a_user_comes_back_only_by_readmission_and_with_nothing(
+    filled: SessionStore,
+) -> None:
+    filled.erase("ada", "she asked")
+
+    signed = filled.readmit("ada", "she came back")
+
+    assert signed.statement["epoch"] == 2
+    assert filled.sessions("ada") == []
+    session = filled.session("ada", "one")
+    session.append(said("again"), idempotency_key="once")
+    assert len(session.events()) == 1
+    assert problems(filled) == []
+    with pytest.raises(refold.NotErased):
+        filled.readmit("ada", "twice")
+    with pytest.raises(refold.NotErased):
+        filled.readmit("bob", "never gone")
+    assert set(filled.erase("ada", "gone again").left.values()) == {0}
+    assert filled.readmit("ada", "and again").statement["epoch"] == 3
+
+
+def test_events_without_a_head_are_erased_too(filled: SessionStore) -> None:
+    recorder = log_of(filled).recorder
+    with recorder._dialect.engine().begin() as connection:  # type: ignore[attr-defined]  # the test's own damage
+        heads = recorder._dialect.tables.heads  # type: ignore[attr-defined]  # the same
+        connection.execute(heads.delete().where(heads.c.session_id == FORK))
+
+    erased = filled.erase("ada", "she asked")
+
+    assert set(erased.left.values()) == {0}
+    assert erased.certificate is not None
+    assert erased.certificate.statement["counts"]["events"] == 20

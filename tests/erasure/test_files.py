@@ -1,0 +1,163 @@
+"""No byte of an erased user is in any file: neither names nor what was encrypted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+import pytest
+
+import refold
+from refold import config
+from refold.store import SessionStore
+from refold.testing.support import said
+from tests.erasure.conftest import WINDOW, fill
+from tests.support.operations import log_of
+from tests.support.postgres import Postgres
+from tests.support.stores import open_at, prepare
+from tests.support.talking import talk
+
+USER, OTHER = "user-7d1f40c2", "other-55aa01"
+SESSIONS = [f"session-9e{number:02}c3b" for number in range(12)]
+PLANTED = "the quick brown planted value"
+
+
+def plant(store: SessionStore) -> list[bytes]:
+    """Two users side by side, row by row; gives samples of ada's ciphertext."""
+    fill(store, USER, "session-first-0a")
+    for name in SESSIONS:
+        for user in (USER, OTHER):
+            session = talk(store.session(user, f"{user[:5]}-{name}"), 6)
+            session.append(said(PLANTED), idempotency_key=f"key of {user}")
+            session.compact(WINDOW)
+    recorder = log_of(store).recorder
+    bodies = []
+    for name in SESSIONS:
+        stream = store.session(USER, f"{USER[:5]}-{name}").stream
+        bodies += [row.state[20:52] for row in recorder.rows(stream)]
+    assert len(bodies) > 100
+    return bodies
+
+
+def needles(bodies: list[bytes]) -> list[bytes]:
+    names = [USER, "session-first-0a", *(f"{USER[:5]}-{name}" for name in SESSIONS)]
+    return [PLANTED.encode(), *(name.encode() for name in names), *bodies]
+
+
+def found(files: Iterator[Path], wanted: list[bytes]) -> dict[str, int]:
+    """Which files hold any of them, and how many."""
+    hits = {}
+    for file in files:
+        if file.is_file():
+            content = file.read_bytes()
+            if count := sum(needle in content for needle in wanted):
+                hits[file.name] = count
+    return hits
+
+
+def test_a_sqlite_store_holds_no_byte_of_it(sqlite_url: str, tmp_path: Path) -> None:
+    with refold.open(sqlite_url) as store:
+        store.session(OTHER, "first").append(said("x"))
+        bodies = plant(store)
+        store.seal()
+        assert found(tmp_path.rglob("*"), needles(bodies))
+
+        erased = store.erase(USER, f"{USER} asked", operator=USER)
+
+        assert found(tmp_path.rglob("*"), needles(bodies)) == {}
+        assert erased.cleaned["wal_emptied"]
+        assert set(erased.files["files"].values()) == {0}
+        assert erased.files["names"] >= 14
+    assert found(tmp_path.rglob("*"), needles(bodies)) == {}
+    assert found(config.home().rglob("*"), needles(bodies)) == {}
+
+
+def test_an_open_reader_keeps_the_log_and_that_is_said(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    with refold.open(sqlite_url) as store:
+        bodies = plant(store)
+        with log_of(store).recorder._dialect.engine().connect() as reader:  # type: ignore[attr-defined]  # held open for the test
+            reader.exec_driver_sql("SELECT count(*) FROM events").scalar()
+            erased = store.erase(USER, "asked")
+            assert erased.cleaned["wal_emptied"] is False
+
+        again = store.erase(USER, "asked")
+
+        assert again.cleaned["wal_emptied"]
+        assert found(tmp_path.rglob("*"), needles(bodies)) == {}
+
+
+def test_a_name_that_others_have_is_not_taken_for_a_trace(sqlite_url: str) -> None:
+    with refold.open(sqlite_url) as store:
+        for user in (USER, OTHER):
+            store.session(user, "session-of-both").append(said("x"))
+
+        erased = store.erase(USER, "asked")
+
+        assert set(erased.files["files"].values()) == {0}
+        assert not erased.cleaned["vacuum"]
+
+
+@pytest.fixture
+def data(own_postgres: Postgres) -> Path:
+    """Where the files of the server are."""
+    (host,) = parse_qs(urlsplit(own_postgres.url).query)["host"]
+    return Path(host) / "data"
+
+
+def test_a_postgresql_database_holds_no_byte_of_it_once_it_is_vacuumed(
+    own_postgres: Postgres, data: Path, tmp_path: Path
+) -> None:
+    url = prepare(own_postgres.create_database("scanned"), tmp_path)
+    with open_at(url, tmp_path) as store:
+        bodies = plant(store)
+        run(url, "CHECKPOINT")
+        assert found((data / "base").rglob("*"), needles(bodies))
+
+        erased = store.erase(USER, "asked", vacuum=True)
+
+        assert erased.cleaned["vacuum"]
+        run(url, "CHECKPOINT")
+        assert found((data / "base").rglob("*"), needles(bodies)) == {}
+        assert found(tmp_path.rglob("*"), needles(bodies)) == {}
+        # The log of changes keeps what it was told, until its segments are used again.
+        kept = found((data / "pg_wal").rglob("*"), needles(bodies))
+        assert kept
+        for _ in range(200):
+            if not found((data / "pg_wal").rglob("*"), needles(bodies)):
+                break
+            churn(url)
+        assert found((data / "pg_wal").rglob("*"), needles(bodies)) == {}
+
+
+def test_without_a_vacuum_it_is_said_what_is_left_to_do(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with open_at(postgres_url, tmp_path) as store:
+        store.session(USER, "s").append(said("x"))
+
+        erased = store.erase(USER, "asked")
+
+        assert "VACUUM FULL refold.events" in erased.cleaned["advice"]
+
+
+def run(url: str, *statements: str) -> list[Any]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return [connection.execute(statement) for statement in statements]
+
+
+def churn(url: str) -> None:
+    """Write a segment of the log, and let the server use an old one again."""
+    run(
+        url,
+        "CREATE TABLE IF NOT EXISTS public.churn (filler text)",
+        "INSERT INTO public.churn SELECT repeat(md5(i::text), 60) "
+        "FROM generate_series(1, 7000) i",
+        "TRUNCATE public.churn",
+        "SELECT pg_switch_wal()",
+        "CHECKPOINT",
+    )

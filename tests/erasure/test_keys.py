@@ -1,0 +1,196 @@
+"""Keys are replaced while others read and write; keys that were put back are found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import refold
+from refold import config
+from refold.adapters.master_source import MasterKeyFile
+from refold.bootstrap import reconcile_keys
+from refold.store import SessionStore
+from refold.testing.support import said
+from tests.erasure.conftest import WINDOW, fill
+from tests.support.operations import log_of
+from tests.support.stores import open_at, prepare
+
+
+class Two(NamedTuple):
+    """Two processes at one store: each has its own memory of the keys."""
+
+    one: SessionStore
+    other: SessionStore
+
+
+@pytest.fixture
+def two(store_url: str, tmp_path: Path) -> Iterator[Two]:
+    with open_at(store_url, tmp_path) as one, open_at(store_url, tmp_path) as other:
+        fill(one, "ada", "one")
+        other.session("ada", "one").events()
+        yield Two(one, other)
+
+
+def works(store: SessionStore, name: str) -> None:
+    """All that needs keys works: reading, a retry, a blob, a new session and user."""
+    session = store.session("ada", "one")
+    assert session.context(WINDOW).messages
+    whole = said("a line of text. " * 5_000)
+    assert session.append(whole, idempotency_key="once").duplicate
+    shown = session.events()[16].payload.payload()
+    sha256 = str(shown["text"]).split('blob("')[1].split('"')[0]
+    assert session.blob(sha256).startswith("a line of text. ")
+    store.session("ada", name).append(said("new"))
+    store.session(name, name).append(said("new"))
+    assert [p for _, v in store.verify() for p in v.problems] == []
+
+
+def test_what_was_wrapped_by_the_old_master_key_is_wrapped_anew(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as before:
+        fill(before, "ada", "one")
+        before.session("eve", "s").append(said("x"))
+        before.erase("eve", "later", grace=timedelta(days=1))
+        key = before.public_key()
+        old = MasterKeyFile().path.read_bytes()
+        MasterKeyFile().add()
+        with open_at(store_url, tmp_path) as store:
+            assert store.key_status()["stale"] > 3
+            store.rotate_master_key()
+            works(before, "of-before")
+            assert store.key_status()["stale"] == 0
+            works(store, "of-after")
+            assert store.rotate_master_key() == 0
+    MasterKeyFile().drop_older()
+
+    with open_at(store_url, tmp_path) as store:
+        works(store, "at-last")
+        assert store.public_key() == key
+        store.restore("eve", "a mistake")
+        assert store.session("eve", "s").events()
+    MasterKeyFile().path.write_bytes(old)
+    with pytest.raises(refold.KeyUnavailable, match="does not open this key store"):
+        open_at(store_url, tmp_path)
+
+
+def test_a_users_key_is_replaced_while_others_work(two: Two) -> None:
+    ring = log_of(two.one).keys
+    before = ring.user("ada", now=None)
+
+    assert two.one.rotate_user_key("ada") == 2
+
+    works(two.other, "others")
+    works(two.one, "ours")
+    assert ring.user("ada", now=None).wrapped != before.wrapped
+    two.one.erase("ada", "gone")
+    with pytest.raises(refold.Erased):
+        two.other.rotate_user_key("ada")
+
+
+def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(two: Two) -> None:
+    ring, session = log_of(two.one).keys, two.one.session("ada", "one")
+    before = ring.session("ada", "one", now=None)
+    events, view = session.events(), session.context(WINDOW)
+
+    done = two.one.rotate_session_key("ada", "one")
+
+    assert done.key_version == 2
+    assert ring.session("ada", "one", now=None).check != before.check
+    again = session.events()
+    kept, bound = again[: len(events)], again[len(events) :]
+    assert [e.payload for e in kept] == [e.payload for e in events]
+    assert [e.hash for e in kept] == [e.hash for e in events]
+    assert {e.type for e in bound} == {"redaction_applied"}
+    assert session.context(WINDOW).messages == view.messages
+    assert two.one.key_status()["retired"] == 0
+    works(two.other, "others")
+
+
+def test_a_session_that_is_not_there_has_no_key_to_replace(two: Two) -> None:
+    with pytest.raises(refold.SessionNotFound):
+        two.one.rotate_session_key("ada", "none")
+    with pytest.raises(refold.KeyUnavailable):
+        two.one.rotate_user_key("nobody")
+
+
+def key_file(tmp_path: Path) -> Path:
+    given = tmp_path / "keys.db"
+    return given if given.exists() else next((config.home() / "keys").glob("*.db"))
+
+
+def test_an_older_key_store_is_known_and_what_it_brought_back_destroyed_again(
+    store_url: str, tmp_path: Path
+) -> None:
+    url = prepare(store_url, tmp_path)
+    with open_at(url, tmp_path) as store:
+        fill(store, "ada", "one")
+        fill(store, "bob", "one")
+        fill(store, "eve", "one")
+        keys = key_file(tmp_path)
+        shutil.copyfile(keys, tmp_path / "backup")
+        store.erase("ada", "she asked")
+        store.erase("bob", "one of his", session_id="one")
+        store.erase("eve", "she asked")
+        store.readmit("eve", "back")
+    shutil.copyfile(tmp_path / "backup", keys)
+
+    with pytest.raises(refold.KeyUnavailable, match=r"older.*reconcile"):
+        open_at(url, tmp_path)
+    gone = reconcile_keys(url)
+
+    assert gone >= 3 + 2 + 3
+    with open_at(url, tmp_path) as store:
+        for user in ("ada", "eve"):
+            with pytest.raises(refold.Erased):
+                store.session(user, "one").append(said("x"))
+        with pytest.raises(refold.Erased):
+            store.session("bob", "one").events()
+        store.session("bob", "two").append(said("x"))
+
+
+def test_a_restored_database_without_the_keys_yields_nothing_and_is_erased_again(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "refold.db"
+    with refold.open(sqlite_url) as store:
+        fill(store, "ada", "one")
+        fill(store, "bob", "one")
+    shutil.copyfile(path, tmp_path / "backup")
+    with refold.open(sqlite_url) as store:
+        store.erase("ada", "she asked")
+    shutil.copyfile(tmp_path / "backup", path)
+
+    with refold.open(sqlite_url) as store:
+        session = store.session("ada", "one")
+        for use in (session.events, session.context, lambda: session.append(said("x"))):
+            with pytest.raises(refold.Erased):
+                use()
+        assert store.session("bob", "one").events()
+        (erased,) = store.erase_due()
+        assert erased.certificate is not None
+        assert erased.certificate.statement["counts"]["events"] == 20
+        assert set(erased.left.values()) == {0}
+        assert list(store.erase_due()) == []
+        assert store.plan_erasure("ada").counts["events"] == 0
+
+
+def test_status_counts_keys_and_names_no_one(two: Two) -> None:
+    two.one.erase("ada", "a slip", session_id="one")
+    two.one.session("bob", "b").append(said("x"))
+    two.one.erase("bob", "later", grace=timedelta(days=1))
+
+    status = two.one.key_status()
+
+    assert status["users"] == 1
+    assert status["erased_sessions"] == 2
+    assert status["held"] == 2
+    assert status["stale"] == status["retired"] == 0
+    assert os.environ.get("REFOLD_MASTER_KEY") is None
+    assert status["master"] == str(MasterKeyFile().path)

@@ -1,0 +1,198 @@
+"""Whoever writes or reads while a user is erased ends with Erased; nothing slips in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import refold
+from refold.store import SessionStore
+from refold.testing.support import said
+from tests.erasure.conftest import WINDOW, fill
+from tests.support.stores import open_at, prepare, release, start
+from tests.support.talking import talk
+
+
+def append(store: SessionStore, _: int) -> None:
+    store.session("ada", "one").append(said("x"))
+
+
+def append_async(store: SessionStore, _: int) -> None:
+    asyncio.run(store.session("ada", "one").append_async(said("x")))
+
+
+def begin(store: SessionStore, number: int) -> None:
+    store.session("ada", f"new-{number}").append(said("x"))
+
+
+def append_a_blob(store: SessionStore, number: int) -> None:
+    store.session("ada", "one").append(said(f"{number} " * 40_000))
+
+
+def compact(store: SessionStore, _: int) -> None:
+    session = talk(store.session("ada", "one"), 1)
+    session.compact(WINDOW)
+
+
+def fork(store: SessionStore, _: int) -> None:
+    store.session("ada", "one").fork(2, f"fork-{uuid4()}")
+
+
+def project(store: SessionStore, _: int) -> None:
+    session = talk(store.session("ada", "one"), 1)
+    session.context(WINDOW)
+    session.catch_up()
+
+
+def export(store: SessionStore, _: int) -> None:
+    session = store.session("ada", "one")
+    session.head()
+    list(session.pages())
+
+
+def rotate(store: SessionStore, _: int) -> None:
+    store.rotate_session_key("ada", "one")
+
+
+def use_a_key(store: SessionStore, number: int) -> None:
+    session = store.session("ada", "one")
+    session.append(said("x"), idempotency_key=f"key {number // 2}")
+
+
+USES: dict[str, Callable[[SessionStore, int], None]] = {
+    use.__name__.replace("_", " "): use
+    for use in (
+        *(append, append_async, begin, append_a_blob, compact, fork),
+        *(project, export, rotate, use_a_key),
+    )
+}
+
+
+@pytest.fixture(params=["one process", "two processes"])
+def two(
+    request: pytest.FixtureRequest, store_url: str, tmp_path: Path
+) -> Iterator[tuple[SessionStore, SessionStore]]:
+    """Who uses and who erases; with caches of their own if they are two."""
+    with open_at(store_url, tmp_path) as user:
+        fill(user, "ada", "one")
+        if request.param == "one process":
+            yield user, user
+            return
+        with open_at(store_url, tmp_path) as eraser:
+            eraser.session("ada", "one").events()
+            yield user, eraser
+
+
+def until_erased(
+    use: Callable[[SessionStore, int], None], store: SessionStore, going: Event
+) -> Exception:
+    """Use it again and again; gives what ended that."""
+    for number in range(100_000):
+        try:
+            use(store, number)
+        except refold.RefoldError as error:
+            return error
+        if number == 2:
+            going.set()
+    raise AssertionError("it was never erased")
+
+
+@pytest.mark.parametrize("name", USES)
+def test_what_runs_while_its_user_is_erased_ends_with_erased(
+    two: tuple[SessionStore, SessionStore], name: str
+) -> None:
+    user, eraser = two
+    going = [Event(), Event()]
+    with ThreadPoolExecutor(2) as pool:
+        ends: list[Future[Exception]] = [
+            pool.submit(until_erased, USES[name], user, one) for one in going
+        ]
+        going[0].wait(60)
+        erased = eraser.erase("ada", "she asked")
+        found = [end.result(60) for end in ends]
+
+    assert [type(error) for error in found] == [refold.Erased] * 2, found
+    assert set(erased.left.values()) == {0}
+    assert set(eraser.plan_erasure("ada").counts.values()) == {0}
+    assert user.sessions("ada") == []
+
+
+def test_processes_that_pour_while_their_user_is_erased_leave_nothing(
+    store_url: str, tmp_path: Path
+) -> None:
+    url = prepare(store_url, tmp_path)
+    with open_at(url, tmp_path) as store:
+        store.session("ada", "s").append(said("x"))
+        writers = [start("pour", url, "s", "100000") for _ in range(3)]
+        release(writers)
+        while store.session("ada", "s").head().seq < 20:
+            pass
+
+        erased = store.erase("ada", "she asked")
+
+        for writer in writers:
+            _, complaint = writer.communicate()
+            assert "Erased" in complaint.splitlines()[-1]
+        assert set(erased.left.values()) == {0}
+        assert set(store.plan_erasure("ada").counts.values()) == {0}
+
+
+def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
+    store_url: str, tmp_path: Path
+) -> None:
+    """The keys are at hand and the head is not there: the database itself refuses."""
+    with open_at(store_url, tmp_path) as user, open_at(store_url, tmp_path) as eraser:
+        fill(user, "ada", "one")
+        recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+        write = recorder.write
+        done: list[Any] = []
+
+        def late(batch: Any) -> Any:
+            if not done:
+                done.append(eraser.erase("ada", "she asked"))
+            return write(batch)
+
+        recorder.write = late
+        with pytest.raises(refold.Erased):
+            user.session("ada", "late").append(said("x"))
+
+        assert done
+        assert set(eraser.plan_erasure("ada").counts.values()) == {0}
+
+
+def test_who_holds_an_old_key_of_a_user_who_was_readmitted_writes_nothing_with_it(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as user, open_at(store_url, tmp_path) as eraser:
+        user.session("ada", "one").append(said("x"))
+        eraser.erase("ada", "she asked")
+        eraser.readmit("ada", "back again")
+
+        user.session("ada", "two").append(said("y"))
+        user.session("ada", "one").append(said("z"))
+
+        for name in ("one", "two"):
+            assert len(eraser.session("ada", name).events()) == 1
+        assert [p for _, v in eraser.verify() for p in v.problems] == []
+
+
+def test_two_that_erase_one_user_at_once_sign_one_certificate(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as one, open_at(store_url, tmp_path) as other:
+        fill(one, "ada", "one")
+        with ThreadPoolExecutor(2) as pool:
+            done = list(pool.map(lambda s: s.erase("ada", "she asked"), (one, other)))
+
+        assert [e.certificate is not None and bool(e.salt) for e in done].count(
+            True
+        ) == 1
+        assert len(one.certificates()) == 1
+        assert set(one.plan_erasure("ada").counts.values()) == {0}

@@ -1,0 +1,108 @@
+"""How many Python functions an operation calls: what it costs, without a clock.
+
+A budget is what was counted, and a tenth.  Who needs more has made something slower:
+raise it with the reason in the commit.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import refold
+from refold.redaction.engine import Redactor
+from refold.redaction.plan import Plan
+from refold.store import Session, SessionStore
+
+PROSE = "The build fails where the linker asks for a symbol that nobody defines. " * 28
+WINDOW = "turn_window:full_turns=2,cached_turns=1"
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many Python functions ``work`` calls in this thread."""
+    count = 0
+
+    def note(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
+    redactor = Redactor(Plan(engine="vectorscan"))
+    url = f"sqlite:///{tmp_path / 'refold.db'}"
+    with refold.open(url, redactor=redactor) as store:
+        yield filled(store)
+
+
+def filled(store: SessionStore) -> Session:
+    session = store.session("ada", "s-1")
+    for number in range(20):
+        session.append(turn(number))
+    session.prepare(WINDOW)
+    session.context(WINDOW)
+    return session
+
+
+def turn(number: int) -> list[Any]:
+    call = f"c{number}"
+    return [
+        refold.UserInput(text=f"{number} {PROSE}"),
+        refold.ToolCall(call_id=call, tool_name="bash", arguments={"n": number}),
+        refold.ToolResult(call_id=call, content=PROSE),
+        refold.AgentResponse(text="done"),
+    ]
+
+
+def test_an_append(session: Session) -> None:
+    event = refold.UserInput(text=PROSE)
+    session.append(event)
+
+    assert calls(lambda: session.append(event)) <= 240
+
+
+def test_an_event_of_a_batch(session: Session) -> None:
+    few = [refold.UserInput(text=f"{n} {PROSE}") for n in range(10)]
+    many = [refold.UserInput(text=f"{n} {PROSE}") for n in range(110)]
+    session.append(few)
+
+    each = (
+        calls(lambda: session.append(many)) - calls(lambda: session.append(few))
+    ) / 100
+
+    assert each <= 119
+
+
+def test_an_event_that_is_read(session: Session) -> None:
+    session.events()
+
+    each = (
+        calls(lambda: session.events(limit=60))
+        - calls(lambda: session.events(limit=20))
+    ) / 40
+
+    assert each <= 19
+
+
+def test_an_event_that_is_proved(session: Session) -> None:
+    few, many = session.fork(20, "few"), session
+    few.verify()
+
+    assert calls(many.verify) / 80 <= 141
+
+
+def test_a_context(session: Session) -> None:
+    assert calls(lambda: session.context(WINDOW)) <= 6200

@@ -1,0 +1,40 @@
+"""A summary is the same whether its events are at hand still or are read again."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold.store import Session, SessionStore, rebuilding
+from tests.support.rebuilding import WINDOW, said
+
+
+def test_events_that_are_not_at_hand_any_more_are_read_again(
+    store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said(session, 12)
+    monkeypatch.setattr(rebuilding, "_RECENT", 3)
+
+    (told,) = store.rebuild(WINDOW)
+
+    assert told.compactions > 1
+    verified = session.verify()
+    assert (verified.compactions, verified.problems) == (told.compactions, [])
+
+
+def test_most_summaries_read_nothing_again(
+    store: SessionStore, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said(session, 12)
+    log, spans = type(store.log), []
+    read = log.read
+
+    def counting(self, stream, **how):  # type: ignore[no-untyped-def]  # as it is
+        spans.extend(how.get("spans", ()))
+        return read(self, stream, **how)
+
+    monkeypatch.setattr(log, "read", counting)
+
+    (told,) = store.rebuild(WINDOW, dry_run=True)
+
+    assert told.compactions > 1
+    assert spans == []

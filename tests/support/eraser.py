@@ -1,0 +1,90 @@
+"""A process that erases, restores or rotates, and is killed at one step of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+import refold
+from refold.adapters.cli import main as command_line
+from refold.adapters.erasing import SealedErasures
+from refold.adapters.sql.erasing import SqlErasing
+from refold.adapters.sql.keystore import SqlKeyStore
+from refold.store import SessionStore
+from tests.support.rewriter import die
+
+Step = tuple[Any, str, bool]
+# What an erasure goes through, in this order, and whether it dies after it.
+ERASING: Final[dict[str, Step]] = {
+    "nothing is done": (SealedErasures, "begin", False),
+    "the record is kept": (SealedErasures, "begin", True),
+    "heads are marked": (SealedErasures, "mark", True),
+    "keys are destroyed": (SealedErasures, "destroy_keys", True),
+    "that is written down": (SealedErasures, "remains", False),
+    "rows are counted": (SealedErasures, "delete", False),
+    "some are deleted": (SqlErasing, "_delete_some", True),
+    "all are deleted": (SealedErasures, "certify", False),
+    "it is certified": (SealedErasures, "certify", True),
+}
+HOLDING: Final[dict[str, Step]] = {
+    "heads are marked": (SealedErasures, "hold_keys", False),
+    "keys are put aside": (SealedErasures, "hold_keys", True),
+}
+RESTORING: Final[dict[str, Step]] = {
+    "nothing is restored": (SealedErasures, "restore", False),
+    "keys are back": (SqlKeyStore, "release", True),
+    "heads are back": (SealedErasures, "certify", False),
+}
+ROTATING: Final[dict[str, Step]] = {
+    "the file has both keys": (SealedErasures, "rotate_master", False),
+    "the pepper is wrapped anew": (SqlKeyStore, "swap_setting", True),
+    "one user is wrapped anew": (SqlKeyStore, "swap_user", True),
+}
+OF_A_USER: Final[dict[str, Step]] = {
+    "the new key was not kept": (SqlKeyStore, "swap_user", False),
+    "the new key is kept": (SqlKeyStore, "swap_user", True),
+}
+
+
+def _erase(store: SessionStore) -> None:
+    store.erase("ada", "she asked")
+
+
+def _hold(store: SessionStore) -> None:
+    store.erase("ada", "she asked", grace=timedelta(days=1))
+
+
+def _restore(store: SessionStore) -> None:
+    store.restore("ada", "a mistake")
+
+
+def _rotate_user(store: SessionStore) -> None:
+    store.rotate_user_key("ada")
+
+
+WORK: Final[dict[str, tuple[dict[str, Step], Callable[[SessionStore], None]]]] = {
+    "erase": (ERASING, _erase),
+    "hold": (HOLDING, _hold),
+    "restore": (RESTORING, _restore),
+    "rotate-user": (OF_A_USER, _rotate_user),
+}
+
+
+def main(url: str, work: str, step: str) -> None:
+    """Do ``work`` to the store at ``url``, as far as ``step``."""
+    if work == "rotate-master":
+        owner, name, after = ROTATING[step]
+        die(owner, name, after=after)
+        command_line(["--db", url, "keys", "rotate", "--master"])
+        return
+    steps, do = WORK[work]
+    owner, name, after = steps[step]
+    die(owner, name, after=after)
+    with refold.open(url) as store:
+        do(store)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
