@@ -35,12 +35,13 @@ def check(proof: Any, public_key: bytes, anchored: Iterable[Any] = ()) -> str:
 
     Raises Refused if it does not hold, ValueError if it is no proof.
     """
+    heads = list(anchored)  # read twice, for a proof of growth
     try:
         kind = proof["proof"]
         if kind == "refold event proof 1":
-            return _check_event(proof, public_key, anchored)
+            return _check_event(proof, public_key, heads)
         if kind == "refold consistency proof 1":
-            return _check_growth(proof, public_key, anchored)
+            return _check_growth(proof, public_key, heads)
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"this is no proof: {type(error).__name__}") from None
     raise ValueError("this is no proof that this program knows")

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from refold.adapters.heads import check_not_erased
+from refold.adapters.recorder import HeadRow
 from refold.adapters.sealing import Opener, SealedEvent, cut_from, envelope_of
 from refold.domain.chain import Resealing, link_digest, resealed
 from refold.domain.envelope import Envelope
@@ -28,6 +29,7 @@ class Auditor:
         self._log, self._stream = log, stream
         self._bindings = Bindings.of(log, stream)
         self._last: SealedEvent | None = None
+        self._row, self._upto = self._bounds()
 
     def run(self) -> Iterator[Envelope | Problem]:
         """Every event with its chain proved, then the head; or what is wrong."""
@@ -51,13 +53,31 @@ class Auditor:
             yield len(page)
         yield from self._head()
 
+    def _bounds(self) -> tuple[HeadRow | None, int | None]:
+        """The head row, and up to where events are proved: None to prove all there are.
+
+        The head is read before the events, so that what is appended meanwhile is no
+        fault.  An event behind it has moved it, or was put there: then a head that is
+        read again stands before it still.
+        """
+        recorder = self._log.recorder
+        row = recorder.head_row(self._stream)
+        try:
+            newest = recorder.rows(self._stream, limit=1, newest=True)
+        except CorruptEvent:
+            return row, None
+        end = newest[-1].seq if newest else 0
+        if end > (row.seq if row else 0):
+            row = recorder.head_row(self._stream)
+        return row, row.seq if row and row.seq >= end else None
+
     def _pages(self) -> Iterator[list[tuple[SealedEvent, int]]]:
         """The rows, each with the seq that it should have."""
-        after = 0
-        while rows := self._log.recorder.rows(self._stream, after=after, limit=PAGE):
-            before = [after, *(row.seq for row in rows)]
-            after, self._last = before[-1], rows[-1]
-            yield [(row, seq + 1) for row, seq in zip(rows, before, strict=False)]
+        after, rows = 0, self._log.recorder.rows
+        while page := rows(self._stream, after=after, upto=self._upto, limit=PAGE):
+            before = [after, *(row.seq for row in page)]
+            after, self._last = before[-1], page[-1]
+            yield [(row, seq + 1) for row, seq in zip(page, before, strict=False)]
 
     def _chained(self, row: SealedEvent, expected: int) -> list[Problem]:
         """What is wrong with a row's place in the chain, or with what it holds since.
@@ -110,14 +130,15 @@ class Auditor:
             yield self._problem(seq, "blob", detail)
 
     def _head(self) -> Iterator[Problem]:
-        last = self._last
-        row = self._log.recorder.head_row(self._stream)
+        last, row = self._last, self._row
         if row is None:
             if last is not None:
                 yield self._problem(None, "head", "the stream has no head row")
             return
         check_not_erased(self._stream, row)
         if last is None or (row.seq, row.hash) != (last.seq, last.hash):
+            if now := self._log.recorder.head_row(self._stream):
+                check_not_erased(self._stream, now)
             seq = last.seq if last else 0
             detail = f"the head says seq {row.seq}, the events end at {seq}"
             yield self._problem(row.seq, "head", detail)

@@ -8,10 +8,11 @@ from uuid import UUID
 from refold.adapters.blobs import Blobs
 from refold.adapters.heads import sealed_head
 from refold.adapters.keys import SessionKey, idempotent_id, receipt_address, uuid7
-from refold.adapters.keystore import NO_REFS
+from refold.adapters.keystore import NO_REFS, Refs
 from refold.adapters.recorder import Batch, HeadRow
 from refold.adapters.sealing import PlacedEvent, SealedEvent, new_header
 from refold.domain.errors import KeyUnavailable
+from refold.domain.ids import MAIN
 from refold.domain.ports import Append, Conflict, Outcome
 from refold.redaction.chokepoint import RedactedEvent
 
@@ -39,8 +40,15 @@ def batch_of(log: SealedLog, request: Append, key: SessionKey) -> Batch:
         receipt = receipt_address(key.user, stream, request.idempotency_key)
     cut = [blob for event in request.events for blob in event.blobs]
     blobs = Blobs(log.recorder, log.keys, stream.main).rows(cut, key)
-    refs = NO_REFS if base.seq else log.keys.refs(key.user, stream)
+    refs = NO_REFS if base.seq else _refs(log, request, key)
     return Batch(stream, base.seq, base.hash, head, rows, blobs, receipt, refs)
+
+
+def _refs(log: SealedLog, request: Append, key: SessionKey) -> Refs:
+    refs, origin = log.keys.refs(key.user, request.state.stream), None
+    if request.state.stream.stream == MAIN:
+        origin = request.state.forked_from
+    return refs._replace(origin=origin[0]) if origin else refs
 
 
 def vanished(log: SealedLog, request: Append, error: KeyUnavailable) -> Outcome:

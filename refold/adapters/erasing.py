@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -106,6 +106,14 @@ class SealedErasures:
     def advance(self, job: Job, before: Stage) -> Job | None:
         """Keep how far it is, or learn how far others took it; None if they ended."""
         return self._rows.advance(job, before)
+
+    def widen(self, job: Job, whose: Whose) -> Job | None:
+        """Take more sessions into the job, known by their hashes from now on."""
+        facts = {**job.facts, "audit": to_forget(self.keys, whose)}
+        wider = replace(job, whose=whose, facts=facts)
+        for subject in self._subjects(wider, ended=False):
+            self._rows.set_subject(subject)
+        return self._rows.advance(wider, job.stage)
 
     def remains(self, whose: Whose) -> Remains:
         """What there is to delete; streams that lost their heads are counted too."""

@@ -24,11 +24,15 @@ class KeyPlace(NamedTuple):
 
 
 class Refs(NamedTuple):
-    """What the database knows a user and a session by: keyed hashes, and the epoch."""
+    """What the database knows a user and a session by: keyed hashes, and the epoch.
+
+    origin: the name of the session that it was forked from, if it was.
+    """
 
     user: str
     session: str
     epoch: int
+    origin: str = ""
 
 
 NO_REFS: Final = Refs("", "", 1)

@@ -150,7 +150,7 @@ class SealedLog:
             spans=spans,
         )
         found = self.opened(rows)
-        return found if found or types or spans else self._nothing(stream)
+        return found or self._nothing(stream)
 
     def _nothing(self, stream: StreamId) -> list[Envelope]:
         """No events, unless they were erased."""
@@ -333,6 +333,8 @@ class SealedLog:
             case Wrote(head=row):
                 return Appended(head_of(request.state, row))
             case Moved(head=row):
+                if request.base.seq == 0 and (origin := request.state.forked_from):
+                    self.head(request.state.stream._replace(session_id=origin[0]))
                 return Conflict(self._head_after(request.state.stream, row))
             case Duplicate():
                 return outcome

@@ -73,7 +73,9 @@ class MemoryRecorder(Recorder):
                 return Moved(head)
             main = self._heads.get(stream.main)
             begins = head is None and stream == stream.main
-            if begins and not self._erasing.may_begin(batch.refs):
+            if begins and not (
+                self._has_origin(batch) and self._erasing.may_begin(batch.refs)
+            ):
                 return Moved(None)
             if (
                 head is None
@@ -83,6 +85,12 @@ class MemoryRecorder(Recorder):
                 return Moved(None)
             self._commit(batch)
             return Wrote(batch.head)
+
+    def _has_origin(self, batch: Batch) -> bool:
+        """Whether what the session is forked from, if it is, was not erased."""
+        origin = batch.refs.origin
+        head = self._heads.get(batch.stream._replace(session_id=origin))
+        return not origin or (head is not None and head.status != "erased")
 
     def _commit(self, batch: Batch) -> None:
         stream = batch.stream

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 class MendingRows(Protocol):
     """What a database does for a repair, each in a transaction of its own."""
 
-    def put_head(self, stream: StreamId, row: HeadRow) -> bool:
-        """Write the row if the stream's last event is the one that it names."""
+    def put_head(self, stream: StreamId, row: HeadRow, user_ref: str) -> bool:
+        """Write the row if the stream's last event is the one that it names.
+
+        Nothing is written of a user who is frozen, or is being erased.
+        """
         ...
 
     def ends(self, stream: StreamId) -> dict[str, int]:
@@ -61,7 +64,8 @@ class SealedMends:
             created_at=head.created_at,
             updated_at=head.updated_at,
         )
-        return self.rows.put_head(stream, sealed_head(row, head.state, key))
+        sealed = sealed_head(row, head.state, key)
+        return self.rows.put_head(stream, sealed, self.log.keys.user_ref(user_id))
 
     def unnamed_blobs(self, stream: StreamId) -> Scanned:
         """The blobs of the session that none of its events names."""

@@ -120,6 +120,10 @@ class Erasures(Protocol):
         """
         ...
 
+    def widen(self, job: Job, whose: Whose) -> Job | None:
+        """Keep that it is of these now; else what others made of it, None if ended."""
+        ...
+
     def remains(self, whose: Whose) -> Remains: ...
     def delete(self, job: Job) -> Iterator[tuple[str, int]]:
         """Delete all rows, some at a time, the heads last; yields table and number."""

@@ -16,7 +16,7 @@ from refold.domain.certificate import FORMAT, SALT, Signed, subject, timestamp
 from refold.domain.erasure import Erasures, Job, Stage, Whose
 from refold.domain.errors import Erased, SessionNotFound, StoreUnavailable
 from refold.domain.ids import MAIN, StreamId
-from refold.store.rechecking import forks_of
+from refold.store.rechecking import with_forks
 from refold.store.writing import Writer
 
 _TRIES: Final = 3
@@ -118,7 +118,10 @@ class Eraser:
         self.erasures.refuse_erased(whose.user_id)
         for name in whose.sessions or ():
             stream = StreamId(whose.user_id, name, MAIN)
-            if self.writer.log.head(stream).seq == 0:
+            if self.writer.log.head(stream).seq:
+                continue
+            # What lost its head is not listed any more, and can be erased all the same.
+            if not any(self.erasures.left(Whose(whose.user_id, (name,))).values()):
                 raise SessionNotFound(whose.user_id, name)
 
     def _erased_before(self, ask: Ask) -> Erasure:
@@ -149,12 +152,9 @@ class Eraser:
         """The sessions, and those forked from them, which read their events."""
         if whose.sessions is None:
             return whose
-        found = set(whose.sessions)
-        log = self.writer.log
-        infos = [i for i in log.sessions(whose.user_id) if i.status != "erased"]
-        for name in whose.sessions:
-            stream = StreamId(whose.user_id, name, MAIN)
-            found |= forks_of(self.writer, infos, stream)
+        user_id, names = whose.user_id, whose.sessions
+        infos = [i for i in self.writer.log.sessions(user_id) if i.status != "erased"]
+        found = with_forks(self.writer, infos, user_id, names)
         return whose._replace(sessions=tuple(sorted(found)))
 
     def redacted(self, text: str, whose: Whose) -> str:
@@ -177,7 +177,7 @@ class Eraser:
         now = self.writer.clock()
         later = job.due_at is not None and job.due_at > now and not at_once
         if not job.past("shredded"):
-            self.erasures.mark(job)
+            job = self._marked(job)
             if later:
                 return self._held(job, now)
             keys = self.erasures.destroy_keys(job, now=now)
@@ -189,6 +189,20 @@ class Eraser:
         self._deleted(job)
         erasure = self._certified(self._to(job, "deleted"))
         return self._searched(job.whose, erasure, names, vacuum)
+
+    def _marked(self, job: Job) -> Job:
+        """Mark it, with forks that began until then: from an erased one none begins."""
+        self.erasures.mark(job)
+        whose = self._with_forks(job.whose)
+        # Looked up after: who else runs this may have marked them, and kept that.
+        for known in self.erasures.jobs(job.whose.user_id):
+            if (known.job_id, known.stage) == (job.job_id, job.stage):
+                job = known
+        names = {*(whose.sessions or ()), *(job.whose.sessions or ())}
+        if names == set(job.whose.sessions or ()):
+            return job
+        wider = whose._replace(sessions=tuple(sorted(names)))
+        return self._marked(self.erasures.widen(job, wider) or job)
 
     def _held(self, job: Job, now: int) -> Erasure:
         if job.stage == "begun":

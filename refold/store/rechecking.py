@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import (
     CorruptEvent,
+    Erased,
     EventTooLarge,
     Expired,
     KeyUnavailable,
@@ -265,13 +266,28 @@ def reredact(writer: Writer, info: SessionInfo) -> Rechecked:
 
 
 def forks_of(writer: Writer, sessions: Iterable[SessionInfo], of: StreamId) -> set[str]:
-    """The names of the sessions that go on from this one, directly or not."""
+    """The names of the sessions that go on from this one, directly or not.
+
+    One whose keys are gone goes on from nothing: a backup of the database may have
+    brought back its rows.
+    """
+    names = {of.session_id}
+    return with_forks(writer, sessions, of.user_id, names) - names
+
+
+def with_forks(
+    writer: Writer, sessions: Iterable[SessionInfo], user_id: str, names: Iterable[str]
+) -> set[str]:
+    """These sessions of a user, and those that go on from them, as ``forks_of``."""
     parents: dict[str, str] = {}
     for info in sessions:
-        state = writer.log.head(of._replace(session_id=info.session_id)).state
+        try:
+            state = writer.log.head(StreamId(user_id, info.session_id)).state
+        except Erased:
+            continue
         if state.forked_from is not None:
             parents[info.session_id] = state.forked_from[0]
-    found = {of.session_id}
+    found = set(names)
     while more := {fork for fork, parent in parents.items() if parent in found} - found:
         found |= more
-    return found - {of.session_id}
+    return found

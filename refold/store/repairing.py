@@ -76,6 +76,10 @@ class Repairer:
         known = self._head(stream)
         seq = known.seq if known else 0
         if seq > fold.state.head_seq:
+            # Written since the events were read, if it is there.
+            for envelope in self._log.read(stream, after=fold.state.head_seq, upto=seq):
+                self._add(fold, envelope)
+        if seq > fold.state.head_seq:
             gone = f"seq {fold.state.head_seq + 1} to {seq}"
             detail = f"{gone} are gone; only a backup has them"
             yield self._lost(stream, "events", detail)
@@ -135,14 +139,19 @@ class Repairer:
     def _blobs(self) -> Iterator[Damage]:
         found = self._mends.unnamed_blobs(self._stream)
         if found.addresses:
-            mended = self._apply and self._mends.drop_blobs(self._stream, found)
+            mended = self._may_destroy and self._mends.drop_blobs(self._stream, found)
             detail = f"{len(found.addresses)} blobs that no event names"
             yield Damage(self._stream, "blob", detail, True, mended)
+
+    @property
+    def _may_destroy(self) -> bool:
+        """Of who is held or frozen nothing is destroyed, be it of no use."""
+        return self._apply and not self._log.erasures.holds(self._stream.user_id)
 
     def _keys(self) -> Iterator[Damage]:
         left = self._log.retired_keys(self._stream)
         if left:
-            mended = self._apply and self._log.retire_keys(self._stream) > 0
+            mended = self._may_destroy and self._log.retire_keys(self._stream) > 0
             detail = f"{left} keys of before a redaction that was cut off"
             yield Damage(self._stream, "key", detail, True, mended)
 

@@ -68,6 +68,10 @@ class How(NamedTuple):
 class _Eraser(Eraser):
     """Erases; deleted bytes are overwritten once, when all erasures are done."""
 
+    def _with_forks(self, whose: Whose) -> Whose:
+        """No fork can be left: it began, and marked, only if none was there."""
+        return whose
+
     def _searched(
         self,
         whose: Whose,

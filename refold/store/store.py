@@ -167,7 +167,10 @@ class SessionStore(Controls, KeepsKeys):
     ) -> Memory:
         """What the user's sessions show together: tools that worked, failed, helped.
 
-        Made of the log alone, and kept for each session until it moves on.
+        Made of the log alone, and kept for each session until it moves on.  A user
+        who opted out of memory has none, and what was kept of them is dropped.
+
+        Raises Erased.
 
         classify: names the scenario of sessions that no ``meta.scenario`` tags; given,
                   nothing is kept, for another would name another.

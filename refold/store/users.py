@@ -10,6 +10,7 @@ from refold.domain.certificate import timestamp
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import Consent, JsonObject
 from refold.domain.ids import MAIN, USER_SESSION, StreamId
+from refold.domain.ports import EventLog
 from refold.domain.record import Draft
 from refold.store.audited import audits
 from refold.store.audited_calls import USER
@@ -103,15 +104,18 @@ class User:
 
     def status(self) -> ConsentStatus:
         """What the user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
-        scopes: dict[str, Said] = {}
-        log, after = self.writer.log, 0
-        log.head(self._stream)  # raises Erased
-        while page := log.read(
-            self._stream, after=after, limit=_PAGE, types=("consent",)
-        ):
-            for envelope in page:
-                if isinstance(envelope.payload, Consent):
-                    said = Said(envelope.payload.granted, timestamp(envelope.at))
-                    scopes[envelope.payload.scope] = said
-            after = page[-1].seq
-        return ConsentStatus(scopes)
+        return consent_status(self.writer.log, self.user_id)
+
+
+def consent_status(log: EventLog, user_id: str) -> ConsentStatus:
+    """What a user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
+    stream, after = StreamId(user_id, USER_SESSION, MAIN), 0
+    scopes: dict[str, Said] = {}
+    log.head(stream)  # raises Erased
+    while page := log.read(stream, after=after, limit=_PAGE, types=("consent",)):
+        for envelope in page:
+            if isinstance(envelope.payload, Consent):
+                said = Said(envelope.payload.granted, timestamp(envelope.at))
+                scopes[envelope.payload.scope] = said
+        after = page[-1].seq
+    return ConsentStatus(scopes)

@@ -157,6 +157,9 @@ class Verifier:
         except RefoldError as error:
             self._problems.append(Problem(*stream, None, "head", str(error)))
             return
+        # What was appended since the events were read has moved the head.
+        for envelope in self._log.read(stream, after=state.head_seq, upto=head.seq):
+            state = evolve(state, envelope.payload)
         if unnamed(head.state) != unnamed(state):
             detail = "the head does not hold what follows from the events"
             self._problems.append(Problem(*stream, head.seq, "head", detail))

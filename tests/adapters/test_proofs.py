@@ -196,6 +196,15 @@ def test_an_anchor_with_another_tree_is_believed_more_than_the_proof(
         auditor.check(proofs.event, proofs.key, [{**head, "root": "00" * 32}])
 
 
+def test_both_trees_of_a_growth_are_compared_with_an_anchor_read_once(
+    proofs: Proofs,
+) -> None:
+    anchored = [proofs.growth["old"], {**proofs.growth["new"], "root": "00" * 32}]
+
+    with pytest.raises(auditor.Refused, match="anchor"):
+        auditor.check(proofs.growth, proofs.key, iter(anchored))
+
+
 def test_a_proof_holds_no_text(proofs: Proofs) -> None:
     (_, *others) = proofs.event["chain"]
 

@@ -181,6 +181,29 @@ def test_a_restored_database_without_the_keys_yields_nothing_and_is_erased_again
         assert store.plan_erasure("ada").counts["events"] == 0
 
 
+def test_a_session_that_a_restored_database_brought_back_is_erased_again(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "refold.db"
+    with refold.open(sqlite_url) as store:
+        fill(store, "ada", "one")
+        store.session("ada", "two").append(said("x"))
+        store.session("ada", "three").append(said("y"))
+    shutil.copyfile(path, tmp_path / "backup")
+    with refold.open(sqlite_url) as store:
+        store.erase("ada", "she asked", session_id="one")
+    shutil.copyfile(tmp_path / "backup", path)
+
+    with refold.open(sqlite_url) as store:
+        store.erase("ada", "another", session_id="two")
+        assert store.plan_erasure("ada", "one").counts["events"] > 0
+        for name in ("one", "one-fork"):
+            store.erase("ada", "again", session_id=name)
+        (left,) = store.verify()
+        assert left[0].session_id == "three"
+        assert left[1].problems == []
+
+
 def test_status_counts_keys_and_names_no_one(two: Two) -> None:
     two.one.erase("ada", "a slip", session_id="one")
     two.one.session("bob", "b").append(said("x"))

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 import refold
+from refold.adapters.erasing import SealedErasures
+from refold.domain.erasure import LegalHold, Whose
 from refold.store import SessionStore
 from refold.testing.support import said
 from tests.erasure.conftest import WINDOW, fill
@@ -167,6 +170,40 @@ def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
         assert set(eraser.plan_erasure("ada").counts.values()) == {0}
 
 
+READS: dict[str, Callable[[refold.Session], object]] = {
+    "state": lambda session: session.state(),
+    "context": lambda session: session.context(WINDOW, at=3),
+    "replay": lambda session: list(session.replay()),
+    "the same again": lambda session: session.append(said("x"), idempotency_key="k"),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_who_was_about_to_read_when_it_was_erased_is_told_so(
+    two: tuple[SessionStore, SessionStore], read: str
+) -> None:
+    """After the head was looked at, and before the rows are: never a part of them."""
+    user, eraser = two
+    session = user.session("ada", "one")
+    session.append(refold.StateUpdate(set={"b": 2}))
+    session.append(said("x"), idempotency_key="k")
+    session.context(WINDOW)
+    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+    rows = recorder.rows
+    done: list[Any] = []
+
+    def late(*args: Any, **how: Any) -> Any:
+        if not done:
+            done.append(eraser.erase("ada", "she asked"))
+        return rows(*args, **how)
+
+    recorder.rows = late
+    with pytest.raises(refold.Erased):
+        READS[read](session)
+
+    assert done
+
+
 def test_who_holds_an_old_key_of_a_user_who_was_readmitted_writes_nothing_with_it(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -183,6 +220,50 @@ def test_who_holds_an_old_key_of_a_user_who_was_readmitted_writes_nothing_with_i
         assert [p for _, v in eraser.verify() for p in v.problems] == []
 
 
+def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
+    two: tuple[SessionStore, SessionStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, eraser = two
+    begin_ = SealedErasures.begin
+
+    def begun(erasures: Any, job: Any) -> Any:
+        fork = user.session("ada", "one").fork(2, "late")
+        fork.append(said("x"))
+        fork.fork(2, "later")
+        return begin_(erasures, job)
+
+    monkeypatch.setattr(SealedErasures, "begin", begun)
+    erased = eraser.erase("ada", "she asked", session_id="one")
+
+    assert erased.certificate is not None
+    assert erased.certificate.statement["sessions"] == 4
+    assert user.sessions("ada") == []
+    assert set(eraser.plan_erasure("ada").counts.values()) == {0}
+    with pytest.raises(refold.Erased):
+        user.session("ada", "late").append(said("x"))
+
+
+def test_who_was_about_to_fork_from_what_is_erased_is_refused(
+    two: tuple[SessionStore, SessionStore],
+) -> None:
+    user, eraser = two
+    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+    write = recorder.write
+    done: list[Any] = []
+
+    def late(batch: Any) -> Any:
+        if not done:
+            done.append(eraser.erase("ada", "she asked", session_id="one"))
+        return write(batch)
+
+    recorder.write = late
+    with pytest.raises(refold.Erased):
+        user.session("ada", "one").fork(2, "late")
+
+    assert done
+    assert user.sessions("ada") == []
+
+
 def test_two_that_erase_one_user_at_once_sign_one_certificate(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -196,3 +277,27 @@ def test_two_that_erase_one_user_at_once_sign_one_certificate(
         ) == 1
         assert len(one.certificates()) == 1
         assert set(one.plan_erasure("ada").counts.values()) == {0}
+
+
+def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(
+    _postgres_store: str,  # noqa: PT019  # its value is used
+    tmp_path: Path,
+) -> None:
+    """Of a user whom nothing is known of: there is no row that both could lock."""
+    with open_at(_postgres_store, tmp_path) as store:
+        erasures: Any = store.log.erasures
+        rows = erasures._rows
+        job = erasures.new_job(Whose("ada"), due_at=None, facts={})
+        hold = LegalHold("case 7", "a court asked", 1)
+        rival = Thread(target=rows.hold, args=(job.user_ref, hold))
+
+        with rows._dialect.writing("ada") as slow:
+            rows._begin(slow, job, erasures._subjects(job, ended=False))
+            rival.start()
+            with psycopg.connect(_postgres_store, autocommit=True) as looker:
+                query = "SELECT 1 FROM pg_locks WHERE NOT granted"
+                while looker.execute(query).fetchone() is None:
+                    assert rival.is_alive(), "the hold did not wait"
+        rival.join()
+
+        assert rows.subject(job.user_ref).status == "erasing"

@@ -66,8 +66,8 @@ NAMES = {
     "clearing": parse("tool_clearing:trigger_tool_uses=2,keep=1"),
     "native": parse("native"),
 }
-every = partial(under, NAMES, examples=7)
-compacting = partial(under, COMPACTING, examples=7)
+every = partial(under, NAMES, examples=5)
+compacting = partial(under, COMPACTING, examples=5)
 
 
 @every(events=logs())

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 
 import pytest
 
@@ -113,6 +114,19 @@ def test_a_seed_is_the_same_history_in_any_process() -> None:
     assert traced(0, 6) != traced(1, 6)
 
 
+# Where to look first: the histories in which these were found out before.
+KNOWN = {
+    "takes rows under any key": 11,
+    "renews what is another's": 209,
+    "takes views under any key": 8,
+    "keeps views": 7,
+    "commits one by one": 8,
+    "knows not its own rows": 46,
+    "locks as they come": 25,
+    "marks main streams alone": 9,
+}
+
+
 @pytest.mark.parametrize("rule", MUTANTS)
 def test_a_recorder_that_breaks_a_rule_is_found_out(rule: str) -> None:
     mutant = MUTANTS[rule]
@@ -124,7 +138,8 @@ def test_a_recorder_that_breaks_a_rule_is_found_out(rule: str) -> None:
             return True
         return False
 
-    caught = next((seed for seed in range(_MANY) if found_out(seed)), None)
+    seeds = chain([KNOWN.get(rule, 0)], range(_MANY))
+    caught = next((seed for seed in seeds if found_out(seed)), None)
 
     assert caught is not None
     History(caught, full_of=mutant.full_of).run()

@@ -78,6 +78,35 @@ def test_erasing_a_session_is_never_having_had_it(store: SessionStore) -> None:
     assert store.memory("ada") == before
 
 
+def test_who_opted_out_has_no_memory_and_nothing_kept_for_one(
+    store: SessionStore,
+) -> None:
+    before = store.memory("ada")
+
+    store.user("ada").opt_out()
+    out = store.memory("ada")
+    names = [store.log.view_names("ada", s.session_id) for s in store.sessions("ada")]
+    store.user("ada").opt_in()
+
+    assert (out.items, out.sessions, out.effort) == ([], 0, {})
+    assert not any(names)
+    assert store.memory("ada") == before
+
+
+def test_of_a_frozen_user_nothing_is_kept_and_nothing_dropped(
+    store: SessionStore,
+) -> None:
+    store.freeze("bob", "disputed")
+    store.memory("ada")
+    store.user("ada").opt_out()
+    store.freeze("ada", "disputed")
+
+    assert store.memory("bob").items
+    assert store.memory("ada").items == []
+    assert store.log.view_names("bob", "s-0") == []
+    assert NAME in store.log.view_names("ada", "s-0")
+
+
 def test_users_share_nothing(store: SessionStore) -> None:
     assert store.memory("bob").success == 0.0
     assert store.memory("nobody").items == []

@@ -176,6 +176,49 @@ def test_an_erased_user_is_not_brought_back(url: str) -> None:
         assert found(store, apply=True) == []
 
 
+def test_a_head_of_a_frozen_user_is_not_put_back_open(url: str) -> None:
+    with refold.open(url) as store:
+        store.freeze("ada", "disputed")
+    tamper(url, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
+
+    with refold.open(url) as store:
+        assert ("s", "head", False) in found(store, apply=True)
+        with pytest.raises(refold.RefoldError):
+            store.session("ada", "s").append(refold.UserInput(text="more"))
+        store.unfreeze("ada", "settled")
+        assert {mended for _, _, mended in found(store, apply=True)} == {True}
+        assert problems(store) == []
+
+
+def test_of_who_is_held_nothing_is_destroyed(url: str) -> None:
+    tamper(
+        url,
+        "INSERT INTO @blobs (user_id, address, size, created_at, body, session_id) "
+        "SELECT user_id, hash, 1, 1, hash, session_id FROM @events "
+        "WHERE session_id='s' AND seq=1 AND stream='main'",
+    )
+
+    with refold.open(url) as store:
+        store.hold("ada", "case 7", "a court asked")
+        assert found(store, apply=True) == [("s", "blob", False)]
+        store.release_hold("ada", "case 7", "it ended")
+        assert found(store, apply=True) == [("s", "blob", True)]
+
+
+def test_a_session_that_lost_its_head_can_be_erased(url: str) -> None:
+    tamper(url, "DELETE FROM @heads WHERE session_id='t'")
+
+    with refold.open(url) as store:
+        erased = store.erase("ada", "asked for", session_id="t")
+
+        assert erased.certificate is not None
+        assert erased.certificate.statement["counts"]["events"] == 1
+        assert set(erased.left.values()) == {0}
+        assert problems(store) == []
+        with pytest.raises(refold.SessionNotFound):
+            store.erase("ada", "asked for", session_id="never")
+
+
 def test_memory_has_nothing_to_repair(memory: SessionStore) -> None:
     memory.session("ada", "s").append(CALL)
 

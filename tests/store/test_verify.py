@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from sqlalchemy.pool import NullPool
 
 import refold
 from refold.adapters.keys import KeyRing
+from refold.adapters.log import SealedLog
 from refold.domain.envelope import Envelope
 from refold.projections.context.building import OutlineBuilder
 from refold.projections.context.view import View
@@ -148,6 +151,56 @@ def test_the_chain_alone_finds_what_was_done_to_rows(
     assert {session_id for session_id, _, _ in found} == {"s-1"}
     if seq is not None:
         assert seq in {where for _, where, _ in found}
+
+
+def _appending(store: SessionStore, end: Event) -> None:
+    session = store.session("ada", "busy")
+    while not end.is_set():
+        session.append(
+            [refold.UserInput(text="more"), refold.AgentResponse(text="of it")],
+            idempotency_key=f"step {session.head().seq}",
+        )
+
+
+@pytest.mark.parametrize("chain_only", [False, True])
+def test_a_session_that_is_written_all_the_time_verifies(
+    store_url: str, tmp_path: Path, chain_only: bool
+) -> None:
+    with open_at(store_url, tmp_path) as store, open_at(store_url, tmp_path) as other:
+        session = store.session("ada", "busy")
+        session.append([refold.UserInput(text="before")] * 500)
+        end = Event()
+        with ThreadPoolExecutor() as pool:
+            writer = pool.submit(_appending, other, end)
+            try:
+                runs = [session.verify(chain_only=chain_only) for _ in range(5)]
+            finally:
+                end.set()
+            writer.result()
+
+    assert [verified.problems for verified in runs] == [[]] * 5
+    assert runs[0].events >= 500
+
+
+@pytest.mark.parametrize("chain_only", [False, True])
+def test_what_is_appended_while_the_events_are_read_is_no_fault(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, chain_only: bool
+) -> None:
+    session = store.session("ada", "s")
+    session.append(refold.UserInput(text="first"))
+
+    def audited(method: Callable[..., Any]) -> Callable[..., Any]:
+        def during(log: SealedLog, stream: Any) -> Iterator[Any]:
+            for item in method(log, stream):
+                session.append(refold.UserInput(text="meanwhile"))
+                yield item
+
+        return during
+
+    for name in ("audit", "audit_chain"):
+        monkeypatch.setattr(SealedLog, name, audited(getattr(SealedLog, name)))
+
+    assert session.verify(chain_only=chain_only).problems == []
 
 
 def test_the_chain_alone_needs_no_key(

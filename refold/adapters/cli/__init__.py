@@ -102,9 +102,9 @@ for name, function in (
     ("consent", consent.consent),
     ("freeze", freeze.freeze),
     ("retain", retain.retain),
-    ("repair", repair.repair),
     ("schema", schema.schema),
     ("stats", stats.stats),
+    ("repair", repair.repair),
     ("bench", bench.bench),
 ):
     app.command(name)(function)

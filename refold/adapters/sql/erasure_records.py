@@ -16,6 +16,10 @@ from refold.domain.erasure import Job, LegalHold, Stage
 from refold.domain.errors import OnHold
 
 _GENERATION: Final = "key_generation"
+_FIRST: Final = """
+INSERT INTO {subjects} (ref, user_ref, status, epoch)
+VALUES (:ref, :ref, 'live', 1) ON CONFLICT DO NOTHING
+"""
 T = TypeVar("T")
 
 
@@ -156,7 +160,7 @@ class Records:
     def hold(self, user_ref: str, hold: LegalHold) -> bool:
         def attempt(connection: Connection) -> bool:
             # The subject is locked, so that an erasure begins before or after.
-            self._put(connection, self._subject_of(connection, user_ref))
+            self._locked(connection, user_ref)
             if any(one.name == hold.name for one in self._holds(connection, user_ref)):
                 return False
             row = {"user_ref": user_ref, **hold._asdict()}
@@ -165,11 +169,17 @@ class Records:
 
         return self._changing(NOBODY, attempt)
 
-    def _subject_of(self, connection: Connection, ref: str) -> Subject:
+    def _locked(self, connection: Connection, ref: str) -> Subject:
+        """The user's subject: who begins a session waits, or was waited for.
+
+        Where there is none it is put first: there is nothing to lock before, and who
+        puts another at once would be overwritten.
+        """
         table = self._t.subjects
+        first = text(_FIRST.format(subjects=table.fullname))
+        connection.execute(first, {"ref": ref})
         query = select(*_subject(table)).where(table.c.ref == ref).with_for_update()
-        row = connection.execute(query).first()
-        return Subject(*row) if row else Subject(ref, ref, "live", 1)
+        return Subject(*connection.execute(query).one())
 
     def release(self, user_ref: str, name: str) -> bool:
         table = self._t.holds

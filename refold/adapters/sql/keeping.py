@@ -16,10 +16,6 @@ from refold.domain.errors import Erased
 from refold.domain.ids import MAIN
 from refold.domain.keeping import FREEZE, Accesses, OldBlobs, Unused
 
-_FIRST: Final = """
-INSERT INTO {subjects} (ref, user_ref, status, epoch)
-VALUES (:ref, :ref, 'live', 1) ON CONFLICT DO NOTHING
-"""
 # Only where the session is, whose erasure waits for this and takes it along.
 _ADD: Final = """
 INSERT INTO {accesses} AS a (user_id, session_id, reads, last_at)
@@ -68,12 +64,6 @@ class SqlKeeping(SqlErasing):
             return True
 
         return self._changing(user_id, attempt)
-
-    def _locked(self, connection: Connection, ref: str) -> Subject:
-        """The user's subject: who begins a session waits, or was waited for."""
-        first = text(_FIRST.format(subjects=self._t.subjects.fullname))
-        connection.execute(first, {"ref": ref})
-        return self._subject_of(connection, ref)
 
     def _turn(
         self, connection: Connection, user_id: str, into: Mapping[str, str]

@@ -22,14 +22,20 @@ class SqlMending:
         self._dialect, self._t = dialect, dialect.tables
         self._errors = ErrorsTranslated(dialect)
 
-    def put_head(self, stream: StreamId, row: HeadRow) -> bool:
-        heads, events = self._t.heads, self._t.events
+    def put_head(self, stream: StreamId, row: HeadRow, user_ref: str) -> bool:
+        heads, events, subjects = self._t.heads, self._t.events, self._t.subjects.c
+        # A head that is gone says neither that its user is frozen nor that it was
+        # marked as erased; a freeze or an erasure that begins now waits for this.
+        user = select(subjects.status).where(subjects.ref == user_ref)
+        user = user.with_for_update(read=True)
         known = select(heads.c.status).where(*_stream(heads, stream)).with_for_update()
         last = select(events.c.seq, events.c.hash).where(*_stream(events, stream))
         last = last.order_by(events.c.seq.desc()).limit(1)
         values = row._asdict()
 
         def attempt(connection: Connection) -> bool:
+            if connection.execute(user).scalar() not in (None, "live"):
+                return False
             status = connection.execute(known).scalar()
             end = connection.execute(last).one_or_none()
             if status not in (None, *FROZEN) or end is None:  # or it is frozen

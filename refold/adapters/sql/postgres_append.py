@@ -54,8 +54,15 @@ live AS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=%(user_ref)s AND status='live
   AND epoch=%(epoch)s FOR SHARE)
 """
 _WHERE_LIVE = f"""
-FROM (SELECT 1 FROM added UNION ALL SELECT 1 FROM live) subject
+FROM (SELECT 1 AS one FROM added UNION ALL SELECT 1 FROM live) subject {{origin}}
 WHERE NOT EXISTS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=%(session_ref)s)
+"""
+# A fork, where what it goes on from is not erased, and is not before the fork is there;
+# locked after the subject, as whoever else locks both.
+_ORIGIN = f"""
+CROSS JOIN LATERAL (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=%(user)s
+  AND session_id=%(origin)s AND stream='main' AND status<>'erased' AND subject.one=1
+  FOR SHARE) origin
 """
 _WHERE_MAIN = f"""
 FROM (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=%(user)s AND session_id=%(session)s
@@ -153,6 +160,7 @@ class _Shape(NamedTuple):
 
     new: bool
     main: bool
+    fork: bool
     one: bool
     blobs: bool
     receipt: bool
@@ -162,6 +170,7 @@ class _Shape(NamedTuple):
         return cls(
             not batch.expected_seq,
             batch.stream.stream == MAIN,
+            bool(batch.refs.origin),
             len(batch.events) == 1,
             bool(batch.blobs),
             batch.receipt is not None,
@@ -172,7 +181,8 @@ class _Shape(NamedTuple):
 def _statement(shape: _Shape) -> bytes:
     head, parts = _MOVE_HEAD, []
     if shape.new:
-        head = _NEW_HEAD.format(where=_WHERE_LIVE if shape.main else _WHERE_MAIN)
+        live = _WHERE_LIVE.format(origin=_ORIGIN if shape.fork else "")
+        head = _NEW_HEAD.format(where=live if shape.main else _WHERE_MAIN)
         parts += [_SUBJECT] if shape.main else []
     parts.append(f"head AS ({head})")
     if shape.blobs:
@@ -200,6 +210,7 @@ def _values(batch: Batch, base: int) -> dict[str, Any]:
         "user_ref": batch.refs.user,
         "session_ref": batch.refs.session,
         "epoch": batch.refs.epoch,
+        "origin": batch.refs.origin,
         "first": batch.events[0].header.seq,
     }
 

@@ -63,6 +63,8 @@ SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 WHERE CASE WHEN ?='main' THEN EXISTS (SELECT 1 FROM subjects
     WHERE ref=? AND status='live' AND epoch=?)
   AND NOT EXISTS (SELECT 1 FROM subjects WHERE ref=?)
+  AND (?='' OR EXISTS (SELECT 1 FROM heads
+    WHERE user_id=? AND session_id=? AND stream='main' AND status<>'erased'))
 ELSE EXISTS (SELECT 1 FROM heads
   WHERE user_id=? AND session_id=? AND stream='main' AND status IN ('open', 'closed')
     AND key_check=?) END
@@ -351,13 +353,17 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
 
 
 def _begin_stream(connection: sqlite3.Connection, batch: Batch) -> sqlite3.Cursor:
-    """A main stream begins where its user is live, a derived one beside a main one."""
+    """A main stream begins where its user is live, a derived one beside a main one.
+
+    A fork begins where what it goes on from is not erased.
+    """
     stream, refs = batch.stream, batch.refs
     if stream.stream == MAIN:
         connection.execute(_SUBJECT, (refs.user, refs.user, refs.epoch))
     of_user = (refs.user, refs.epoch, refs.session)
+    of_origin = (refs.origin, stream.user_id, refs.origin)
     of_main = (stream.user_id, stream.session_id, batch.head.key_check)
-    values = (*batch.head, *stream, stream.stream, *of_user, *of_main)
+    values = (*batch.head, *stream, stream.stream, *of_user, *of_origin, *of_main)
     return connection.execute(_NEW_HEAD, values)
 
 

@@ -51,7 +51,7 @@ def _problems(
 
     kept: list[Signed] = []
     if public_key is not None:
-        key = read_public_key(public_key.read_text())
+        key = read_public_key(public_key.read_text("utf-8", errors="replace"))
     else:
         with opening.existing(context) as store:
             key, kept = store.public_key(), store.certificates()
