@@ -12,6 +12,7 @@ import pytest
 
 import refold
 from refold import config
+from refold.adapters.sql import sqlite_cleaning
 from refold.store import SessionStore
 from refold.testing.support import said
 from tests.erasure.conftest import WINDOW, fill
@@ -76,8 +77,9 @@ def test_a_sqlite_store_holds_no_byte_of_it(sqlite_url: str, tmp_path: Path) -> 
 
 
 def test_an_open_reader_keeps_the_log_and_that_is_said(
-    sqlite_url: str, tmp_path: Path
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sqlite_cleaning, "_BUSY", 0.1)
     with refold.open(sqlite_url) as store:
         bodies = plant(store)
         with log_of(store).recorder._dialect.engine().connect() as reader:  # type: ignore[attr-defined]  # held open for the test
@@ -103,16 +105,23 @@ def test_a_name_that_others_have_is_not_taken_for_a_trace(sqlite_url: str) -> No
 
 
 @pytest.fixture
-def data(own_postgres: Postgres) -> Path:
+def server() -> Iterator[Postgres]:
+    """A server of the test's own that keeps little of its log."""
+    with Postgres.start(min_wal_size="32MB", max_wal_size="32MB") as started:
+        yield started
+
+
+@pytest.fixture
+def data(server: Postgres) -> Path:
     """Where the files of the server are."""
-    (host,) = parse_qs(urlsplit(own_postgres.url).query)["host"]
+    (host,) = parse_qs(urlsplit(server.url).query)["host"]
     return Path(host) / "data"
 
 
 def test_a_postgresql_database_holds_no_byte_of_it_once_it_is_vacuumed(
-    own_postgres: Postgres, data: Path, tmp_path: Path
+    server: Postgres, data: Path, tmp_path: Path
 ) -> None:
-    url = prepare(own_postgres.create_database("scanned"), tmp_path)
+    url = prepare(server.create_database("scanned"), tmp_path)
     with open_at(url, tmp_path) as store:
         bodies = plant(store)
         run(url, "CHECKPOINT")
