@@ -21,7 +21,13 @@ from refold.adapters.sealing import SealingMapper, cut_from
 from refold.domain.canonical import canonical
 from refold.domain.certificate import Signed, message
 from refold.domain.erasure import Job, LegalHold, Remains, Stage, Whose
-from refold.domain.errors import CorruptEvent, Erased, KeyUnavailable, NotErased
+from refold.domain.errors import (
+    CorruptEvent,
+    Erased,
+    KeyUnavailable,
+    NotErased,
+    RefoldError,
+)
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.merkle import root_of
@@ -200,7 +206,13 @@ class SealedErasures:
     def certificates(self, user_id: str | None = None) -> list[Signed]:
         """What was signed, the oldest first."""
         ref = None if user_id is None else self.keys.user_ref(user_id)
-        return [Signed.read(row.body) for row in self._rows.certificates(ref)]
+        rows = self._rows.certificates(ref)
+        try:
+            return [Signed.read(row.body) for row in rows]
+        except ValueError:
+            raise RefoldError(
+                "a certificate is not what was signed: `refold verify` names it"
+            ) from None
 
     def holds(self, user_id: str) -> list[LegalHold]:
         """The legal holds on a user."""

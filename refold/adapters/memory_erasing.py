@@ -162,6 +162,10 @@ class MemoryErasing:
             if job_id is not None and self._jobs.pop(job_id, None) is None:
                 return False
             self._subjects |= {subject.ref: subject for subject in subjects}
+            # Who is erased as a whole is named by no other job either.
+            gone = {one.ref for one in subjects if one.status == "erased"}
+            jobs = self._jobs.items()
+            self._jobs = {name: job for name, job in jobs if job.user_ref not in gone}
             self._certificates.append(certificate)
             return True
 

@@ -160,6 +160,9 @@ class _Draft:
 
     def finished(self, heads: Mapping[str, HeadRow]) -> Rewrite | None:
         """The whole session, read to these heads; None if its key is another now."""
+        if MAIN not in heads:  # it was erased meanwhile, or somebody deleted the row
+            self._log.keys.refuse_erased(*self._stream[:2])
+            raise SessionNotFound(*self._stream[:2])
         for name, head in heads.items():
             check_not_erased(self._stream._replace(stream=name), head)
             check_not_frozen(head)

@@ -10,10 +10,10 @@ from refold.adapters.signing import key_id, signed_by
 from refold.adapters.tree import Tree
 from refold.domain.certificate import Signed, timestamp
 from refold.domain.erasure import Whose
-from refold.domain.errors import SealBroken
+from refold.domain.errors import RefoldError, SealBroken
 from refold.domain.ids import StreamId
 from refold.domain.merkle import Frontier, root_of
-from refold.domain.ports import Problem
+from refold.domain.ports import JUNK, WRONG_TYPE, Problem
 from refold.domain.seals import TREE, Anchor, SealsVerified, TreeHead
 
 
@@ -36,6 +36,15 @@ class TreeCheck:
 
     def run(self) -> SealsVerified:
         """Prove it."""
+        try:
+            return self._run()
+        except RefoldError:
+            raise
+        except JUNK:
+            problem = _problem(None, "unreadable", WRONG_TYPE)
+            return SealsVerified(0, 0, 0, 0, 0, [problem])
+
+    def _run(self) -> SealsVerified:
         heads = self._tree.heads()
         problems = [
             *self._signatures(heads),
@@ -138,7 +147,7 @@ class TreeCheck:
         try:
             signed = Signed.read(row.body)
             own = _says(signed, row)
-        except ValueError:
+        except JUNK:
             return None
         good = own and signed_by(self._public_key(), signed.signature, signed.message())
         return signed.statement if good else None

@@ -40,14 +40,15 @@ class Views:
         """What a row holds; empty if it is not what was stored."""
         if row is None:
             return None
-        context = _context(stream, name, row.through_seq, row.derived_seq)
+        main, made = _seq(row.through_seq), _seq(row.derived_seq)
+        context = _context(stream, name, main, made)
         try:
+            shows, derived = _spans(row.main_spans), _spans(row.derived_spans)
             plain = self.keys.unseal(*stream[:2], row.body, context)
             body = orjson.loads(unpack(plain))
-        except InvalidTag:
-            body = {}
-        shows, derived = _spans(row.main_spans), _spans(row.derived_spans)
-        return StoredView(row.through_seq, row.derived_seq, body, shows, derived)
+        except (InvalidTag, TypeError, ValueError):  # SQLite takes any type anywhere
+            return StoredView(main, made)
+        return StoredView(main, made, body, shows, derived)
 
     def save(
         self, stream: StreamId, name: str, view: StoredView, *, replaces: int
@@ -83,6 +84,10 @@ def standing(log: SealedLog, stream: StreamId, name: str, *, shown: bool) -> Sta
 def _context(stream: StreamId, name: str, through: int, derived: int) -> bytes:
     place = b"%d %d" % (through, derived)
     return length_prefixed((b"view", str(stream).encode(), name.encode(), place))
+
+
+def _seq(written: object) -> int:
+    return written if isinstance(written, int) else 0
 
 
 def _spans(written: str) -> tuple[Span, ...]:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Status: TypeAlias = Literal["open", "closed", "frozen", "frozen-closed", "erased"]
 PAGE: Final = 1000  # of a stream that is read to its end
 EXPIRED: Final = "expired"  # the code of what is gone by a policy, and no problem
+# What reading a column raises that holds a value of another type, or a vast number.
+JUNK: Final = (TypeError, ValueError, AttributeError, ArithmeticError, MemoryError)
+WRONG_TYPE: Final = "a column does not hold what was written"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from refold.domain.errors import InvalidConfiguration
 Since: TypeAlias = Literal["append", "access"]
 _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _TIME: Final = re.compile(r"([0-9]{1,6})([dhms])")
+LONGEST: Final = timedelta(days=999_999)  # what can be written; and dates can be told
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class RetentionPolicy:
             time = getattr(self, name)
             if time is not None and time <= timedelta(0):
                 raise InvalidConfiguration(f"{name} must expire after more than 0s")
+            if time is not None and time > LONGEST:
+                raise InvalidConfiguration(f"{name} must expire within 999999 days")
         if self.memory and not (self.sessions and self.sessions <= self.memory):
             raise InvalidConfiguration(
                 "memory goes with the sessions it is made of: sessions must expire "

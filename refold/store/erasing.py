@@ -14,8 +14,14 @@ from typing import Any, Final, NamedTuple
 from refold.domain.canonical import repaired
 from refold.domain.certificate import FORMAT, SALT, Signed, subject, timestamp
 from refold.domain.erasure import Erasures, Job, Stage, Whose
-from refold.domain.errors import Erased, SessionNotFound, StoreUnavailable
+from refold.domain.errors import (
+    Erased,
+    InvalidConfiguration,
+    SessionNotFound,
+    StoreUnavailable,
+)
 from refold.domain.ids import MAIN, StreamId
+from refold.domain.retention import LONGEST
 from refold.store.rechecking import with_forks
 from refold.store.writing import Writer
 
@@ -67,6 +73,12 @@ class Ask:
     grace: timedelta | None = None
     key_backups: timedelta | None = None
     vacuum: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("grace", "key_backups"):
+            span = getattr(self, name)
+            if span is not None and not timedelta(0) <= span <= LONGEST:
+                raise InvalidConfiguration(f"{name} must be from 0 to 999999 days")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from uuid import uuid4
 from refold.domain.certificate import SALT, Signed, timestamp
 from refold.domain.erasure import Job, LegalHold, Whose
 from refold.domain.errors import InvalidEvent, NotErased
-from refold.domain.ids import check_id, check_session_id
+from refold.domain.ids import USER_SESSION, check_id, check_session_id
 from refold.domain.keeping import FREEZE
 from refold.domain.ports import Problem, SessionInfo
 from refold.domain.sizes import scope
@@ -56,7 +56,8 @@ class Forgets:
                      left in its files; others wait meanwhile.
         progress:    is told table, rows deleted of it, and how many there are.
 
-        Raises OnHold, SessionNotFound, StoreUnavailable.
+        Raises OnHold, SessionNotFound, StoreUnavailable, InvalidConfiguration for a
+        time of less than nothing or of more than 999999 days.
         """
         whose = _whose(user_id, session_id)
         ask = Ask(whose, reason, operator, grace, key_backups, vacuum)
@@ -193,4 +194,6 @@ def _whose(user_id: str, session_id: str | None) -> Whose:
     check_id("user_id", user_id)
     if session_id is None:
         return Whose(user_id)
+    if session_id == USER_SESSION:
+        raise InvalidEvent(f"{USER_SESSION!r} is of the whole user: erase the user")
     return Whose(user_id, (check_session_id(session_id),))

@@ -15,7 +15,14 @@ from refold.domain.errors import (
 )
 from refold.domain.events import Fork, RedactionApplied, Request, Summary
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import EXPIRED, EventLog, Problem, SessionInfo
+from refold.domain.ports import (
+    EXPIRED,
+    JUNK,
+    WRONG_TYPE,
+    EventLog,
+    Problem,
+    SessionInfo,
+)
 from refold.domain.session import SessionState, accepted_next, evolve
 from refold.projections.context.spans import spans_of
 from refold.projections.context.view import View
@@ -112,6 +119,10 @@ class Verifier:
         except (CorruptEvent, KeyUnavailable, Erased) as error:
             seq = error.seq if isinstance(error, CorruptEvent) else None
             self._problems.append(Problem(*stream, seq, "unreadable", str(error)))
+        except RefoldError:
+            raise
+        except JUNK:
+            self._problems.append(Problem(*stream, None, "unreadable", WRONG_TYPE))
 
     def _prove(self, stream: StreamId) -> None:
         state = SessionState(stream)
@@ -158,8 +169,9 @@ class Verifier:
             self._problems.append(Problem(*stream, None, "head", str(error)))
             return
         # What was appended since the events were read has moved the head.
-        for envelope in self._log.read(stream, after=state.head_seq, upto=head.seq):
-            state = evolve(state, envelope.payload)
+        if head.seq > state.head_seq:
+            for envelope in self._log.read(stream, after=state.head_seq, upto=head.seq):
+                state = evolve(state, envelope.payload)
         if unnamed(head.state) != unnamed(state):
             detail = "the head does not hold what follows from the events"
             self._problems.append(Problem(*stream, head.seq, "head", detail))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -295,6 +296,32 @@ def test_a_session_held_back_stays_so_when_its_user_is_restored(
         filled.session("ada", "one").events()
 
 
+def test_nothing_names_an_erased_user_of_whom_a_session_was_held_back(
+    filled: SessionStore,
+) -> None:
+    filled.erase("ada", "one first", session_id="one", grace=timedelta(days=30))
+
+    filled.erase("ada", "then all")
+
+    assert filled.erasures() == []
+    with pytest.raises(refold.NotErased):
+        filled.restore("ada", "there is nothing to restore")
+
+
+@pytest.mark.parametrize("name", ["grace", "key_backups"])
+@pytest.mark.parametrize("span", [timedelta.max, timedelta(seconds=-1)])
+def test_a_time_that_cannot_be_is_refused_and_nothing_is_erased(
+    filled: SessionStore, name: str, span: timedelta
+) -> None:
+    whose: Any = {name: span}
+
+    with pytest.raises(refold.RefoldError, match=name):
+        filled.erase("ada", "she asked", **whose)
+
+    assert filled.session("ada", "one").events()
+    assert filled.erasures() == []
+
+
 def test_a_user_comes_back_only_by_readmission_and_with_nothing(
     filled: SessionStore,
 ) -> None:
@@ -327,3 +354,12 @@ def test_events_without_a_head_are_erased_too(filled: SessionStore) -> None:
     assert set(erased.left.values()) == {0}
     assert erased.certificate is not None
     assert erased.certificate.statement["counts"]["events"] == 20
+
+
+def test_what_is_of_the_whole_user_is_erased_with_the_user_alone(
+    store: SessionStore,
+) -> None:
+    store.user("ada").consent("declarative_memory", reason="asked")
+
+    with pytest.raises(refold.InvalidEvent, match="of the whole user"):
+        store.erase("ada", "asked", session_id="_user")

@@ -264,6 +264,22 @@ def test_who_was_about_to_fork_from_what_is_erased_is_refused(
     assert user.sessions("ada") == []
 
 
+def test_who_was_about_to_seal_anew_what_is_erased_is_refused(
+    two: tuple[SessionStore, SessionStore],
+) -> None:
+    user, eraser = two
+    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+    rewrite = recorder.rewrite
+
+    def late(stream: Any, build: Any) -> Any:
+        eraser.erase("ada", "she asked")
+        return rewrite(stream, build)
+
+    recorder.rewrite = late
+    with pytest.raises(refold.Erased):
+        user.rotate_session_key("ada", "one")
+
+
 def test_two_that_erase_one_user_at_once_sign_one_certificate(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -286,3 +287,44 @@ def test_a_changed_row_is_corrupt_and_says_where(filled: Any) -> None:
     with pytest.raises(refold.CorruptEvent, match="seq 3") as caught:
         store.session("ada", "s-1").events()
     assert caught.value.seq == 3
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("events", "body", "-1"),
+        ("events", "hash", "9223372036854775807"),
+        ("blobs", "body", "'x'"),
+        ("views", "body", "1.5"),
+        ("views", "through_seq", "'x'"),
+        ("views", "main_spans", "'x'"),
+        ("certificates", "created_at", "4611686018427387904"),
+        ("certificates", "body", "'x'"),
+        ("leaves", "erasure", "x'ff'"),
+        ("tree_heads", "size", "'x'"),
+    ],
+)
+def test_a_value_of_another_type_is_found_and_stops_nothing(
+    sqlite_url: str, tmp_path: Path, table: str, column: str, value: str
+) -> None:
+    with open_at(sqlite_url, tmp_path) as store:
+        session = store.session("ada", "s-1")
+        for text in ("long " * 20_000, "b", "c", "d"):
+            session.append([refold.UserInput(text=text), refold.Final(text="so")])
+        session.compact(WINDOW)
+        session.catch_up()
+        store.session("bob", "b").append(refold.UserInput(text="x"))
+        store.seal()
+        store.erase("bob", "he asked")
+    drop = f"DROP TRIGGER IF EXISTS {table}_refuse_update"
+    tamper(sqlite_url, drop)
+    tamper(sqlite_url, f"UPDATE {table} SET {column}={value}")  # ours
+
+    with open_at(sqlite_url, tmp_path) as store:
+        seals = store.verify_seals()
+        assert seals is not None
+        assert problems(store) + seals.problems
+        with suppress(refold.RefoldError):
+            store.certificates()
+        with suppress(refold.RefoldError):
+            store.session("ada", "s-1").context(WINDOW)

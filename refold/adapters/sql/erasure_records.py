@@ -115,6 +115,10 @@ class Records:
                     return False
             for subject in subjects:
                 self._put(connection, subject)
+                if subject.status == "erased":
+                    # Who is erased as a whole is named by no other job either.
+                    others = delete(table).where(table.c.user_ref == subject.ref)
+                    connection.execute(others)
             row = certificate._asdict()
             connection.execute(insert(self._t.certificates).values(row))
             return True

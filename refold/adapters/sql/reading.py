@@ -16,6 +16,7 @@ from refold.domain.chain import GENESIS, encoded
 from refold.domain.errors import CorruptEvent
 from refold.domain.events import Span
 from refold.domain.ids import StreamId
+from refold.domain.ports import JUNK
 
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
 _LAST: Final = 2**63 - 1
@@ -143,7 +144,7 @@ def rows_of(
     last = GENESIS
     for row in found:
         own = row[9]
-        prev = bytes(own) if own is not None else GENESIS if apart else last
+        prev = own if own is not None else GENESIS if apart else last
         rows.append(sealed(stream, row, prev))
         last = rows[-1].hash
     return rows
@@ -167,8 +168,9 @@ def sealed(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> SealedEven
         )
         digest = None if first is None else bytes(first)
         context = encoded(columns)
-        return stored(columns, context, bytes(body), bytes(hash_), prev_hash, digest)
-    except (TypeError, ValueError):
+        hashes = bytes(hash_), bytes(prev_hash)
+        return stored(columns, context, bytes(body), *hashes, digest)
+    except JUNK:
         raise CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",
             seq=seq,

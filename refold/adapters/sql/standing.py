@@ -98,4 +98,5 @@ def _view(found: Sequence[Sequence[Any]]) -> ViewRow | None:
     if not found:
         return None
     through, _, derived, _, _, _, _, body, *_ = found[0]
-    return ViewRow(through, derived, bytes(body))
+    known = isinstance(body, bytes | memoryview)
+    return ViewRow(through, derived, bytes(body) if known else b"")

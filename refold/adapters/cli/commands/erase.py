@@ -218,7 +218,11 @@ def _many(said: dict[str, Any]) -> list[tuple[str, int]]:
 def _files(screen: Screen, erased: Erasure) -> None:
     from refold.adapters.cli.wording import counted
 
-    for file, found in dict(erased.files.get("files", {})).items():
+    files = dict(erased.files.get("files", {}))
+    if files and not erased.files["names"]:
+        screen.line(("  its names are too short to be looked for in files", "dim"))
+        files = {}
+    for file, found in files.items():
         ok = ("✓ ", "bold green") if not found else ("✗ ", "bold red")
         names = counted(erased.files["names"], "name")
         screen.line(ok, f"searched {file} for {names}: {found} found")
