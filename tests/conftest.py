@@ -22,7 +22,7 @@ from tests.support.stores import open_at
 # many others, and makes a found one smaller, which can take minutes.
 _DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)
 settings.register_profile(
-    "refold", deadline=None, max_examples=30, phases=_DRAWN, derandomize=True
+    "refold", deadline=None, max_examples=20, phases=_DRAWN, derandomize=True
 )
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("refold")

@@ -26,7 +26,7 @@ from tests.support.talking import talk
 @pytest.fixture
 def filled(store: SessionStore) -> SessionStore:
     """Ada has sessions with all there is, consent and a hold; bob has a session."""
-    fill(store)
+    fill(store, rounds=6)
     store.user("ada").consent("declarative_memory", reason="asked")
     store.hold("ada", "case 7", "a lawsuit")
     talk(store.session("bob", "bobs"), 3)
@@ -149,7 +149,7 @@ def _resign(out: Path, data: bytes) -> None:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export that tests change copies of; once written, no store is asked."""
     with refold.open("memory://") as store:
-        fill(store)
+        fill(store, rounds=6)
         return store.export_user("ada", tmp_path_factory.mktemp("made") / "out").path
 
 

@@ -82,7 +82,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(
 
 
 def test_everything_of_a_session_goes(store: SessionStore, later: Later) -> None:
-    fill(store)
+    fill(store, rounds=6)
 
     done = later(store, 31 * DAY).retain(MONTH)
 

@@ -20,7 +20,7 @@ from tests.simulation.roles import owner
 from tests.support.warm import ROOT
 
 # As many as a run has time for; `make simulate` takes as many as it is told.
-CHUNKS, SIZE = 4, 70
+CHUNKS, SIZE = 4, 50
 _MANY = 600
 
 

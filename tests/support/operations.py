@@ -28,11 +28,14 @@ WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 LONG: Final = "a line of text. " * 5_000
 
 
-def fill(store: SessionStore) -> None:
-    """Sessions for the operations to work on: long, compacted, forked, with a blob."""
+def fill(store: SessionStore, *, rounds: int = 30) -> None:
+    """Sessions for the operations to work on: long, compacted, forked, with a blob.
+
+    Six rounds are enough where nobody counts.
+    """
     session = of(store)
     session.append(refold.UserInput(text=LONG))
-    for _ in range(30):
+    for _ in range(rounds):
         talk(session, 4)
         session.compact(WINDOW)
     session.record_request(session.context(WINDOW))
