@@ -33,6 +33,9 @@ settings.load_profile("refold")
 _MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes its own directories there
 _ROOM = 4 << 30
 
+# Of a module that is marked so, a run takes one test in so many; all with --exhaustive.
+_ONE_IN = 4
+
 _shared = pytest.StashKey[Postgres]()
 _handed = pytest.StashKey[dict[str, str]]()
 
@@ -45,6 +48,31 @@ def _work_in_memory() -> None:
 
 
 _work_in_memory()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--exhaustive",
+        action="store_true",
+        help="every step, engine and table, where a run takes one in four",
+    )
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave out of modules that try everything what a run has no time for."""
+    if config.getoption("--exhaustive") or config.args != config.getini("testpaths"):
+        return  # who names files has all of them
+    kept, dropped, seen = list[pytest.Item](), list[pytest.Item](), 0
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            seen += 1
+            (dropped if seen % _ONE_IN else kept).append(item)
+        else:
+            kept.append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=dropped)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,7 +19,7 @@ HEAVY = (
     "sqlalchemy",
     "zstandard",
 )
-LIMIT = 0.4
+LIMIT = 0.8
 
 
 def python(*args: str) -> subprocess.CompletedProcess[str]:

@@ -22,6 +22,9 @@ from refold.store.export_files import Files
 from tests.support.operations import LONG, WINDOW, fill
 from tests.support.talking import talk
 
+# Left out in part where all tests run: see CONTRIBUTING.
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture
 def filled(store: SessionStore) -> SessionStore:
