@@ -2,9 +2,8 @@
 
     python auditor.py PROOF.json --public-key KEY.pem [--anchor ANCHOR.jsonl]
 
-It needs no store, no key of a user and no network.  Ed25519 is done by the package
-``cryptography`` if that is installed, else by the few lines below.  Exit code 0 if the
-proof holds, 1 if not, 2 if a file is not what it should be.
+It needs no store, user's key or network; Ed25519 is done by ``cryptography`` if that is
+there, else below.  Exit code 0: it holds, 1: it does not, 2: a file is no such file.
 """
 
 from __future__ import annotations
@@ -16,59 +15,63 @@ import json
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Tuple
 
 _PEM = bytes.fromhex("302a300506032b6570032100")  # what precedes the key in DER
+_PLACE = ("user_id", "session_id", "stream")
 _HEADER = ("seq", "type", "ts", "event_id", "token_estimate", "schema_version")
+_PLACED = len(_PLACE) + _HEADER.index("event_id")  # of which the bytes count
 
 
 class Refused(Exception):
     """The proof does not hold; the message says where."""
 
 
-def check(proof: Any, public_key: bytes, anchored: Iterable[Any] = ()) -> str:
+def check(proof: Any, public_key: bytes, anchored: Iterable[Any] | None = None) -> str:
     """What ``proof`` shows, as a sentence.
 
     proof:      as ``refold prove`` wrote it, parsed.
     public_key: 32 bytes, from somebody you trust: not from who gave you the proof.
-    anchored:   tree heads that were kept elsewhere, which the proof must fit.
+    anchored:   tree heads that were kept elsewhere, which must name the proof's, of a
+                growth the smaller one; None: there are none to compare with.
 
     Raises Refused if it does not hold, ValueError if it is no proof.
     """
-    heads = list(anchored)  # read twice, for a proof of growth
+    heads = anchored if anchored is None else list(anchored)
     try:
-        kind = proof["proof"]
-        if kind == "refold event proof 1":
-            return _check_event(proof, public_key, heads)
-        if kind == "refold consistency proof 1":
-            return _check_growth(proof, public_key, heads)
+        if proof["proof"] == "refold event proof 1":
+            _known(proof["tree_head"], heads)
+            return _check_event(proof, public_key)
+        if proof["proof"] == "refold consistency proof 1":
+            _known(proof["old"], heads)
+            _known(proof["new"], heads, must=False)
+            return _check_growth(proof, public_key)
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"this is no proof: {type(error).__name__}") from None
     raise ValueError("this is no proof that this program knows")
 
 
-def _check_event(proof: Any, public_key: bytes, anchored: Iterable[Any]) -> str:
+def _check_event(proof: Any, public_key: bytes) -> str:
     event, head = proof["event"], proof["tree_head"]
-    root = _tree_head(head, public_key, anchored)
+    root = _tree_head(head, public_key)
     found = _linked(bytes.fromhex(event["prev_hash"]), _header(event), event["body"])
     for header, body in proof["chain"]:
         found = _linked(found, bytes.fromhex(header), body)
     leaf = proof["leaf"]
     parts = [bytes.fromhex(leaf[name]) for name in ("positions", "receipts")]
     hashed = _sha256(b"\0refold:leaf:1", found, *_all_32(parts))
-    siblings = [bytes.fromhex(part) for part in proof["inclusion"]]
-    if not _included(hashed, leaf["index"], head["size"], _all_32(siblings), root):
+    siblings = _all_32([bytes.fromhex(part) for part in proof["inclusion"]])
+    if not _included(hashed, leaf["index"], head["size"], siblings, root):
         raise Refused("the event is not in the tree: it, or a hash, is another")
-    names = "user {user_id!r}, session {session_id!r}, stream {stream!r}".format(
-        **event
-    )
-    what = f"event {event['seq']} ({event['type']}) of {names}"
+    of = ", ".join(f"{name} {event[name]!r}" for name in _PLACE)
+    what = f"event {event['seq']} ({event['type']}) of {of}"
     return f"holds: {what} was in the log when {_said(head)}"
 
 
-def _check_growth(proof: Any, public_key: bytes, anchored: Iterable[Any]) -> str:
+def _check_growth(proof: Any, public_key: bytes) -> str:
     old, new = proof["old"], proof["new"]
-    roots = [_tree_head(head, public_key, anchored) for head in (old, new)]
+    roots = [_tree_head(head, public_key) for head in (old, new)]
     if old["store_id"] != new["store_id"]:
         raise Refused("the tree heads are of two stores")
     parts = _all_32([bytes.fromhex(part) for part in proof["consistency"]])
@@ -78,40 +81,40 @@ def _check_growth(proof: Any, public_key: bytes, anchored: Iterable[Any]) -> str
 
 
 def _said(head: Any) -> str:
-    moment = time.gmtime(head["sealed_at"] // 1_000_000)
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)
+    sealed = time.gmtime(head["sealed_at"] // 1_000_000)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", sealed)
     return f"the tree head of size {head['size']} was signed, {when}"
 
 
-def _tree_head(head: Any, public_key: bytes, anchored: Iterable[Any]) -> bytes:
+def _known(head: Any, anchored: list[Any] | None, *, must: bool = True) -> None:
+    """That the anchor has this tree head, or at least no other in its place."""
+    name = (head["store_id"], head["size"])
+    roots = [o["root"] for o in anchored or () if (o["store_id"], o["size"]) == name]
+    if anchored is not None and must and not roots:
+        raise Refused(f"the anchor has no tree of {head['size']} leaves of that store")
+    if any(root != head["root"] for root in roots):
+        raise Refused(f"the anchor has another tree of {head['size']} leaves")
+
+
+def _tree_head(head: Any, public_key: bytes) -> bytes:
     """The root of a tree head, its signature checked."""
     root = bytes.fromhex(head["root"])
     numbers = [head[name] for name in ("size", "sealed_at", "position")]
     if any(type(number) is not int for number in numbers):
         raise ValueError("this is no proof: a size is not a number")
     size, *rest = map(str, numbers)
-    lines = ["refold tree head 1", head["store_id"], size, root.hex(), *rest, ""]
+    lines = ("refold tree head 1", head["store_id"], size, root.hex(), *rest, "")
     message = "\n".join(lines).encode()
     if not _signed(public_key, bytes.fromhex(head["signature"]), message):
         raise Refused(f"the tree head of {head['size']} leaves has not this key's mark")
-    for other in anchored:
-        same = all(other[name] == head[name] for name in ("store_id", "size"))
-        if same and other["root"] != head["root"]:
-            raise Refused(f"the anchor has another tree of {head['size']} leaves")
     return root
 
 
 def _header(event: Any) -> bytes:
     """The digest of an event's plain columns: each behind its length."""
-    event_id = bytes.fromhex(event["event_id"].replace("-", ""))
-    names = [event[name].encode() for name in ("user_id", "session_id", "stream")]
-    rest = [event[n] if n != "event_id" else event_id for n in _HEADER]
-    whole = b""
-    for part in names + rest:
-        if isinstance(part, (int, str)):
-            part = str(part).encode()
-        whole += len(part).to_bytes(4, "big") + part
-    return _sha256(whole)
+    parts = [str(event[name]).encode() for name in (*_PLACE, *_HEADER)]
+    parts[_PLACED] = bytes.fromhex(event["event_id"].replace("-", ""))
+    return _sha256(*(len(part).to_bytes(4, "big") + part for part in parts))
 
 
 def _linked(before: bytes, header: bytes, body: str) -> bytes:
@@ -209,8 +212,7 @@ def ed25519_verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
     """Whether the key signed exactly this message."""
     if len(public_key) != 32 or len(signature) != 64:
         return False
-    points = [_point(part) for part in (_BASE, public_key, signature[:32])]
-    base, key, commitment = points
+    base, key, commitment = map(_point, (_BASE, public_key, signature[:32]))
     scalar = int.from_bytes(signature[32:], "little")
     if base is None or key is None or commitment is None or scalar >= _Q:
         return False
@@ -270,22 +272,20 @@ def read_key(text: str) -> bytes:
     return key
 
 
-def _read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Check the proof that the arguments name; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("proof", help="what `refold prove` wrote")
-    parser.add_argument("--public-key", required=True, help="PEM, hex or base64")
-    parser.add_argument("--anchor", help="tree heads that were kept elsewhere")
+    add = parser.add_argument
+    add("proof", type=Path, help="what `refold prove` wrote")
+    add("--public-key", type=Path, required=True, help="PEM, hex or base64")
+    add("--anchor", type=Path, help="tree heads that were kept elsewhere")
     given = parser.parse_args(arguments)
     try:
-        proof, key = json.loads(_read(given.proof)), read_key(_read(given.public_key))
-        lines = _read(given.anchor).splitlines() if given.anchor else []
-        print(check(proof, key, [json.loads(line) for line in lines]))
+        proof = json.loads(given.proof.read_text("utf-8"))
+        key = read_key(given.public_key.read_text("utf-8"))
+        lines = given.anchor and given.anchor.read_text("utf-8").splitlines()
+        heads = None if lines is None else [json.loads(line) for line in lines]
+        print(check(proof, key, heads))
     except Refused as refused:
         print(f"does not hold: {refused}")
         return 1

@@ -196,6 +196,21 @@ def test_an_anchor_with_another_tree_is_believed_more_than_the_proof(
         auditor.check(proofs.event, proofs.key, [{**head, "root": "00" * 32}])
 
 
+@pytest.mark.parametrize("anchored", [[], [{"store_id": "other", "size": 1}]])
+def test_a_tree_that_the_anchor_does_not_have_is_not_believed(
+    proofs: Proofs, anchored: list[Any]
+) -> None:
+    other = [{**proofs.event["tree_head"], **head} for head in anchored]
+
+    for proof in (proofs.event, proofs.growth):
+        with pytest.raises(auditor.Refused, match="no tree of"):
+            auditor.check(proof, proofs.key, other)
+
+
+def test_growth_beyond_the_anchor_holds(proofs: Proofs) -> None:
+    assert auditor.check(proofs.growth, proofs.key, [proofs.growth["old"]])
+
+
 def test_both_trees_of_a_growth_are_compared_with_an_anchor_read_once(
     proofs: Proofs,
 ) -> None:

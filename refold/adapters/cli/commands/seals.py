@@ -89,7 +89,7 @@ def _trusted(context: typer.Context, public_key: Path | None) -> tuple[bytes, An
     from refold.adapters.signing import read_public_key
 
     if public_key is not None:
-        return read_public_key(public_key.read_text("utf-8", errors="replace")), ()
+        return read_public_key(public_key.read_text("utf-8", errors="replace")), None
     with opening.existing(context) as store:
         heads = [head.to_json() for head in store.seals.heads()]
         return store.seals.public_key(), heads
