@@ -263,6 +263,8 @@ class MemoryRecorder(Recorder):
                 return False
             if head is None or head.key_check != key_check or self._gone(stream):
                 return False
+            if head.status not in ("open", "closed"):
+                return False
             self._views[stream, name] = row
             return True
 

@@ -9,12 +9,14 @@ from queue import SimpleQueue
 import pytest
 
 from refold.domain.envelope import Envelope
+from refold.domain.erasure import LegalHold
 from refold.domain.events import (
     CompactionNote,
     SystemPrompt,
     ToolCall,
 )
 from refold.domain.ids import StreamId
+from refold.domain.keeping import FREEZE
 from refold.domain.ports import (
     Append,
     Appended,
@@ -290,6 +292,14 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.load_view(ADA, "v") == second
         assert log.load_view(ADA, "other") is None
         assert log.view_names("ada", "s-1") == ["v"]
+
+    def test_of_who_is_frozen_no_view_is_stored(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        view = StoredView(1, 0, {"n": 1})
+        assert log.keeping.freeze("ada", LegalHold(FREEZE, "disputed", NOW))
+
+        assert not log.save_view(ADA, "v", view, replaces=0)
+        assert log.load_view(ADA, "v") is None
 
     def test_how_a_session_stands_is_read_at_once(self, log: EventLog) -> None:
         derived = ADA._replace(stream="v")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from refold.domain.envelope import Envelope
+from refold.domain.erasure import LegalHold
 from refold.domain.events import Span
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
@@ -43,6 +44,13 @@ class NoopLeases:
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         return False
+
+
+class NoopKeeping:
+    """Says that it froze whom it was asked to."""
+
+    def freeze(self, user_id: str, freeze: LegalHold) -> bool:
+        return True
 
 
 class NoopLog:
@@ -139,7 +147,7 @@ class NoopLog:
 
     @property
     def keeping(self) -> Any:
-        return None
+        return NoopKeeping()
 
     @property
     def mends(self) -> Any:

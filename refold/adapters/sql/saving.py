@@ -11,11 +11,12 @@ from refold.domain.ids import StreamId
 
 _COLUMNS: Final = ", ".join(ViewRow._fields)
 _SET: Final = ", ".join(f"{name}=excluded.{name}" for name in ViewRow._fields)
-# Only under the key that its session has; and in the place of the one it replaces.
+# Only under the key that its session has, of nobody who is frozen; and in the place of
+# the one it replaces.
 _SAVE: Final = f"""
 INSERT INTO {{views}} AS v (user_id, session_id, name, {_COLUMNS})
 SELECT ?, ?, ?, {", ".join("?" * len(ViewRow._fields))} FROM {{heads}}
-WHERE {STREAM} AND key_check=? AND status<>'erased'
+WHERE {STREAM} AND key_check=? AND status IN ('open', 'closed')
   AND (?=0 OR EXISTS (SELECT 1 FROM {{views}}
     WHERE user_id=? AND session_id=? AND name=?))
 """
