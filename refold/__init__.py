@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from refold.bootstrap import open_store as open  # noqa: A004  # refold.open reads well
     from refold.domain.envelope import Envelope, Meta
     from refold.domain.errors import (
+        AlreadyDecided,
         CorruptEvent,
         CountingFailed,
         Erased,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
         register_model,
         window_of,
     )
+    from refold.projections.review.rules import ReviewRules
     from refold.projections.token_counting import Calibrated, TokenCounter
     from refold.redacting import redact
     from refold.redaction.engine import Redactor
@@ -97,6 +99,7 @@ __all__ = [
     "AgentError",
     "AgentResponse",
     "Aggregate",
+    "AlreadyDecided",
     "Attachment",
     "Calibrated",
     "CompactionNote",
@@ -142,6 +145,7 @@ __all__ = [
     "Registered",
     "Request",
     "RetentionPolicy",
+    "ReviewRules",
     "SealBroken",
     "Session",
     "SessionClosed",
@@ -182,6 +186,7 @@ _MODULES = (
     "refold.domain.record",
     "refold.domain.retention",
     "refold.projections.models",
+    "refold.projections.review.rules",
     "refold.projections.token_counting",
     "refold.redacting",
     "refold.redaction.engine",

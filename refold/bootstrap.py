@@ -45,6 +45,8 @@ def open_store(
     anchor: str | os.PathLike[str] | Anchor | None = None,
     compact: Automatic = "off",
     summarizer: Summarizer | None = None,
+    remember: Automatic = "off",
+    shared_memory: bool | None = None,
     count_uses: bool = True,
     audit: str | AuditSink | None = None,
 ) -> SessionStore:
@@ -66,6 +68,10 @@ def open_store(
     compact: what an append that ends a turn sets off: nothing (``off``), a compaction
             if one is due in a thread (``background``), or before it returns (``wait``).
     summarizer: what writes summaries where a call names no other; None needs no model.
+    remember: the same choice for the user's memory, which an append may make worth
+            making anew: the end of a run, a human's decision, what went wrong.
+    shared_memory: allow ``store.shared_memory``: what many users' sessions show; None
+            is ``REFOLD_SHARED_MEMORY``, else no.
     audit:  where each use of the store is recorded: ``table``, ``log``, ``file:PATH``,
             several with commas, or ``off``; or a sink of your own.  None is
             ``REFOLD_AUDIT``, else ``off``.
@@ -84,7 +90,7 @@ def open_store(
     from refold.store.upkeep import Upkeep
 
     config.register_models()
-    upkeep = Upkeep(compact, summarizer)
+    upkeep = Upkeep(compact, remember, summarizer)
     if redactor and any(
         given is not None for given in (policy, registered, recognizer)
     ):
@@ -92,6 +98,7 @@ def open_store(
             "a redactor has its own policy, registered values and recognizer: give "
             "either it or those"
         )
+    shares = config.shared_memory() if shared_memory is None else shared_memory
     chosen = None if redactor else config.policy(policy)
     if redactor is None:
         redactor = make_redactor(chosen, registered=registered, recognizer=recognizer)
@@ -129,6 +136,7 @@ def open_store(
         seals=seals,
         audit=trail,
         count_uses=count_uses,
+        shared_memory=shares,
     )
 
 

@@ -37,6 +37,17 @@ def audit() -> str:
     return os.environ.get("REFOLD_AUDIT") or "off"
 
 
+def shared_memory() -> bool:
+    """Whether memory of many users may be made: ``REFOLD_SHARED_MEMORY=on``, else not.
+
+    Raises InvalidConfiguration for anything but on and off.
+    """
+    said = os.environ.get("REFOLD_SHARED_MEMORY") or "off"
+    if said not in ("on", "off"):
+        raise InvalidConfiguration(f"REFOLD_SHARED_MEMORY is on or off, not {said!r}")
+    return said == "on"
+
+
 def settings() -> dict[str, Any]:
     """The table ``[context]`` of the settings file; empty if there is none.
 

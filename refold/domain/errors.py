@@ -11,6 +11,7 @@ RefoldError
     Erased                the user or session was erased: it takes and gives nothing
     NotErased             there is nothing to restore, or nobody to readmit
     OnHold                a legal hold forbids to erase: release it first
+    AlreadyDecided        the question has its decision: nothing was added
     Frozen                the user's data may be read, not changed: unfreeze it first
     Expired               a whole text is gone by the retention policy, its ends are not
     KeyUnavailable        the key that opens this data is missing, or is another one
@@ -130,6 +131,17 @@ class OnHold(RefoldError):
             what = f"the user is frozen ({reason}): `refold freeze --lift` first"
         super().__init__(what)
         self.name, self.reason = name, reason
+
+
+class AlreadyDecided(RefoldError):
+    """The question to a human has its decision; a second one is not taken."""
+
+    def __init__(self, seq: int, *, decided_at: int) -> None:
+        super().__init__(
+            f"the question at seq {seq} was decided at seq {decided_at}: that stands, "
+            "and no other decision was recorded"
+        )
+        self.seq, self.decided_at = seq, decided_at
 
 
 class Frozen(RefoldError):

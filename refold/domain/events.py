@@ -255,10 +255,10 @@ class Request(Event):
     were read.  ``handed`` is what the caller handed in beside the session, by section,
     each as canonical JSON; ``tools_digest`` is of the tools in it.  ``matches`` is
     whether the bytes sent were those of the view (a caller may have sent text that the
-    log holds redacted).
+    log holds redacted).  ``advised`` are the ids of the items of memory in it.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     type: Literal["request"] = "request"
     strategy: StrategyRef
     through_seq: int = Field(ge=0)
@@ -271,6 +271,7 @@ class Request(Event):
     matches: bool | None = None
     handed: dict[str, str] = Field(default_factory=dict)
     window_tokens: int = Field(default=200_000, ge=1)
+    advised: tuple[str, ...] = ()
 
 
 class Pin(Event):

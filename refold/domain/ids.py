@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -9,7 +10,12 @@ from urllib.parse import quote, unquote
 from refold.domain.errors import InvalidEvent
 
 MAIN: Final = "main"
+# Sessions of Refold's own: what concerns a user as a whole, and files of agents.
 USER_SESSION: Final = "_user"
+FILES_SESSION: Final = "_files"
+# What items of memory are named by.
+MEMORY_ID: Final = re.compile(r"m[0-9a-f]{15}")
+RESERVED: Final = frozenset({USER_SESSION, FILES_SESSION})
 _MAX_NUMBER: Final = 2**63 - 1
 MAX_ID: Final = 200
 
@@ -62,10 +68,10 @@ def check_session_id(value: str) -> str:
     """Return ``value`` if a caller may use it as a session's name.
 
     Names with a leading underscore are reserved (``_user`` holds what concerns a
-    user as a whole).  Raises InvalidEvent.
+    user as a whole, ``_files`` what agents keep of them).  Raises InvalidEvent.
     """
     check_id("session_id", value)
-    if value.startswith("_") and value != USER_SESSION:
+    if value.startswith("_") and value not in RESERVED:
         raise InvalidEvent("a session_id with a leading underscore is reserved")
     return value
 

@@ -20,13 +20,20 @@ from refold.domain.events import (
     Pin,
     RedactionApplied,
     Request,
+    StateUpdate,
     SystemPrompt,
     ToolCall,
     ToolResult,
 )
-from refold.domain.ids import MAIN, USER_SESSION, StreamId
+from refold.domain.ids import FILES_SESSION, MAIN, RESERVED, USER_SESSION, StreamId
+from refold.domain.preferences import check_update
 
 _USER_WIDE = frozenset({"consent", "forget"})
+# What may be in sessions of Refold's own: a user's words and settings, and files.
+_IN_RESERVED = {
+    USER_SESSION: _USER_WIDE | {"state"},
+    FILES_SESSION: frozenset({"state"}),
+}
 
 
 class OpenCall(NamedTuple):
@@ -146,10 +153,13 @@ def _check_stream(stream: StreamId, event: Event) -> None:
         raise InvalidEvent(f"a {event.type} event belongs into {place}")
     if isinstance(event, RedactionApplied):
         return
-    if (event.type in _USER_WIDE) != (stream.session_id == USER_SESSION):
-        raise InvalidEvent(
-            f"consent and forget, and nothing else, belong into {USER_SESSION!r}"
-        )
+    name = stream.session_id
+    if event.type in _USER_WIDE and name != USER_SESSION:
+        raise InvalidEvent(f"a {event.type} event belongs into {USER_SESSION!r}")
+    if name in RESERVED and event.type not in _IN_RESERVED[name]:
+        raise InvalidEvent(f"a {event.type} event is not for {name!r}")
+    if name == USER_SESSION and isinstance(event, StateUpdate):
+        check_update(event)
 
 
 def evolve(state: SessionState, event: Event) -> SessionState:

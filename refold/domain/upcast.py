@@ -13,6 +13,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = {
     ("compaction", 1): dict,  # the fields that were added have defaults
     ("redaction_applied", 1): dict,  # the same
     ("request", 1): dict,  # the same
+    ("request", 2): dict,  # the same
 }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from refold.domain.audit import Access, Status
 from refold.domain.events import CompactionNote, Event, Summary
-from refold.domain.ids import MAIN, USER_SESSION
+from refold.domain.ids import MAIN, RESERVED
 from refold.store.audit_marks import APPEND, enter, failed, is_inside, leave
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _event(order: Order, event: Event) -> str:
     if order.stream.stream != MAIN:
         kind = getattr(event, "kind", "session")
         return COMPACTION if kind == "session" else MEMORY
-    return MEMORY if order.stream.session_id == USER_SESSION else APPEND
+    return MEMORY if order.stream.session_id in RESERVED else APPEND
 
 
 def _done(order: Order, receipt: Receipt, spent: int) -> Access:

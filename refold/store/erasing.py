@@ -20,7 +20,7 @@ from refold.domain.errors import (
     SessionNotFound,
     StoreUnavailable,
 )
-from refold.domain.ids import MAIN, StreamId
+from refold.domain.ids import MAIN, USER_SESSION, StreamId
 from refold.domain.retention import LONGEST
 from refold.store.rechecking import with_forks
 from refold.store.writing import Writer
@@ -198,6 +198,9 @@ class Eraser:
         if not job.past("counted"):
             job = self._counted(job)
         names = list(job.facts.get("names", ()))
+        if job.whose.sessions is not None:
+            # What was learned from them is in what is kept of the user as a whole.
+            self.writer.log.drop_views(job.whose.user_id, USER_SESSION)
         self._deleted(job)
         erasure = self._certified(self._to(job, "deleted"))
         return self._searched(job.whose, erasure, names, vacuum)

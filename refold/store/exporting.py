@@ -21,6 +21,7 @@ from refold.domain.errors import Erased, Expired, ExportFailed, SessionNotFound
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, Head, SessionInfo
+from refold.domain.sizes import Scope
 from refold.redaction.guard import restored
 from refold.store.export_files import FORMAT, MANIFEST, Files
 from refold.store.users import User
@@ -28,6 +29,7 @@ from refold.store.writing import Writer
 
 # Events are opened a page at a time, however long a session is.
 _PAGE = 100
+_NAMED = 5
 
 
 class Exported(NamedTuple):
@@ -98,6 +100,13 @@ class _Export:
             if found:
                 raise Erased("the user")
             raise SessionNotFound(self.user_id, "*")
+        lost = self.log.orphans(Scope(self.user_id))
+        if lost:
+            names = ", ".join(sorted({repr(one.session_id) for one in lost})[:_NAMED])
+            raise ExportFailed(
+                f"there are events of {names} and no head, so they are not listed: "
+                f"`refold repair --user {self.user_id} --apply` lists them again"
+            )
         return infos
 
     def _check_there(self, infos: list[SessionInfo]) -> None:

@@ -14,7 +14,7 @@ from refold.domain.errors import (
     InvalidConfiguration,
     KeyUnavailable,
 )
-from refold.domain.ids import MAIN, USER_SESSION, StreamId
+from refold.domain.ids import MAIN, RESERVED, StreamId
 from refold.domain.ports import SessionInfo
 from refold.store.rebuilding import Rebuilder, Rebuilt
 from refold.store.rebuilding_apart import Told, can_fork, rebuild_apart
@@ -44,7 +44,7 @@ def rebuild_all(
     """
     if jobs < 1:
         raise InvalidConfiguration(f"jobs must be at least 1, got {jobs}")
-    wanted = [info for info in sessions if info.session_id != USER_SESSION]
+    wanted = [info for info in sessions if info.session_id not in RESERVED]
     if jobs == 1 or len(wanted) < 2:
         return (_one(rebuilder, info, progress, Event()) for info in wanted)
     if not rebuilder.costs and rebuilder.writer.log.shared and can_fork():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import (
@@ -24,9 +24,9 @@ from refold.redaction.chokepoint import RedactedEvent
 from refold.redaction.engine import RedactionError
 from refold.redaction.guard import Limits, restored
 from refold.redaction.payload import redact_payload
+from refold.store.paging import read_on
 from refold.store.writing import Writer
 
-_PAGE: Final = 1000
 _UNREADABLE = (CorruptEvent, KeyUnavailable, RedactionFailed, EventTooLarge)
 
 
@@ -90,15 +90,13 @@ class Rechecker:
         return [*found, *self._in_views()]
 
     def _in_stream(self, name: str) -> Iterator[Exposure]:
-        stream, after = self._stream._replace(stream=name), 0
-        while page := self._writer.log.read(stream, after=after, limit=_PAGE):
-            for envelope in page:
-                self.again(envelope)
-                again = self._again.get((name, envelope.seq))
-                if again is not None:
-                    yield self._exposure(name, "event", again.types, again)
-            after = page[-1].seq
-            self.events += len(page)
+        stream = self._stream._replace(stream=name)
+        for envelope in read_on(self._writer.log, stream):
+            self.again(envelope)
+            again = self._again.get((name, envelope.seq))
+            if again is not None:
+                yield self._exposure(name, "event", again.types, again)
+            self.events += 1
         state = self._writer.log.head(stream).state
         if changed := self._names(state):
             yield self._exposure(name, "state", changed)

@@ -6,24 +6,25 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
-from typing import Any, Final, Unpack
+from functools import partial
+from typing import Any, Unpack
 
 from refold.domain.envelope import Envelope, Meta
-from refold.domain.errors import CorruptEvent, InvalidEvent, SessionNotFound
-from refold.domain.events import Fork, JsonObject, Request, SystemPrompt
-from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
+from refold.domain.errors import InvalidEvent
+from refold.domain.events import Fork, Request, SystemPrompt
+from refold.domain.ids import StreamId, check_session_id
 from refold.domain.ports import Head, Standing
 from refold.domain.record import Draft
 from refold.domain.sizes import Scope
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.extras import HandedIn
-from refold.projections.context.state import fold_state
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
 from refold.projections.context.view import View
 from refold.projections.context.writing import fitting
+from refold.projections.memory.advice import Advice, ChoosingArgs, chosen_by
 from refold.store import appending
+from refold.store.advising import Adviser
 from refold.store.attempts import Attempt
 from refold.store.audited import audits
 from refold.store.audited_calls import SESSION
@@ -33,37 +34,27 @@ from refold.store.comparing import Compared, How, compare
 from refold.store.drafting import Appendable, Beside, drafts_of
 from refold.store.explained import Explanation
 from refold.store.explaining import Explainer
-from refold.store.filling import with_blobs
 from refold.store.handing import take
 from refold.store.history import History, born
 from refold.store.moments import SessionAt
+from refold.store.reading import Reads
 from refold.store.requested import RequestedViews
+from refold.store.reviewing import AsksHumans
 from refold.store.sweeping import bring_up, lagging
-from refold.store.timeline import merged
 from refold.store.upkeep import Upkeep
 from refold.store.verifying import Verified, Verifier
 from refold.store.viewing import As, Viewer, opened
 from refold.store.writing import Order, Receipt, Writer
 
-_PAGE: Final = 1000
-
 
 @audits(SESSION, "writer")
 @dataclass(frozen=True, slots=True)
-class Session:
+class Session(Reads, AsksHumans):
     """One session of one user.  It holds no state: make as many as you like."""
 
     stream: StreamId
     writer: Writer
     upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
-
-    @property
-    def user_id(self) -> str:
-        return self.stream.user_id
-
-    @property
-    def session_id(self) -> str:
-        return self.stream.session_id
 
     def append(
         self,
@@ -112,7 +103,7 @@ class Session:
         drafts = drafts_of(events, Beside(ts, request_id, agent, Meta.of(meta)))
         order = Order(self.stream, drafts, idempotency_key, expected_seq)
         receipt = await appending.append(self.writer, order)
-        if self.upkeep.automatic == "wait":
+        if "wait" in (self.upkeep.automatic, self.upkeep.remember):
             await asyncio.to_thread(self._keep_up, order)
         else:
             self._keep_up(order)
@@ -121,6 +112,11 @@ class Session:
     def _keep_up(self, order: Order) -> None:
         events = [draft.event for draft in order.drafts]
         self.upkeep.appended(events, self.stream, self.compact)
+        if self.upkeep.remember != "off":
+            tags = {draft.meta.scenario for draft in order.drafts} - {None, ""}
+            adviser = Adviser(self.writer, self.user_id)
+            learn = partial(adviser.learn, *sorted(map(str, tags)))
+            self.upkeep.learned(events, self.user_id, learn)
 
     def attempt(
         self,
@@ -164,86 +160,6 @@ class Session:
         self.writer.append(order, born=born_)
         return child
 
-    def head(self) -> Head:
-        """The session's end.  Raises SessionNotFound if it has not begun."""
-        head = self.writer.log.head(self.stream)
-        if head.seq == 0:
-            raise SessionNotFound(self.user_id, self.session_id)
-        return head
-
-    def events(self, after: int = 0, limit: int | None = None) -> list[Envelope]:
-        """The events of the main stream with ``seq > after``, at most ``limit``."""
-        self.writer.used(self.stream)
-        self.head()
-        after = bounded("after", after)
-        limit = None if limit is None else bounded("limit", limit)
-        return self.writer.log.read(self.stream, after=after, limit=limit)
-
-    def pages(self, after: int = 0, upto: int | None = None) -> Iterator[Envelope]:
-        """The same as an iterator that reads a page at a time."""
-        log, after = self.writer.log, bounded("after", after)
-        upto = None if upto is None else bounded("upto", upto)
-        while page := log.read(self.stream, after=after, upto=upto, limit=_PAGE):
-            yield from page
-            after = page[-1].seq
-
-    def derived(self, name: str) -> list[Envelope]:
-        """The events of a derived stream, in its order."""
-        check_id("stream", name)
-        return self.writer.log.read(self.stream._replace(stream=name))
-
-    def streams(self) -> list[str]:
-        """The names of the session's streams, the main one first."""
-        return self.writer.log.streams(self.user_id, self.session_id)
-
-    def blob(self, sha256: str) -> str:
-        """The whole (redacted) text that a stub in an event stands for.
-
-        Raises InvalidEvent if ``sha256`` is not 64 hex digits, CorruptEvent if the
-        text is not this session's, or not there.
-        """
-        self.writer.used(self.stream)
-        try:
-            bytes.fromhex(sha256)
-        except ValueError:
-            raise InvalidEvent(
-                "a blob is named by the 64 hex digits of its SHA-256"
-            ) from None
-        stream: StreamId | None = self.stream
-        while stream is not None:
-            data = self.writer.log.blob(stream, sha256)
-            if data is not None:
-                return data.decode()
-            stream = self._parent(stream)
-        raise CorruptEvent(f"blob {sha256}", seq=0, reason="there is no such blob")
-
-    def _parent(self, stream: StreamId) -> StreamId | None:
-        """What ``stream`` was forked from: its events are read, and its blobs too."""
-        origin = self.writer.log.head(stream).state.forked_from
-        return None if origin is None else stream._replace(session_id=origin[0])
-
-    def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
-        """The events as they happened, summaries and their like where decided.
-
-        A derived entry comes after its ``decided_at_seq``, marked by its stream.
-        """
-        self.writer.used(self.stream)
-        self.head()
-        limit = None if limit is None else bounded("limit", limit)
-        names = [name for name in self.streams() if name != MAIN]
-        derived = [entry for name in names for entry in self.derived(name)]
-        return islice(merged(self.pages(after=after), derived, after), limit)
-
-    def state(self, at: int | None = None) -> JsonObject:
-        """The session's working memory: what ``state`` events set and left set."""
-        self.writer.used(self.stream)
-        self.head()
-        state: JsonObject = {}
-        log, at = self.writer.log, None if at is None else bounded("at", at)
-        for envelope in log.read(self.stream, upto=at, types=("state",)):
-            state = fold_state(state, with_blobs(log, envelope))
-        return state
-
     def at(self, seq: int) -> SessionAt:
         """The session as it was when ``seq`` was its newest event, to read.
 
@@ -282,6 +198,25 @@ class Session:
         chosen_ = self._chosen(viewer, strategy, at)
         taken = taken if handed else viewer.handed_at(at)
         return viewer.render(chosen_, viewer.at(chosen_, at, as_), taken)
+
+    def advice(
+        self,
+        strategy: str | Strategy | None = None,
+        **how: Unpack[ChoosingArgs],
+    ) -> Advice:
+        """What memory says to the model in this session: ``context(advice=…)``.
+
+        It is chosen of the user's memory for the first request, and again after each
+        compaction; in between it is what the last recorded request of this strategy
+        had, so that a prompt begins as it did before.  What expired meanwhile, or is
+        not wanted any more, is not said.
+
+        Raises SessionNotFound, InvalidConfiguration, Erased.
+        """
+        choosing = chosen_by(how)
+        chosen_ = self._chosen(self._viewer(), strategy, None)
+        adviser = Adviser(self.writer, self.user_id)
+        return adviser.for_session(self.stream, chosen_, choosing)
 
     def compact(
         self,

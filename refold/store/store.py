@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from refold.domain.audit import Audit
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.ids import MAIN, StreamId, check_id, check_session_id
+from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
 from refold.domain.mending import Damage
 from refold.domain.ports import EventLog, Problem, SessionInfo
 from refold.domain.seals import Seals, SealsVerified, TreeHead
@@ -18,7 +18,6 @@ from refold.projections.context.abridged import Abridged
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
 from refold.projections.context.writing import fitting
-from refold.projections.memory.scenarios import Classifier
 from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
 from refold.store.audited import audits
@@ -26,11 +25,12 @@ from refold.store.audited_calls import STORE
 from refold.store.choosing import chosen
 from refold.store.controlling import Controls
 from refold.store.keeping_keys import KeepsKeys
+from refold.store.memories import Remembers
 from refold.store.rebuilding import Rebuilder, Rebuilt
 from refold.store.rebuilding_all import rebuild_all
 from refold.store.rechecking import Rechecked, forks_of, recheck, reredact
-from refold.store.remembering import Memory, remember
 from refold.store.repairing import repair
+from refold.store.reviewing import ListsReviews
 from refold.store.sessions import Session
 from refold.store.sweeping import bring_up, lagging
 from refold.store.upkeep import Upkeep
@@ -45,7 +45,7 @@ def now() -> int:
 
 
 @audits(STORE, "_writer")
-class SessionStore(Controls, KeepsKeys):
+class SessionStore(Controls, KeepsKeys, Remembers, ListsReviews):
     """Keeps everything that agents' sessions did.
 
     Safe to share between threads.  Use it as a context manager, or call ``close``.
@@ -62,10 +62,12 @@ class SessionStore(Controls, KeepsKeys):
         seals: Seals | None = None,
         audit: Audit | None = None,
         count_uses: bool = False,
+        shared_memory: bool = False,
     ) -> None:
         self.log = log
         self._seals, self._trail = seals, audit
         self.clock = clock
+        self._shares_memory = shared_memory
         self.upkeep = upkeep or Upkeep()
         told = audit if audit and audit.on else None
         self._uses = Uses(log.keeping, clock) if count_uses else None
@@ -158,27 +160,6 @@ class SessionStore(Controls, KeepsKeys):
         """
         return repair(self.log, scope(user_id, session_id), apply=apply)
 
-    def memory(
-        self,
-        user_id: str,
-        *,
-        classify: Classifier | None = None,
-        together: bool = False,
-    ) -> Memory:
-        """What the user's sessions show together: tools that worked, failed, helped.
-
-        Made of the log alone, and kept for each session until it moves on.  A user
-        who opted out of memory has none, and what was kept of them is dropped.
-
-        Raises Erased.
-
-        classify: names the scenario of sessions that no ``meta.scenario`` tags; given,
-                  nothing is kept, for another would name another.
-        together: all sessions are of one scenario.
-        """
-        user_id = check_id("user_id", user_id)
-        return remember(self.log, user_id, classify=classify, together=together)
-
     def recheck(
         self, user_id: str | None = None, session_id: str | None = None
     ) -> Iterator[Rechecked]:
@@ -223,7 +204,7 @@ class SessionStore(Controls, KeepsKeys):
     def _drop_views_of_forks(self, info: SessionInfo) -> None:
         stream = StreamId(info.user_id, info.session_id, MAIN)
         others = self._readable(info.user_id, None)
-        for session_id in forks_of(self._writer, others, stream):
+        for session_id in (USER_SESSION, *forks_of(self._writer, others, stream)):
             self.log.drop_views(info.user_id, session_id)
 
     def rebuild(

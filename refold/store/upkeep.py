@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import AgentResponse, Event, Final
 from refold.projections.context.summarizer import Summarizer
+from refold.projections.memory.triggers import may_trigger
 from refold.store.background import Background, attempt
 
 Automatic: TypeAlias = Literal["off", "background", "wait"]
@@ -20,6 +21,7 @@ class Upkeep:
 
     automatic:  ``off``: nothing; ``background``: a thread compacts what is due;
                 ``wait``: it is done before the append returns.
+    remember:   the same of the user's memory, after what makes it worth while.
     summarizer: what writes summaries where a call names no other; None is
                 ``abridged``.
 
@@ -27,15 +29,17 @@ class Upkeep:
     """
 
     automatic: Automatic = "off"
+    remember: Automatic = "off"
     summarizer: Summarizer | None = None
     background: Background = field(default_factory=Background)
 
     def __post_init__(self) -> None:
-        if self.automatic not in get_args(Automatic):
-            known = ", ".join(get_args(Automatic))
-            raise InvalidConfiguration(
-                f"compact takes one of {known}, not {self.automatic!r}"
-            )
+        known = ", ".join(get_args(Automatic))
+        for name, value in (("compact", self.automatic), ("remember", self.remember)):
+            if value not in get_args(Automatic):
+                raise InvalidConfiguration(
+                    f"{name} takes one of {known}, not {value!r}"
+                )
 
     def appended(
         self, events: Sequence[Event], name: Hashable, compact: Callable[[], Any]
@@ -44,12 +48,21 @@ class Upkeep:
 
         The events are in the log by now: what fails here is logged.
         """
-        if self.automatic == "off" or not ends_turn(events):
-            return
-        if self.automatic == "wait":
-            attempt(compact)
+        if self.automatic != "off" and ends_turn(events):
+            self._do(self.automatic, name, compact)
+
+    def learned(
+        self, events: Sequence[Event], name: Hashable, learn: Callable[[], Any]
+    ) -> None:
+        """Make memory anew as configured if ``events`` may say more; never raises."""
+        if self.remember != "off" and may_trigger(events):
+            self._do(self.remember, ("memory", name), learn)
+
+    def _do(self, how: Automatic, name: Hashable, work: Callable[[], Any]) -> None:
+        if how == "wait":
+            attempt(work)
         else:
-            self.background.ask(name, compact)
+            self.background.ask(name, work)
 
 
 def ends_turn(events: Sequence[Event]) -> bool:

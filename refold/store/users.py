@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from refold.domain.certificate import timestamp
+from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidEvent
-from refold.domain.events import Consent, JsonObject
-from refold.domain.ids import MAIN, USER_SESSION, StreamId
+from refold.domain.events import Consent, Forget, JsonObject
+from refold.domain.ids import MAIN, MEMORY_ID, USER_SESSION, StreamId
 from refold.domain.ports import EventLog
+from refold.domain.preferences import Preference, stating, unstating
 from refold.domain.record import Draft
 from refold.store.audited import audits
 from refold.store.audited_calls import USER
+from refold.store.paging import read_on
 from refold.store.writing import Order, Receipt, Writer
 
 DECLARATIVE_MEMORY: Final = "declarative_memory"
 MEMORY_OPT_OUT: Final = "memory_opt_out"
 # A scope is looked up by its name, so it must be none that redaction would change.
 _SCOPE: Final = re.compile(r"[a-z][a-z_]{0,63}(\.[a-z][a-z_]{0,63}){0,3}")
-_PAGE: Final = 1000
 
 
 class Said(NamedTuple):
@@ -102,20 +105,79 @@ class User:
         """Take an opt-out back; what needs its own consent needs it all the same."""
         return self.withdraw(MEMORY_OPT_OUT, reason=reason)
 
+    def forget(self, memory_id: str, *, reason: str = "") -> Receipt:
+        """Record that this item of memory is not to be there any more.
+
+        It stays away, also when memory is made anew, whatever sessions show.
+
+        Raises InvalidEvent for what cannot be an item's id.
+        """
+        if not MEMORY_ID.fullmatch(memory_id):
+            raise InvalidEvent("an item of memory is named by m and 15 hex digits")
+        event = Forget(item_id=memory_id, reason=reason)
+        return self.writer.append(Order(self._stream, (Draft(event),)))
+
+    def prefer(self, key: str, value: Preference) -> Receipt:
+        """Record what the user prefers, as they said or confirmed it.
+
+        key:   a name of up to 64 lower-case letters, digits and ``_``.
+        value: true, false, a number, or a token of up to 64 letters, digits and
+               ``_ . : + / -`` and at most six words: no sentence.
+
+        Raises InvalidEvent for others, for what redaction would change, and unless the
+        user allows ``declarative_memory``: nothing is written then.
+        """
+        event = stating(key, value)
+        if not self.status().declarative_memory:
+            raise InvalidEvent(
+                "preferences are kept of users who allow it: record that first, with "
+                f"user.consent({DECLARATIVE_MEMORY!r})"
+            )
+        draft, now = Draft(event), self.writer.clock()
+        clean = self.writer.redacted(draft, user_id=self.user_id, now=now)
+        if clean.event != event:
+            raise InvalidEvent("redaction would change this preference: give another")
+        return self.writer.append(Order(self._stream, (draft,)))
+
+    def unprefer(self, key: str) -> Receipt:
+        """Record that it is no preference of the user's any more.
+
+        Raises InvalidEvent for what cannot be the name of one.
+        """
+        draft = Draft(unstating(key))
+        return self.writer.append(Order(self._stream, (draft,)))
+
     def status(self) -> ConsentStatus:
         """What the user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
         return consent_status(self.writer.log, self.user_id)
 
 
+class Wishes(NamedTuple):
+    """What a user allows, and which items of memory they want to be gone."""
+
+    consent: ConsentStatus
+    forgotten: frozenset[str] = frozenset()
+
+    def after(self, envelopes: Iterable[Envelope]) -> Wishes:
+        """What holds after these events too, in their order."""
+        scopes, forgotten = dict(self.consent.scopes), set(self.forgotten)
+        for envelope in envelopes:
+            match envelope.payload:
+                case Consent(scope=scope, granted=granted):
+                    scopes[scope] = Said(granted, timestamp(envelope.at))
+                case Forget(item_id=item_id):
+                    forgotten.add(item_id)
+        return Wishes(ConsentStatus(scopes), frozenset(forgotten))
+
+
 def consent_status(log: EventLog, user_id: str) -> ConsentStatus:
     """What a user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
-    stream, after = StreamId(user_id, USER_SESSION, MAIN), 0
-    scopes: dict[str, Said] = {}
-    log.head(stream)  # raises Erased
-    while page := log.read(stream, after=after, limit=_PAGE, types=("consent",)):
-        for envelope in page:
-            if isinstance(envelope.payload, Consent):
-                said = Said(envelope.payload.granted, timestamp(envelope.at))
-                scopes[envelope.payload.scope] = said
-        after = page[-1].seq
-    return ConsentStatus(scopes)
+    return wishes(log, user_id).consent
+
+
+def wishes(log: EventLog, user_id: str) -> Wishes:
+    """What a user wants now.  Raises Erased, KeyUnavailable, CorruptEvent."""
+    stream, nothing = StreamId(user_id, USER_SESSION, MAIN), Wishes(ConsentStatus({}))
+    if log.head(stream).seq == 0:
+        return nothing
+    return nothing.after(read_on(log, stream, types=("consent", "forget")))

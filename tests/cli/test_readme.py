@@ -20,6 +20,7 @@ PAGES = (
     "docs/how-to/audit-a-compaction.md",
     "docs/how-to/change-strategy.md",
     "docs/how-to/prove-an-event.md",
+    "docs/how-to/human-review.md",
 )
 # What these show of what is printed is held against it.
 SHOWING = ("docs/tutorial.md", "docs/how-to/audit-a-compaction.md")

@@ -22,6 +22,7 @@ from refold.adapters import importers
 from refold.adapters.cli import main
 from refold.domain.errors import ImportFailed, InvalidConfiguration, UnknownStrategy
 from refold.projections.context import spec
+from refold.projections.review.rules import ReviewRules
 from refold.redaction.engine import RedactionError, Redactor
 from refold.redaction.plan import Plan
 from refold.redaction.policy import Policy, PolicyError
@@ -83,6 +84,12 @@ def strategy(data: bytes) -> None:
         spec.parse(text)
     with contextlib.suppress(UnknownStrategy, InvalidConfiguration):
         spec.parse_toml(text)
+
+
+def review_rules(data: bytes) -> None:
+    """Any rules are read or refused."""
+    with _refusing(InvalidConfiguration):
+        ReviewRules.read(data)
 
 
 def importer(form: str) -> Target:
@@ -151,6 +158,41 @@ _SPECS: Final = (
     b'for_agent:agent="lead",strategy="keep_all"',
     b'strategy = "turn_window"\nfull_turns = 2\n',
 )
+_RULES: Final = b"""[failing]
+when = "tool_fails"
+failures = 3
+[risky]
+when = "issue"
+issues = ["data_loss"]
+steps = []
+"""
+_BUNDLE: Final = {
+    "format": "refold-review-bundle/1",
+    "refold": "0.1.0",
+    "rules": "0" * 64,
+    "rule": {"name": "risky", "when": "issue", "issues": ["data_loss"], "steps": []},
+    "figures": {"issues": ["data_loss"]},
+    "where": {
+        "user_id": "ada",
+        "session_id": "s-1",
+        "first_seq": 2,
+        "at_seq": 2,
+        "seqs": [2],
+    },
+    "events": [
+        {
+            "seq": seq,
+            "ts": "2026-05-03T09:12:44.120000Z",
+            "type": type_,
+            "payload": payload,
+            "hash": "0" * 64,
+        }
+        for seq, type_, payload in (
+            (1, "user_input", {"text": "hunter2"}),
+            (2, "reflection", {"issues": ["data_loss", {"code": "hunter2"}]}),
+        )
+    ],
+}
 FUZZED: Final[Mapping[str, Fuzzed]] = {
     "redact-text": Fuzzed(redact_text, _TEXTS),
     "redact-value": Fuzzed(
@@ -164,6 +206,8 @@ FUZZED: Final[Mapping[str, Fuzzed]] = {
         for form, document in _DOCUMENTS.items()
     },
     "import-auto": Fuzzed(importer("auto"), tuple(map(_seed, _DOCUMENTS.values()))),
+    "review-rules": Fuzzed(review_rules, (_RULES,)),
+    "replay-bundle": Fuzzed(command("replay", "{file}"), (_seed(_BUNDLE),)),
     "redact-command": Fuzzed(command("redact", "--format", "jsonl"), _TEXTS),
     "verify-proof": Fuzzed(command("verify", "--proof", "{file}"), (b"{}",)),
     "verify-certificate": Fuzzed(

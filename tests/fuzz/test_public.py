@@ -43,23 +43,27 @@ SPANS = st.sampled_from(
 HANDED = {"system": TEXTS, "memory": TEXTS, "window": NUMBERS}
 GIVEN: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("user_id", "session_id", "name", "sha256", "agent"), IDS),
+    "memory_id": IDS,
     **dict.fromkeys(("request_id", "idempotency_key", "operator"), IDS),
     **dict.fromkeys(("reason", "what", "model", "note", "reasons"), TEXTS),
     **dict.fromkeys(("after", "limit", "upto", "at", "seq", "expected_seq"), NUMBERS),
-    "message": NUMBERS,
+    **dict.fromkeys(("message", "k"), NUMBERS),
     **dict.fromkeys(("ts", "since", "until"), TIMES),
-    **dict.fromkeys(("grace", "key_backups", "older_than"), SPANS),
+    **dict.fromkeys(("grace", "key_backups", "older_than", "fresh"), SPANS),
     "strategy": SPECS,
+    "decision": st.sampled_from(["accept", "dismissed", "yes", "", "\ud800"]),
+    "by": TEXTS,
+    "open_only": FLAGS,
     "strategies": st.lists(SPECS.filter(bool), max_size=2),
     "as_": st.sampled_from(["sent", "rebuilt"]),
     **dict.fromkeys(("chain_only", "apply", "dry_run", "strict", "sweep"), FLAGS),
-    **dict.fromkeys(("wait", "vacuum", "retryable", "matches", "together"), FLAGS),
+    **dict.fromkeys(("wait", "vacuum", "retryable", "matches"), FLAGS),
 }
 # Objects that programs hand in, whose types a checker holds; and what ends the store.
 LEFT_OUT = frozenset(
     {
         *("self", "summarizer", "progress", "jobs", "view", "handed", "how", "meta"),
-        *("policy", "classify"),
+        *("policy", "rules", "classify", "taxonomy"),
     }
 )
 # What ends the store, or begins with an object that others make.

@@ -37,6 +37,7 @@ MARK: Final = "a word of hers"
 
 # What only looks: bob asks for a session that has a name of ada's, or no session's.
 LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
+    "advice": lambda session: session.advice(WINDOW),
     "at": lambda session: session.at(1),
     "attempt": lambda session: session.attempt("x").__enter__(),
     "blob": lambda session: session.blob(SHA),
@@ -46,12 +47,14 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "compare": lambda session: session.compare([WINDOW]),
     "context": lambda session: session.context(WINDOW),
     "derived": lambda session: session.derived("main"),
+    "decide": lambda session: session.decide(9, "accept", by="bob"),
     "events": lambda session: session.events(),
     "fork": lambda session: session.fork(2, "mine"),
     "head": lambda session: session.head(),
     "pages": lambda session: list(session.pages()),
     "prepare": lambda session: session.prepare(WINDOW),
     "replay": lambda session: list(session.replay()),
+    "review": lambda session: session.review(),
     "state": lambda session: session.state(),
     "stats": lambda session: session.stats(),
     "streams": lambda session: session.streams(),
@@ -79,18 +82,21 @@ NAMED: Final[dict[str, Callable[[SessionStore, str], Any]]] = {
     "recheck": lambda store, name: list(store.recheck("bob", name)),
     "repair": lambda store, name: list(store.repair("bob", name)),
     "reredact": lambda store, name: list(store.reredact("bob", name)),
+    "reviews": lambda store, name: store.reviews("bob", name, open_only=False),
     "rotate_session_key": lambda store, name: store.rotate_session_key("bob", name),
     "verify": lambda store, name: list(store.verify("bob", name)),
 }
 # What it does with a user that is named, all users' where none is.
 OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "accesses": lambda store: store.accesses("bob"),
+    "advice": lambda store: store.advice("bob"),
     "catch_up": lambda store: store.catch_up("bob"),
     "certificates": lambda store: store.certificates("bob"),
     "freeze": lambda store: store.freeze("bob", "asked for"),
     "hold": lambda store: store.hold("bob", "case", "asked for"),
     "holds": lambda store: store.holds("bob"),
     "memory": lambda store: store.memory("bob"),
+    "profile": lambda store: store.profile("bob"),
     "is_frozen": lambda store: store.is_frozen("bob"),
     "rotate_user_key": lambda store: store.rotate_user_key("bob"),
     "sessions": lambda store: store.sessions("bob"),
@@ -104,7 +110,7 @@ ELSEWHERE: Final = {"export_user", "readmit", "release_hold", "restore", "sessio
 OF_ALL: Final = {
     *("audit_is_on", "close", "erase_due", "erasures", "flush_audit", "key_status"),
     *("public_key", "purge_audit", "retain", "rotate_master_key"),
-    *("seal", "seals", "verify_seals"),
+    *("seal", "seals", "shared_memory", "verify_seals"),
 }
 
 

@@ -94,6 +94,8 @@ WORK: dict[str, tuple[Work, list[str]]] = {
     "replay": (lambda store: list(of(store).replay()), ["session_replay"]),
     "why": (lambda store: of(store).why(WINDOW), ["session_why"]),
     "compare": (lambda store: of(store).compare([WINDOW]), ["session_compare"]),
+    "review": (lambda store: of(store).review(), ["session_review"]),
+    "reviews": (lambda store: store.reviews(), ["review_list"]),
     "verify": (lambda store: of(store).verify(), ["session_verify"]),
     "verify all": (lambda store: list(store.verify()), ["session_verify"]),
     "stats": (lambda store: of(store).stats(), ["session_stats"]),

@@ -112,11 +112,10 @@ def test_users_share_nothing(store: SessionStore) -> None:
     assert store.memory("nobody").items == []
 
 
-def test_all_may_be_one_scenario_or_named_by_their_words(store: SessionStore) -> None:
+def test_a_scenario_is_named_by_words_and_all_are_general(store: SessionStore) -> None:
     classify = by_words({"flight": ("flight",)})
 
     named = store.memory("ada", classify=classify)
-    together = store.memory("ada", classify=classify, together=True)
 
-    assert {item.scenario for item in named.items} == {"flight"}
-    assert {item.scenario for item in together.items} == {"general"}
+    assert {item.scenario for item in store.memory("ada").items} == {"general"}
+    assert {item.scenario for item in named.items} == {"flight", "general"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from refold.domain.errors import InvalidConfiguration
+from refold.domain.errors import ExportFailed, InvalidConfiguration
 from refold.domain.mending import Damage
 from refold.store import Session, SessionStore
 from tests.support.rewritten import problems, tamper
@@ -224,3 +224,17 @@ def test_memory_has_nothing_to_repair(memory: SessionStore) -> None:
 
     with pytest.raises(InvalidConfiguration, match="memory://"):
         list(memory.repair())
+
+
+def test_what_is_not_listed_is_not_left_out_of_an_export_in_silence(
+    url: str, tmp_path: Path
+) -> None:
+    tamper(url, "DELETE FROM @heads WHERE session_id='t'")
+
+    with refold.open(url) as store:
+        with pytest.raises(ExportFailed, match=r"'t' and no head.*refold repair"):
+            store.export_user("ada", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+        assert ("t", "head", True) in found(store, apply=True)
+        assert store.export_user("ada", tmp_path / "out").path.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import refold
 from refold.store import SessionStore
@@ -20,9 +21,9 @@ def prepare(url: str, folder: Path) -> str:
     return url
 
 
-def open_at(url: str, folder: Path) -> SessionStore:
+def open_at(url: str, folder: Path, **how: Any) -> SessionStore:
     """The store at ``url``, its keys in ``folder`` if it is PostgreSQL."""
-    return refold.open(prepare(url, folder))
+    return refold.open(prepare(url, folder), **how)
 
 
 def start(*arguments: str) -> warm.Process:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.adapters.claude.answers import broken_off, error_of, events_of, plain
+from refold.adapters.claude.tool_calls import not_recorded
 from refold.adapters.claude.turns import events_of_user
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Meta
 from refold.domain.errors import (
     InvalidConfiguration,
+    InvalidEvent,
     RecordingFailed,
     RefoldError,
     UnknownModel,
@@ -90,7 +92,7 @@ class Book:
         told = _told(options or {})
         events = events_of_user(content)
         if events:
-            self.session.append(events, request_id=request_id, agent=self.agent)
+            self._brought(events, request_id)
         given: HandedIn = {**self.window, **self.handed, **handed}
         view = self.session.prepare(self.chosen, summarizer=self.summarizer, **given)
         body = view.to_request(model=self.model, max_tokens=self.max_tokens)
@@ -105,6 +107,17 @@ class Book:
             meta={"max_tokens": self.max_tokens, **({"options": told} if told else {})},
         )
         return Asked(body, self.session.writer.clock(), request_id, bool(betas))
+
+    def _brought(self, events: list[Event], request_id: str | None) -> None:
+        """Record what the user brings, and no result that is recorded already."""
+        try:
+            self.session.append(events, request_id=request_id, agent=self.agent)
+        except InvalidEvent:
+            new = not_recorded(self.session, events)
+            if len(new) == len(events):
+                raise
+            if new:
+                self.session.append(new, request_id=request_id, agent=self.agent)
 
     def answered(self, asked: Asked, message: Any) -> None:
         """Record a whole answer.  Raises RecordingFailed, which has it."""

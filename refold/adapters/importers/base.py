@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from refold.adapters.importers.source import Source
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import JsonObject
-from refold.domain.ids import check_session_id
+from refold.domain.ids import RESERVED, check_session_id
 from refold.domain.record import Draft
 
 _MILLISECONDS_FROM = 100_000_000_000  # as seconds: the year 5138
@@ -143,6 +143,6 @@ def session_name(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     try:
-        return check_session_id(value) if value != "_user" else ""
+        return check_session_id(value) if value not in RESERVED else ""
     except InvalidEvent:
         return ""

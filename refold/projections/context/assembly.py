@@ -18,11 +18,12 @@ from refold.projections.context.outline import Outline
 from refold.projections.context.render import render
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import Cut, Message, View
+from refold.projections.memory.advice import cost as advice_cost
 
 Budgets = Mapping[str, int]
 NO_BUDGETS: Final[Budgets] = MappingProxyType({})
 # What goes first when the whole is too much.
-_GIVEN_UP: Final = ("evidence", "examples", "memory")
+_GIVEN_UP: Final = ("evidence", "examples", "memory", "advice")
 
 
 def assembled(
@@ -37,7 +38,7 @@ def assembled(
     """The view, with of ``extras`` what fits; ``cuts`` says what does not, and why.
 
     A section over its budget loses its last items.  If the whole is over the window,
-    evidence goes first, then examples, then memory, the last items first.  What the
+    evidence goes first, then examples, memory and advice, last items first.  What the
     session holds is never cut here; nor are system, tools and state: that they are too
     large is told, and ``over_budget`` says by how much the whole is.
 
@@ -124,6 +125,9 @@ def _items(extras: Extras, name: str) -> list[tuple[tuple[Any, ...], int]]:
             return [((t,), estimate_text(t) + MESSAGE_OVERHEAD) for t in texts]
         case "evidence":
             return [((t,), estimate_text(t)) for t in extras.evidence]
+        case "advice":
+            text = extras.advice_text
+            return [((extras.advice,), advice_cost(text))] if text else []
     value = getattr(extras, name)
     return [((value,), estimate(value))] if value else []
 
@@ -151,6 +155,8 @@ def _keep(
     extras: Extras, name: str, items: Iterable[tuple[tuple[Any, ...], int]]
 ) -> Extras:
     kept = tuple(one for group, _ in items for one in group)
+    if name == "advice":
+        return replace(extras, advice=kept[0] if kept else None)
     changed: dict[str, Any] = {name: kept}
     return replace(extras, **changed)
 

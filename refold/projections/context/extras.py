@@ -14,9 +14,12 @@ from refold.domain.events import JsonObject
 from refold.domain.tokens import estimate
 from refold.projections.context.messages_rules import violations
 from refold.projections.context.view import Message
+from refold.projections.memory.advice import Advice
 
 WINDOW_TOKENS: Final = 200_000
-SECTIONS: Final = ("system", "tools", "examples", "memory", "evidence", "state")
+SECTIONS: Final = (
+    *("system", "tools", "examples", "advice", "memory", "evidence", "state"),
+)
 _LISTS: Final = frozenset({"tools", "examples", "memory", "evidence"})
 
 
@@ -26,6 +29,7 @@ class HandedIn(TypedDict, total=False):
     system:   a system prompt instead of the session's own.
     tools:    tool definitions, sent as they are.
     examples: Messages API messages that come first, in alternating roles.
+    advice:   what memory says, as ``store.advice`` and ``session.advice`` give it.
     memory:   texts about the user, then about the project, the most important first.
     evidence: documents for this request alone, the best first.
     state:    a working memory to show, such as ``session.state()``.
@@ -36,6 +40,7 @@ class HandedIn(TypedDict, total=False):
     system: str | None
     tools: Sequence[JsonObject]
     examples: Sequence[Message]
+    advice: Advice | None
     memory: Sequence[str]
     evidence: Sequence[str]
     state: JsonObject | None
@@ -52,6 +57,7 @@ class Extras:
 
     system: str | None = None
     examples: tuple[Message, ...] = ()
+    advice: JsonObject | None = None
     memory: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     state: JsonObject | None = None
@@ -62,6 +68,17 @@ class Extras:
     def tools_tokens(self) -> int:
         """What the tool definitions cost."""
         return estimate(self.tools)
+
+    @property
+    def advice_text(self) -> str:
+        """What memory says to the model."""
+        return str(self.advice["text"]) if self.advice else ""
+
+    @property
+    def advised(self) -> tuple[str, ...]:
+        """The items of memory that it says."""
+        found = self.advice["items"] if self.advice else None
+        return tuple(map(str, found)) if isinstance(found, list) else ()
 
     @classmethod
     def of(cls, given: HandedIn) -> Self:
@@ -75,10 +92,13 @@ class Extras:
             raise InvalidEvent(
                 f"there is no {unknown[0]!r} to hand in (there is: {known})"
             )
-        window = given.get("window")
+        window, advice = given.get("window"), given.get("advice")
+        if not isinstance(advice, Advice | None):
+            raise InvalidEvent("advice: is what store.advice or session.advice gives")
         extras = cls(
             system=given.get("system"),
             examples=_tuple("examples", given.get("examples", ()), dict),
+            advice=advice.handed() if advice and advice.text else None,
             memory=_tuple("memory", given.get("memory", ()), str),
             evidence=_tuple("evidence", given.get("evidence", ()), str),
             state=given.get("state"),
@@ -121,6 +141,8 @@ class Extras:
         }
         for name in _LISTS & values.keys():
             values[name] = tuple(values[name])
+        if not isinstance(values.get("advice"), dict | None):
+            raise ValueError("advice is no object")
         try:
             return cls(**values, window_tokens=window_tokens)
         except TypeError as error:

@@ -31,6 +31,7 @@ from refold.projections.context.strategy import Strategy
 from refold.projections.context.summary_forms import acknowledged, as_tool
 from refold.projections.context.tags import tagged, value_text
 from refold.projections.context.view import View, ViewSpan, view_digest
+from refold.projections.memory.advice import cost, framed
 
 _INTRODUCTION = "Earlier parts of this session, in short, oldest first:\n"
 
@@ -65,6 +66,7 @@ def render(
     groups = [
         list(_examples(extras, press)),
         list(of_user(outline, rows)),
+        list(_advice(extras)),
         list(_memory(extras)),
         list(of_scope(outline, found)),
         list(of_notes(outline, rows, found)),
@@ -220,6 +222,13 @@ def _examples(extras: Extras, press: Press) -> Iterator[Piece]:
         numbered: Numbered = [(None, block) for block in blocks]
         tokens = estimate(blocks) + MESSAGE_OVERHEAD
         yield Piece(message["role"], numbered, tokens, ViewSpan("examples"))
+
+
+def _advice(extras: Extras) -> Iterator[Piece]:
+    text = extras.advice_text
+    if text.strip():
+        block = text_block(framed(text))
+        yield Piece("user", [(None, block)], cost(text), ViewSpan("memory"))
 
 
 def _memory(extras: Extras) -> Iterator[Piece]:

@@ -130,6 +130,7 @@ class View:
             matches=matches and tools == self.tools,
             handed=extras.dump() if extras else {},
             window_tokens=extras.window_tokens if extras else 200_000,
+            advised=extras.advised if extras else (),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -22,3 +22,8 @@ def lower_bound(successes: float, sessions: float) -> float:
     middle = rate + square / (2 * sessions)
     spread = Z * sqrt(rate * (1 - rate) / sessions + square / (4 * sessions**2))
     return max(0.0, (middle - spread) / (1 + square / sessions))
+
+
+def upper_bound(successes: float, sessions: float) -> float:
+    """The upper end of the same interval; of 0 of 0 nothing is sure: 1."""
+    return 1.0 - lower_bound(sessions - successes, sessions) if sessions > 0 else 1.0

@@ -1,170 +1,175 @@
-"""Items of memory: what sessions of a user show together, each with its evidence."""
+"""Items of procedural memory: what the sessions of a user show together."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
 from refold.projections.memory.confidence import lower_bound
+from refold.projections.memory.item import (
+    EVIDENCE,
+    INDEPENDENT,
+    LASTS,
+    Evidence,
+    Item,
+    Procedural,
+    memory_id,
+)
 from refold.projections.memory.paths import subpaths
-from refold.projections.memory.shown import EXTRACTOR, Shown
+from refold.projections.memory.scenarios import by_scenario
+from refold.projections.memory.shown import Shown
+from refold.projections.memory.weights import weights
 
-Kind: TypeAlias = Literal["path", "failure", "recovery", "check", "effort"]
-# So many independent sessions must show something before it may be said to a model.
-INDEPENDENT: Final = 3
-_EVIDENCE: Final = 5
+_Key: TypeAlias = tuple[Procedural, bytes]
 
 
-class Evidence(NamedTuple):
-    """Where it is shown: a session, and the seqs of events of it."""
+class _Witness(NamedTuple):
+    """One session, and where it shows a thing."""
 
-    session_id: str
+    shown: Shown
     seqs: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One thing that memory holds.
-
-    content:    structured, in a closed vocabulary: names of tools and reasons.
-    sessions:   how many sessions show it, those that are tainted left out;
-                ``tainted_sessions`` are those.
-    success:    the mean of how these sessions ended, 0 to 1; None if nothing says it.
-    confidence: the lower bound of what the item claims: of ``success``; for a failure,
-                of how many sessions that call the tool meet it.
-    tainted:    too few sessions would show it without the tainted ones.
-    """
-
-    memory_id: str
-    kind: Kind
-    scenario: str
-    content: JsonObject
-    sessions: int
-    tainted_sessions: int
-    success: float | None
-    confidence: float
-    tainted: bool
-    evidence: tuple[Evidence, ...]
-    extractor: int = EXTRACTOR
-
-    @property
-    def established(self) -> bool:
-        """Whether enough independent sessions show it, and none that is tainted."""
-        return self.sessions >= INDEPENDENT and not self.tainted
-
-    def to_json(self) -> JsonObject:
-        """All of it, with evidence."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        found["evidence"] = [one._asdict() for one in self.evidence]
-        return found
 
 
 @dataclass(slots=True)
 class _Claim:
     """What sessions say of one thing, before it is an item."""
 
-    for_it: list[tuple[float | None, Evidence]] = field(default_factory=list)
-    tainted: int = 0
-
-    def add(self, shown: Shown, value: float | None, seqs: Iterable[int]) -> None:
-        """``value`` is what this session says of it; None where it says nothing."""
-        if shown.taints:
-            self.tainted += 1
-            return
-        evidence = Evidence(shown.session_id, tuple(sorted(set(seqs) - {0})))
-        self.for_it.append((value, evidence))
+    content: JsonObject
+    witnesses: list[_Witness] = field(default_factory=list)
+    tainted: list[_Witness] = field(default_factory=list)
 
 
-_Key: TypeAlias = tuple[Kind, str, bytes]
+class _Means(NamedTuple):
+    """What all sessions of a scenario say, which single things are measured by."""
+
+    weights: Mapping[str, float]
+    callers: Mapping[str, float]
 
 
-def items(shown: Iterable[Shown]) -> list[Item]:
-    """What these sessions show together, the surest first.
+def items(shown: Iterable[Shown], user_id: str = "") -> list[Item]:
+    """What these sessions show, by scenario and all together, the surest first.
 
     It depends on what they show alone: not on their order, nor on what was made of
     them before.
     """
-    claims: dict[_Key, _Claim] = defaultdict(_Claim)
-    contents: dict[_Key, JsonObject] = {}
-    callers: Counter[tuple[str, str]] = Counter()
-    for one in sorted(shown, key=lambda one: one.session_id):
-        said: set[_Key] = set()
-        if not one.taints:
-            tools = {tool for _, _, step in one.walked for tool in step}
-            callers.update((one.scenario, tool) for tool in tools)
-        for kind, content, value, seqs in _claimed(one):
-            key = (kind, one.scenario, canonical(content))
-            if key in said:  # one session is one witness, however often it says it
-                continue
-            said.add(key)
-            contents[key] = content
-            claims[key].add(one, value, seqs)
-    found = [_item(key, contents[key], claim, callers) for key, claim in claims.items()]
+    found = [
+        item
+        for scenario, sessions in by_scenario(shown).items()
+        for item in _of_scenario(user_id, scenario, sessions)
+    ]
     return sorted(found, key=lambda item: (-item.confidence, item.memory_id))
 
 
-def _claimed(
-    shown: Shown,
-) -> Iterator[tuple[Kind, JsonObject, float | None, tuple[int, ...]]]:
-    """(kind, content, what it says of it, seqs) of all that a session claims."""
+def _of_scenario(
+    user_id: str, scenario: str, sessions: Sequence[Shown]
+) -> Iterator[Item]:
+    counted = weights([one for one in sessions if not one.taints])
+    claims: dict[_Key, _Claim] = {}
+    callers: dict[str, float] = defaultdict(float)
+    for one in sessions:
+        for key, content, seqs in _claimed(one):
+            claim = claims.setdefault(key, _Claim(content))
+            into = claim.tainted if one.taints else claim.witnesses
+            into.append(_Witness(one, seqs))
+        if not one.taints:
+            for tool in {tool for _, _, step in one.walked for tool in step}:
+                callers[tool] += counted[one.session_id]
+    means = _Means(counted, callers)
+    for (kind, _), claim in claims.items():
+        yield _item(user_id, kind, scenario, claim, means)
+
+
+def _claimed(shown: Shown) -> Iterator[tuple[_Key, JsonObject, tuple[int, ...]]]:
+    """All that a session claims, each thing once: it is one witness, however often."""
+    said: set[_Key] = set()
+    for kind, content, seqs in _said(shown):
+        key = (kind, canonical(content))
+        if key not in said:
+            said.add(key)
+            yield key, content, tuple(sorted({seq for seq in seqs if seq}))
+
+
+def _said(shown: Shown) -> Iterator[tuple[Procedural, JsonObject, tuple[int, ...]]]:
+    """(kind, content, seqs) of what a session shows."""
     decided = shown.decided_seq
     for path, first, last in subpaths(shown.walked):
-        content: Mapping[str, Any] = {"path": [list(step) for step in path]}
-        yield "path", dict(content), shown.success, (first, last, decided)
+        content: dict[str, Any] = {"path": [list(step) for step in path]}
+        yield "path", content, (first, last, decided)
     for failure in shown.failures:
         content = {"tool": failure.tool, "reason": failure.reason}
-        yield "failure", dict(content), shown.success, (failure.seq,)
+        yield "failure", content, (failure.seq,)
         if failure.fix is not None:
             content = {**content, "fix": failure.fix}
-            seqs = (failure.seq, failure.fixed_seq)
-            yield "recovery", dict(content), shown.success, (*seqs, decided)
+            yield "recovery", content, (failure.seq, failure.fixed_seq, decided)
     for tool, seq in shown.checks.items():
-        yield "check", {"tool": tool}, shown.success, (seq, decided)
+        yield "check", {"tool": tool}, (seq, decided)
     if shown.success is not None:
         content = {"what": "iterations", "n": shown.iterations}
-        yield "effort", dict(content), shown.success, (decided,)
+        yield "effort", content, (decided,)
 
 
 def _item(
-    key: _Key,
-    content: JsonObject,
-    claim: _Claim,
-    callers: Mapping[tuple[str, str], int],
+    user_id: str, kind: Procedural, scenario: str, claim: _Claim, means: _Means
 ) -> Item:
-    kind, scenario, written = key
-    values = [value for value, _ in claim.for_it if value is not None]
-    sessions = len(claim.for_it)
-    sure = lower_bound(sum(values), len(values))
+    sessions = [witness.shown for witness in claim.witnesses]
+    seen = sessions or [witness.shown for witness in claim.tainted]
+    ended = [one for one in sessions if one.success is not None]
+    counts = sum(means.weights[one.session_id] for one in ended)
+    good = sum(means.weights[one.session_id] * (one.success or 0.0) for one in ended)
+    sure, against = lower_bound(good, counts), lower_bound(counts - good, counts)
     if kind == "failure":
-        called = callers.get((scenario, str(content["tool"])), sessions)
-        sure = lower_bound(sessions, max(called, sessions))
-    identity = b"\x00".join((kind.encode(), scenario.encode(), written))
+        sure, against = _failing(claim, means), 0.0
+    updated = max(one.ended_at for one in seen)
     return Item(
-        memory_id=hashlib.sha256(identity).hexdigest()[:16],
+        memory_id=memory_id(kind, scenario, claim.content),
+        user_id=user_id,
         kind=kind,
         scenario=scenario,
-        content=content,
-        sessions=sessions,
-        tainted_sessions=claim.tainted,
-        success=sum(values) / len(values) if values else None,
+        content=claim.content,
+        sessions=len(sessions),
+        tainted_sessions=len(claim.tainted),
+        success=round(good / counts, 6) if counts else None,
         confidence=round(sure, 6),
-        tainted=sessions < INDEPENDENT <= sessions + claim.tainted,
-        evidence=tuple(evidence for _, evidence in claim.for_it[:_EVIDENCE]),
+        against=round(against, 6),
+        tainted=len(sessions) < INDEPENDENT <= len(sessions) + len(claim.tainted),
+        evidence=_evidence(claim.witnesses),
+        created_at=min(one.began_at for one in seen),
+        updated_at=updated,
+        expires_at=updated + LASTS[kind],
+        models=tuple(sorted({model for one in seen for model in one.models})),
+        cost=_cost(sessions),
     )
+
+
+def _failing(claim: _Claim, means: _Means) -> float:
+    """How surely a session that calls the tool meets the failure."""
+    met = sum(means.weights[one.shown.session_id] for one in claim.witnesses)
+    called = means.callers.get(str(claim.content["tool"]), 0.0)
+    return lower_bound(met, max(called, met))
+
+
+def _evidence(witnesses: Sequence[_Witness]) -> tuple[Evidence, ...]:
+    """Of the newest sessions, for what is old may be gone soon."""
+    newest = sorted(witnesses, key=lambda w: (-w.shown.ended_at, w.shown.session_id))
+    return tuple(Evidence(w.shown.session_id, w.seqs) for w in newest[:EVIDENCE])
+
+
+def _cost(sessions: Sequence[Shown]) -> JsonObject | None:
+    if not sessions:
+        return None
+    return {
+        "tokens": median(one.tokens for one in sessions),
+        "milliseconds": median(one.milliseconds for one in sessions),
+    }
 
 
 def effort(shown: Iterable[Shown]) -> dict[str, dict[str, float]]:
     """By scenario: medians of tokens, milliseconds and iterations, tainted left out."""
-    by_scenario: dict[str, list[Shown]] = defaultdict(list)
-    for one in shown:
-        if not one.taints:
-            by_scenario[one.scenario].append(one)
     return {
         scenario: {
             "sessions": float(len(some)),
@@ -172,5 +177,5 @@ def effort(shown: Iterable[Shown]) -> dict[str, dict[str, float]]:
             "milliseconds": median(one.milliseconds for one in some),
             "iterations": median(one.iterations for one in some),
         }
-        for scenario, some in sorted(by_scenario.items())
+        for scenario, some in by_scenario(o for o in shown if not o.taints).items()
     }

@@ -5,24 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Final
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
     Aggregate,
     Final as Ending,
+    HumanReview,
     JsonObject,
     Reflection,
+    Request,
     ToolCall,
     ToolResult,
 )
+from refold.domain.ids import MEMORY_ID
+from refold.projections.memory.own_tools import OWN_TOOLS
 from refold.projections.memory.paths import Step, steps
 from refold.projections.memory.reasons import reason_of
 from refold.projections.memory.scenarios import GENERAL, Classifier, tagged
+from refold.projections.memory.triggers import triggers
 
 # Raised when what is made of the same events becomes something else.
-EXTRACTOR: Final = 1
+EXTRACTOR: Final = 2
 _OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
+# What a human's decision says of the agent's work; one that it was moot says nothing.
+_DECISIONS: Final = {"accept": 1.0, "corrected": 0.0, "reject": 0.0}
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,63}")
 _CHECKS: Final = re.compile(r"verif|valid|check|test|lint|assert|review", re.IGNORECASE)
 
@@ -49,10 +57,16 @@ class Shown:
 
     success:    0 to 1, as it ended; None if nothing says how.  ``decided_seq`` is of
                 the event that says it.
+    own_word:   only the agent itself says how it ended.
     walked:     (first seq, last seq, tools) of each step.
     checks:     tools that check something, and where each was first used.
     iterations: how often the agent judged its own work.
     taints:     why it must not speak for anything, by code; empty if it may.
+    advised:    the items of memory that the model was shown, by id, and the seq of the
+                request in which it first was.
+    triggers:   why it is worth looking at, by name, and the seq of the first event.
+    began_at:   when its first event happened, ``ended_at`` its last; microseconds since
+                1970, by the clock of the events.
     """
 
     session_id: str
@@ -60,6 +74,7 @@ class Shown:
     upto_seq: int
     success: float | None = None
     decided_seq: int = 0
+    own_word: bool = False
     walked: tuple[tuple[int, int, Step], ...] = ()
     failures: tuple[Failure, ...] = ()
     checks: Mapping[str, int] = field(default_factory=dict)
@@ -67,6 +82,11 @@ class Shown:
     tokens: int = 0
     milliseconds: float = 0.0
     taints: tuple[str, ...] = ()
+    advised: Mapping[str, int] = field(default_factory=dict)
+    triggers: Mapping[str, int] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    began_at: int = 0
+    ended_at: int = 0
 
     def dump(self) -> JsonObject:
         """All of it as JSON."""
@@ -75,7 +95,10 @@ class Shown:
         found["failures"] = [
             [getattr(one, name) for name in one.__slots__] for one in self.failures
         ]
-        found["taints"], found["checks"] = list(self.taints), dict(self.checks)
+        for name in ("taints", "models"):
+            found[name] = list(found[name])
+        for name in ("checks", "advised", "triggers"):
+            found[name] = dict(found[name])
         return found
 
     @classmethod
@@ -84,7 +107,9 @@ class Shown:
         found = dict(dumped)
         found["walked"] = tuple((a, b, tuple(step)) for a, b, step in found["walked"])
         found["failures"] = tuple(Failure(*one) for one in found["failures"])
-        found["taints"] = tuple(found["taints"])
+        found["taints"], found["models"] = map(
+            tuple, (found["taints"], found["models"])
+        )
         return cls(**found)
 
 
@@ -94,26 +119,30 @@ class Watching:
     def __init__(self, session_id: str, classify: Classifier | None = None) -> None:
         self._session_id, self._classify = session_id, classify
         self._upto = self._group = self._iterations = self._tokens = 0
+        self._began = self._ended = 0
         self._tag: str | None = None
         self._guess: str | None = None
         self._calls: list[tuple[int, str, int]] = []
         self._names: dict[str, str] = {}
         self._failures: list[Failure] = []
         self._checks: dict[str, int] = {}
+        self._advised: dict[str, int] = {}
+        self._triggers: dict[str, int] = {}
+        self._models: set[str] = set()
         self._milliseconds = 0.0
-        self._ended: tuple[float, int] | None = None
-        self._judged: tuple[float, int] | None = None
+        # By who says it: a human, the environment, the agent itself.
+        self._said: dict[str, tuple[float, int]] = {}
         self._taints: dict[str, None] = {}
 
     def take(self, envelope: Envelope) -> None:
         """Look at the next event."""
         self._upto = envelope.seq
+        self._began = min(self._began or envelope.at, envelope.at)
+        self._ended = max(self._ended, envelope.at)
         self._tag = tagged(envelope) or self._tag
         if self._classify is not None and self._guess is None:
             self._guess = self._classify(envelope)
-        usage = envelope.meta.usage
-        if usage is not None:
-            self._tokens += _tokens(usage)
+        self._meta(envelope)
         match envelope.payload:
             case ToolCall() as call:
                 self._call(envelope.seq, call)
@@ -125,8 +154,33 @@ class Watching:
                 self._aggregate(envelope.seq, aggregate)
             case Ending() as ending:
                 self._ending(envelope.seq, ending)
+            case HumanReview(decision=str(decision)) if decision in _DECISIONS:
+                self._said["human"] = (_DECISIONS[decision], envelope.seq)
+            case Request(advised=advised):
+                self._told(envelope.seq, advised)
+        for name in triggers(envelope, self._iterations):
+            self._triggers.setdefault(name, envelope.seq)
+
+    def _meta(self, envelope: Envelope) -> None:
+        meta = envelope.meta
+        if meta.usage is not None:
+            self._tokens += _tokens(meta.usage)
+        if meta.model is not None and _NAME.fullmatch(meta.model):
+            self._models.add(meta.model)
+        more = meta.model_extra or {}
+        if more.get("tainted"):
+            self._taints["marked"] = None
+        advised = more.get("advised")  # what a model asked memory for, and was told
+        self._told(envelope.seq, advised if isinstance(advised, list) else ())
+
+    def _told(self, seq: int, advised: Iterable[object]) -> None:
+        for name in advised:
+            if isinstance(name, str) and MEMORY_ID.fullmatch(name):
+                self._advised.setdefault(name, seq)
 
     def _call(self, seq: int, call: ToolCall) -> None:
+        if call.tool_name in OWN_TOOLS:
+            return
         tool = self._named(call.tool_name)
         self._calls.append((seq, tool, self._group))
         self._names[call.call_id] = tool
@@ -141,6 +195,8 @@ class Watching:
         return "?"
 
     def _result(self, seq: int, result: ToolResult) -> None:
+        if result.tool_name in OWN_TOOLS:
+            return
         # What is called from here on was called with this result at hand.
         self._group = seq
         self._milliseconds += result.duration_ms or 0.0
@@ -162,41 +218,47 @@ class Watching:
     def _reflection(self, seq: int, reflection: Reflection) -> None:
         self._iterations += 1
         if reflection.pass_ is not None:
-            self._judged = (float(reflection.pass_), seq)
+            self._said["agent"] = (float(reflection.pass_), seq)
 
     def _aggregate(self, seq: int, aggregate: Aggregate) -> None:
         verdicts = [one.verdict for one in aggregate.results]
         if verdicts:
-            self._judged = (verdicts.count("correct") / len(verdicts), seq)
+            self._said["agent"] = (verdicts.count("correct") / len(verdicts), seq)
 
     def _ending(self, seq: int, ending: Ending) -> None:
-        if ending.reward is not None:
-            self._ended = (min(1.0, max(0.0, ending.reward)), seq)
+        if ending.reward is not None and isfinite(ending.reward):
+            self._said["environment"] = (min(1.0, max(0.0, ending.reward)), seq)
         elif ending.outcome in _OUTCOMES:
-            self._ended = (_OUTCOMES[ending.outcome], seq)
+            self._said["environment"] = (_OUTCOMES[ending.outcome], seq)
 
     def shown(self) -> Shown:
         """What the events up to here show."""
-        # The environment's word counts; the agent's own where there is no other.
-        success, decided = self._ended or self._judged or (None, 0)
+        # A human's word counts, then the environment's; the agent's own if none else.
+        said = self._said
+        others = said.get("human") or said.get("environment")
+        success, decided = others or said.get("agent") or (None, 0)
         taints = dict(self._taints)
-        if self._ended is not None and self._judged is not None:
-            claimed, real = self._judged[0], self._ended[0]
-            if claimed >= 0.5 > real:
-                taints["false_reflection"] = None
+        if others and "agent" in said and said["agent"][0] >= 0.5 > others[0]:
+            taints["false_reflection"] = None
         return Shown(
             session_id=self._session_id,
             scenario=self._tag or self._guess or GENERAL,
             upto_seq=self._upto,
             success=success,
             decided_seq=decided,
+            own_word=success is not None and not others,
             walked=tuple(steps(self._calls)),
             failures=tuple(self._failures),
             checks=dict(self._checks),
             iterations=self._iterations,
             tokens=self._tokens,
             milliseconds=self._milliseconds,
-            taints=tuple(taints),
+            taints=tuple(sorted(taints)),
+            advised=dict(self._advised),
+            triggers=dict(self._triggers),
+            models=tuple(sorted(self._models)),
+            began_at=self._began,
+            ended_at=self._ended,
         )
 
 

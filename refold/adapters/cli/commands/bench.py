@@ -20,6 +20,7 @@ class Subject(StrEnum):
 
     REDACTION = "redaction"
     STORE = "store"
+    MEMORY = "memory"
 
 
 class Part(StrEnum):
@@ -41,7 +42,9 @@ class Engine(StrEnum):
 
 
 def bench(
-    subject: Annotated[Subject, typer.Argument(metavar="WHAT", help="redaction|store")],
+    subject: Annotated[
+        Subject, typer.Argument(metavar="WHAT", help="redaction|store|memory")
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="A hundredth of the data, to see it run.")
     ] = False,
@@ -82,7 +85,7 @@ def bench(
         typer.Option(metavar="FILE", help="Replace the results in a page's marks."),
     ] = None,
 ) -> None:
-    """Measure redaction, or the store, beside other tools on the same data.
+    """Measure redaction, the store or memory, beside others on the same data.
 
     Runs from a checkout of Refold.  Exits with 1 if something that must hold does not.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,23 +12,24 @@ from refold.adapters.cli.output import print_json
 from refold.domain.errors import RefoldError
 
 if TYPE_CHECKING:
-    from refold.adapters.cli.screen import Screen
-    from refold.projections.memory.items import Item
+    from refold.projections.memory.item import Item
     from refold.store import SessionStore
     from refold.store.remembering import Memory
-
-_SHOWN, _LINE = 30, 100
 
 
 def memory(
     context: typer.Context,
-    user: Annotated[str, typer.Option(metavar="U", help="Whose memory.")],
-    scenario: Annotated[
-        str | None, typer.Option(metavar="S", help="Only what was learned in this one.")
-    ] = None,
-    together: Annotated[
-        bool, typer.Option("--together", help="All sessions as one scenario.")
+    user: Annotated[str | None, typer.Option(metavar="U", help="Whose memory.")] = None,
+    everyone: Annotated[
+        bool,
+        typer.Option(
+            "--everyone", help="What many users show, and nobody in particular."
+        ),
     ] = False,
+    scenario: Annotated[
+        str | None,
+        typer.Option(metavar="S", help="Only of this kind of task; general: of all."),
+    ] = None,
     every: Annotated[
         bool,
         typer.Option("--all", help="Also what too few or tainted sessions show."),
@@ -37,6 +38,26 @@ def memory(
         str | None,
         typer.Option(metavar="ID", help="One item, and the events that show it."),
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="What is known of a user who consented."),
+    ] = False,
+    advice: Annotated[
+        bool, typer.Option("--advice", help="What would be said to a model now.")
+    ] = False,
+    tokens: Annotated[
+        int, typer.Option(metavar="N", min=0, help="How many --advice may cost.")
+    ] = 600,
+    effect: Annotated[
+        bool,
+        typer.Option(
+            "--effect", help="How sessions ended that were shown an item, or not."
+        ),
+    ] = False,
+    forget: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Take an item away for good, by an event."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show which tools worked, failed and helped in a user's sessions, and how often.
@@ -44,108 +65,69 @@ def memory(
     Everything comes from the log, and names the events that show it. Nothing is listed
     that fewer than three sessions show, but with --all.
     """
+    from datetime import timedelta
+
+    from refold.adapters.cli import remembered
+    from refold.projections.memory.scenarios import GENERAL
+
+    if (user is None) != everyone:
+        raise RefoldError("give --user or --everyone")
     with opening.existing(context) as store:
-        opening.sessions(store, user, None)
-        found = store.memory(user, together=together)
-        if item is not None:
-            _one(store, found, item, as_json)
+        if user is None:
+            if item or advice or effect or forget or profile:
+                raise RefoldError("of --everyone items are listed, and no more")
+            everybody = store.shared_memory()
+            _listed(everybody, everybody.items, scenario, as_json)
             return
-    items = [
-        one
-        for one in found.items
-        if (every or one.established) and scenario in (None, one.scenario)
-    ]
-    if as_json:
-        print_json([one.to_json() for one in items])
+        opening.sessions(store, user, None)
+        if forget is not None:
+            _forget(store, user, forget, as_json)
+            return
+        if profile:
+            from refold.adapters.cli.profile import show_profile
+
+            show_profile(store.profile(user), as_json)
+            return
+        if advice:
+            said = store.advice(
+                user, fresh=timedelta(0), scenario=scenario or GENERAL, tokens=tokens
+            )
+            remembered.show_advice(said, as_json)
+            return
+        found = store.memory(user)
+        if item is not None:
+            remembered.show_item(store, found, _named(found, item), as_json)
+            return
+    if effect:
+        remembered.show_effect(found, as_json)
         return
-    _list(found, items)
+    items = [one for one in found.items if every or one.established]
+    _listed(found, items, scenario, as_json)
 
 
-def _list(found: Memory, items: list[Item]) -> None:
-    from refold.adapters.cli.screen import Screen, shown
-    from refold.adapters.cli.wording import counted
+def _listed(
+    found: Memory, items: list[Item], scenario: str | None, as_json: bool
+) -> None:
+    from refold.adapters.cli import remembered
 
-    screen = Screen()
-    rows = [
-        (
-            one.memory_id,
-            one.kind,
-            shown(one.scenario),
-            shown(said(one)),
-            str(one.sessions),
-            "" if one.success is None else f"{one.success:.0%}",
-            f"{one.confidence:.2f}",
-        )
-        for one in items[:_SHOWN]
-    ]
-    head = ("item", "kind", "scenario", "what", "#sessions", "#success", "#confidence")
-    if rows:
-        screen.table(head, rows)
-    if len(items) > _SHOWN:
-        screen.line((f"and {len(items) - _SHOWN} more: --json has all", "dim"))
-    ended = "" if found.success is None else f", {found.success:.0%} of them went well"
-    screen.line(
-        f"{counted(len(items), 'item')} of {counted(found.sessions, 'session')}{ended}"
-    )
+    some = [one for one in items if scenario in (None, one.scenario)]
+    remembered.show_items(found, some, as_json)
 
 
-def said(item: Item) -> str:
-    """What an item says, in a line."""
-    content: dict[str, Any] = dict(item.content)
-    match item.kind:
-        case "path":
-            return " → ".join("+".join(step) for step in content["path"])
-        case "failure":
-            return f"{content['tool']} fails: {content['reason']}"
-        case "recovery":
-            fix, tool = content["fix"], content["tool"]
-            again = "again" if fix == tool else fix
-            return f"{tool} fails: {content['reason']}, then {again}"
-        case "check":
-            return f"checked with {content['tool']}"
-        case "effort":
-            return f"{content['n']} reflections"
-
-
-def _one(store: SessionStore, found: Memory, name: str, as_json: bool) -> None:
+def _named(found: Memory, name: str) -> Item:
     one = found.named(name)
     if one is None:
         raise RefoldError(
             f"there is no item {name!r}: `refold memory --all` lists them"
         )
-    events = [
-        envelope
-        for evidence in one.evidence
-        for seq in evidence.seqs
-        for envelope in store.session(found.user_id, evidence.session_id).events(
-            after=seq - 1, limit=1
-        )
-    ]
+    return one
+
+
+def _forget(store: SessionStore, user: str, name: str, as_json: bool) -> None:
+    from refold.adapters.cli.screen import Screen
+
+    receipt = store.user(user).forget(name)
     if as_json:
-        print_json({**one.to_json(), "events": [e.to_json() for e in events]})
+        print_json({"forgotten": name, "seq": receipt.last_seq})
         return
-    from refold.adapters.cli.previews import preview
-    from refold.adapters.cli.screen import Screen, shown
-
-    screen = Screen()
-    _facts(screen, found, one)
-    for envelope in events:
-        note, body, _ = preview(envelope.payload)
-        place = f"{envelope.session_id} seq {envelope.seq}  {envelope.type}  {note}"
-        line = next(iter(body.splitlines()), "")
-        screen.line(shown(place), "  ", (line[:_LINE], "dim"))
-
-
-def _facts(screen: Screen, found: Memory, one: Item) -> None:
-    from refold.adapters.cli.screen import shown
-
-    screen.line(shown(said(one)))
-    if one.success is not None and found.success is not None:
-        screen.line(f"success {one.success:.0%}, of all sessions {found.success:.0%}")
-    screen.line(f"at least {one.confidence:.0%}, by {one.sessions} sessions")
-    if one.established:
-        screen.line("established: it may be said to a model")
-    elif one.tainted:
-        screen.line(f"tainted: {one.tainted_sessions} sessions may not speak for it")
-    else:
-        screen.line("not established: too few sessions show it")
+    Screen().line(f"{name} is forgotten, also when memory is made anew")

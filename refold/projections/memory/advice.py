@@ -1,0 +1,318 @@
+"""Advice: what of memory is said to a model, within a budget, with its evidence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypedDict
+
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.events import JsonObject
+from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
+from refold.projections.context.tags import tagged
+from refold.projections.memory.item import INDEPENDENT, Item
+from refold.projections.memory.scenarios import GENERAL
+from refold.projections.memory.telling import advised
+
+TITLE: Final = "## Memory (Verified)"
+_ABOUT: Final = (
+    "What earlier sessions show. It is advice, not fact, and no instruction; each "
+    "line names the item and the events behind it."
+)
+_HALF_LIFE: Final = 90 * 86_400_000_000
+# Of what was learned in no scenario of its own, against what was in this one.
+_ELSEWHERE: Final = 0.5
+_ORDER: Final = ("path", "check", "avoid", "recovery", "effort")
+_SHORTLIST: Final = 16
+_NEARLY: Final = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """How advice is chosen.
+
+    scenario:  the kind of task at hand; what was learned in ``general`` counts half.
+    tokens:    how many it may cost at most, markup counted.
+    top:       how many lines it may have at most.
+    threshold: a confidence below it is not said, 0 to 1.
+    tools:     the tools at hand: nothing is said of others.  None: of all.
+
+    Raises InvalidConfiguration for what is outside.
+    """
+
+    scenario: str = GENERAL
+    tokens: int = 600
+    top: int = 8
+    threshold: float = 0.5
+    tools: Collection[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokens < 0 or self.top < 0:
+            raise InvalidConfiguration("advice has 0 tokens and 0 lines or more")
+        if not 0 <= self.threshold <= 1:
+            raise InvalidConfiguration("threshold is a confidence from 0 to 1")
+
+
+class ChoosingArgs(TypedDict, total=False):
+    """``Choosing`` by keyword."""
+
+    scenario: str
+    tokens: int
+    top: int
+    threshold: float
+    tools: Collection[str] | None
+
+
+def chosen_by(how: ChoosingArgs) -> Choosing:
+    """How advice is chosen.  Raises InvalidConfiguration."""
+    unknown = sorted(set(how) - set(ChoosingArgs.__annotations__))
+    if unknown:
+        known = ", ".join(ChoosingArgs.__annotations__)
+        raise InvalidConfiguration(f"advice is not chosen by {unknown[0]!r}: {known}")
+    return Choosing(**how)
+
+
+class Line(NamedTuple):
+    """A line of advice, and the item that it says."""
+
+    text: str
+    memory_id: str
+
+
+class Candidate(NamedTuple):
+    """An item that may be said, as little of it as choosing takes.
+
+    weight: 1, or less for what was not learned in the scenario at hand.
+    tools:  all that it names; ``path`` is its path, empty if it is none.
+    """
+
+    text: str
+    memory_id: str
+    label: str
+    sure: float
+    weight: float
+    updated_at: int
+    expires_at: int
+    tools: Sequence[str]
+    path: Sequence[Sequence[str]]
+
+    def value(self, now: int) -> float:
+        """How useful it is now: sure, relevant and fresh."""
+        fresh: float = 0.5 ** (max(0, now - self.updated_at) / _HALF_LIFE)
+        return round(self.sure * self.weight * fresh, 9)
+
+    def may_be_said(self, now: int, threshold: float) -> bool:
+        return self.expires_at > now and self.sure >= threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What is said to a model: a section of Markdown, and the items in it.
+
+    ``tokens`` is what it adds to a context; nothing to say costs nothing.
+    ``left_out`` are the next that were worth saying, and for which there was no room.
+    """
+
+    text: str = ""
+    items: tuple[str, ...] = ()
+    tokens: int = 0
+    left_out: tuple[str, ...] = ()
+
+    def handed(self) -> JsonObject:
+        """As a request records it."""
+        return {"text": self.text, "items": list(self.items)}
+
+
+NO_ADVICE: Final = Advice()
+
+
+def cost(text: str) -> int:
+    """What a section of this text adds to a context, in tokens."""
+    return estimate_text(framed(text)) + MESSAGE_OVERHEAD if text else 0
+
+
+def framed(text: str) -> str:
+    """The section as it stands in a message."""
+    return tagged("memory", text, of="advice")
+
+
+def why_not(
+    item: Item, *, now: int, threshold: float, means: Mapping[str, float]
+) -> list[str]:
+    """Why an item is not said to a model; nothing if it may be.
+
+    means: how sessions end, by scenario: what every session does is no advice.
+    """
+    reasons = []
+    if item.tainted:
+        reasons.append(
+            f"tainted: {item.tainted_sessions} sessions may not speak for it"
+        )
+    elif item.sessions < INDEPENDENT:
+        few = f"{item.sessions} of {INDEPENDENT} independent sessions show it"
+        reasons.append(f"not established: {few}")
+    if item.stale:
+        reasons.append("stale: something newer says the contrary")
+    if item.expires_at <= now:
+        reasons.append("expired: no session showed it for long")
+    sure = _sure(item)
+    if sure < threshold:
+        reasons.append(f"below the threshold: {sure:.2f} of {threshold:.2f}")
+    if not reasons and not _helps(item, means.get(item.scenario)):
+        reasons.append("of no help: sessions end no better with it than without")
+    return reasons
+
+
+def _sure(item: Item) -> float:
+    """How sure it is of what it says: of a path, that it works or that it fails."""
+    return max(item.confidence, item.against if item.kind == "path" else 0.0)
+
+
+def _helps(item: Item, mean: float | None) -> bool:
+    """Whether it tells good from bad: its rate is on its side of the scenario's."""
+    if item.kind == "failure" or item.success is None or mean is None:
+        return item.kind == "failure"
+    if item.kind == "path" and item.against > item.confidence:
+        return item.success < mean
+    return item.success >= mean
+
+
+def shortlist(
+    items: Iterable[Item], scenario: str, *, now: int, means: Mapping[str, float]
+) -> list[Candidate]:
+    """What may be said in this scenario: of each kind at most ``_SHORTLIST``, the best.
+
+    So choosing does not depend on how much memory there is.
+    """
+    relevance = {GENERAL: _ELSEWHERE, scenario: 1.0}
+    found: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
+    for item in items:
+        weight = relevance.get(item.scenario)
+        if weight and not why_not(item, now=now, threshold=0.0, means=means):
+            one = _candidate(item, weight)
+            found[item.scenario, one.label].append(one)
+    best = (_ranked(some, now)[:_SHORTLIST] for some in found.values())
+    return [one for some in best for _, one in some]
+
+
+def choose(
+    candidates: Iterable[Candidate],
+    how: Choosing,
+    *,
+    now: int,
+    profile: Sequence[Line] = (),
+) -> Advice:
+    """The advice that fits: of each kind the best first, then the second, and so on.
+
+    ``profile`` are lines about the user, which come last and are left out first.
+    """
+    tools = None if how.tools is None else set(how.tools)
+    able = [
+        one
+        for one in candidates
+        if one.may_be_said(now, how.threshold)
+        and (tools is None or tools.issuperset(one.tools))
+    ]
+    ranked = _ranked(able, now)
+    ways = [(value, one.path) for value, one in ranked if one.label == "path"]
+    by_label: dict[str, list[Candidate]] = defaultdict(list)
+    for value, one in ranked:
+        some = by_label[one.label]
+        if len(some) < how.top and not _told(value, one, some, ways):
+            some.append(one)
+    lines = [Line(one.text, one.memory_id) for one in _in_turn(by_label)]
+    return _fitted(lines[: how.top], lines[how.top :], profile, how)
+
+
+def _candidate(item: Item, weight: float) -> Candidate:
+    content: dict[str, Any] = dict(item.content)
+    path = content.get("path", [])
+    tools = {content[name] for name in ("tool", "fix") if name in content}
+    tools.update(tool for step in path for tool in step)
+    return Candidate(
+        advised(item),
+        item.memory_id,
+        _label(item),
+        _sure(item),
+        weight,
+        item.updated_at,
+        item.expires_at,
+        sorted(tools),
+        path,
+    )
+
+
+def _fitted(
+    lines: Sequence[Line], over: Sequence[Line], profile: Sequence[Line], how: Choosing
+) -> Advice:
+    """As many lines as the budget takes, in their order; one too long is left out."""
+    taken: list[Line] = []
+    about: list[Line] = []
+    out = [line.memory_id for line in over]
+    wanted = [(taken, line) for line in lines] + [(about, line) for line in profile]
+    for into, line in wanted:
+        into.append(line)
+        if cost(_section(taken, about)) > how.tokens:
+            into.pop()
+            out.append(line.memory_id)
+    text = _section(taken, about)
+    ids = tuple(dict.fromkeys(line.memory_id for line in (*taken, *about)))
+    return Advice(text, ids, cost(text), tuple(dict.fromkeys(out)))
+
+
+def _section(lines: Sequence[Line], profile: Sequence[Line]) -> str:
+    if not lines and not profile:
+        return ""
+    texts = [TITLE, _ABOUT, *(line.text for line in lines)]
+    if profile:
+        texts += ["", "## Profile (with consent)", *(line.text for line in profile)]
+    return "\n".join(texts)
+
+
+def _label(item: Item) -> str:
+    if item.kind == "path" and item.against > item.confidence:
+        return "avoid"
+    return "avoid" if item.kind == "failure" else item.kind
+
+
+def _ranked(candidates: Iterable[Candidate], now: int) -> list[tuple[float, Candidate]]:
+    """With their value, the best first; of paths as good the longer: it says more."""
+    valued = [(one.value(now), one) for one in candidates]
+    return sorted(valued, key=lambda v: (-v[0], -len(v[1].path), v[1].memory_id))
+
+
+def _told(
+    value: float,
+    one: Candidate,
+    said: Iterable[Candidate],
+    ways: Iterable[tuple[float, Sequence[Sequence[str]]]],
+) -> bool:
+    """Whether another says it better.
+
+    Of ways that work, the longer one that is nearly as good: a part of it alone is less
+    of a way.  Of ways to avoid, what is said already, be it part of this one.
+    """
+    path, enough = one.path, _NEARLY * value
+    if one.label == "path":
+        return any(
+            len(way) > len(path) and other >= enough and _within(path, way)
+            for other, way in ways
+        )
+    return any(_within(path, it.path) or _within(it.path, path) for it in said)
+
+
+def _within(part: Sequence[object], whole: Sequence[object]) -> bool:
+    if not part:
+        return False
+    starts = range(len(whole) - len(part) + 1)
+    return any(whole[start : start + len(part)] == part for start in starts)
+
+
+def _in_turn(by_label: Mapping[str, Sequence[Candidate]]) -> Iterator[Candidate]:
+    """The first of each kind in their order, then the second of each, and so on."""
+    most = max((len(some) for some in by_label.values()), default=0)
+    for place in range(most):
+        for label in _ORDER:
+            if place < len(by_label.get(label, ())):
+                yield by_label[label][place]

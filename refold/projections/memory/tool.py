@@ -1,0 +1,231 @@
+"""Memory as a tool: how a model asks for what sessions showed, and what it is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from refold.domain.canonical import canonical
+from refold.domain.events import JsonObject
+from refold.domain.tokens import estimate_text
+from refold.projections.memory.advice import Choosing, Line, choose, shortlist
+from refold.projections.memory.declared.labels import name_of
+from refold.projections.memory.item import Evidence, Item, Kind, Procedural
+from refold.projections.memory.own_tools import RETRIEVAL
+from refold.projections.memory.scenarios import GENERAL
+from refold.projections.memory.telling import advised, cited
+
+NAME: Final = RETRIEVAL
+QueryType: TypeAlias = Literal["errors", "topics", "tool_paths", "all"]
+
+_QUERIES: Final[tuple[str, ...]] = get_args(QueryType)
+_KINDS: Final[Mapping[str, frozenset[Kind]]] = {
+    "errors": frozenset({"failure", "recovery", "error", "mistake"}),
+    "topics": frozenset({"topic", "progress"}),
+    "tool_paths": frozenset({"path", "check", "effort"}),
+}
+_FIELDS: Final = {"user_id", "query_type", "subject_filter"}
+_PLAIN: Final = re.compile(r"[\w.:@/-]{1,64}")
+_CITED: Final = 2
+_NO_LIMIT: Final = 1 << 60
+_ABOUT: Final = (
+    "What earlier sessions of this user show: tool paths that worked or failed, errors "
+    "and what then helped, and, if the user consented, the user's weak and strong "
+    "topics. Use it before you choose tools or judge work. It is advice, not fact; "
+    "each memory names the events behind it."
+)
+
+# What the text of a result holds.
+OUTPUT_SCHEMA: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "memories": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "type": {"enum": ["declarative", "procedural"]},
+                    "content": {"type": "string"},
+                    "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+                    "memory_id": {"type": "string"},
+                    "evidence": {"type": "array", "items": {"type": "string"}},
+                },
+                "required": ["type", "content", "confidence"],
+            },
+        },
+        "left_out": {"type": "integer"},
+    },
+    "required": ["memories"],
+}
+
+
+def definition(user_id: str | None = None) -> JsonObject:
+    """The tool as the Messages API takes it among ``tools``.
+
+    user_id: named as the only one that is taken, so that a model knows what to say.
+             Left out, the definition is the same for all users, and the user's id has
+             to be told to the model elsewhere.
+    """
+    whose: JsonObject = {"type": "string", "description": "The user of this session."}
+    if user_id is not None:
+        whose["enum"] = [user_id]
+    return {
+        "name": NAME,
+        "description": _ABOUT,
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "user_id": whose,
+                "query_type": {
+                    "type": "string",
+                    "enum": list(_QUERIES),
+                    "description": "What about; all if left out.",
+                },
+                "subject_filter": {
+                    "type": "string",
+                    "description": "Of this subject or kind of task only, e.g. math.",
+                },
+            },
+            "required": ["user_id"],
+            "additionalProperties": False,
+        },
+    }
+
+
+class Query(NamedTuple):
+    """What a model asks for; ``subject`` is a name in its one spelling, "" for any."""
+
+    query_type: str = "all"
+    subject: str = ""
+
+    def takes(self, kind: Kind) -> bool:
+        return self.query_type == "all" or kind in _KINDS[self.query_type]
+
+
+class Refused(NamedTuple):
+    """Why a query has no answer, as the model is told."""
+
+    why: str
+
+
+def asked(given: object, *, user_id: str) -> Query | Refused:
+    """The query that a call's input is, if it asks about ``user_id``.
+
+    Of any other user nothing is said, not even whether there is one.
+    """
+    if not isinstance(given, Mapping):
+        return Refused("the input must be an object with user_id")
+    if not set(given) <= _FIELDS:
+        return Refused("only user_id, query_type and subject_filter can be given")
+    if given.get("user_id") != user_id:
+        return Refused("user_id must be the id of the user of this session")
+    query_type, subject = given.get("query_type"), given.get("subject_filter")
+    query_type = "all" if query_type is None else query_type
+    if query_type not in _QUERIES:
+        return Refused(f"query_type must be one of {', '.join(_QUERIES)}")
+    if subject is None:
+        return Query(query_type)
+    name = name_of(subject) if isinstance(subject, str) else None
+    if name is None:
+        return Refused("subject_filter must be a name of at most six words")
+    return Query(query_type, name)
+
+
+class Known(NamedTuple):
+    """What may be said of a user.
+
+    items:   of procedural memory; of these, what may be said is told.
+    means:   how sessions end, by scenario.
+    profile: lines about the user, with the item that each is of.
+    """
+
+    items: Sequence[Item] = ()
+    means: Mapping[str, float] = {}
+    profile: Sequence[tuple[Line, Item]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The text of a result, as ``OUTPUT_SCHEMA`` says, and the items that it shows."""
+
+    text: str
+    items: tuple[str, ...] = ()
+
+
+def answer(query: Query, known: Known, how: Choosing, *, now: int) -> Answer:
+    """The memories that fit, chosen as advice is; what is about the user comes last.
+
+    The text costs at most ``how.tokens``, or is an empty list.
+    """
+    found = [*_procedural(query, known, how, now), *_declared(query, known)]
+    taken: list[JsonObject] = []
+    for memory in found:
+        fits = (
+            len(taken) < how.top and _cost([*taken, memory], len(found)) <= how.tokens
+        )
+        taken += [memory] if fits else []
+    text = _written(taken, len(found) - len(taken))
+    ids = dict.fromkeys(str(memory["memory_id"]) for memory in taken)
+    return Answer(text, tuple(ids))
+
+
+def _procedural(
+    query: Query, known: Known, how: Choosing, now: int
+) -> Iterable[JsonObject]:
+    items = [one for one in known.items if query.takes(one.kind)]
+    scenario = _scenario(items, query.subject) if query.subject else how.scenario
+    listed = shortlist(items, scenario, now=now, means=known.means)
+    wide = replace(how, scenario=scenario, tokens=_NO_LIMIT)
+    chosen = choose(listed, wide, now=now)
+    by_id = {one.memory_id: one for one in items}
+    for name in (*chosen.items, *chosen.left_out):
+        yield _memory(by_id[name], advised(by_id[name]))
+
+
+def _scenario(items: Iterable[Item], subject: str) -> str:
+    """The scenario of that name; what was learned in none of its own holds always."""
+    names = sorted({one.scenario for one in items})
+    return next((name for name in names if name_of(name) == subject), GENERAL)
+
+
+def _declared(query: Query, known: Known) -> Iterable[JsonObject]:
+    for line, item in known.profile:
+        about = {item.content.get("subject"), item.content.get("topic")}
+        if query.takes(item.kind) and (not query.subject or query.subject in about):
+            yield _memory(item, line.text)
+
+
+def _memory(item: Item, line: str) -> JsonObject:
+    sure = max(item.confidence, item.against if item.kind == "path" else 0.0)
+    procedural = item.kind in get_args(Procedural)
+    evidence: list[Any] = [
+        f"{one.session_id} #{_seqs(one)}"
+        for one in item.evidence
+        if one.seqs and _PLAIN.fullmatch(one.session_id)
+    ]
+    return {
+        "type": "procedural" if procedural else "declarative",
+        # The line of advice; what it cites has fields of its own here.
+        "content": line.removeprefix("- ").replace(f"; {cited(item)}", "", 1),
+        "confidence": round(sure, 2),
+        "memory_id": item.memory_id,
+        "evidence": evidence[:_CITED],
+    }
+
+
+def _seqs(place: Evidence) -> str:
+    first, last = place.seqs[0], place.seqs[-1]
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _cost(memories: Sequence[JsonObject], left_out: int) -> int:
+    return estimate_text(_written(memories, left_out))
+
+
+def _written(memories: Sequence[JsonObject], left_out: int) -> str:
+    found: dict[str, Any] = {"memories": list(memories)}
+    if left_out:
+        found["left_out"] = left_out
+    return canonical(found).decode()

@@ -1,0 +1,234 @@
+"""Advice for a context: of a short list that is kept beside what the user wants.
+
+The short list is what of the user's memory may be said to a model at all.  It is a
+stored view in the session that concerns all of the user, so that advice is one read,
+however much memory there is; with it come the wishes that were uttered since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from refold.domain.canonical import text_digest
+from refold.domain.events import Request, StateUpdate, Summary
+from refold.domain.ids import MAIN, USER_SESSION, StreamId
+from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
+from refold.domain.record import Draft
+from refold.projections.context.strategy import Strategy
+from refold.projections.memory.advice import (
+    NO_ADVICE,
+    Advice,
+    Candidate,
+    Choosing,
+    Line,
+    choose,
+    cost,
+    shortlist,
+)
+from refold.projections.memory.declared.said import lines
+from refold.projections.memory.scenarios import GENERAL
+from refold.projections.memory.shown import EXTRACTOR
+from refold.store.declared import profile_of
+from refold.store.filling import handed_in
+from refold.store.kept import ADVICE
+from refold.store.remembering import remember
+from refold.store.users import ConsentStatus, Said, Wishes, wishes
+from refold.store.writing import Order, Writer
+
+MADE_BY: Final = "memory.extractor"
+FRESH: Final = timedelta(hours=1)
+_TRIES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shortlist:
+    """What may be said of a user's memory in one scenario.
+
+    made_at: microseconds since 1970.
+    profile: lines about the user, said with consent only.
+    """
+
+    made_at: int
+    candidates: list[Candidate]
+    profile: list[Line]
+    wishes: Wishes
+
+    def advice(self, how: Choosing, *, now: int) -> Advice:
+        """What is said of it."""
+        return choose(self._wanted(), how, now=now, profile=self._about())
+
+    def ids(self, now: int, threshold: float) -> set[str]:
+        """The items that may be said now."""
+        able = [one for one in self._wanted() if one.may_be_said(now, threshold)]
+        about = [one.memory_id for one in self._about()]
+        return {*about, *(one.memory_id for one in able)}
+
+    def _about(self) -> list[Line]:
+        """What is said of the user: nothing without their consent."""
+        if not self.wishes.consent.declarative_memory:
+            return []
+        gone = self.wishes.forgotten
+        return [one for one in self.profile if one.memory_id not in gone]
+
+    def _wanted(self) -> list[Candidate]:
+        if self.wishes.consent.memory_opt_out:
+            return []
+        gone = self.wishes.forgotten
+        return [one for one in self.candidates if one.memory_id not in gone]
+
+    def dump(self) -> dict[str, Any]:
+        return {
+            "made_at": self.made_at,
+            "candidates": [list(one) for one in self.candidates],
+            "profile": [list(line) for line in self.profile],
+            "scopes": {name: list(s) for name, s in self.wishes.consent.scopes.items()},
+            "forgotten": sorted(self.wishes.forgotten),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Adviser:
+    """Advises in the store of a writer, about one user."""
+
+    writer: Writer
+    user_id: str
+
+    @property
+    def _log(self) -> EventLog:
+        return self.writer.log
+
+    @property
+    def _stream(self) -> StreamId:
+        return StreamId(self.user_id, USER_SESSION, MAIN)
+
+    def shortlist(self, scenario: str, *, fresh: timedelta = FRESH) -> Shortlist:
+        """What may be said: as it is kept, made anew if it is older than ``fresh``."""
+        kept = _loaded(self._log.standing(self._stream, _name(scenario)))
+        age = self.writer.clock() - kept.made_at if kept else 0
+        if kept is None or not 0 <= age <= fresh / timedelta(microseconds=1):
+            return self.refresh(scenario)
+        return kept
+
+    def refresh(self, scenario: str) -> Shortlist:
+        """Make it anew from the log, and keep it.
+
+        Whoever is last sees what there is: if a session moved on, or was erased, while
+        it was made, it is made again; if that goes on, it is kept only without what
+        was erased.
+        """
+        for _ in range(_TRIES):
+            before = self._log.sessions(self.user_id)
+            standing = self._log.standing(self._stream, _name(scenario))
+            made = self._made(scenario)
+            frozen = any(info.status.startswith("frozen") for info in before)
+            if frozen or not _to_keep(made, standing):
+                return made
+            if standing.head.seq == 0:
+                self._begin()
+                continue
+            self._keep(scenario, made, standing)
+            after = self._log.sessions(self.user_id)
+            if _erased(before) != _erased(after):
+                self._log.drop_views(self.user_id, USER_SESSION)
+            elif _ends(before) == _ends(after):
+                return made
+        return made
+
+    def _made(self, scenario: str) -> Shortlist:
+        now, wanted = self.writer.clock(), wishes(self._log, self.user_id)
+        memory = remember(self._log, self.user_id)
+        listed = shortlist(memory.items, scenario, now=now, means=memory.means)
+        about = lines(profile_of(self._log, self.user_id, now), now)
+        return Shortlist(now, listed, about, wanted)
+
+    def _keep(self, scenario: str, made: Shortlist, standing: Standing) -> None:
+        """Keep it as of the moment before it was made: later wishes are behind it."""
+        view = StoredView(standing.head.seq, 0, made.dump())
+        replaces = standing.view.through_seq if standing.view else 0
+        self._log.save_view(self._stream, _name(scenario), view, replaces=replaces)
+
+    def learn(self, *scenarios: str) -> None:
+        """Make what may be said anew: of all together, and of these scenarios."""
+        for scenario in {GENERAL, *scenarios}:
+            self.refresh(scenario)
+
+    def _begin(self) -> None:
+        """Begin the session that concerns all of the user: it says who made memory."""
+        event = StateUpdate(set={MADE_BY: EXTRACTOR})
+        draft, key = Draft(event), f"{MADE_BY} {EXTRACTOR}"
+        self.writer.append(Order(self._stream, (draft,), idempotency_key=key))
+
+    def for_session(
+        self, stream: StreamId, strategy: Strategy, how: Choosing
+    ) -> Advice:
+        """What the session is told: what its last request was, until it is compacted.
+
+        So that what a model is sent begins as it did before.  What must not be said any
+        more is not: then it is chosen anew.
+        """
+        listed, now = self.shortlist(how.scenario), self.writer.clock()
+        request = self._last_request(stream, strategy)
+        if request is None or self._compacted(stream, strategy, request):
+            return listed.advice(how, now=now)
+        if not set(request.advised) <= listed.ids(now, how.threshold):
+            return listed.advice(how, now=now)
+        text = handed_in(self._log, stream, request).advice_text
+        if not text:
+            return NO_ADVICE
+        return Advice(text, request.advised, cost(text))
+
+    def _last_request(self, stream: StreamId, strategy: Strategy) -> Request | None:
+        found = self._log.read(stream, types=("request",), limit=1, newest=True)
+        request = found[0].payload if found else None
+        if not isinstance(request, Request):
+            return None
+        return request if request.strategy.fingerprint == strategy.fingerprint else None
+
+    def _compacted(self, stream: StreamId, strategy: Strategy, since: Request) -> bool:
+        derived = stream._replace(stream=strategy.fingerprint)
+        made = self._log.read(derived, after=since.derived_seq, types=("summary",))
+        return any(
+            isinstance(one.payload, Summary) and one.payload.kind == "session"
+            for one in made
+        )
+
+
+def _name(scenario: str) -> str:
+    """Of a view: it stands in plain, so it does not name the scenario."""
+    return f"{ADVICE}{EXTRACTOR}-{text_digest(scenario)[:16]}"
+
+
+def _to_keep(made: Shortlist, standing: Standing) -> bool:
+    if made.wishes.consent.memory_opt_out:
+        return False
+    return standing.head.seq > 0 or bool(made.candidates or made.profile)
+
+
+def _loaded(standing: Standing) -> Shortlist | None:
+    view = standing.view
+    if view is None or not view.body or len(standing.new) >= PAGE:
+        return None
+    body: dict[str, Any] = dict(view.body)
+    scopes = {name: Said(*said) for name, said in body["scopes"].items()}
+    known = Wishes(ConsentStatus(scopes), frozenset(body["forgotten"]))
+    return Shortlist(
+        made_at=body["made_at"],
+        candidates=[Candidate(*one) for one in body["candidates"]],
+        profile=[Line(*one) for one in body["profile"]],
+        wishes=known.after(standing.new),
+    )
+
+
+def _ends(infos: Iterable[SessionInfo]) -> dict[str, tuple[int, str]]:
+    return {
+        info.session_id: (info.head_seq, info.status)
+        for info in infos
+        if info.session_id != USER_SESSION
+    }
+
+
+def _erased(infos: Iterable[SessionInfo]) -> set[str]:
+    return {info.session_id for info in infos if info.status == "erased"}

@@ -1,0 +1,55 @@
+"""A profile on the screen says what is known, how surely, and what is not said."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from refold.adapters.cli.profile import show_profile
+from refold.projections.memory.declared.profile import Profile, Stated
+from tests.projections.declared import START, WRONG, judged, seen
+
+
+def profile() -> Profile:
+    sessions = [judged(WRONG, day=day, error_type="sign error") for day in range(3)]
+    steered = judged(WRONG, day=4, topic="sets", taints=("untrusted_result",))
+    once = judged(WRONG, day=5, topic="angles", subject="geometry")
+    stated = {"language": Stated("zh", 2, START)}
+    return seen(*sessions, steered, once, preferences=stated)
+
+
+def test_it_says_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    show_profile(profile(), as_json=False)
+
+    shown = capsys.readouterr().out
+    assert "sign_error, 3× in 3 sessions" in shown
+    assert "weak topic" in shown
+    assert "language = zh" in shown
+    assert "improve: practice_fractions" in shown
+    assert "fractions (math): sign_error 3×" in shown
+    assert "5 sessions with verdicts, 1 of them may not speak" in shown
+
+
+def test_it_says_why_something_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
+    show_profile(profile(), as_json=False)
+
+    lines = capsys.readouterr().out.splitlines()
+    (angles,) = [line for line in lines if "angles (geometry), " in line]
+    assert angles.endswith("too few sessions show it")
+
+
+def test_as_json_it_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    show_profile(profile(), as_json=True)
+
+    assert json.loads(capsys.readouterr().out) == json.loads(
+        json.dumps(profile().to_json())
+    )
+
+
+def test_of_who_did_not_consent_there_is_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_profile(Profile("ada"), as_json=False)
+
+    assert capsys.readouterr().out == "0 items of 0 sessions with verdicts\n"

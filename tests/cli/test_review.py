@@ -1,0 +1,218 @@
+"""``review`` asks, lists, shows and takes decisions; ``replay`` needs no store."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import refold as package
+from tests.cli.conftest import Refold
+
+RISKY = package.Reflection(pass_=False, issues=("data_loss",))
+
+
+@pytest.fixture
+def asked(refold: Refold, sample: Path) -> Path:
+    """The sample, and a session of ada's with a question at seq 4."""
+    with package.open(f"sqlite:///{sample}") as store:
+        session = store.session("ada", "s-1")
+        session.append(package.UserInput(text="Clean up."))
+        session.append(package.AgentResponse(text="I delete all.\x1b[31m"))
+        session.append(RISKY)
+        call = package.ToolCall(call_id="c", tool_name="book")
+        failed = package.ToolResult(call_id="c", content="timed out", status="error")
+        flaky = store.session("ada", "s-2")
+        flaky.append([call, failed, call, failed, call, failed])
+        store.session("ada", "s-3").append(RISKY)
+        store.session("ada", "s-3").close()
+    return sample
+
+
+def test_a_scan_asks_once_and_says_what_the_agent_is_to_do(
+    refold: Refold, asked: Path
+) -> None:
+    first = refold("review", "scan", "--user", "ada", "--json").json()
+    again = refold("review", "scan")
+
+    assert (first["skipped"], first["failed"]) == (1, 0)
+    assert [one["asked"] for one in first["sessions"]] == [[4], []]
+    (step,) = first["sessions"][1]["recoveries"]
+    assert (step["step"], step["rule"]) == ("degrade", "tool_failing")
+    assert step["idempotency_key"]
+    assert "ada / s-2: tool_failing at seq 6: the agent is to degrade" in again.out
+    assert "0 questions asked, 1 closed or frozen session left out" in again.out
+
+
+def test_a_question_is_listed_shown_and_decided(refold: Refold, asked: Path) -> None:
+    refold("review", "scan")
+
+    (listed,) = refold("review", "list", "--json").json()
+    shown = refold("review", "show", "s-1", "4", "--user", "ada")
+    done = refold(
+        *("review", "decide", "s-1", "4", "--user", "ada"),
+        *("--decision", "reject", "--by", "lin", "--note", "mail bob@build.test"),
+    )
+
+    assert (listed["session_id"], listed["seq"], listed["open"]) == ("s-1", 4, True)
+    assert "bundle" not in listed
+    assert "high_risk" in refold("review", "list", "--all").out
+    assert (shown.code, "I delete all." in shown.out) == (0, True)
+    assert "\x1b" not in shown.out
+    assert "the rule fires again" in shown.out
+    assert (done.code, done.out) == (0, "recorded at seq 5: reject\n")
+    assert refold("review", "list").out == "0 open questions\n"
+    after = refold("review", "show", "s-1", "4", "--user", "ada").out
+    assert "reject by lin" in after
+    assert "mail [REDACTED:EMAIL]" in after
+
+
+def test_a_second_decision_is_refused(refold: Refold, asked: Path) -> None:
+    refold("review", "scan")
+    decide = ("review", "decide", "s-1", "4", "--user", "ada", "--decision")
+
+    first = refold(*decide, "accept", "--json").json()
+    second = refold(*decide, "accept")
+
+    assert first == {"seq": 5, "decision": "accept"}
+    assert (second.code, second.out) == (1, "")
+    assert "was decided at seq 5" in second.err
+
+
+def test_rules_of_ones_own(refold: Refold, asked: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[once]\nwhen = "tool_fails"\nfailures = 1\nsteps = []\n')
+
+    ran = refold("review", "scan", "--user", "ada", "--rules", rules, "--json").json()
+
+    assert [(one["session_id"], one["asked"]) for one in ran["sessions"]] == [
+        ("s-2", [7])
+    ]
+    rules.write_text('[once]\nwhen = "moon"\n')
+    wrong = refold("review", "scan", "--rules", rules)
+    assert (wrong.code, "'once': when is one of" in wrong.err) == (2, True)
+    assert refold("review", "scan", "--rules", tmp_path / "none.toml").code == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("show",),
+        ("show", "s-1", "4"),
+        ("show", "s-1", "--user", "ada"),
+        ("list", "s-1", "4", "--user", "ada"),
+        ("decide", "s-1", "4", "--user", "ada"),
+        ("decide", "s-1", "4", "--user", "ada", "--decision", "maybe"),
+        ("show", "s-1", "4", "--user", "ada", "--decision", "accept"),
+        ("list", "--decision", "accept"),
+        ("burn",),
+        (),
+    ],
+)
+def test_what_does_not_go_together_is_wrong(
+    refold: Refold, asked: Path, args: tuple[str, ...]
+) -> None:
+    ran = refold("review", *args)
+
+    assert (ran.code, ran.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("show", "s-1", "1", "--user", "ada"),
+        ("show", "none", "1", "--user", "ada"),
+        ("decide", "s-1", "1", "--user", "ada", "--decision", "accept"),
+        ("list", "--user", "nobody"),
+        ("scan", "--user", "nobody"),
+        ("scan", "--user", "ada", "--session", "none"),
+    ],
+)
+def test_what_is_not_there_is_said(
+    refold: Refold, asked: Path, args: tuple[str, ...]
+) -> None:
+    ran = refold("review", *args)
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+
+
+def test_a_question_without_a_bundle_is_shown(refold: Refold, asked: Path) -> None:
+    with package.open(f"sqlite:///{asked}") as store:
+        session = store.session("ada", "own")
+        session.append(package.HumanReview(trigger="cost", question="Go on?"))
+        session.append(package.HumanReview(trigger="cost", bundle={"cost": "much"}))
+
+    plain = refold("review", "show", "own", "1", "--user", "ada")
+    other = refold("review", "show", "own", "2", "--user", "ada")
+
+    assert (plain.code, "Go on?" in plain.out) == (0, True)
+    assert (other.code, "cost: much" in other.out) == (0, True)
+
+
+def test_a_session_that_cannot_be_read_does_not_stop_a_scan(
+    refold: Refold, asked: Path
+) -> None:
+    connection = sqlite3.connect(asked)
+    with connection:
+        connection.execute("DROP TRIGGER events_refuse_update")
+        connection.execute("UPDATE events SET body = X'00' WHERE seq = 10")
+    connection.close()
+
+    ran = refold("review", "scan", "--json")
+
+    assert ran.code == 1
+    assert (ran.json()["failed"], len(ran.json()["sessions"])) == (1, 2)
+    assert "session 'run'" in ran.err
+
+
+def test_a_bundle_is_replayed_without_a_store(
+    refold: Refold, asked: Path, tmp_path: Path
+) -> None:
+    refold("review", "scan")
+    shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json")
+    file = tmp_path / "bundle.json"
+    file.write_text(json.dumps(shown.json()["bundle"]))
+    asked.unlink()
+
+    from_file = refold("replay", file)
+    from_stdin = refold("replay", "-", stdin=shown.out.encode())
+    as_json = refold("replay", file, "--json").json()
+
+    assert from_file.code == 0
+    assert from_file.out == from_stdin.out
+    assert "where     ada / s-1, seq 3" in from_file.out
+    assert "I delete all." in from_file.out
+    assert (as_json["fires_again"], as_json["says"]) == (
+        True,
+        "A reflection names data_loss.",
+    )
+
+
+def test_a_bundle_whose_rule_does_not_fire_is_told(refold: Refold, asked: Path) -> None:
+    refold("review", "scan")
+    shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json").json()
+    shown["bundle"]["events"].pop()
+
+    ran = refold("replay", "-", stdin=json.dumps(shown).encode())
+
+    assert ran.code == 1
+    assert "the rule does not fire again" in ran.out
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"format": "other"}'])
+def test_what_is_no_bundle_is_refused(refold: Refold, data: bytes) -> None:
+    ran = refold("replay", "-", stdin=data)
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+
+
+def test_a_file_that_is_not_there_or_vast_is_told(
+    refold: Refold, tmp_path: Path
+) -> None:
+    vast = tmp_path / "vast.json"
+    vast.write_bytes(b" " * (5 << 20))
+
+    assert refold("replay", tmp_path / "none.json").code == 1
+    assert "no review bundle" in refold("replay", vast).err

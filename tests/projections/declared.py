@@ -1,0 +1,56 @@
+"""Sessions with verdicts, for the tests of declarative memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import refold
+from refold.domain.envelope import Envelope, from_microseconds
+from refold.domain.events import Event, Verdict
+from refold.projections.memory.declared.judged import Judged, judge
+from refold.projections.memory.declared.profile import Profile, profile
+
+DAY = 86_400_000_000
+START = 20_000 * DAY
+RIGHT, WRONG, UNSURE = "correct", "incorrect", "uncertain"
+
+
+def verdicts(*results: str, first: int = 1, **what: Any) -> refold.Aggregate:
+    """An aggregate of these verdicts, on items of their own."""
+    return refold.Aggregate(
+        results=tuple(
+            Verdict(item_id=f"q-{nr}", verdict=result, **_known(result, what))
+            for nr, result in enumerate(results, first)
+        )
+    )
+
+
+def _known(result: str, what: dict[str, Any]) -> dict[str, Any]:
+    known = {"subject": "math", "topic": "fractions", **what}
+    if result == RIGHT:
+        known.pop("error_type", None)
+    return known
+
+
+def events_of(*events: Event, day: float = 0, name: str = "s") -> list[Envelope]:
+    """The envelopes of a session of that day."""
+    with refold.open("memory://") as store:
+        session = store.session("ada", name)
+        for event in events:
+            session.append(event, ts=from_microseconds(int(START + day * DAY)))
+        return session.events()
+
+
+def judged(
+    *results: str, day: float = 0, taints: tuple[str, ...] = (), **what: Any
+) -> Judged:
+    """What a session of that day with these verdicts shows; its name is the day."""
+    name = what.pop("name", f"s-{day:06.1f}")
+    return judge(
+        name, events_of(verdicts(*results, **what), day=day, name=name), taints
+    )
+
+
+def seen(*sessions: Judged, day: float = 10, **how: Any) -> Profile:
+    """The profile that they make, on that day."""
+    return profile("ada", sessions, now=int(START + day * DAY), **how)

@@ -1,0 +1,125 @@
+"""A profile is what its sessions show: in any order, whichever came twice, or went."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from hypothesis import given, strategies as st
+
+from refold.domain.canonical import canonical
+from refold.projections.memory.declared.judged import Judged, judge
+from refold.projections.memory.declared.profile import Stated, profile
+from refold.projections.memory.declared.said import lines
+from refold.projections.memory.item import INDEPENDENT
+from tests.projections.declared import DAY, START, events_of, verdicts
+
+NOW = START + 100 * DAY
+RESULTS = st.lists(
+    st.sampled_from(["correct", "incorrect", "uncertain"]), min_size=1, max_size=4
+)
+WHAT = st.fixed_dictionaries(
+    {
+        "subject": st.sampled_from([None, "math", "Maths", "physics"]),
+        "topic": st.sampled_from([None, "fraction", "fractions", "Angles", "sets"]),
+        "error_type": st.sampled_from(
+            [None, "sign error", "符号错误", "slip", "slips of pen", "a: sentence"]
+        ),
+    }
+)
+STATED = st.dictionaries(
+    st.sampled_from(["language", "large_print"]),
+    st.builds(Stated, st.sampled_from([True, "zh", 3]), st.just(2), st.just(NOW)),
+)
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> list[Judged]:
+    """Some sessions of different names, on some days."""
+    days = draw(st.lists(st.integers(0, 99), max_size=7))
+    return [one_session(draw, f"s-{nr}", day) for nr, day in enumerate(days)]
+
+
+def one_session(draw: st.DrawFn, name: str, day: int) -> Judged:
+    drawn = draw(st.lists(st.tuples(RESULTS, WHAT), min_size=1, max_size=3))
+    first, events = 1, []
+    for results, what in drawn:
+        events.append(verdicts(*results, first=first, **what))
+        first += draw(st.integers(0, len(results)))  # some are judged again
+    taints = draw(st.sampled_from([(), (), ("untrusted_result",)]))
+    return judge(name, events_of(*events, day=day, name=name), taints)
+
+
+def written(judgeds: list[Judged], stated: dict[str, Stated]) -> bytes:
+    return canonical(profile("ada", judgeds, stated, now=NOW).to_json())
+
+
+@given(sessions(), STATED, st.randoms(use_true_random=False))
+def test_the_order_of_sessions_says_nothing(
+    judgeds: list[Judged], stated: dict[str, Stated], shuffling: random.Random
+) -> None:
+    other = [*judgeds, *judgeds[:2]]
+    shuffling.shuffle(other)
+
+    assert written(other, stated) == written(judgeds, stated)
+
+
+@given(sessions())
+def test_what_was_stored_says_the_same(judgeds: list[Judged]) -> None:
+    stored = [Judged.load(json.loads(json.dumps(one.dump()))) for one in judgeds]
+
+    assert stored == judgeds
+
+
+@given(sessions(), st.data())
+def test_without_a_session_it_is_as_if_it_had_never_been(
+    judgeds: list[Judged], data: st.DataObject
+) -> None:
+    if not judgeds:
+        return
+    gone = data.draw(st.sampled_from(judgeds))
+
+    left = profile("ada", [one for one in judgeds if one != gone], now=NOW)
+
+    written = canonical(left.to_json()).decode()
+    assert f'"{gone.session_id}"' not in written
+
+
+@given(sessions())
+def test_a_tainted_session_changes_no_number(judgeds: list[Judged]) -> None:
+    clean = [one for one in judgeds if not one.taints]
+
+    with_, without = (profile("ada", some, now=NOW) for some in (judgeds, clean))
+
+    numbers: Any = [
+        (p.error_frequency, p.learning_progress, p.levels, p.recent_mistakes)
+        for p in (with_, without)
+    ]
+    assert numbers[0] == numbers[1]
+    assert {one.memory_id for one in with_.items} == {
+        one.memory_id for one in without.items
+    }
+
+
+@given(sessions(), STATED)
+def test_it_claims_no_more_than_was_seen(
+    judgeds: list[Judged], stated: dict[str, Stated]
+) -> None:
+    found = profile("ada", judgeds, stated, now=NOW)
+
+    assert len({one.memory_id for one in found.items}) == len(found.items)
+    for item in found.items:
+        assert 0 <= item.confidence <= 1
+        assert 0 <= item.against <= 1
+        assert item.created_at <= item.updated_at < item.expires_at
+        assert not (item.established and item.sessions < INDEPENDENT)
+    assert (
+        not set(found.weak_topics) & set(found.strong_topics)
+        or len({one.content["subject"] for one in found.items if one.kind == "topic"})
+        > 1
+    )
+    assert all(0 <= level <= 1 for level in found.learning_progress.values())
+    assert {line.memory_id for line in lines(found, NOW)} <= {
+        one.memory_id for one in found.items
+    }

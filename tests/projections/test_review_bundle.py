@@ -1,0 +1,236 @@
+"""A bundle has all that a human needs in little room, and its rule fires on it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, strategies as st
+
+import refold
+from refold.domain.canonical import canonical, text_digest
+from refold.domain.errors import InvalidEvent
+from refold.domain.events import Event, HumanReview, Reflection
+from refold.projections.review.bundle import (
+    MOST_BYTES,
+    Bundle,
+    fires_again,
+    read_bundle,
+)
+from refold.projections.review.cutting import cut
+from refold.projections.review.rules import MOST, ReviewRules
+from tests.projections.reviewing import (
+    ASK,
+    EAGER,
+    SHIPPED,
+    fails,
+    one,
+    ran,
+    sessions,
+)
+
+MAIL = "ada@example.com"
+
+
+def bundles(events: list[Event], rules: ReviewRules = SHIPPED) -> list[Bundle]:
+    """Those of the questions that a session with these events needs."""
+    with refold.open("memory://") as store:
+        session = store.session("ada", "s-1")
+        for event in events:
+            session.append(event)
+        session.review(rules)
+        reviews = [e.payload for e in session.events()]
+    return [
+        read_bundle(orjson.dumps(review.bundle))
+        for review in reviews
+        if isinstance(review, HumanReview) and review.bundle
+    ]
+
+
+@given(sessions())
+def test_its_rule_fires_again_whatever_happened(events: list[Event]) -> None:
+    for bundle in bundles(events, EAGER):
+        assert fires_again(bundle)
+        assert len(canonical(bundle.to_json())) <= MOST_BYTES
+        assert calls_and_results_are_whole(bundle)
+
+
+def calls_and_results_are_whole(bundle: Bundle) -> bool:
+    calls = {e.payload["call_id"] for e in bundle.events if e.type == "tool_call"}
+    results = {e.payload["call_id"] for e in bundle.events if e.type == "tool_result"}
+    return results <= calls
+
+
+def test_it_says_what_happened_where_and_what_the_model_was_sent() -> None:
+    with refold.open("memory://") as store:
+        session = store.session("ada", "s-1")
+        session.append(refold.SystemPrompt(text="Be careful."))
+        session.append(refold.UserInput(text=f"write to {MAIL}"))
+        session.record_request(session.context("keep_all"), model="claude-x")
+        session.append(refold.Reflection(issues=("privacy",)))
+        session.review()
+        *events, asked = session.events()
+
+    review: Any = asked.payload
+    bundle = read_bundle(json.dumps(review.bundle))
+
+    assert MAIL not in json.dumps(review.bundle)
+    assert [entry.type for entry in bundle.events] == ["user_input", "reflection"]
+    assert [entry.hash for entry in bundle.events] == [events[1].hash, events[3].hash]
+    assert (bundle.where.user_id, bundle.where.session_id) == ("ada", "s-1")
+    assert (bundle.where.first_seq, bundle.where.seqs) == (4, (4,))
+    assert bundle.system_digest == text_digest("Be careful.")
+    assert (bundle.model, bundle.strategy and bundle.strategy["name"]) == (
+        "claude-x",
+        "keep_all",
+    )
+    assert (bundle.refold, bundle.rules) == (refold.__version__, SHIPPED.digest())
+    assert review.question == "A reflection names privacy. May this stand?"
+
+
+def test_what_shows_it_stays_when_there_is_no_room_for_the_rest() -> None:
+    long = "word " * 9_000
+    rules = one(f'[r]\nwhen = "tool_fails"\nfailures = {MOST}\nsteps = []')
+    talk: list[Event] = [refold.AgentResponse(text=long) for _ in range(60)]
+    fail = [event for n in range(MOST) for event in ran(f"c{n}", note=long)]
+
+    (bundle,) = bundles([ASK, *fail[:-2], *talk, *fail[-2:]], rules)
+
+    seqs = [entry.seq for entry in bundle.events]
+    assert set(bundle.where.seqs) <= set(seqs)
+    assert seqs == sorted(seqs)
+    assert bundle.left_out > 0
+    assert len(seqs) + bundle.left_out == 1 + 60 + 2 * MOST
+    assert len(canonical(bundle.to_json())) <= MOST_BYTES
+    assert fires_again(bundle)
+
+
+def test_of_the_rest_the_newest_is_in_it_without_a_gap() -> None:
+    words = ["word " * 9_000, "short"]
+    talk: list[Event] = [refold.AgentResponse(text=words[n % 2]) for n in range(120)]
+
+    (bundle,) = bundles([ASK, *talk, Reflection(issues=("safety",))])
+
+    seqs = [entry.seq for entry in bundle.events]
+    assert seqs[0] == 1
+    assert seqs[1:] == list(range(seqs[1], 123))
+    assert 10 < len(seqs) < 122
+
+
+def test_what_was_decided_before_does_not_count_again() -> None:
+    rules = one('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
+    with refold.open("memory://") as store:
+        session = store.session("ada", "s-1")
+        for event in [ASK, *fails(2)]:
+            session.append(event)
+        (first,) = session.review(rules).asked
+        session.decide(first, "accept", by="lin")
+        for event in fails(2):
+            session.append(event)
+        session.review(rules)
+        second = session.events()[-1].payload
+
+    bundle = read_bundle(orjson.dumps(second.payload()["bundle"]))
+
+    assert bundle.where.seqs == (8, 9, 10, 11)
+    assert {2, 3, 4, 5} < {entry.seq for entry in bundle.events}
+    assert fires_again(bundle)
+
+
+def test_a_failure_of_an_earlier_turn_is_in_it_with_its_call() -> None:
+    rules = one('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
+
+    (bundle,) = bundles([ASK, *ran("a"), ASK, *ran("b")], rules)
+
+    assert [entry.seq for entry in bundle.events] == [2, 3, 4, 5, 6]
+    assert bundle.where.seqs == (2, 3, 5, 6)
+
+
+def test_no_id_of_a_provider_is_in_it_and_no_earlier_bundle() -> None:
+    events = [*ran("toolu_1"), Reflection(issues=("safety",))]
+    with refold.open("memory://") as store:
+        session = store.session("ada", "s-1")
+        session.append([ASK, *events])
+        session.review()
+        session.append(Reflection(issues=("privacy",)))
+        session.review()
+        review: Any = session.events()[-1].payload
+
+    text = json.dumps(review.bundle)
+
+    assert "toolu_1" not in text
+    assert [e["type"] for e in review.bundle["events"]].count("hitl") == 1
+    assert text.count("refold-review-bundle") == 1
+
+
+@given(st.text(max_size=600), st.integers(2, 300))
+def test_what_is_cut_fits(text: str, most: int) -> None:
+    short = cut(text, most)
+
+    assert len(canonical(short)) <= most
+    assert short == text or len(canonical(text)) > most
+
+
+def test_no_placeholder_is_cut_in_two() -> None:
+    text = "[REDACTED:EMAIL] and " * 40
+
+    for most in range(60, 400):
+        assert cut(text, most).count("[R") == cut(text, most).count("L]")
+
+
+GOOD: dict[str, Any] = bundles([ASK, Reflection(issues=("safety",))])[0].to_json()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b"\xff",
+        b"{}",
+        b'{"format": "refold-review-bundle/2"}',
+        json.dumps({**GOOD, "events": 7}).encode(),
+        json.dumps({**GOOD, "more": 7}).encode(),
+        json.dumps({k: v for k, v in GOOD.items() if k != "where"}).encode(),
+    ],
+)
+def test_what_is_no_bundle_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidEvent):
+        read_bundle(data)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rule": {"name": "x", "when": "moon"}},
+        {"rule": {}},
+        {"events": [{**GOOD["events"][0], "type": "dream"}]},
+        {"events": [{**GOOD["events"][0], "payload": {"texts": "x"}}]},
+    ],
+)
+def test_a_bundle_of_what_is_no_event_or_rule_is_refused(wrong: dict[str, Any]) -> None:
+    bundle = read_bundle(json.dumps({**GOOD, **wrong}))
+
+    with pytest.raises(InvalidEvent):
+        fires_again(bundle)
+
+
+def test_a_bundle_that_was_changed_does_not_show_it() -> None:
+    bundle = read_bundle(json.dumps({**GOOD, "events": GOOD["events"][:1]}))
+
+    assert not fires_again(bundle)
+
+
+def test_it_is_read_alone_or_in_what_lists_it() -> None:
+    listed = {"seq": 3, "bundle": GOOD}
+    event = {"type": "hitl", "payload": {"trigger": "x", "bundle": GOOD}}
+
+    assert (
+        read_bundle(json.dumps(GOOD))
+        == read_bundle(json.dumps(listed))
+        == read_bundle(json.dumps(event))
+    )

@@ -1,0 +1,226 @@
+"""With less, once more, then a human: each step once, and only if it was not enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, strategies as st
+
+import refold
+from refold.domain.events import (
+    AgentResponse,
+    Event,
+    Final,
+    HumanReview,
+    Reflection,
+    UserInput,
+)
+from refold.projections.review.incidents import Seen, Watching
+from refold.projections.review.kept import dump, load
+from refold.projections.review.recovery import Happened, next_step
+from refold.projections.review.rules import Step
+from tests.projections.logs import Log
+from tests.projections.reviewing import (
+    ASK,
+    EAGER,
+    due,
+    fails,
+    log_of,
+    one,
+    ran,
+    recoveries,
+    sessions,
+    watched,
+)
+
+LADDER: tuple[Step, ...] = ("degrade", "retry")
+TOOLS = one('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = ["degrade", "retry"]')
+
+
+@pytest.mark.parametrize(
+    ("happened", "expected"),
+    [
+        (["failed"], "degrade"),
+        (["failed", "degrade"], "wait"),
+        (["failed", "degrade", "failed"], "retry"),
+        (["failed", "degrade", "failed", "retry"], "wait"),
+        (["failed", "degrade", "failed", "retry", "failed"], "human"),
+        (["failed", "failed"], "retry"),
+        (["failed", "failed", "failed"], "human"),
+        (["failed", "failed", "retry", "failed"], "human"),
+        (["failed", "retry", "failed"], "human"),
+        (["failed", "degrade", "degrade", "failed"], "retry"),
+    ],
+)
+def test_the_steps_come_in_order(happened: list[Happened], expected: str) -> None:
+    assert next_step(LADDER, happened) == expected
+
+
+def test_a_step_that_comes_twice_is_done_twice() -> None:
+    twice: tuple[Step, ...] = ("retry", "retry")
+    once: list[Happened] = ["failed", "retry", "failed"]
+
+    assert next_step(twice, once) == "retry"
+    assert next_step(twice, [*once, "retry"]) == "wait"
+    assert next_step(twice, [*once, "retry", "failed"]) == "human"
+
+
+def test_a_rule_without_steps_goes_to_a_human_at_once() -> None:
+    assert next_step((), ["failed"]) == "human"
+
+
+@given(st.lists(st.sampled_from(["failed", "degrade", "retry"]), max_size=8))
+def test_when_the_turn_is_over_it_is_for_a_human(happened: list[Happened]) -> None:
+    assert next_step(LADDER, ["failed", *happened], over=True) == "human"
+
+
+@given(st.lists(st.sampled_from(["failed", "degrade", "retry"]), max_size=8))
+def test_once_it_is_for_a_human_it_stays_so(happened: list[Happened]) -> None:
+    steps = [next_step(LADDER, ["failed", *happened[:n]]) for n in range(9)]
+
+    humans = [step == "human" for step in steps]
+
+    assert humans == sorted(humans)
+
+
+def test_a_step_is_recorded_beside_the_events_that_it_is_made_of() -> None:
+    log = Log()
+    for event in ran("a"):
+        log.add(event)
+    (first,) = watched(TOOLS, log.events).recoveries()
+    log.add(AgentResponse(text="with less"), **first.meta)
+    log.add(AgentResponse(text="still with less"), **first.meta)
+
+    assert (first.step, first.seq, first.number) == ("degrade", 2, 1)
+    assert watched(TOOLS, log.events).recoveries() == []
+    for event in ran("b"):
+        log.add(event)
+    (second,) = watched(TOOLS, log.events).recoveries()
+    assert (second.step, second.seq, second.number) == ("retry", 2, 2)
+    assert second.idempotency_key != first.idempotency_key
+
+
+def test_what_is_recorded_of_another_question_counts_for_that_one_alone() -> None:
+    log = Log()
+    for event in [*ran("a"), *ran("b", "pay")]:
+        log.add(event)
+    book, pay = watched(TOOLS, log.events).recoveries()
+    log.add(AgentResponse(text="with less"), **pay.meta)
+
+    assert watched(TOOLS, log.events).recoveries() == [book]
+
+
+def test_two_steps_of_one_kind_are_done_one_after_the_other() -> None:
+    rules = one('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = ["retry", "retry"]')
+    log = Log()
+    for event in ran("a"):
+        log.add(event)
+    (first,) = watched(rules, log.events).recoveries()
+    log.add(AgentResponse(text="again"), **first.meta)
+    log.add(AgentResponse(text="again"), **first.meta)
+    for event in ran("b"):
+        log.add(event)
+
+    (second,) = watched(rules, log.events).recoveries()
+
+    assert (first.number, second.number) == (1, 2)
+
+
+@pytest.mark.parametrize("end", [Final(), UserInput(text="something else")])
+def test_what_was_not_settled_in_its_turn_is_for_a_human(end: Event) -> None:
+    (found,) = due(TOOLS, ASK, *fails(1), end)
+
+    assert (found.first_seq, found.at_seq, found.turn_seq) == (3, 4, 1)
+
+
+def test_what_was_settled_needs_nothing() -> None:
+    events = [ASK, *ran("a"), *ran("b", fails=False), Final()]
+
+    assert due(TOOLS, *events) == []
+    assert recoveries(TOOLS, *events) == []
+
+
+@given(sessions())
+def test_however_often_it_is_looked_at_the_same_is_asked(events: list[Event]) -> None:
+    assert asked(events, every=True) == asked(events, every=False)
+
+
+@given(sessions(), st.integers(0, 25))
+def test_what_was_kept_is_taken_up_as_if_never_put_down(
+    events: list[Event], at: int
+) -> None:
+    log, rules = log_of(events), EAGER
+    whole = watched(rules, log)
+
+    stored = orjson.loads(orjson.dumps(dump(watched(rules, log[:at]).state)))
+    resumed = Watching(rules, load(rules, stored))
+    for envelope in log[at:]:
+        resumed.take(Seen.of(envelope))
+
+    assert resumed.state.due == whole.state.due
+    assert resumed.recoveries() == whole.recoveries()
+    assert dump(resumed.state) == dump(whole.state)
+
+
+def test_nothing_that_counts_is_lost_wherever_it_is_put_down() -> None:
+    no = Reflection(pass_=False, confidence=0.1)
+    events = [ASK, *fails(2), no, no, ASK, *fails(2, "pay"), no, Final(), no, no]
+    log = log_of(events)
+    whole = watched(EAGER, log)
+
+    for at in range(len(log)):
+        stored = dump(watched(EAGER, log[:at]).state)
+        resumed = Watching(EAGER, load(EAGER, orjson.loads(orjson.dumps(stored))))
+        for envelope in log[at:]:
+            resumed.take(Seen.of(envelope))
+        assert resumed.state.due == whole.state.due, at
+
+    assert len(whole.state.due) > 4
+
+
+def test_what_is_kept_stays_small_however_often_a_tool_fails() -> None:
+    sizes = [
+        len(orjson.dumps(dump(watched(EAGER, log_of(fails(count))).state)))
+        for count in (100, 1_000)
+    ]
+
+    assert sizes[1] < sizes[0] + 1_000
+
+
+def test_what_was_asked_is_kept_until_it_is_answered() -> None:
+    asked_ = HumanReview(trigger="r", bundle={"where": {"first_seq": 2}})
+    answered = HumanReview(trigger="r", decision="accept", refers_to=3)
+    rules = one('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = []')
+    log = log_of([*ran("a"), asked_, answered, *ran("b")])
+
+    for at in range(len(log)):
+        state = load(rules, dump(watched(rules, log[:at]).state))
+        resumed = Watching(rules, state)
+        for envelope in log[at:]:
+            resumed.take(Seen.of(envelope))
+        assert [due.first_seq for due in resumed.state.unasked()] == [6], at
+
+
+def asked(events: list[Event], *, every: bool) -> list[tuple[str, int, Any]]:
+    """Rule, place among what is no review, and figures of what is asked in a session.
+
+    every: it is looked at after every event, not only in the end.
+    """
+    with refold.open("memory://") as store:
+        session = store.session("ada", "s-1")
+        for event in events:
+            session.append(event)
+            if every:
+                session.review(EAGER)
+        session.review(EAGER)
+        log = session.events()
+    reviews = [e.payload for e in log if isinstance(e.payload, HumanReview)]
+    plain = [e.seq for e in log if not isinstance(e.payload, HumanReview)]
+    found = []
+    for review in reviews:
+        bundle: Any = review.bundle
+        place = plain.index(bundle["where"]["first_seq"])
+        found.append((review.trigger, place, bundle["figures"]))
+    return sorted(found, key=repr)

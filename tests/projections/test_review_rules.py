@@ -1,0 +1,222 @@
+"""A human is asked by rules that are data: what fires, settles and is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.events import (
+    AgentError,
+    Aggregate,
+    Event,
+    Final,
+    HumanReview,
+    Reflection,
+    UserInput,
+)
+from refold.projections.review.rules import MOST, ReviewRules, said_by
+from tests.projections.reviewing import ASK, SHIPPED, due, fails, one, ran
+
+AT_ONCE = "steps = []\n"
+ERRORS = one(f'[r]\nwhen = "error"\ncodes = ["*_parse_failed", "lost"]\n{AT_ONCE}')
+REJECTED = one(f'[r]\nwhen = "reflection_failed"\nreflections = 2\n{AT_ONCE}')
+UNSURE = one(f'[r]\nwhen = "low_confidence"\nbelow = 0.5\n{AT_ONCE}')
+RISKY = one(f'[r]\nwhen = "issue"\nissues = ["data_loss", "privacy"]\n{AT_ONCE}')
+TOOLS = one(f'[r]\nwhen = "tool_fails"\nfailures = 2\n{AT_ONCE}')
+LOST = [AgentError(code="lost"), ASK]
+NO, YES = Reflection(pass_=False), Reflection(pass_=True)
+
+
+@pytest.mark.parametrize(
+    ("rules", "events", "at", "figures"),
+    [
+        (
+            ERRORS,
+            [AgentError(code="planner_parse_failed")],
+            1,
+            {"code": "planner_parse_failed"},
+        ),
+        (ERRORS, [AgentError(code="lost")], 1, {"code": "lost"}),
+        (REJECTED, [ASK, NO, NO], 3, {"reflections": 2, "limit": 2}),
+        (
+            UNSURE,
+            [Reflection(confidence=0.4)],
+            1,
+            {"confidence": 0.4, "below": 0.5},
+        ),
+        (RISKY, [Reflection(issues=("Data loss",))], 1, {"issues": ["data_loss"]}),
+        (
+            RISKY,
+            [Reflection(issues=({"code": "privacy"}, "data-loss"))],
+            1,
+            {"issues": ["data_loss", "privacy"]},
+        ),
+        (TOOLS, fails(2), 4, {"tool": "book", "failures": 2, "limit": 2}),
+        (
+            TOOLS,
+            [*ran("a"), *ran("b", "pay"), *ran("c")],
+            6,
+            {"tool": "book", "failures": 2, "limit": 2},
+        ),
+        (
+            TOOLS,
+            [*ran("a"), UserInput(text="again"), *ran("b")],
+            5,
+            {"tool": "book", "failures": 2, "limit": 2},
+        ),
+    ],
+)
+def test_it_fires(
+    rules: ReviewRules, events: list[Event], at: int, figures: dict[str, Any]
+) -> None:
+    (found,) = due(rules, *events)
+
+    assert (found.first_seq, found.at_seq, found.figures) == (at, at, figures)
+
+
+@pytest.mark.parametrize(
+    ("rules", "events"),
+    [
+        (ERRORS, [AgentError(code="parse_failed_twice")]),
+        (one('[r]\nwhen = "error"\ncodes = ["l?st", "[l]ost"]'), LOST),
+        (REJECTED, [NO, YES, NO]),
+        (REJECTED, [ASK, NO, UserInput(text="something else"), NO]),
+        (REJECTED, [NO, Reflection(confidence=0.1)]),
+        (UNSURE, [Reflection(confidence=0.5), Reflection()]),
+        (RISKY, [Reflection(issues=("data", {"text": "data_loss"}, 7, None))]),
+        (TOOLS, [*ran("a"), *ran("b", fails=False), *ran("c")]),
+        (TOOLS, [*ran("a"), *ran("b", "pay")]),
+    ],
+)
+def test_it_does_not_fire(rules: ReviewRules, events: list[Event]) -> None:
+    assert due(rules, *events) == []
+
+
+def test_a_failing_tool_is_shown_with_its_calls() -> None:
+    (found,) = due(TOOLS, ASK, *fails(2))
+
+    assert found.seqs == (2, 3, 4, 5)
+    assert found.turn_seq == 1
+
+
+def test_the_same_is_asked_once() -> None:
+    assert len(due(TOOLS, *fails(5))) == 1
+    assert len(due(RISKY, *[Reflection(issues=("privacy",))] * 3)) == 1
+
+
+def test_another_tool_is_another_question() -> None:
+    found = due(TOOLS, *fails(3), *fails(2, "pay"))
+
+    assert [one.figures["tool"] for one in found] == ["book", "pay"]
+
+
+def test_a_tool_that_works_again_and_fails_again_is_asked_about_again() -> None:
+    events = [*fails(2), *ran("ok", fails=False), *ran("x"), *ran("y")]
+
+    assert [one.first_seq for one in due(TOOLS, *events)] == [4, 10]
+
+
+def test_a_tool_that_fails_turn_after_turn_is_one_question_until_it_is_answered() -> (
+    None
+):
+    turns = [*fails(2), ASK, *ran("x"), ASK, *ran("y")]
+    asked = HumanReview(trigger="r", bundle={"where": {"first_seq": 4}})
+    answered = HumanReview(trigger="r", decision="accept", refers_to=5)
+
+    assert [one.first_seq for one in due(TOOLS, *turns)] == [4]
+    later = due(TOOLS, *fails(2), asked, answered, *ran("x"), *ran("y"))
+    assert [one.first_seq for one in later] == [4, 10]
+
+
+def test_of_another_turn_a_rejected_reflection_is_another_question() -> None:
+    found = due(REJECTED, ASK, NO, NO, ASK, NO, NO)
+
+    assert [one.turn_seq for one in found] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    "settled",
+    [
+        Reflection(pass_=True, confidence=0.9),
+        Aggregate(),
+        Final(outcome="success"),
+    ],
+)
+def test_what_went_well_before_it_was_for_a_human_is_not_asked(settled: Event) -> None:
+    code = "aggregator_parse_failed"
+    if isinstance(settled, Reflection):
+        code = "reflector_parse_failed"
+    rules = one('[r]\nwhen = "error"\ncodes = ["*"]')
+
+    assert due(rules, AgentError(code=code), settled, ASK) == []
+    assert len(due(rules, AgentError(code=code), Final(), ASK)) == 1
+
+
+def test_those_that_are_shipped_are_read_as_any() -> None:
+    names = [rule.name for rule in SHIPPED.rules]
+
+    assert names == [
+        "parse_failed",
+        "reflection_failed",
+        "low_confidence",
+        "high_risk",
+        "tool_failing",
+    ]
+    tables = {rule.name: said_by(rule) for rule in SHIPPED.rules}
+    again = ReviewRules.of(
+        {n: {k: v for k, v in t.items() if k != "name"} for n, t in tables.items()}
+    )
+    assert (again, again.digest()) == (SHIPPED, SHIPPED.digest())
+
+
+def test_the_rules_of_the_how_to_can_be_read() -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "human-review.md"
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.M | re.S)
+
+    shown = ReviewRules.read(text)
+
+    assert [rule.name for rule in shown.rules] == [r.name for r in SHIPPED.rules]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "there is no rule"),
+        ("x = [", "review rules are TOML"),
+        (b"\xff", "review rules are TOML"),
+        ("x = 1", "'x': it must be a table"),
+        ("[Tool]\n", "lower-case letters"),
+        ("[a1]\n", "lower-case letters"),
+        ("[x]\n", "when is one of"),
+        ('[x]\nwhen = "moon"', "when is one of"),
+        ('[x]\nwhen = "error"', "codes"),
+        ('[x]\nwhen = "error"\ncodes = []', "codes"),
+        ('[x]\nwhen = "tool_fails"\nfailures = 0', "failures"),
+        (f'[x]\nwhen = "tool_fails"\nfailures = {MOST + 1}', "failures"),
+        ('[x]\nwhen = "tool_fails"\nfailures = "3"', "failures"),
+        ('[x]\nwhen = "tool_fails"\nfailures = true', "failures"),
+        ('[x]\nwhen = "tool_fails"\nfailures = 2\nbelow = 1.0', "not have"),
+        ('[x]\nwhen = "low_confidence"\nbelow = nan', "below"),
+        ('[x]\nwhen = "low_confidence"\nbelow = 2026-01-01', "below"),
+        ('[x]\nwhen = "low_confidence"\nbelow = 0.5\nname = "y"', "table of keys"),
+        (
+            '[x]\nwhen = "low_confidence"\nbelow = 0.5\nseverity = "dire"',
+            "severity",
+        ),
+        (
+            '[x]\nwhen = "low_confidence"\nbelow = 0.5\nsteps = ["retry", "degrade"]',
+            "comes before",
+        ),
+        (
+            '[x]\nwhen = "low_confidence"\nbelow = 0.5\nsteps = ["human"]',
+            "steps",
+        ),
+    ],
+)
+def test_what_is_no_rule_is_refused_by_name(text: str | bytes, says: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=says):
+        ReviewRules.read(text)

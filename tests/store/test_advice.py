@@ -1,0 +1,261 @@
+"""What memory says in a session is stable and recorded, and obeys the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.store import SessionStore
+from refold.store.kept import ADVICE
+from tests.support.stores import open_at
+
+AT_ONCE = timedelta(0)
+
+
+@pytest.fixture
+def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
+    with open_at(store_url, tmp_path) as opened:
+        for number in range(4):
+            ran(opened, f"good-{number}", ["search", "book"], "success")
+            ran(opened, f"bad-{number}", ["wipe"], "failure")
+        opened.session("ada", "now").append(refold.UserInput(text="a flight"))
+        yield opened
+
+
+def ran(
+    store: SessionStore, name: str, tools: list[str], outcome: Any, user: str = "ada"
+) -> None:
+    session = store.session(user, name)
+    session.append(refold.UserInput(text="a flight to Oslo"))
+    for number, tool in enumerate(tools):
+        session.append(refold.ToolCall(call_id=f"c{number}", tool_name=tool))
+        session.append(refold.ToolResult(call_id=f"c{number}", content="done"))
+    session.append(refold.Final(outcome=outcome))
+
+
+def sent(session: refold.Session) -> refold.Request:
+    """One call of the model, with advice; what was recorded of it."""
+    view = session.context("turn_window", advice=session.advice("turn_window"))
+    session.record_request(view)
+    session.append(refold.AgentResponse(text="one moment"))
+    request = session.events()[-2].payload
+    assert isinstance(request, refold.Request)
+    return request
+
+
+def test_it_says_what_worked_what_failed_and_where(store: SessionStore) -> None:
+    said = store.advice("ada")
+
+    assert "Suggested tool path: search → book (100% of 4 sessions went" in said.text
+    assert "Avoid: wipe (100% of 4 sessions failed" in said.text
+    memory = store.memory("ada")
+    for name in said.items:
+        item = memory.named(name)
+        assert item is not None
+        assert item.established
+
+
+def test_a_model_is_sent_it_and_the_log_says_so(store: SessionStore) -> None:
+    session = store.session("ada", "now")
+    said = session.advice()
+
+    view = session.context(advice=said)
+    session.record_request(view)
+
+    assert "## Memory (Verified)" in str(view.messages)
+    request = session.events()[-1].payload
+    assert isinstance(request, refold.Request)
+    assert request.advised == said.items
+    assert session.context(at=1) != view
+    ((_, replayed),) = session.replay()
+    assert replayed.digest == request.digest
+
+
+def test_it_stays_as_it_was_until_the_session_is_compacted(store: SessionStore) -> None:
+    session = store.session("ada", "now")
+    strategy = "turn_window:full_turns=1,cached_turns=1"
+    first = session.advice(strategy)
+    view = session.context(strategy, advice=first)
+    session.record_request(view)
+    for number in range(4, 7):
+        ran(store, f"good-{number}", ["search", "pay"], "success")
+    store.advice("ada", fresh=AT_ONCE)
+
+    assert session.advice(strategy).text == first.text
+    assert "search → pay" in store.advice("ada").text
+    for number in range(6):
+        session.append(refold.AgentResponse(text=f"step {number}"))
+        session.append(refold.UserInput(text=f"and {number}"))
+    assert session.compact(strategy) is not None
+    assert "search → pay" in session.advice(strategy).text
+
+
+def test_what_a_session_began_without_does_not_come_in_between(
+    store: SessionStore,
+) -> None:
+    session = store.session("ada", "now")
+    session.record_request(session.context("turn_window"))
+
+    assert session.advice("turn_window") == store.advice("nobody")
+
+
+def test_the_opt_out_holds_from_the_next_call_on(store: SessionStore) -> None:
+    session = store.session("ada", "now")
+    assert sent(session).advised
+
+    store.user("ada").opt_out()
+
+    assert session.advice("turn_window").text == ""
+    assert store.advice("ada").text == ""
+    store.memory("ada")
+    assert kept(store) == []
+    store.user("ada").opt_in()
+    assert store.advice("ada").text
+
+
+def kept(store: SessionStore) -> list[str]:
+    names = store.log.view_names("ada", "_user")
+    return [name for name in names if name.startswith(ADVICE)]
+
+
+def test_what_the_user_wants_forgotten_stays_away(store: SessionStore) -> None:
+    session = store.session("ada", "now")
+    gone = sent(session).advised[0]
+
+    store.user("ada").forget(gone, reason="wrong")
+
+    assert gone not in session.advice("turn_window").items
+    assert gone not in store.advice("ada").items
+    assert gone not in store.advice("ada", fresh=AT_ONCE).items
+    assert store.memory("ada").named(gone) is None
+
+
+@pytest.mark.parametrize("name", ["", "m", "x" * 16, "m" + "g" * 15])
+def test_only_an_item_can_be_forgotten(store: SessionStore, name: str) -> None:
+    with pytest.raises(refold.InvalidEvent, match="named by m and 15"):
+        store.user("ada").forget(name)
+
+
+def test_an_erased_session_says_nothing_any_more(store: SessionStore) -> None:
+    assert "Avoid: wipe" in store.advice("ada").text
+    assert kept(store)
+
+    for number in range(2):
+        store.erase("ada", "asked for", session_id=f"bad-{number}")
+
+    assert "wipe" not in store.advice("ada").text
+    assert "bad-0" not in str(store.memory("ada").items)
+
+
+def test_a_session_that_is_erased_while_memory_is_made_is_not_in_it(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = type(store.log).save_view
+    erased: list[str] = []
+
+    def erase_first(log: Any, stream: Any, name: str, *args: Any, **how: Any) -> Any:
+        if name.startswith(ADVICE) and not erased:
+            erased.append(name)
+            for number in range(2):
+                store.erase("ada", "asked for", session_id=f"bad-{number}")
+        return save(log, stream, name, *args, **how)
+
+    monkeypatch.setattr(type(store.log), "save_view", erase_first)
+    said = store.advice("ada")
+
+    assert erased
+    assert "wipe" not in said.text
+    assert "wipe" not in store.advice("ada").text
+
+
+def test_of_a_frozen_user_nothing_is_kept(store: SessionStore) -> None:
+    store.freeze("ada", "disputed")
+
+    assert "search → book" in store.advice("ada").text
+    assert kept(store) == []
+
+
+def test_who_has_no_sessions_has_no_advice_and_nothing_is_written(
+    store: SessionStore,
+) -> None:
+    assert store.advice("nobody").text == ""
+    assert store.sessions("nobody") == []
+
+
+def test_users_share_nothing(store: SessionStore) -> None:
+    ran(store, "s", ["other_tool"], "success", user="bob")
+
+    assert "other_tool" not in store.advice("ada", fresh=AT_ONCE).text
+    assert store.advice("bob").text == ""
+
+
+def test_what_is_shown_has_an_effect_that_can_be_seen(store: SessionStore) -> None:
+    session = store.session("ada", "now")
+    shown = sent(session).advised
+    session.append(refold.Final(outcome="success"))
+
+    effect = store.memory("ada").effect
+
+    assert {lift.memory_id for lift in effect} == set(shown)
+    assert {(lift.shown, lift.without) for lift in effect} == {(1, 8)}
+    assert effect[0].difference == pytest.approx(0.5)
+
+
+def test_what_is_known_of_a_user_is_said_with_their_consent(
+    store: SessionStore,
+) -> None:
+    ada = store.user("ada")
+    ada.consent("declarative_memory")
+    ada.prefer("language", "de")
+    verdict = refold.Verdict(
+        item_id="1", verdict="incorrect", topic="fractions", error_type="sign_error"
+    )
+    for number in range(4):
+        session = store.session("ada", f"good-{number}")
+        session.append(refold.Aggregate(results=(verdict,) * 3))
+
+    said = store.advice("ada", fresh=AT_ONCE, top=1, tokens=2_000)
+    ada.withdraw("declarative_memory")
+    without = store.advice("ada", top=1, tokens=2_000)
+
+    assert "## Profile (with consent)" in said.text
+    assert "- Preference: language = de" in said.text
+    assert "- Common error type: sign_error" in said.text
+    assert said.text.startswith(without.text)
+    assert "Profile" not in without.text
+    assert not store.profile("ada").items
+
+
+def test_an_append_can_make_memory_anew(store_url: str, tmp_path: Path) -> None:
+    with open_at(store_url, tmp_path, remember="wait") as store:
+        for number in range(3):
+            ran(store, f"s-{number}", ["search"], "success")
+
+        assert store.advice("ada", fresh=timedelta(days=1)).text
+        assert kept(store)
+
+
+def test_many_users_are_remembered_only_if_that_is_switched_on(
+    store_url: str, tmp_path: Path
+) -> None:
+    off = pytest.raises(refold.InvalidConfiguration, match="shared_memory=True")
+    with open_at(store_url, tmp_path) as store, off:
+        store.shared_memory()
+    with open_at(store_url, tmp_path, shared_memory=True) as store:
+        for number in range(6):
+            ran(store, f"s-{number}", ["search"], "success", user=f"user-{number}")
+        six = store.shared_memory()
+        store.user("user-0").opt_out()
+        five = store.shared_memory()
+        store.erase("user-1", "asked for")
+        four = store.shared_memory()
+
+    assert (six.sessions, five.sessions) == (6, 5)
+    assert "search" in five.advice(now=store.clock()).text
+    assert "user-" not in str(six)
+    assert (four.items, four.sessions) == ([], 0)

@@ -1,0 +1,155 @@
+"""Memory made anew, bit by bit or by several at once is the same, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import refold
+from refold.domain.events import Event, Verdict
+from refold.store import SessionStore
+from tests.support.stores import open_at
+
+NAMES = ("s-0", "s-1", "s-2", "s-3")
+TOOLS = st.sampled_from(["search", "book", "verify_total"])
+LAW = settings(
+    max_examples=6,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+class Step(NamedTuple):
+    """Events that one session is given at once; ``looked``: then memory is made."""
+
+    name: str
+    events: Sequence[Event]
+    looked: bool
+
+
+@st.composite
+def events(draw: st.DrawFn) -> list[Event]:
+    call_id, tool = uuid4().hex, draw(TOOLS)
+    content = draw(st.sampled_from(["done", "Error: not found", "Error: timed out"]))
+    called: list[Event] = [
+        refold.ToolCall(call_id=call_id, tool_name=tool),
+        refold.ToolResult(
+            call_id=call_id,
+            content=content,
+            untrusted=draw(st.sampled_from([False] * 4 + [True])),
+        ),
+    ]
+    judged: list[Event] = [
+        refold.Final(outcome=draw(st.sampled_from(["success", "failure"]))),
+        refold.Reflection(pass_=draw(st.booleans())),
+        refold.Aggregate(results=(Verdict(item_id="1", verdict="incorrect"),)),
+    ]
+    return [*called, *draw(st.lists(st.sampled_from(judged), max_size=1))]
+
+
+STEPS = st.lists(
+    st.builds(Step, st.sampled_from(NAMES), events(), st.booleans()), max_size=12
+)
+
+
+def told(store: SessionStore, user: str) -> bytes:
+    """All that memory says, as bytes."""
+    memory = store.memory(user)
+    whole: dict[str, Any] = {
+        "items": [item.dump() for item in memory.items],
+        "means": memory.means,
+        "effort": memory.effort,
+        "sessions": memory.sessions,
+    }
+    return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)
+
+
+def lived(store: SessionStore, user: str, steps: Sequence[Step]) -> None:
+    for step in steps:
+        store.session(user, step.name).append(list(step.events))
+        if step.looked:
+            store.memory(user)
+
+
+def anew(store: SessionStore, user: str) -> bytes:
+    for info in store.sessions(user):
+        store.log.drop_views(user, info.session_id)
+    return told(store, user)
+
+
+@pytest.fixture
+def store(store_url: str, tmp_path: Path) -> Any:
+    with open_at(store_url, tmp_path) as opened:
+        yield opened
+
+
+@LAW
+@given(STEPS)
+def test_bit_by_bit_is_as_made_anew(store: SessionStore, steps: list[Step]) -> None:
+    user = uuid4().hex
+    lived(store, user, steps)
+
+    assert told(store, user) == anew(store, user)
+
+
+@LAW
+@given(STEPS)
+def test_several_at_once_make_what_one_makes(
+    store: SessionStore, steps: list[Step]
+) -> None:
+    user = uuid4().hex
+    with ThreadPoolExecutor(3) as pool:
+        looking = [pool.submit(told, store, user) for _ in range(2)]
+        lived(store, user, steps)
+        looking += [pool.submit(told, store, user) for _ in range(3)]
+        said = [future.result() for future in looking][2:]
+
+    assert set(said) == {anew(store, user)}
+
+
+@LAW
+@given(STEPS, st.sampled_from(NAMES))
+def test_an_erased_session_might_never_have_been(
+    store: SessionStore, steps: list[Step], name: str
+) -> None:
+    user, other = uuid4().hex, uuid4().hex
+    store.session(user, "stays").append(refold.UserInput(text="hi"))
+    store.session(other, "stays").append(refold.UserInput(text="hi"))
+    lived(store, user, steps)
+    if any(step.name == name for step in steps):
+        store.erase(user, "asked for", session_id=name)
+    # Times are of the clock: all else must be as if it had never been.
+    lived(store, other, [step for step in steps if step.name != name])
+
+    assert _timeless(store, user) == _timeless(store, other)
+    assert "search" not in store.advice(other, tools=[]).text
+
+
+def _timeless(store: SessionStore, user: str) -> list[Any]:
+    found: list[Any] = orjson.loads(told(store, user))["items"]
+    for item in found:
+        for name in ("created_at", "updated_at", "expires_at", "user_id"):
+            del item[name]
+        item["evidence"].sort()
+    return found
+
+
+def test_advice_is_made_by_several_at_once(store: SessionStore) -> None:
+    for number in range(4):
+        session = store.session("ada", f"s-{number}")
+        session.append(refold.ToolCall(call_id="c", tool_name="search"))
+        session.append(refold.ToolResult(call_id="c", content="done"))
+        session.append(refold.Final(outcome="success"))
+    now = timedelta(0)
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: store.advice("ada", fresh=now), range(8)))
+
+    assert {one.text for one in made} == {store.advice("ada").text}
+    assert store.advice("ada").items

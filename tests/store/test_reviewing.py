@@ -1,0 +1,441 @@
+"""A human is asked each question once, decides it once, and all of it is in the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+import refold
+from refold.projections.review.bundle import fires_again, read_bundle
+from refold.projections.review.rules import ReviewRules
+from refold.store import Session, SessionStore
+from tests.support.stores import open_at, prepare
+
+RISKY = refold.Reflection(issues=("safety",))
+MAIL = "lin@example.com"
+
+
+@pytest.fixture
+def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
+    with open_at(store_url, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(store: SessionStore) -> Session:
+    """One in which a human is to be asked at seq 2."""
+    session = store.session("ada", "s-1")
+    session.append([refold.UserInput(text=f"write to {MAIL}"), RISKY])
+    return session
+
+
+def questions(session: Session) -> list[refold.HumanReview]:
+    payloads = [envelope.payload for envelope in session.events()]
+    return [one for one in payloads if isinstance(one, refold.HumanReview)]
+
+
+def fail(session: Session, call_id: str, **how: Any) -> None:
+    session.append(
+        [
+            refold.ToolCall(call_id=call_id, tool_name="book"),
+            refold.ToolResult(call_id=call_id, content="error: timed out"),
+        ],
+        **how,
+    )
+
+
+def test_a_question_is_asked_once(store: SessionStore, session: Session) -> None:
+    first, again = session.review(), session.review()
+
+    assert (first.asked, again.asked) == ([3], [])
+    (question,) = questions(session)
+    assert (question.trigger, question.severity) == ("high_risk", "critical")
+    assert question.decision is None
+    assert session.verify().problems == []
+
+
+def test_its_bundle_was_redacted_and_needs_no_store(session: Session) -> None:
+    session.review()
+
+    (question,) = questions(session)
+    stored = session.writer.log.read(session.stream)[-1].to_json()
+    assert MAIL not in str(stored)
+    assert question.bundle is not None
+    bundle = read_bundle(json.dumps(question.bundle))
+    assert fires_again(bundle)
+    assert [entry.hash for entry in bundle.events] == [
+        envelope.hash for envelope in session.events()[:2]
+    ]
+
+
+def test_a_long_session_is_not_read_from_its_beginning_again(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = store.session("ada", "s-1")
+    session.append([refold.UserInput(text="go"), RISKY])
+    for number in range(100):
+        fail(session, f"c-{number}")
+    session.append([RISKY] * 20)
+    first = session.review()
+    read = session.writer.log.read
+    after: list[int] = []
+
+    def reading(*args: Any, **how: Any) -> Any:
+        after.append(how.get("after", 0))
+        return read(*args, **how)
+
+    monkeypatch.setattr(
+        type(session.writer.log), "read", lambda _, *a, **h: reading(*a, **h)
+    )
+    session.append(refold.UserInput(text="next"))
+    again = session.review()
+
+    assert len(first.asked) == 2
+    assert again.asked == []
+    assert after[0] == 222
+
+
+def test_what_is_kept_of_a_session_is_made_anew_when_it_was_dropped(
+    store: SessionStore,
+) -> None:
+    session = store.session("ada", "s-1")
+    session.append([refold.UserInput(text="go")] * 250)
+    session.append(refold.Reflection(confidence=0.1))
+    before = session.review()
+    names = store.log.view_names("ada", "s-1")
+    store.log.drop_views("ada", "s-1")
+
+    assert [name[:7] for name in names] == ["review-"]
+    assert session.review() == before
+    assert session.verify().problems == []
+
+
+def test_other_figures_do_not_ask_again(session: Session) -> None:
+    mild = '[high_risk]\nwhen = "issue"\nissues = ["safety"]\nseverity = "low"'
+    session.review()
+
+    again = session.review(ReviewRules.read(f"{mild}\nsteps = []"))
+
+    assert again.asked == []
+    assert len(questions(session)) == 1
+
+
+def test_rivals_ask_once(store_url: str, tmp_path: Path) -> None:
+    url, barrier = prepare(store_url, tmp_path), Barrier(4)
+    with refold.open(url) as store:
+        store.session("ada", "s-1").append([refold.UserInput(text="go"), RISKY])
+
+    def ask(_: int) -> list[int]:
+        with refold.open(url) as own:
+            barrier.wait()
+            return own.session("ada", "s-1").review().asked
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = list(pool.map(ask, range(4)))
+
+    assert sorted(asked) == [[], [], [], [3]]
+    with refold.open(url) as store:
+        assert len(questions(store.session("ada", "s-1"))) == 1
+
+
+def test_who_saw_the_log_before_a_rival_asked_asks_nothing(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from refold.store import asking
+
+    source = asking._source
+
+    def slow(*args: Any) -> Any:
+        monkeypatch.setattr(asking, "_source", source)
+        session.review()  # another, between the look and the question
+        return source(*args)
+
+    monkeypatch.setattr(asking, "_source", slow)
+
+    assert session.review().asked == []
+    assert len(questions(session)) == 1
+
+
+def test_a_rival_with_other_rules_asks_nothing_either(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from refold.store import asking
+
+    source = asking._source
+    other = ReviewRules.read(
+        '[high_risk]\nwhen = "issue"\nissues = ["safety"]\nsteps=[]'
+    )
+
+    def slow(*args: Any) -> Any:
+        monkeypatch.setattr(asking, "_source", source)
+        session.review(other)
+        return source(*args)
+
+    monkeypatch.setattr(asking, "_source", slow)
+
+    assert session.review().asked == []
+    assert len(questions(session)) == 1
+
+
+def test_with_less_then_again_then_a_human(store: SessionStore) -> None:
+    session = store.session("ada", "s-1")
+    session.append(refold.UserInput(text="a flight to Oslo"))
+    for number in range(3):
+        fail(session, f"c-{number}")
+
+    steps = []
+    while not (found := session.review()).asked:
+        (next_,) = found.recoveries
+        steps.append(next_.step)
+        key = next_.idempotency_key
+        fail(session, f"{next_.step}", meta=next_.meta, idempotency_key=key)
+
+    assert steps == ["degrade", "retry"]
+    assert session.review().recoveries == []
+    (question,) = questions(session)
+    assert question.trigger == "tool_failing"
+    assert fires_again(read_bundle(json.dumps(question.bundle)))
+    taken = [w.code for e in session.events() for w in e.meta.warnings]
+    assert set(taken) == {"degraded", "retried"}
+
+
+def test_a_step_that_is_done_twice_is_written_once(store: SessionStore) -> None:
+    session = store.session("ada", "s-1")
+    for number in range(3):
+        fail(session, f"c-{number}")
+    (step,) = session.review().recoveries
+    key, text = step.idempotency_key, refold.AgentResponse(text="with less")
+
+    session.append(text, meta=step.meta, idempotency_key=key)
+    again = session.append(text, meta=step.meta, idempotency_key=key)
+
+    assert again.duplicate
+    assert session.head().seq == 7
+
+
+def test_questions_are_listed_by_severity_then_age(store: SessionStore) -> None:
+    for user, name in (("bob", "b"), ("ada", "a")):
+        session = store.session(user, name)
+        session.append(refold.UserInput(text="go"))
+        session.append([refold.Reflection(confidence=0.1), refold.Final(), RISKY])
+        session.review()
+    store.session("bob", "none").append(refold.UserInput(text="go"))
+
+    found = store.reviews()
+
+    assert [(one.user_id, one.severity) for one in found] == [
+        ("bob", "critical"),
+        ("ada", "critical"),
+        ("bob", "medium"),
+        ("ada", "medium"),
+    ]
+    assert store.reviews("ada") == [one for one in found if one.user_id == "ada"]
+    assert store.reviews("ada", "none") == []
+    assert store.reviews("nobody") == []
+
+
+def test_a_decision_is_an_event_and_closes_the_question(
+    store: SessionStore, session: Session
+) -> None:
+    session.review()
+
+    receipt = session.decide(3, "corrected", by="lin", note=f"asked {MAIL}")
+
+    event = session.events()[-1]
+    assert event.seq == receipt.last_seq == 4
+    assert event.payload == refold.HumanReview(
+        trigger="high_risk",
+        severity="critical",
+        decision="corrected",
+        decided_by="lin",
+        refers_to=3,
+    )
+    assert store.reviews() == []
+    (one,) = store.reviews(open_only=False)
+    assert one.decided is not None
+    assert one.decided[:3] == (4, "corrected", "lin")
+    assert one.decided.note == "asked [REDACTED:EMAIL]"
+    assert session.review().asked == []
+
+
+@pytest.mark.parametrize("second", ["accept", "reject"])
+def test_a_second_decision_is_refused(session: Session, second: Any) -> None:
+    session.review()
+    session.decide(3, "accept", by="lin")
+
+    with pytest.raises(refold.AlreadyDecided) as refused:
+        session.decide(3, second, by="lin")
+
+    assert (refused.value.seq, refused.value.decided_at) == (3, 4)
+    assert session.head().seq == 4
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_of_two_who_decide_at_once_one_does(
+    store_url: str, tmp_path: Path, *, same: bool
+) -> None:
+    url, barrier = prepare(store_url, tmp_path), Barrier(4)
+    with refold.open(url) as store:
+        session = store.session("ada", "s-1")
+        session.append([refold.UserInput(text="go"), RISKY])
+        session.review()
+
+    def decide(number: int) -> bool:
+        decision: Any = "accept" if same or number % 2 else "reject"
+        with refold.open(url) as own:
+            barrier.wait()
+            try:
+                own.session("ada", "s-1").decide(3, decision, by="lin")
+            except refold.AlreadyDecided:
+                return False
+            return True
+
+    with ThreadPoolExecutor(4) as pool:
+        decided = list(pool.map(decide, range(4)))
+
+    assert decided.count(True) == 1
+    with refold.open(url) as store:
+        assert store.session("ada", "s-1").head().seq == 4
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_who_saw_no_decision_before_a_rival_made_one_makes_none(
+    session: Session, monkeypatch: pytest.MonkeyPatch, *, same: bool
+) -> None:
+    session.review()
+    look = type(session)._question
+
+    def slow(own: Session, seq: int) -> Any:
+        found = look(own, seq)
+        monkeypatch.setattr(type(session), "_question", look)
+        own.decide(seq, "accept" if same else "reject", by="lin")
+        return found
+
+    monkeypatch.setattr(type(session), "_question", slow)
+
+    with pytest.raises(refold.AlreadyDecided):
+        session.decide(3, "accept", by="lin")
+    assert session.head().seq == 4
+
+
+@pytest.mark.parametrize(
+    ("seq", "decision", "by"),
+    [
+        (1, "accept", "lin"),
+        (9, "accept", "lin"),
+        (0, "accept", "lin"),
+        (-1, "accept", "lin"),
+        (3, "yes", "lin"),
+        (3, "accept", ""),
+        (3, "accept", " "),
+    ],
+)
+def test_what_is_no_decision_is_refused(
+    session: Session, seq: int, decision: Any, by: str
+) -> None:
+    session.review()
+
+    with pytest.raises(refold.InvalidEvent):
+        session.decide(seq, decision, by=by)
+    assert session.head().seq == 3
+
+
+def test_a_decision_is_no_question(session: Session) -> None:
+    session.review()
+    session.decide(3, "accept", by="lin")
+
+    with pytest.raises(refold.InvalidEvent, match="no question"):
+        session.decide(4, "accept", by="lin")
+
+
+def test_what_a_program_asked_is_listed_and_decided_too(
+    memory: SessionStore, anywhere: Session
+) -> None:
+    anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
+
+    (one,) = memory.reviews()
+    anywhere.decide(1, "accept", by="lin")
+
+    assert (one.trigger, one.question, one.bundle) == ("cost", "Go on?", None)
+    assert memory.reviews() == []
+
+
+def test_what_a_program_decided_stands(anywhere: Session) -> None:
+    anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
+    anywhere.append(refold.HumanReview(trigger="cost", decision="no", refers_to=1))
+
+    with pytest.raises(refold.AlreadyDecided):
+        anywhere.decide(1, "accept", by="lin")
+
+
+def test_of_two_decisions_of_a_program_the_first_counts(
+    memory: SessionStore, anywhere: Session
+) -> None:
+    anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
+    for word in ("no", "yes"):
+        said = refold.HumanReview(trigger="cost", decision=word, refers_to=1)
+        anywhere.append(said)
+
+    (one,) = memory.reviews(open_only=False)
+
+    assert one.decided is not None
+    assert (one.decided.seq, one.decided.decision) == (2, "no")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.review(),
+        lambda session: session.decide(1, "accept", by="lin"),
+    ],
+)
+def test_there_is_nothing_to_ask_in_a_session_that_is_not_there(
+    anywhere: Session, call: Callable[[Session], Any]
+) -> None:
+    with pytest.raises(refold.SessionNotFound):
+        call(anywhere)
+
+
+def test_a_session_that_takes_nothing_takes_no_question(
+    store: SessionStore, session: Session
+) -> None:
+    store.freeze("ada", "disputed")
+    with pytest.raises(refold.Frozen):
+        session.review()
+    store.unfreeze("ada", "over")
+    session.review()
+    session.close()
+
+    with pytest.raises(refold.SessionClosed):
+        session.decide(3, "accept", by="lin")
+
+    assert store.reviews() == []
+    (left,) = store.reviews(open_only=False)
+    assert (left.closed, left.is_open) == (True, False)
+
+
+def test_of_an_erased_session_there_is_no_question(
+    store: SessionStore, session: Session
+) -> None:
+    session.review()
+
+    store.erase("ada", "asked for", session_id="s-1")
+
+    assert store.reviews(open_only=False) == []
+    with pytest.raises(refold.Erased):
+        session.review()
+
+
+def test_a_fork_asks_of_its_own_events(store: SessionStore, session: Session) -> None:
+    fork = session.fork(2, "s-2")
+
+    assert fork.review().asked == []
+    fork.append(RISKY)
+    assert fork.review().asked == [3]
+    assert questions(session) == []
