@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from refold.domain.errors import IdempotencyConflict
 from refold.domain.events import HumanReview
 from refold.domain.ids import StreamId
-from refold.domain.ports import PAGE, EventLog, Head, StoredView
+from refold.domain.ports import EventLog, Head, StoredView
 from refold.domain.record import Draft
 from refold.projections.context.spans import joined
 from refold.projections.review import kept
@@ -16,6 +16,7 @@ from refold.projections.review.bundle import Source, bundle_of
 from refold.projections.review.incidents import Due, Seen, Watching
 from refold.projections.review.recovery import Recovery
 from refold.projections.review.rules import ReviewRules
+from refold.store.paging import read_on
 from refold.store.writing import Order, Writer
 
 # So many new events are read again rather than kept.
@@ -59,10 +60,9 @@ def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watching:
     state = kept.load(rules, stored.body) if stored and stored.body else None
     watching = Watching(rules, state)
     begun = after = known if state else 0
-    while page := log.read(stream, after=after, limit=PAGE):
-        for envelope in page:
-            watching.take(Seen.of(envelope))
-        after = page[-1].seq
+    for envelope in read_on(log, stream, after=begun):
+        watching.take(Seen.of(envelope))
+        after = envelope.seq
     if after - begun >= _WORTH and head.status == "open" and not head.frozen:
         view = StoredView(after, 0, kept.dump(watching.state))
         log.save_view(stream, name, view, replaces=known)

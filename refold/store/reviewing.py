@@ -18,7 +18,7 @@ from refold.domain.errors import (
 )
 from refold.domain.events import HumanReview
 from refold.domain.ids import StreamId, bounded, check_id, check_session_id
-from refold.domain.ports import PAGE, EventLog, Head
+from refold.domain.ports import EventLog, Head
 from refold.domain.record import Draft
 from refold.projections.review.questions import (
     DECISIONS,
@@ -28,6 +28,7 @@ from refold.projections.review.questions import (
     reviews_of,
     urgency,
 )
+from refold.store.paging import read_on
 from refold.store.writing import Order, Receipt, Writer
 
 if TYPE_CHECKING:
@@ -152,6 +153,4 @@ class ListsReviews:
 
 
 def _reviews(log: EventLog, stream: StreamId, *, after: int = 0) -> Iterator[Envelope]:
-    while page := log.read(stream, after=max(after, 0), limit=PAGE, types=(_TYPE,)):
-        yield from page
-        after = page[-1].seq
+    return read_on(log, stream, after=max(after, 0), types=(_TYPE,))
