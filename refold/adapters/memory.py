@@ -31,7 +31,7 @@ from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.keeping import Accesses
 from refold.domain.ports import Duplicate, SessionInfo
-from refold.domain.sizes import Lagging, Place, Scope
+from refold.domain.sizes import BESIDE, Lagging, Place, Scope
 
 
 class _Lease(NamedTuple):
@@ -313,7 +313,7 @@ class MemoryRecorder(Recorder):
             return [
                 Lagging(Place(*stream[:2], name), self._missing(stream, name, view))
                 for (stream, name), view in sorted(self._views.items())
-                if scope.holds(stream) and not self._gone(stream)
+                if scope.holds(stream) and not self._gone(stream) and BESIDE not in name
             ]
 
     def _missing(self, stream: StreamId, name: str, view: ViewRow) -> int:

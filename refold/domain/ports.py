@@ -367,6 +367,7 @@ class EventLog(Protocol):
     ) -> list[Lagging]:
         """Stored views that are behind by ``by`` events or more, at most ``limit``.
 
+        What is kept beside those of strategies, under a name with ``-``, is none.
         They are in the order of their places, from behind ``after`` on.
         """
         ...

@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 from refold.domain.ids import StreamId, check_id
 
+# In the names of stored views that are of no strategy: nobody brings them up.
+BESIDE: Final = "-"
 RATES: Final = {"last_hour": 3_600_000_000, "last_day": 86_400_000_000}
 
 

@@ -7,8 +7,8 @@ however much memory there is; with it come the wishes that were uttered since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from refold.projections.memory.advice import (
     Choosing,
     Line,
     choose,
-    cost,
     shortlist,
 )
 from refold.projections.memory.declared.said import lines
@@ -33,7 +32,7 @@ from refold.projections.memory.scenarios import GENERAL
 from refold.projections.memory.shown import EXTRACTOR
 from refold.store.declared import profile_of
 from refold.store.filling import handed_in
-from refold.store.kept import ADVICE
+from refold.store.kept import ADVICE, keep
 from refold.store.remembering import remember
 from refold.store.users import ConsentStatus, Said, Wishes, wishes
 from refold.store.writing import Order, Writer
@@ -47,11 +46,13 @@ _TRIES: Final = 4
 class Shortlist:
     """What may be said of a user's memory in one scenario.
 
-    made_at: microseconds since 1970.
-    profile: lines about the user, said with consent only.
+    made_at:   microseconds since 1970.
+    scenarios: all that there are, ``general`` with them.
+    profile:   lines about the user, said with consent only.
     """
 
     made_at: int
+    scenarios: list[str]
     candidates: list[Candidate]
     profile: list[Line]
     wishes: Wishes
@@ -60,11 +61,19 @@ class Shortlist:
         """What is said of it."""
         return choose(self._wanted(), how, now=now, profile=self._about())
 
-    def ids(self, now: int, threshold: float) -> set[str]:
-        """The items that may be said now."""
-        able = [one for one in self._wanted() if one.may_be_said(now, threshold)]
-        about = [one.memory_id for one in self._about()]
-        return {*about, *(one.memory_id for one in able)}
+    def says_still(self, advice: Advice, how: Choosing, now: int) -> bool:
+        """Whether all that was said may be said as it was."""
+        said = {one.memory_id: one for one in self._wanted()}
+        about = {one.memory_id: one.text for one in self._about()}
+        for name in advice.items:
+            one = said.get(name)
+            if one is not None:
+                right = one.may_be_said(how, now) and one.claim in advice.text
+            else:
+                right = name in about and about[name].partition(";")[0] in advice.text
+            if not right:
+                return False
+        return len(advice.items) <= how.top + len(about)
 
     def _about(self) -> list[Line]:
         """What is said of the user: nothing without their consent."""
@@ -76,12 +85,14 @@ class Shortlist:
     def _wanted(self) -> list[Candidate]:
         if self.wishes.consent.memory_opt_out:
             return []
-        gone = self.wishes.forgotten
-        return [one for one in self.candidates if one.memory_id not in gone]
+        names = self.wishes.forgotten
+        gone = {one.thing for one in self.candidates if one.memory_id in names}
+        return [one for one in self.candidates if one.thing not in gone]
 
     def dump(self) -> dict[str, Any]:
         return {
             "made_at": self.made_at,
+            "scenarios": self.scenarios,
             "candidates": [list(one) for one in self.candidates],
             "profile": [list(line) for line in self.profile],
             "scopes": {name: list(s) for name, s in self.wishes.consent.scopes.items()},
@@ -105,33 +116,43 @@ class Adviser:
         return StreamId(self.user_id, USER_SESSION, MAIN)
 
     def shortlist(self, scenario: str, *, fresh: timedelta = FRESH) -> Shortlist:
-        """What may be said: as it is kept, made anew if it is older than ``fresh``."""
+        """What may be said: as it is kept, made anew if it is older than ``fresh``.
+
+        In a scenario that no session was in it is what may be said in general.
+        """
+        kept = self._kept(scenario, fresh)
+        if kept is None and scenario != GENERAL:
+            general = self._kept(GENERAL, fresh)
+            kept = general if general and scenario not in general.scenarios else None
+        return kept or self.refresh(scenario)
+
+    def _kept(self, scenario: str, fresh: timedelta) -> Shortlist | None:
         kept = _loaded(self._log.standing(self._stream, _name(scenario)))
         age = self.writer.clock() - kept.made_at if kept else 0
-        if kept is None or not 0 <= age <= fresh / timedelta(microseconds=1):
-            return self.refresh(scenario)
-        return kept
+        return kept if 0 <= age <= fresh / timedelta(microseconds=1) else None
 
     def refresh(self, scenario: str) -> Shortlist:
         """Make it anew from the log, and keep it.
 
-        Whoever is last sees what there is: if a session moved on, or was erased, while
-        it was made, it is made again; if that goes on, it is kept only without what
-        was erased.
+        Whoever is last sees what there is: if a session moved on while it was made, it
+        is made again, a few times; if one was erased, what was kept is dropped.
         """
         for _ in range(_TRIES):
             before = self._log.sessions(self.user_id)
             standing = self._log.standing(self._stream, _name(scenario))
             made = self._made(scenario)
             frozen = any(info.status.startswith("frozen") for info in before)
-            if frozen or not _to_keep(made, standing):
+            if frozen or not before or made.wishes.consent.memory_opt_out:
                 return made
             if standing.head.seq == 0:
                 self._begin()
                 continue
-            self._keep(scenario, made, standing)
+            if scenario == GENERAL or scenario in made.scenarios:
+                view = StoredView(standing.head.seq, 0, made.dump())
+                replaces = standing.view.through_seq if standing.view else 0
+                keep(self._log, self._stream, _name(scenario), view, replaces=replaces)
             after = self._log.sessions(self.user_id)
-            if _erased(before) != _erased(after):
+            if _readable(before) - _readable(after):
                 self._log.drop_views(self.user_id, USER_SESSION)
             elif _ends(before) == _ends(after):
                 return made
@@ -142,13 +163,7 @@ class Adviser:
         memory = remember(self._log, self.user_id)
         listed = shortlist(memory.items, scenario, now=now, means=memory.means)
         about = lines(profile_of(self._log, self.user_id, now), now)
-        return Shortlist(now, listed, about, wanted)
-
-    def _keep(self, scenario: str, made: Shortlist, standing: Standing) -> None:
-        """Keep it as of the moment before it was made: later wishes are behind it."""
-        view = StoredView(standing.head.seq, 0, made.dump())
-        replaces = standing.view.through_seq if standing.view else 0
-        self._log.save_view(self._stream, _name(scenario), view, replaces=replaces)
+        return Shortlist(now, sorted(memory.means), listed, about, wanted)
 
     def learn(self, *scenarios: str) -> None:
         """Make what may be said anew: of all together, and of these scenarios."""
@@ -171,14 +186,31 @@ class Adviser:
         """
         listed, now = self.shortlist(how.scenario), self.writer.clock()
         request = self._last_request(stream, strategy)
-        if request is None or self._compacted(stream, strategy, request):
-            return listed.advice(how, now=now)
-        if not set(request.advised) <= listed.ids(now, how.threshold):
-            return listed.advice(how, now=now)
-        text = handed_in(self._log, stream, request).advice_text
-        if not text:
+        derived = self._derived(stream, strategy)
+        if request is not None:
+            said = self._said(stream, request)
+            since = request.derived_seq if said is NO_ADVICE else said.derived_seq
+            if not self._compacted(stream, strategy, since):
+                good = said.tokens <= how.tokens and listed.says_still(said, how, now)
+                if good and self._are_there(said.sessions):
+                    return said
+        return replace(listed.advice(how, now=now), derived_seq=derived)
+
+    def _said(self, stream: StreamId, request: Request) -> Advice:
+        """What a recorded request says to have said."""
+        if not request.advised:
             return NO_ADVICE
-        return Advice(text, request.advised, cost(text))
+        found = handed_in(self._log, stream, request)
+        return Advice.recorded(found.advice, request.advised)
+
+    def _are_there(self, names: Collection[str]) -> bool:
+        """Whether none of these sessions was erased."""
+        wanted = set(names)
+        infos = self._log.sessions(self.user_id) if wanted else []
+        return wanted <= _readable(infos)
+
+    def _derived(self, stream: StreamId, strategy: Strategy) -> int:
+        return self._log.head(stream._replace(stream=strategy.fingerprint)).seq
 
     def _last_request(self, stream: StreamId, strategy: Strategy) -> Request | None:
         found = self._log.read(stream, types=("request",), limit=1, newest=True)
@@ -187,9 +219,9 @@ class Adviser:
             return None
         return request if request.strategy.fingerprint == strategy.fingerprint else None
 
-    def _compacted(self, stream: StreamId, strategy: Strategy, since: Request) -> bool:
+    def _compacted(self, stream: StreamId, strategy: Strategy, since: int) -> bool:
         derived = stream._replace(stream=strategy.fingerprint)
-        made = self._log.read(derived, after=since.derived_seq, types=("summary",))
+        made = self._log.read(derived, after=since, types=("summary",))
         return any(
             isinstance(one.payload, Summary) and one.payload.kind == "session"
             for one in made
@@ -201,21 +233,17 @@ def _name(scenario: str) -> str:
     return f"{ADVICE}{EXTRACTOR}-{text_digest(scenario)[:16]}"
 
 
-def _to_keep(made: Shortlist, standing: Standing) -> bool:
-    if made.wishes.consent.memory_opt_out:
-        return False
-    return standing.head.seq > 0 or bool(made.candidates or made.profile)
-
-
 def _loaded(standing: Standing) -> Shortlist | None:
     view = standing.view
-    if view is None or not view.body or len(standing.new) >= PAGE:
-        return None
+    stated = any(isinstance(one.payload, StateUpdate) for one in standing.new)
+    if view is None or not view.body or stated or len(standing.new) >= PAGE:
+        return None  # nothing is kept, or more was said since than a wish
     body: dict[str, Any] = dict(view.body)
     scopes = {name: Said(*said) for name, said in body["scopes"].items()}
     known = Wishes(ConsentStatus(scopes), frozenset(body["forgotten"]))
     return Shortlist(
         made_at=body["made_at"],
+        scenarios=body["scenarios"],
         candidates=[Candidate(*one) for one in body["candidates"]],
         profile=[Line(*one) for one in body["profile"]],
         wishes=known.after(standing.new),
@@ -230,5 +258,5 @@ def _ends(infos: Iterable[SessionInfo]) -> dict[str, tuple[int, str]]:
     }
 
 
-def _erased(infos: Iterable[SessionInfo]) -> set[str]:
-    return {info.session_id for info in infos if info.status == "erased"}
+def _readable(infos: Iterable[SessionInfo]) -> set[str]:
+    return {info.session_id for info in infos if info.status != "erased"}

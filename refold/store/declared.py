@@ -16,7 +16,7 @@ from refold.projections.memory.declared.judged import EXTRACTOR, Judged, Judging
 from refold.projections.memory.declared.profile import Profile, Stated, profile
 from refold.projections.memory.declared.taxonomy import Taxonomy
 from refold.projections.memory.shown import EXTRACTOR as WATCHED, Watching
-from refold.store.kept import JUDGED, drop_kept
+from refold.store.kept import JUDGED, drop_kept, keep
 from refold.store.paging import read_on
 from refold.store.users import DECLARATIVE_MEMORY, ConsentStatus, Wishes, wishes
 
@@ -92,7 +92,7 @@ def _of_session(log: EventLog, info: SessionInfo) -> Judged:
     if info.is_live:
         body: JsonObject = {"watched": WATCHED, "judged": judged.dump()}
         view = StoredView(judged.upto_seq, 0, body)
-        log.save_view(stream, NAME, view, replaces=known)
+        keep(log, stream, NAME, view, replaces=known)
     return judged
 
 

@@ -190,6 +190,7 @@ class Eraser:
         later = job.due_at is not None and job.due_at > now and not at_once
         if not job.past("shredded"):
             job = self._marked(job)
+            self._forgotten(job)
             if later:
                 return self._held(job, now)
             keys = self.erasures.destroy_keys(job, now=now)
@@ -198,10 +199,8 @@ class Eraser:
         if not job.past("counted"):
             job = self._counted(job)
         names = list(job.facts.get("names", ()))
-        if job.whose.sessions is not None:
-            # What was learned from them is in what is kept of the user as a whole.
-            self.writer.log.drop_views(job.whose.user_id, USER_SESSION)
         self._deleted(job)
+        self._forgotten(job)
         erasure = self._certified(self._to(job, "deleted"))
         return self._searched(job.whose, erasure, names, vacuum)
 
@@ -218,6 +217,15 @@ class Eraser:
             return job
         wider = whose._replace(sessions=tuple(sorted(names)))
         return self._marked(self.erasures.widen(job, wider) or job)
+
+    def _forgotten(self, job: Job) -> None:
+        """What was learned from sessions is in what is kept of the user as a whole.
+
+        Dropped once they are marked, and again at the end: who made it of them
+        meanwhile looks afterwards whether they are there, and may have been killed.
+        """
+        if job.whose.sessions is not None:
+            self.writer.log.drop_views(job.whose.user_id, USER_SESSION)
 
     def _held(self, job: Job, now: int) -> Erasure:
         if job.stage == "begun":

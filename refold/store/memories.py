@@ -14,7 +14,7 @@ from refold.projections.memory.scenarios import Classifier
 from refold.projections.memory.shared import FEWEST
 from refold.store.advising import FRESH, Adviser
 from refold.store.declared import profile_of
-from refold.store.remembering import Memory, remember, shared_memory
+from refold.store.remembering import Memory, Of, remember, shared_memory
 from refold.store.writing import Writer
 
 
@@ -29,6 +29,8 @@ class Remembers:
         user_id: str,
         *,
         classify: Classifier | None = None,
+        agent: str | None = None,
+        project: str | None = None,
     ) -> Memory:
         """What the user's sessions show: tools that worked, that failed, that helped.
 
@@ -39,11 +41,14 @@ class Remembers:
 
         Raises Erased.
 
-        classify: names the scenario of sessions that no ``meta.scenario`` tags; given,
-                  nothing is kept, for another would name another.
+        classify: names the scenario of sessions that no ``meta.scenario`` tags.
+        agent:    only of what this agent called, of several in a session.
+        project:  only of sessions that are tagged with this ``meta.project``.
+
+        With a classifier or an agent every session is read again.
         """
         user_id = check_id("user_id", user_id)
-        return remember(self._writer.log, user_id, classify=classify)
+        return remember(self._writer.log, user_id, Of(classify, agent, project))
 
     def profile(self, user_id: str, *, taxonomy: Taxonomy | None = None) -> Profile:
         """What verdicts on the user's work show, and what they prefer, if they consent.

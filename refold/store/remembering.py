@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, NamedTuple, Unpack
 
+from refold.domain.canonical import canonical
 from refold.domain.errors import CorruptEvent, Erased, KeyUnavailable
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, SessionInfo, StoredView
@@ -16,17 +18,34 @@ from refold.projections.memory.advice import (
     chosen_by,
     shortlist,
 )
+from refold.projections.memory.families import untainted
 from refold.projections.memory.item import Item
 from refold.projections.memory.items import effort, items
 from refold.projections.memory.lift import Lift, lifts
 from refold.projections.memory.scenarios import GENERAL, Classifier, by_scenario
 from refold.projections.memory.shared import NOBODY, shared
 from refold.projections.memory.shown import EXTRACTOR, Shown, watch
-from refold.store.kept import ADVICE, JUDGED, SHOWN, drop_kept
+from refold.store.kept import ADVICE, JUDGED, SHOWN, drop_kept, keep
 from refold.store.paging import read_on
 from refold.store.users import wishes
 
 NAME: Final = f"{SHOWN}{EXTRACTOR}"
+
+
+class Of(NamedTuple):
+    """What memory is made of: of all, or of one agent, or of one project.
+
+    classify: names the scenario of sessions that no ``meta.scenario`` tags.
+    agent:    only what this agent called, of several in a session.
+    project:  only sessions that are tagged with this ``meta.project``.
+    """
+
+    classify: Classifier | None = None
+    agent: str | None = None
+    project: str | None = None
+
+
+EVERYTHING: Final = Of()
 
 
 class Memory(NamedTuple):
@@ -62,9 +81,7 @@ class Memory(NamedTuple):
         return choose(listed, choosing, now=now)
 
 
-def remember(
-    log: EventLog, user_id: str, *, classify: Classifier | None = None
-) -> Memory:
+def remember(log: EventLog, user_id: str, of: Of = EVERYTHING) -> Memory:
     """Make the memory of a user from the log; what did not change is not read again.
 
     A session that cannot be read is left out: ``verify`` says what is wrong with it.
@@ -77,34 +94,40 @@ def remember(
     if wanted.consent.memory_opt_out:
         drop_kept(log, user_id, SHOWN, JUDGED, ADVICE)
         return Memory(user_id, 0, None, {}, [], {}, [], opted_out=True)
-    shown = [one for _, one in watched(log, user_id, classify)]
-    return together_of(user_id, shown, wanted.forgotten)
+    return together_of(user_id, list(watched(log, user_id, of)), wanted.forgotten)
 
 
 def means_of(shown: Iterable[Shown]) -> dict[str, float]:
-    """How sessions ended, by scenario."""
+    """How sessions ended that are not tainted, by scenario."""
     return {
         name: sum(ended) / len(ended)
-        for name, some in by_scenario(shown).items()
+        for name, some in by_scenario(untainted(shown)).items()
         if (ended := [one.success for one in some if one.success is not None])
     }
 
 
 def together_of(
-    user_id: str, shown: list[Shown], forgotten: frozenset[str] = frozenset()
+    user_id: str, shown: Sequence[Shown], forgotten: frozenset[str] = frozenset()
 ) -> Memory:
-    """What these sessions show together, without what the user wants to be gone."""
-    means = means_of(shown)
-    found = [one for one in items(shown, user_id) if one.memory_id not in forgotten]
+    """What these sessions show together, without what the user wants to be gone.
+
+    What is gone in one scenario is gone in all: it is the same thing.
+    """
+    means, every = means_of(shown), items(shown, user_id)
+    gone = {_thing(one) for one in every if one.memory_id in forgotten}
     return Memory(
         user_id,
         len(shown),
         means.get(GENERAL),
         means,
-        found,
+        [one for one in every if _thing(one) not in gone],
         effort(shown),
         lifts(shown),
     )
+
+
+def _thing(item: Item) -> tuple[str, bytes]:
+    return item.kind, canonical(item.content)
 
 
 def shared_memory(log: EventLog, k: int) -> Memory:
@@ -114,45 +137,51 @@ def shared_memory(log: EventLog, k: int) -> Memory:
     """
     users = sorted({info.user_id for info in log.sessions()})
     by_user: dict[str, list[Shown]] = {}
+    forgotten: dict[str, frozenset[str]] = {}
     for user_id in users:
         with suppress(CorruptEvent, Erased, KeyUnavailable):
-            if not wishes(log, user_id).consent.memory_opt_out:
-                by_user[user_id] = [one for _, one in watched(log, user_id)]
-    found = shared(by_user, k)
+            wanted = wishes(log, user_id)
+            if not wanted.consent.memory_opt_out:
+                by_user[user_id] = list(watched(log, user_id))
+                forgotten[user_id] = wanted.forgotten
+    found = shared(by_user, k, forgotten)
     if not found:
         return Memory(NOBODY, 0, None, {}, [], {}, [])
     everything = [one for some in by_user.values() for one in some]
-    means = means_of(everything)
+    told = {item.scenario for item in found} | {GENERAL}
+    means = {name: at for name, at in means_of(everything).items() if name in told}
     return Memory(NOBODY, len(everything), means.get(GENERAL), means, found, {}, [])
 
 
-def watched(
-    log: EventLog, user_id: str, classify: Classifier | None = None
-) -> Iterator[tuple[SessionInfo, Shown]]:
+def watched(log: EventLog, user_id: str, of: Of = EVERYTHING) -> Iterator[Shown]:
     """What each session of the user shows, those left out that cannot be read."""
     for info in log.sessions(user_id):
         if info.status == "erased" or info.session_id.startswith("_"):
             continue
         with suppress(CorruptEvent, Erased, KeyUnavailable):
-            yield info, _of_session(log, info, classify)
+            shown = _of_session(log, info, of)
+            if of.project in (None, shown.project):
+                # Nothing happened after it was recorded, whatever a clock said.
+                yield replace(
+                    shown,
+                    began_at=min(shown.began_at, info.updated_at),
+                    ended_at=min(shown.ended_at, info.updated_at),
+                )
 
 
-def _of_session(log: EventLog, info: SessionInfo, classify: Classifier | None) -> Shown:
-    """What one session shows; with a classifier of the caller's nothing is kept.
+def _of_session(log: EventLog, info: SessionInfo, of: Of) -> Shown:
+    """What one session shows; of a part, or as another classifies it, nothing is kept.
 
     Nor is anything of a session that is frozen: what is there stays as it is.
     """
     stream = StreamId(info.user_id, info.session_id, MAIN)
-    stored = None if classify else log.load_view(stream, NAME)
+    whole = of.classify is None and of.agent is None
+    stored = log.load_view(stream, NAME) if whole else None
     known = stored.through_seq if stored else 0
     if stored and stored.body and known == info.head_seq:
         return Shown.load(stored.body)
-    shown = _fold(log, stream, classify)
-    if classify is None and info.is_live and shown.upto_seq > known:
+    shown = watch(stream.session_id, read_on(log, stream), of.classify, of.agent)
+    if whole and info.is_live and shown.upto_seq > known:
         view = StoredView(shown.upto_seq, 0, shown.dump())
-        log.save_view(stream, NAME, view, replaces=known)
+        keep(log, stream, NAME, view, replaces=known)
     return shown
-
-
-def _fold(log: EventLog, stream: StreamId, classify: Classifier | None) -> Shown:
-    return watch(stream.session_id, read_on(log, stream), classify)

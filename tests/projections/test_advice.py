@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 import refold
+from refold.domain.events import JsonObject
 from refold.projections.memory.advice import (
     TITLE,
     Advice,
     Choosing,
+    Line,
     choose,
     cost,
     shortlist,
@@ -140,6 +142,41 @@ def test_a_path_is_said_once_not_with_its_parts() -> None:
     assert advice(vague, surer).items == (surer.memory_id, vague.memory_id)
 
 
+def test_what_holds_in_the_scenario_and_in_general_is_said_once() -> None:
+    here = item(scenario="trip", confidence=0.7)
+
+    assert advice(item(), here, scenario="trip").items == (here.memory_id,)
+
+
+def test_the_same_way_is_not_advised_and_warned_of() -> None:
+    bad = item(scenario="trip", success=0.0, confidence=0.0, against=0.9)
+
+    said = advice(item(), bad, scenario="trip")
+
+    assert said.items == (bad.memory_id,)
+    assert "Suggested" not in said.text
+
+
+def test_of_the_user_only_what_is_sure_is_said() -> None:
+    sure, vague = Line("- A: a", "m1", 0.9), Line("- B: b", "m2", 0.2)
+
+    said = choose([], Choosing(threshold=0.5), now=NOW, profile=[sure, vague])
+
+    assert "- A: a" in said.text
+    assert "- B: b" not in said.text
+
+
+def test_what_was_recorded_is_what_was_said() -> None:
+    said = advice(item(), failure())
+
+    assert Advice.recorded(said.handed(), said.items) == replace(said, left_out=())
+    odd: JsonObject = {**said.handed(), "sessions": 1}
+    broken: list[JsonObject | None] = [None, {}, {"text": "x"}, odd]
+    for one in broken:
+        assert Advice.recorded(one, said.items) == Advice()
+    assert Advice.recorded(said.handed(), ("m" * 16,)) == Advice()
+
+
 def test_what_to_avoid_is_said_once_as_short_as_it_is_sure() -> None:
     bad: dict[str, Any] = {"success": 0.0, "confidence": 0.0}
     short = item(content={"path": [["wipe"]]}, against=0.9, **bad)
@@ -219,7 +256,10 @@ def test_redaction_leaves_the_names_of_items_alone(
     assert request.advised == said.items
 
 
-@pytest.mark.parametrize("how", [{"tokens": -1}, {"top": -1}, {"threshold": 1.5}])
+@pytest.mark.parametrize(
+    "how",
+    [{"tokens": -1}, {"top": -1}, {"threshold": 1.5}, {"scenario": ""}, {"tools": "a"}],
+)
 def test_what_cannot_be_chosen_by_is_refused(how: dict[str, Any]) -> None:
     with pytest.raises(refold.InvalidConfiguration):
         Choosing(**how)

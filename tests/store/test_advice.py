@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from refold.store.kept import ADVICE
 from tests.support.stores import open_at
 
 AT_ONCE = timedelta(0)
+BOOKED = {"path": [["search"], ["book"]]}
 
 
 @pytest.fixture
@@ -93,6 +95,156 @@ def test_it_stays_as_it_was_until_the_session_is_compacted(store: SessionStore) 
         session.append(refold.UserInput(text=f"and {number}"))
     assert session.compact(strategy) is not None
     assert "search → pay" in session.advice(strategy).text
+
+
+def test_in_a_loop_that_compacts_it_is_chosen_anew_after_a_compaction(
+    store: SessionStore,
+) -> None:
+    session = store.session("ada", "now")
+    strategy = "turn_window:full_turns=1,cached_turns=1"
+    said: list[str] = []
+    for number in range(9):
+        advice = session.advice(strategy)
+        view = session.prepare(strategy, advice=advice)
+        session.record_request(view)
+        said.append(advice.text)
+        if number == 1:
+            for good in range(4, 7):
+                ran(store, f"good-{good}", ["search", "pay"], "success")
+            store.advice("ada", fresh=AT_ONCE)
+        session.append(refold.AgentResponse(text=f"step {number}"))
+        session.append(refold.UserInput(text=f"and {number}"))
+
+    changes = sum(one != other for one, other in pairwise(said))
+    assert "search → pay" not in said[1]
+    assert "search → pay" in said[-1]
+    assert changes == 1
+
+
+def test_what_was_said_is_not_said_again_if_it_turned_out_otherwise(
+    store: SessionStore,
+) -> None:
+    session = store.session("ada", "now")
+    assert "Suggested tool path: search → book" in store.advice("ada").text
+    assert sent(session).advised
+    for number in range(30):
+        ran(store, f"worse-{number}", ["search", "book"], "failure")
+    store.advice("ada", fresh=AT_ONCE)
+
+    assert (
+        "Suggested tool path: search → book" not in session.advice("turn_window").text
+    )
+
+
+@pytest.mark.parametrize("how", [{"tokens": 60}, {"top": 1}, {"tools": ["wipe"]}])
+def test_a_smaller_budget_holds_from_now_on(
+    store: SessionStore, how: dict[str, Any]
+) -> None:
+    session = store.session("ada", "now")
+    whole = sent(session).advised
+
+    less = session.advice("turn_window", **how)
+
+    assert less.tokens <= how.get("tokens", 600)
+    assert set(less.items) < set(whole)
+
+
+def test_a_session_that_was_erased_is_not_cited_any_more(store: SessionStore) -> None:
+    session = store.session("ada", "now")
+    sent(session)
+    said = session.advice("turn_window")
+    assert "good-3" in said.sessions
+
+    store.erase("ada", "asked for", session_id="good-3")
+
+    assert "good-3" not in session.advice("turn_window").text
+
+
+def test_a_session_whose_erasure_is_held_back_says_nothing(store: SessionStore) -> None:
+    assert "wipe" in store.advice("ada").text
+    for number in range(2):
+        name = f"bad-{number}"
+        store.erase("ada", "asked for", session_id=name, grace=timedelta(days=9))
+
+    assert "wipe" not in store.advice("ada").text
+
+
+def test_a_preference_that_is_taken_back_is_not_said(store: SessionStore) -> None:
+    ada = store.user("ada")
+    ada.consent("declarative_memory")
+    ada.prefer("language", "de")
+    assert "language = de" in store.advice("ada", top=1).text
+
+    ada.unprefer("language")
+
+    assert "language" not in store.advice("ada", top=1).text
+
+
+def test_a_scenario_that_nobody_was_in_takes_what_is_general(
+    store: SessionStore,
+) -> None:
+    general = store.advice("ada")
+
+    for number in range(9):
+        assert store.advice("ada", scenario=f"unheard-of-{number}").items == (
+            general.items
+        )
+    assert len(kept(store)) == 1
+
+
+def test_nothing_to_say_is_kept_too(store: SessionStore) -> None:
+    store.session("bob", "s").append(refold.UserInput(text="hi"))
+    store.advice("bob")
+
+    names = store.log.view_names("bob", "_user")
+
+    assert [name for name in names if name.startswith(ADVICE)]
+
+
+def test_what_is_kept_is_no_lag(store: SessionStore) -> None:
+    store.advice("ada")
+    store.session("ada", "good-0").append(refold.UserInput(text="more"))
+
+    assert store.stats("ada")["lag"] == []
+
+
+def test_what_is_forgotten_in_one_scenario_is_forgotten(store: SessionStore) -> None:
+    session = store.session("ada", "good-0")
+    session.append(refold.UserInput(text="x"), meta={"scenario": "trip"})
+    twins = [i for i in store.memory("ada").items if i.content == BOOKED]
+    assert len(twins) == 2
+
+    store.user("ada").forget(twins[0].memory_id)
+
+    assert not [i for i in store.memory("ada").items if i.content == BOOKED]
+
+
+def test_of_one_project_or_agent_if_asked_for(store: SessionStore) -> None:
+    session = store.session("ada", "other")
+    events = [
+        refold.ToolCall(call_id="c", tool_name="deploy"),
+        refold.ToolResult(call_id="c", content="done"),
+    ]
+    session.append(events, agent="ops", meta={"project": "web"})
+
+    web = store.memory("ada", project="web")
+    ops = store.memory("ada", agent="ops")
+
+    assert (web.sessions, len(web.items)) == (1, 1)
+    assert {str(one.content) for one in ops.items if one.kind == "path"} == {
+        "{'path': [['deploy']]}"
+    }
+
+
+def test_a_clock_that_is_ahead_keeps_nothing_for_longer(store: SessionStore) -> None:
+    future = datetime(2099, 1, 1, tzinfo=UTC)
+    session = store.session("ada", "ahead")
+    call = refold.ToolCall(call_id="c", tool_name="later")
+    session.append([call, refold.Final(outcome="success")], ts=future)
+
+    (item,) = (i for i in store.memory("ada").items if "later" in str(i.content))
+
+    assert item.updated_at <= store.clock()
 
 
 def test_what_a_session_began_without_does_not_come_in_between(

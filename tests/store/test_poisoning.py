@@ -87,7 +87,9 @@ def test_a_forged_reflection(store: SessionStore) -> None:
         )
         session.append(refold.Final(outcome="failure"))
 
-    assert "wipe_disk" not in said(store)
+    text = said(store)
+    assert "path: wipe_disk" not in text
+    assert "Avoid: wipe_disk" in text
 
 
 def test_a_reflection_with_words_in_it(store: SessionStore) -> None:

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from refold.adapters.sql.tables import Tables
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN
-from refold.domain.sizes import RATES, Place, Scope
+from refold.domain.sizes import BESIDE, RATES, Place, Scope
 
 _LAG: Final = ("fingerprint", "views", "behind", "events", "most")
 
@@ -119,7 +119,7 @@ class Sizes:
         )
         query = select(*columns).select_from(joined)
         query = query.where(*within(views, self._scope), main.c.status != "erased")
-        return query, behind
+        return query.where(~views.c.name.contains(BESIDE)), behind
 
 
 def within(table: Any, scope: Scope) -> list[Any]:

@@ -13,7 +13,7 @@ from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
 from refold.projections.context.tags import tagged
 from refold.projections.memory.item import INDEPENDENT, Item
 from refold.projections.memory.scenarios import GENERAL
-from refold.projections.memory.telling import advised
+from refold.projections.memory.telling import advised, shown
 
 TITLE: Final = "## Memory (Verified)"
 _ABOUT: Final = (
@@ -50,6 +50,10 @@ class Choosing:
     def __post_init__(self) -> None:
         if self.tokens < 0 or self.top < 0:
             raise InvalidConfiguration("advice has 0 tokens and 0 lines or more")
+        if not self.scenario or not self.scenario.isprintable():
+            raise InvalidConfiguration("scenario is the name of a kind of task")
+        if isinstance(self.tools, str | bytes):
+            raise InvalidConfiguration("tools are names, in a list")
         if not 0 <= self.threshold <= 1:
             raise InvalidConfiguration("threshold is a confidence from 0 to 1")
 
@@ -74,10 +78,12 @@ def chosen_by(how: ChoosingArgs) -> Choosing:
 
 
 class Line(NamedTuple):
-    """A line of advice, and the item that it says."""
+    """A line of advice: the item that it says, how sure it is, sessions it cites."""
 
     text: str
     memory_id: str
+    sure: float = 1.0
+    cited: Sequence[str] = ()
 
 
 class Candidate(NamedTuple):
@@ -85,6 +91,7 @@ class Candidate(NamedTuple):
 
     weight: 1, or less for what was not learned in the scenario at hand.
     tools:  all that it names; ``path`` is its path, empty if it is none.
+    cited:  the sessions that the text names.
     """
 
     text: str
@@ -96,32 +103,69 @@ class Candidate(NamedTuple):
     expires_at: int
     tools: Sequence[str]
     path: Sequence[Sequence[str]]
+    cited: Sequence[str] = ()
 
     def value(self, now: int) -> float:
         """How useful it is now: sure, relevant and fresh."""
         fresh: float = 0.5 ** (max(0, now - self.updated_at) / _HALF_LIFE)
         return round(self.sure * self.weight * fresh, 9)
 
-    def may_be_said(self, now: int, threshold: float) -> bool:
-        return self.expires_at > now and self.sure >= threshold
+    def may_be_said(self, how: Choosing, now: int) -> bool:
+        """Whether it holds still, is sure enough, and its tools are at hand."""
+        at_hand = how.tools is None or set(how.tools).issuperset(self.tools)
+        return self.expires_at > now and self.sure >= how.threshold and at_hand
+
+    @property
+    def thing(self) -> object:
+        """What it is about, in whatever scenario, for it or against it."""
+        return tuple(map(tuple, self.path)) or self.claim
+
+    @property
+    def claim(self) -> str:
+        """What it says, without figures and evidence."""
+        return self.text.partition(" (")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What is said to a model: a section of Markdown, and the items in it.
 
-    ``tokens`` is what it adds to a context; nothing to say costs nothing.
-    ``left_out`` are the next that were worth saying, and for which there was no room.
+    tokens:      what it adds to a context; nothing to say costs nothing.
+    left_out:    the next that were worth saying, and for which there was no room.
+    sessions:    those that it cites.
+    derived_seq: how far the session was compacted when it was chosen for it.
     """
 
     text: str = ""
     items: tuple[str, ...] = ()
     tokens: int = 0
     left_out: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    derived_seq: int = 0
 
     def handed(self) -> JsonObject:
         """As a request records it."""
-        return {"text": self.text, "items": list(self.items)}
+        return {
+            "text": self.text,
+            "items": list(self.items),
+            "sessions": list(self.sessions),
+            "derived_seq": self.derived_seq,
+        }
+
+    @classmethod
+    def recorded(cls, handed: JsonObject | None, items: tuple[str, ...]) -> Advice:
+        """What ``handed`` made; NO_ADVICE if it is not that."""
+        found: dict[str, Any] = dict(handed or {})
+        text, sessions = found.get("text"), found.get("sessions")
+        derived = found.get("derived_seq")
+        if not isinstance(text, str) or not text.startswith(TITLE):
+            return NO_ADVICE
+        if not isinstance(sessions, list) or not isinstance(derived, int):
+            return NO_ADVICE
+        if not all(item in text for item in items):
+            return NO_ADVICE
+        names = tuple(map(str, sessions))
+        return cls(text, items, cost(text), (), names, derived)
 
 
 NO_ADVICE: Final = Advice()
@@ -207,22 +251,18 @@ def choose(
 
     ``profile`` are lines about the user, which come last and are left out first.
     """
-    tools = None if how.tools is None else set(how.tools)
-    able = [
-        one
-        for one in candidates
-        if one.may_be_said(now, how.threshold)
-        and (tools is None or tools.issuperset(one.tools))
-    ]
-    ranked = _ranked(able, now)
+    ranked = _once(_ranked([o for o in candidates if o.may_be_said(how, now)], now))
     ways = [(value, one.path) for value, one in ranked if one.label == "path"]
     by_label: dict[str, list[Candidate]] = defaultdict(list)
     for value, one in ranked:
         some = by_label[one.label]
         if len(some) < how.top and not _told(value, one, some, ways):
             some.append(one)
-    lines = [Line(one.text, one.memory_id) for one in _in_turn(by_label)]
-    return _fitted(lines[: how.top], lines[how.top :], profile, how)
+    lines = [
+        Line(one.text, one.memory_id, one.sure, one.cited) for one in _in_turn(by_label)
+    ]
+    about = [line for line in profile if line.sure >= how.threshold]
+    return _fitted(lines[: how.top], lines[how.top :], about, how)
 
 
 def _candidate(item: Item, weight: float) -> Candidate:
@@ -240,6 +280,7 @@ def _candidate(item: Item, weight: float) -> Candidate:
         item.expires_at,
         sorted(tools),
         path,
+        [place.session_id for place in shown(item)],
     )
 
 
@@ -257,8 +298,10 @@ def _fitted(
             into.pop()
             out.append(line.memory_id)
     text = _section(taken, about)
+    cited = {name for line in (*taken, *about) for name in line.cited}
     ids = tuple(dict.fromkeys(line.memory_id for line in (*taken, *about)))
-    return Advice(text, ids, cost(text), tuple(dict.fromkeys(out)))
+    left = tuple(dict.fromkeys(out))
+    return Advice(text, ids, cost(text), left, tuple(sorted(cited)))
 
 
 def _section(lines: Sequence[Line], profile: Sequence[Line]) -> str:
@@ -280,6 +323,16 @@ def _ranked(candidates: Iterable[Candidate], now: int) -> list[tuple[float, Cand
     """With their value, the best first; of paths as good the longer: it says more."""
     valued = [(one.value(now), one) for one in candidates]
     return sorted(valued, key=lambda v: (-v[0], -len(v[1].path), v[1].memory_id))
+
+
+def _once(
+    ranked: Iterable[tuple[float, Candidate]],
+) -> list[tuple[float, Candidate]]:
+    """Each thing as it is said best, not in its scenario and in general too."""
+    kept: dict[object, tuple[float, Candidate]] = {}
+    for value, one in ranked:
+        kept.setdefault(one.thing, (value, one))
+    return list(kept.values())
 
 
 def _told(

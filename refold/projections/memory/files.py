@@ -6,9 +6,9 @@ Nothing here is read by procedural memory: what stands in a file is a model's ow
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, TypeAlias, TypeGuard
 
 from refold.projections.memory.folders import (
@@ -30,6 +30,8 @@ Files: TypeAlias = Mapping[str, str]
 
 _MOST_LINES: Final = 999_999
 _AROUND: Final = 2
+# Looking for more would take as long as a file has of them times what is looked for.
+_MOST_PLACES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +131,29 @@ def _str_replace(files: Files, command: Mapping[str, Any]) -> Done:
             f"No replacement was performed, old_str `{old}` did not appear verbatim "
             f"in {path}."
         )
-    places = [match.start() for match in re.finditer(f"(?={re.escape(old)})", text)]
-    if len(places) > 1:
-        lines = ", ".join(str(text.count("\n", 0, place) + 1) for place in places)
+    at, *others = islice(_lines_with(old, text), _MOST_PLACES + 1)
+    if others:
+        more = ", and more" if len(others) == _MOST_PLACES else ""
+        lines = ", ".join(map(str, (at, *others[: _MOST_PLACES - 1])))
         raise _Refused(
             f"No replacement was performed. Multiple occurrences of old_str `{old}` in "
-            f"lines: {lines}. Please ensure it is unique"
+            f"lines: {lines}{more}. Please ensure it is unique"
         )
     changed = text.replace(old, new)
-    at = text.count("\n", 0, places[0]) + 1
     after = changed.split("\n")
     last = at + new.count("\n") + _AROUND
     snippet = _numbered(after, max(1, at - _AROUND), min(len(after), last))
     said = "The memory file has been edited. Here is the snippet showing the change"
     return Done(f"{said} (with line numbers):\n{snippet}", set={path: changed})
+
+
+def _lines_with(part: str, text: str) -> Iterator[int]:
+    """The line of each place where it begins, from 1; places may overlap."""
+    line, seen, place = 1, 0, text.find(part)
+    while place >= 0:
+        line, seen = line + text.count("\n", seen, place), place
+        yield line
+        place = text.find(part, place + 1)
 
 
 def _insert(files: Files, command: Mapping[str, Any]) -> Done:

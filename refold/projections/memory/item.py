@@ -42,7 +42,8 @@ class Item:
 
     content:    structured, in a closed vocabulary: names and numbers, no text.
     sessions:   how many sessions show it, those that are tainted left out;
-                ``tainted_sessions`` are those.  A session is one witness.
+                ``tainted_sessions`` are those.  A session is one witness, and so is
+                one with all that was forked from it.
     success:    the mean of how these sessions ended, 0 to 1; None if nothing says it.
     confidence: the lower bound of what the item claims, 0 to 1.
     against:    the lower bound of the contrary: for a path, of how it fails.

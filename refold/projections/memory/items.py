@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
 from refold.projections.memory.confidence import lower_bound
+from refold.projections.memory.families import families, untainted
 from refold.projections.memory.item import (
     EVIDENCE,
     INDEPENDENT,
@@ -48,7 +49,7 @@ class _Means(NamedTuple):
     """What all sessions of a scenario say, which single things are measured by."""
 
     weights: Mapping[str, float]
-    callers: Mapping[str, float]
+    calls: Mapping[str, float]
 
 
 def items(shown: Iterable[Shown], user_id: str = "") -> list[Item]:
@@ -59,7 +60,7 @@ def items(shown: Iterable[Shown], user_id: str = "") -> list[Item]:
     """
     found = [
         item
-        for scenario, sessions in by_scenario(shown).items()
+        for scenario, sessions in by_scenario(families(shown)).items()
         for item in _of_scenario(user_id, scenario, sessions)
     ]
     return sorted(found, key=lambda item: (-item.confidence, item.memory_id))
@@ -70,7 +71,7 @@ def _of_scenario(
 ) -> Iterator[Item]:
     counted = weights([one for one in sessions if not one.taints])
     claims: dict[_Key, _Claim] = {}
-    callers: dict[str, float] = defaultdict(float)
+    callers: dict[str, list[Shown]] = defaultdict(list)
     for one in sessions:
         for key, content, seqs in _claimed(one):
             claim = claims.setdefault(key, _Claim(content))
@@ -78,8 +79,9 @@ def _of_scenario(
             into.append(_Witness(one, seqs))
         if not one.taints:
             for tool in {tool for _, _, step in one.walked for tool in step}:
-                callers[tool] += counted[one.session_id]
-    means = _Means(counted, callers)
+                callers[tool].append(one)
+    calls = {tool: sum(_shares(some, counted)) for tool, some in callers.items()}
+    means = _Means(counted, calls)
     for (kind, _), claim in claims.items():
         yield _item(user_id, kind, scenario, claim, means)
 
@@ -97,7 +99,7 @@ def _claimed(shown: Shown) -> Iterator[tuple[_Key, JsonObject, tuple[int, ...]]]
 def _said(shown: Shown) -> Iterator[tuple[Procedural, JsonObject, tuple[int, ...]]]:
     """(kind, content, seqs) of what a session shows."""
     decided = shown.decided_seq
-    for path, first, last in subpaths(shown.walked):
+    for path, first, last in subpaths(shown.walked, shown.breaks):
         content: dict[str, Any] = {"path": [list(step) for step in path]}
         yield "path", content, (first, last, decided)
     for failure in shown.failures:
@@ -113,17 +115,26 @@ def _said(shown: Shown) -> Iterator[tuple[Procedural, JsonObject, tuple[int, ...
         yield "effort", content, (decided,)
 
 
+def _shares(sessions: Sequence[Shown], counted: Mapping[str, float]) -> list[float]:
+    """What the word of each counts: a session and its forks share one."""
+    families = Counter(one.family for one in sessions)
+    return [counted[one.session_id] / families[one.family] for one in sessions]
+
+
 def _item(
     user_id: str, kind: Procedural, scenario: str, claim: _Claim, means: _Means
 ) -> Item:
     sessions = [witness.shown for witness in claim.witnesses]
     seen = sessions or [witness.shown for witness in claim.tainted]
     ended = [one for one in sessions if one.success is not None]
-    counts = sum(means.weights[one.session_id] for one in ended)
-    good = sum(means.weights[one.session_id] * (one.success or 0.0) for one in ended)
+    shares = _shares(ended, means.weights)
+    counts = sum(shares)
+    good = sum(n * (o.success or 0.0) for n, o in zip(shares, ended, strict=True))
     sure, against = lower_bound(good, counts), lower_bound(counts - good, counts)
     if kind == "failure":
-        sure, against = _failing(claim, means), 0.0
+        sure, against = _failing(claim, sessions, means), 0.0
+    independent = {one.family for one in sessions}
+    tainted = {witness.shown.family for witness in claim.tainted} - independent
     updated = max(one.ended_at for one in seen)
     return Item(
         memory_id=memory_id(kind, scenario, claim.content),
@@ -131,12 +142,12 @@ def _item(
         kind=kind,
         scenario=scenario,
         content=claim.content,
-        sessions=len(sessions),
-        tainted_sessions=len(claim.tainted),
+        sessions=len(independent),
+        tainted_sessions=len(tainted),
         success=round(good / counts, 6) if counts else None,
         confidence=round(sure, 6),
         against=round(against, 6),
-        tainted=len(sessions) < INDEPENDENT <= len(sessions) + len(claim.tainted),
+        tainted=len(independent) < INDEPENDENT <= len(independent | tainted),
         evidence=_evidence(claim.witnesses),
         created_at=min(one.began_at for one in seen),
         updated_at=updated,
@@ -146,10 +157,10 @@ def _item(
     )
 
 
-def _failing(claim: _Claim, means: _Means) -> float:
+def _failing(claim: _Claim, sessions: Sequence[Shown], means: _Means) -> float:
     """How surely a session that calls the tool meets the failure."""
-    met = sum(means.weights[one.shown.session_id] for one in claim.witnesses)
-    called = means.callers.get(str(claim.content["tool"]), 0.0)
+    met = sum(_shares(sessions, means.weights))
+    called = means.calls.get(str(claim.content["tool"]), 0.0)
     return lower_bound(met, max(called, met))
 
 
@@ -177,5 +188,5 @@ def effort(shown: Iterable[Shown]) -> dict[str, dict[str, float]]:
             "milliseconds": median(one.milliseconds for one in some),
             "iterations": median(one.iterations for one in some),
         }
-        for scenario, some in by_scenario(o for o in shown if not o.taints).items()
+        for scenario, some in by_scenario(untainted(shown)).items()
     }

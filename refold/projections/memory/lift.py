@@ -9,6 +9,7 @@ from statistics import fmean
 
 from refold.domain.events import JsonObject
 from refold.projections.memory.confidence import lower_bound, upper_bound
+from refold.projections.memory.families import untainted
 from refold.projections.memory.shown import Shown
 
 
@@ -48,7 +49,7 @@ def lifts(shown: Iterable[Shown]) -> list[Lift]:
 
     Sessions that are tainted, or of which nothing says how they ended, say nothing.
     """
-    known = [one for one in shown if one.success is not None and not one.taints]
+    known = [one for one in untainted(shown) if one.success is not None]
     names = sorted({name for one in known for name in one.advised})
     found = [_lift(name, known) for name in names]
     return sorted(found, key=lambda lift: (-lift.shown, lift.memory_id))

@@ -31,10 +31,17 @@ def steps(calls: Sequence[tuple[int, str, int]]) -> list[tuple[int, int, Step]]:
 
 
 def subpaths(
-    walked: Sequence[tuple[int, int, Step]],
+    walked: Sequence[tuple[int, int, Step]], breaks: Sequence[int] = ()
 ) -> Iterator[tuple[Path, int, int]]:
-    """Each path of 1 to ``LONGEST`` steps within it: (path, first seq, last seq)."""
+    """Each path of 1 to ``LONGEST`` steps within it: (path, first seq, last seq).
+
+    None goes over a place in ``breaks``, which are in order.
+    """
+    ends = iter((*breaks, len(walked)))
+    limit = next(ends)
     for start in range(len(walked)):
-        for end in range(start + 1, min(len(walked), start + LONGEST) + 1):
+        while start >= limit:
+            limit = next(ends)
+        for end in range(start + 1, min(limit, start + LONGEST) + 1):
             part = walked[start:end]
             yield tuple(step for _, _, step in part), part[0][0], part[-1][1]

@@ -15,7 +15,9 @@ CUT_OFF: Final = "cut_off"
 _LOOKED_AT: Final = 400
 # What a result begins with that is a failure, whatever its status says.
 _FAILED: Final = re.compile(
-    r"\s*(?:\{?\s*[\"']?(?:is_)?error[\"']?\s*[:=]|error\b|fatal\b|traceback \("
+    r"\s*(?:\{?\s*[\"']?(?:is_)?error[\"']?\s*[:=]"
+    r"(?!\s*(?:null|none|false|0|\"\"|''|\[\s*\]|\{\s*\})\s*(?:[,}\s]|$))"
+    r"|error\b(?!\s*[\"']?\s*[:=])|fatal\b|traceback \("
     r"|exception\b|[a-z.]{0,40}(?:error|exception)\s*:)",
     re.IGNORECASE,
 )

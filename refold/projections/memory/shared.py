@@ -9,13 +9,15 @@ names no user, session or event, and its times are whole days.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Final
 
 from refold.domain.errors import InvalidConfiguration
 from refold.projections.memory.confidence import lower_bound
+from refold.projections.memory.families import untainted
 from refold.projections.memory.item import LASTS, Item
 from refold.projections.memory.items import items
 from refold.projections.memory.scenarios import by_scenario
@@ -26,11 +28,15 @@ NOBODY: Final = ""
 _DAY: Final = 86_400_000_000
 
 
-def shared(by_user: Mapping[str, Sequence[Shown]], k: int = FEWEST) -> list[Item]:
+def shared(
+    by_user: Mapping[str, Sequence[Shown]],
+    k: int = FEWEST,
+    forgotten: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> list[Item]:
     """The items that at least ``k`` users and ``k`` sessions show, the surest first.
 
-    A user is one witness, with the mean of their sessions, however many these are.
-    ``evidence`` is empty, ``user_id`` too.
+    A user is one witness, with the mean of their sessions, however many these are, and
+    none of what they want ``forgotten``.  ``evidence`` is empty, ``user_id`` too.
 
     Raises InvalidConfiguration for ``k`` below 5.
     """
@@ -40,7 +46,7 @@ def shared(by_user: Mapping[str, Sequence[Shown]], k: int = FEWEST) -> list[Item
     callers: dict[tuple[str, str], int] = defaultdict(int)
     for user_id in sorted(by_user):
         for item in items(by_user[user_id], user_id):
-            if item.sessions:
+            if item.sessions and item.memory_id not in forgotten.get(user_id, ()):
                 found[item.memory_id].append(item)
         for scenario, tool in _called(by_user[user_id]):
             callers[scenario, tool] += 1
@@ -55,7 +61,7 @@ def shared(by_user: Mapping[str, Sequence[Shown]], k: int = FEWEST) -> list[Item
 def _called(shown: Iterable[Shown]) -> set[tuple[str, str]]:
     return {
         (scenario, tool)
-        for scenario, some in by_scenario(o for o in shown if not o.taints).items()
+        for scenario, some in by_scenario(untainted(shown)).items()
         for one in some
         for _, _, step in one.walked
         for tool in step

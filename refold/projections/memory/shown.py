@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import isfinite
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from refold.domain.envelope import Envelope
 from refold.domain.events import (
     Aggregate,
     Final as Ending,
+    Fork,
     HumanReview,
     JsonObject,
     Reflection,
@@ -27,7 +29,7 @@ from refold.projections.memory.scenarios import GENERAL, Classifier, tagged
 from refold.projections.memory.triggers import triggers
 
 # Raised when what is made of the same events becomes something else.
-EXTRACTOR: Final = 2
+EXTRACTOR: Final = 3
 _OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
 # What a human's decision says of the agent's work; one that it was moot says nothing.
 _DECISIONS: Final = {"accept": 1.0, "corrected": 0.0, "reject": 0.0}
@@ -58,13 +60,17 @@ class Shown:
     success:    0 to 1, as it ended; None if nothing says how.  ``decided_seq`` is of
                 the event that says it.
     own_word:   only the agent itself says how it ended.
-    walked:     (first seq, last seq, tools) of each step.
+    walked:     (first seq, last seq, tools) of each step, agent by agent; no path goes
+                over the places in it that are ``breaks``.
     checks:     tools that check something, and where each was first used.
     iterations: how often the agent judged its own work.
     taints:     why it must not speak for anything, by code; empty if it may.
     advised:    the items of memory that the model was shown, by id, and the seq of the
                 request in which it first was.
     triggers:   why it is worth looking at, by name, and the seq of the first event.
+    parent:     the session that it was forked from, and where; or "" and 0.
+    family:     the session that its forks began with, once that was looked up.
+    project:    what its writer named as ``meta.project``.
     began_at:   when its first event happened, ``ended_at`` its last; microseconds since
                 1970, by the clock of the events.
     """
@@ -76,6 +82,7 @@ class Shown:
     decided_seq: int = 0
     own_word: bool = False
     walked: tuple[tuple[int, int, Step], ...] = ()
+    breaks: tuple[int, ...] = ()
     failures: tuple[Failure, ...] = ()
     checks: Mapping[str, int] = field(default_factory=dict)
     iterations: int = 0
@@ -85,6 +92,9 @@ class Shown:
     advised: Mapping[str, int] = field(default_factory=dict)
     triggers: Mapping[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    parent: tuple[str, int] = ("", 0)
+    family: str = ""
+    project: str = ""
     began_at: int = 0
     ended_at: int = 0
 
@@ -95,7 +105,7 @@ class Shown:
         found["failures"] = [
             [getattr(one, name) for name in one.__slots__] for one in self.failures
         ]
-        for name in ("taints", "models"):
+        for name in ("taints", "models", "parent", "breaks"):
             found[name] = list(found[name])
         for name in ("checks", "advised", "triggers"):
             found[name] = dict(found[name])
@@ -107,24 +117,35 @@ class Shown:
         found = dict(dumped)
         found["walked"] = tuple((a, b, tuple(step)) for a, b, step in found["walked"])
         found["failures"] = tuple(Failure(*one) for one in found["failures"])
-        found["taints"], found["models"] = map(
-            tuple, (found["taints"], found["models"])
-        )
+        for name in ("taints", "models", "parent", "breaks"):
+            found[name] = tuple(found[name])
         return cls(**found)
 
 
 class Watching:
-    """Folds the events of one session, in order, into what they show."""
+    """Folds the events of one session, in order, into what they show.
 
-    def __init__(self, session_id: str, classify: Classifier | None = None) -> None:
-        self._session_id, self._classify = session_id, classify
-        self._upto = self._group = self._iterations = self._tokens = 0
+    agent: of several in a session, whose calls count; None: everybody's.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        classify: Classifier | None = None,
+        agent: str | None = None,
+    ) -> None:
+        self._session_id, self._classify, self._agent = session_id, classify, agent
+        self._upto = self._iterations = self._tokens = 0
         self._began = self._ended = 0
         self._tag: str | None = None
         self._guess: str | None = None
-        self._calls: list[tuple[int, str, int]] = []
-        self._names: dict[str, str] = {}
-        self._failures: list[Failure] = []
+        # By agent: what one calls is no step of another's.
+        self._calls: dict[str, list[tuple[int, str, int]]] = {}
+        self._groups: dict[str, int] = {}
+        self._open: dict[str, tuple[int, str, str]] = {}
+        self._parent, self._project = ("", 0), ""
+        self._unfixed: list[Failure] = []
+        self._fixed: list[Failure] = []
         self._checks: dict[str, int] = {}
         self._advised: dict[str, int] = {}
         self._triggers: dict[str, int] = {}
@@ -144,8 +165,8 @@ class Watching:
             self._guess = self._classify(envelope)
         self._meta(envelope)
         match envelope.payload:
-            case ToolCall() as call:
-                self._call(envelope.seq, call)
+            case ToolCall() as call if self._counts(envelope):
+                self._call(envelope.seq, call, envelope.agent or "")
             case ToolResult() as result:
                 self._result(envelope.seq, result)
             case Reflection() as reflection:
@@ -158,6 +179,8 @@ class Watching:
                 self._said["human"] = (_DECISIONS[decision], envelope.seq)
             case Request(advised=advised):
                 self._told(envelope.seq, advised)
+            case Fork(session_id=session_id, at_seq=at_seq):
+                self._parent = (session_id, at_seq)
         for name in triggers(envelope, self._iterations):
             self._triggers.setdefault(name, envelope.seq)
 
@@ -168,6 +191,9 @@ class Watching:
         if meta.model is not None and _NAME.fullmatch(meta.model):
             self._models.add(meta.model)
         more = meta.model_extra or {}
+        project = more.get("project")
+        if isinstance(project, str) and _NAME.fullmatch(project):
+            self._project = project
         if more.get("tainted"):
             self._taints["marked"] = None
         advised = more.get("advised")  # what a model asked memory for, and was told
@@ -178,12 +204,16 @@ class Watching:
             if isinstance(name, str) and MEMORY_ID.fullmatch(name):
                 self._advised.setdefault(name, seq)
 
-    def _call(self, seq: int, call: ToolCall) -> None:
+    def _counts(self, envelope: Envelope) -> bool:
+        return self._agent is None or envelope.agent == self._agent
+
+    def _call(self, seq: int, call: ToolCall, agent: str) -> None:
         if call.tool_name in OWN_TOOLS:
             return
         tool = self._named(call.tool_name)
-        self._calls.append((seq, tool, self._group))
-        self._names[call.call_id] = tool
+        group = self._groups.get(agent, 0)
+        self._calls.setdefault(agent, []).append((seq, tool, group))
+        self._open[call.call_id] = (seq, tool, agent)
         if _CHECKS.search(tool):
             self._checks.setdefault(tool, seq)
 
@@ -195,25 +225,23 @@ class Watching:
         return "?"
 
     def _result(self, seq: int, result: ToolResult) -> None:
-        if result.tool_name in OWN_TOOLS:
-            return
-        # What is called from here on was called with this result at hand.
-        self._group = seq
-        self._milliseconds += result.duration_ms or 0.0
-        known = self._names.pop(result.call_id, None)
-        tool = known or self._named(result.tool_name)
         if result.untrusted:
             self._taints["untrusted_result"] = None
+        called, tool, agent = self._open.pop(result.call_id, (0, "", ""))
+        if not called:
+            return
+        # What this agent calls from here on it calls with this result at hand.
+        self._groups[agent] = seq
+        self._milliseconds += result.duration_ms or 0.0
         reason = reason_of(result)
         if reason is not None:
-            self._failures.append(Failure(tool, reason, seq))
+            self._unfixed.append(Failure(tool, reason, seq))
             return
-        self._failures = [
-            failure
-            if failure.fix is not None
-            else Failure(failure.tool, failure.reason, failure.seq, tool, seq)
-            for failure in self._failures
-        ]
+        # Only a call that was made after the failure was seen can be what helped.
+        helped = [one for one in self._unfixed if one.seq < called]
+        if helped:
+            self._unfixed = [one for one in self._unfixed if one.seq >= called]
+            self._fixed += (replace(one, fix=tool, fixed_seq=seq) for one in helped)
 
     def _reflection(self, seq: int, reflection: Reflection) -> None:
         self._iterations += 1
@@ -237,9 +265,8 @@ class Watching:
         said = self._said
         others = said.get("human") or said.get("environment")
         success, decided = others or said.get("agent") or (None, 0)
-        taints = dict(self._taints)
-        if others and "agent" in said and said["agent"][0] >= 0.5 > others[0]:
-            taints["false_reflection"] = None
+        walks = [steps(calls) for calls in self._calls.values()]
+        failures = sorted((*self._fixed, *self._unfixed), key=lambda one: one.seq)
         return Shown(
             session_id=self._session_id,
             scenario=self._tag or self._guess or GENERAL,
@@ -247,26 +274,32 @@ class Watching:
             success=success,
             decided_seq=decided,
             own_word=success is not None and not others,
-            walked=tuple(steps(self._calls)),
-            failures=tuple(self._failures),
+            walked=tuple(step for walk in walks for step in walk),
+            breaks=tuple(accumulate(len(walk) for walk in walks[:-1])),
+            failures=tuple(failures),
             checks=dict(self._checks),
             iterations=self._iterations,
             tokens=self._tokens,
             milliseconds=self._milliseconds,
-            taints=tuple(sorted(taints)),
+            taints=tuple(sorted(self._taints)),
             advised=dict(self._advised),
             triggers=dict(self._triggers),
             models=tuple(sorted(self._models)),
+            parent=self._parent,
+            project=self._project,
             began_at=self._began,
             ended_at=self._ended,
         )
 
 
 def watch(
-    session_id: str, events: Iterable[Envelope], classify: Classifier | None = None
+    session_id: str,
+    events: Iterable[Envelope],
+    classify: Classifier | None = None,
+    agent: str | None = None,
 ) -> Shown:
     """What these events of a session show."""
-    watching = Watching(session_id, classify)
+    watching = Watching(session_id, classify, agent)
     for envelope in events:
         watching.take(envelope)
     return watching.shown()

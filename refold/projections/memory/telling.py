@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from refold.projections.memory.item import Item
+from refold.projections.memory.item import Evidence, Item
 
 # Ids are the program's, but a line must not become two, nor a sentence.
 _PLAIN: Final = re.compile(r"[\w.:@/-]{1,64}")
-_CITED = 2
+_CITED: Final = 2
 
 
 def said(item: Item) -> str:
@@ -69,12 +69,14 @@ def advised(item: Item) -> str:
 
 def cited(item: Item) -> str:
     """The item's id, and sessions and seqs that show it."""
-    places = [
-        f"{one.session_id} #{one.seqs[0]}-{one.seqs[-1]}"
-        for one in item.evidence
-        if one.seqs and _PLAIN.fullmatch(one.session_id)
-    ]
-    return ", ".join((item.memory_id, *places[:_CITED]))
+    places = [f"{one.session_id} #{one.seqs[0]}-{one.seqs[-1]}" for one in shown(item)]
+    return ", ".join((item.memory_id, *places))
+
+
+def shown(item: Item) -> list[Evidence]:
+    """What of its evidence is cited."""
+    able = [o for o in item.evidence if o.seqs and _PLAIN.fullmatch(o.session_id)]
+    return able[:_CITED]
 
 
 def _well(item: Item) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -15,7 +14,7 @@ from refold.projections.memory.declared.labels import name_of
 from refold.projections.memory.item import Evidence, Item, Kind, Procedural
 from refold.projections.memory.own_tools import RETRIEVAL
 from refold.projections.memory.scenarios import GENERAL
-from refold.projections.memory.telling import advised, cited
+from refold.projections.memory.telling import advised, cited, shown
 
 NAME: Final = RETRIEVAL
 QueryType: TypeAlias = Literal["errors", "topics", "tool_paths", "all"]
@@ -27,8 +26,6 @@ _KINDS: Final[Mapping[str, frozenset[Kind]]] = {
     "tool_paths": frozenset({"path", "check", "effort"}),
 }
 _FIELDS: Final = {"user_id", "query_type", "subject_filter"}
-_PLAIN: Final = re.compile(r"[\w.:@/-]{1,64}")
-_CITED: Final = 2
 _NO_LIMIT: Final = 1 << 60
 _ABOUT: Final = (
     "What earlier sessions of this user show: tool paths that worked or failed, errors "
@@ -159,7 +156,7 @@ def answer(query: Query, known: Known, how: Choosing, *, now: int) -> Answer:
 
     The text costs at most ``how.tokens``, or is an empty list.
     """
-    found = [*_procedural(query, known, how, now), *_declared(query, known)]
+    found = [*_procedural(query, known, how, now), *_declared(query, known, how)]
     taken: list[JsonObject] = []
     for memory in found:
         fits = (
@@ -181,7 +178,10 @@ def _procedural(
     chosen = choose(listed, wide, now=now)
     by_id = {one.memory_id: one for one in items}
     for name in (*chosen.items, *chosen.left_out):
-        yield _memory(by_id[name], advised(by_id[name]))
+        item = by_id[name]
+        line = advised(item).replace(f"; {cited(item)}", "", 1)
+        sure = max(item.confidence, item.against if item.kind == "path" else 0.0)
+        yield _memory(item, line, sure)
 
 
 def _scenario(items: Iterable[Item], subject: str) -> str:
@@ -190,28 +190,23 @@ def _scenario(items: Iterable[Item], subject: str) -> str:
     return next((name for name in names if name_of(name) == subject), GENERAL)
 
 
-def _declared(query: Query, known: Known) -> Iterable[JsonObject]:
+def _declared(query: Query, known: Known, how: Choosing) -> Iterable[JsonObject]:
     for line, item in known.profile:
         about = {item.content.get("subject"), item.content.get("topic")}
-        if query.takes(item.kind) and (not query.subject or query.subject in about):
-            yield _memory(item, line.text)
+        wanted = not query.subject or query.subject in about
+        if wanted and query.takes(item.kind) and line.sure >= how.threshold:
+            # What a line cites has fields of its own here.
+            yield _memory(item, line.text.partition(";")[0], line.sure)
 
 
-def _memory(item: Item, line: str) -> JsonObject:
-    sure = max(item.confidence, item.against if item.kind == "path" else 0.0)
+def _memory(item: Item, line: str, sure: float) -> JsonObject:
     procedural = item.kind in get_args(Procedural)
-    evidence: list[Any] = [
-        f"{one.session_id} #{_seqs(one)}"
-        for one in item.evidence
-        if one.seqs and _PLAIN.fullmatch(one.session_id)
-    ]
     return {
         "type": "procedural" if procedural else "declarative",
-        # The line of advice; what it cites has fields of its own here.
-        "content": line.removeprefix("- ").replace(f"; {cited(item)}", "", 1),
+        "content": line.removeprefix("- "),
         "confidence": round(sure, 2),
         "memory_id": item.memory_id,
-        "evidence": evidence[:_CITED],
+        "evidence": [f"{one.session_id} #{_seqs(one)}" for one in shown(item)],
     }
 
 
