@@ -64,14 +64,11 @@ class Shortlist:
     def says_still(self, advice: Advice, how: Choosing, now: int) -> bool:
         """Whether all that was said may be said as it was."""
         said = {one.memory_id: one for one in self._wanted()}
-        about = {one.memory_id: one.text for one in self._about()}
+        about = {one.memory_id for one in self._about() if _said_in(one, advice)}
         for name in advice.items:
             one = said.get(name)
-            if one is not None:
-                right = one.may_be_said(how, now) and one.claim in advice.text
-            else:
-                right = name in about and about[name].partition(";")[0] in advice.text
-            if not right:
+            known = one is not None and one.may_be_said(how, now)
+            if not (name in about or (known and one and one.claim in advice.text)):
                 return False
         return len(advice.items) <= how.top + len(about)
 
@@ -231,6 +228,10 @@ class Adviser:
 def _name(scenario: str) -> str:
     """Of a view: it stands in plain, so it does not name the scenario."""
     return f"{ADVICE}{EXTRACTOR}-{text_digest(scenario)[:16]}"
+
+
+def _said_in(line: Line, advice: Advice) -> bool:
+    return line.text.partition(";")[0] in advice.text
 
 
 def _loaded(standing: Standing) -> Shortlist | None:

@@ -23,10 +23,11 @@ from refold.domain.errors import (
 )
 from refold.domain.events import StateUpdate
 from refold.domain.ids import FILES_SESSION, MAIN, StreamId, bounded
-from refold.domain.ports import PAGE, EventLog
+from refold.domain.ports import EventLog
 from refold.domain.record import Draft
 from refold.projections.memory.files import NAME, Done, run
 from refold.redaction.guard import restored
+from refold.store.paging import read_on
 from refold.store.users import consent_status
 from refold.store.writing import Order, Writer
 
@@ -151,13 +152,11 @@ class _Files(Mapping[str, str]):
 
 
 def _updates(log: EventLog, stream: StreamId, upto: int) -> Iterator[StateUpdate]:
-    after, full = 0, upto > 0
-    while full:
-        page = log.read(stream, after=after, upto=upto, limit=PAGE, types=("state",))
-        for envelope in page:
-            if isinstance(envelope.payload, StateUpdate):
-                yield envelope.payload
-        full, after = len(page) == PAGE, page[-1].seq if page else after
+    if upto == 0:
+        return
+    for envelope in read_on(log, stream, upto=upto, types=("state",)):
+        if isinstance(envelope.payload, StateUpdate):
+            yield envelope.payload
 
 
 def _keys(event: object) -> tuple[object, ...]:

@@ -187,6 +187,29 @@ def test_text_is_replaced_where_it_stands_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "more"), [(100, ""), (101, ", and more"), (400_000, ", and more")]
+)
+def test_of_many_places_the_first_hundred_are_named(count: int, more: str) -> None:
+    files = {NOTES: "one\n" * count}
+
+    said = told(files, command="str_replace", path=NOTES, old_str="one", new_str="1")
+
+    lines = ", ".join(map(str, range(1, 101)))
+    assert said == (
+        "No replacement was performed. Multiple occurrences of old_str `one` in lines: "
+        f"{lines}{more}. Please ensure it is unique"
+    )
+
+
+def test_places_that_overlap_are_several() -> None:
+    files = {NOTES: "\nbanana\n"}
+
+    said = told(files, command="str_replace", path=NOTES, old_str="ana", new_str="x")
+
+    assert "in lines: 2, 2. Please" in said
+
+
+@pytest.mark.parametrize(
     ("line", "text"),
     [(0, "new\none\ntwo\n"), (1, "one\nnew\ntwo\n"), (2, "one\ntwo\nnew\n")],
 )

@@ -1,9 +1,12 @@
 """``memory`` lists what sessions show, and opens to the events that show it."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+import refold as package
+from refold.store.kept import ADVICE
 from tests.cli.conftest import Refold
 
 
@@ -101,3 +104,139 @@ def test_it_is_of_one_user_or_of_all(
     refold: Refold, sample: Path, wrong: list[str]
 ) -> None:
     assert "give --user or --everyone" in refold("memory", *wrong).err
+
+
+LIN = ("--user", "lin")
+ONE = "m0123456789abcde"
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ((*LIN, "--forget", ONE, "--item", ONE, "--effect"), "do not go together"),
+        ((*LIN, "--advice", "--profile"), "--advice and --profile do not go together"),
+        ((*LIN, "--refresh", "--item", ONE), "--item and --refresh do not go together"),
+        ((*LIN, "--tokens", "9"), "--tokens is for --advice"),
+        ((*LIN, "--refresh", "--tokens", "0"), "--tokens is for --advice"),
+        ((*LIN, "--item", ONE, "--scenario", "s"), "--scenario is for a list"),
+        ((*LIN, "--profile", "--all"), "--all is for the list"),
+        (("--everyone", "--all"), "--all is for the list"),
+        (("--everyone", "--item", ONE), "items are listed, and no more"),
+        (("--everyone", "--refresh"), "--refresh is of all users"),
+        ((*LIN, "--everyone", "--refresh"), "--refresh is of all users"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    refold: Refold, sample: Path, options: tuple[str, ...], complaint: str
+) -> None:
+    before = refold("log", *LIN, "--session", "_user", "--json").out
+
+    ran = refold("memory", *options)
+
+    assert ran.code == 2
+    assert complaint in ran.err
+    assert refold("log", *LIN, "--session", "_user", "--json").out == before
+
+
+def judged(db: Path) -> None:
+    """Four sessions of lin in which the same error is made, with consent."""
+    with package.open(f"sqlite:///{db}") as store:
+        wrong = {
+            "verdict": "incorrect",
+            "error_type": "sign error",
+            "subject": "math",
+            "topic": "algebra",
+        }
+        results = tuple({"item_id": f"q{n}", **wrong} for n in range(4))
+        for number in range(4):
+            store.session("lin", f"v-{number}").append(
+                package.Aggregate(results=results)
+            )
+        store.user("lin").consent("declarative_memory")
+        store.user("lin").prefer("language", "zh")
+
+
+def test_an_item_of_the_profile_opens_too(refold: Refold, sample: Path) -> None:
+    judged(sample)
+    items = refold("memory", *LIN, "--profile", "--json").json()["items"]
+
+    seen = {}
+    for item in items:
+        shown = refold("memory", *LIN, "--item", item["memory_id"])
+        told = refold("memory", *LIN, "--item", item["memory_id"], "--json").json()
+        seen[item["kind"]] = shown.out
+        places = item["provenance"]["sessions"]
+        assert shown.code == 0
+        assert [(one["session_id"], one["seq"]) for one in told.pop("events")] == [
+            (place["session_id"], seq) for place in places for seq in place["seqs"]
+        ]
+        assert bool(told.pop("not_said")) == ("not said to a model:" in shown.out)
+        assert told == item
+
+    assert "weak topic: algebra (math), 0% right" in seen["topic"]
+    assert "may be said to a model until" in seen["topic"]
+    assert "_user seq" in seen["preference"]
+    assert "the user's own word" in seen["preference"]
+    assert "not said to a model: below the threshold: 0.00" in seen["progress"]
+
+
+def test_memory_is_made_for_all_who_have_one(refold: Refold, sample: Path) -> None:
+    with package.open(f"sqlite:///{sample}") as store:
+        for user in ("out", "ice", "gone"):
+            store.session(user, "s").append(package.UserInput(text="Hi."))
+        for number in range(4):
+            events = [
+                package.ToolCall(call_id="c", tool_name="book"),
+                package.ToolResult(call_id="c", content="done"),
+                package.Final(outcome="success"),
+            ]
+            store.session("ada", f"s-{number}").append(events)
+        store.user("out").opt_out()
+        store.freeze("ice", "disputed", operator="me")
+        store.erase("gone", "asked", operator="me")
+
+    ran = refold("memory", "--refresh")
+    as_json = refold("memory", "--refresh", "--json").json()
+
+    assert ran.code == 0
+    left = "left out: 1 opted out, 1 frozen"
+    assert ran.out == f"2 items of 5 sessions of 2 users; {left}\n"
+    assert as_json == {
+        "users": 2,
+        "sessions": 5,
+        "items": 2,
+        "opted_out": 1,
+        "frozen": 1,
+        "failed": 0,
+    }
+
+
+def test_memory_that_is_made_is_kept_for_who_asks_next(
+    refold: Refold, sample: Path
+) -> None:
+    judged(sample)
+
+    only = refold("memory", *LIN, "--refresh", "--json").json()
+
+    assert (only["users"], only["sessions"]) == (1, 5)
+    with package.open(f"sqlite:///{sample}") as store:
+        names = store._writer.log.view_names("lin", "_user")
+        assert any(name.startswith(ADVICE) for name in names)
+    assert refold("memory", "--user", "nobody", "--refresh").code == 1
+
+
+def test_of_whom_memory_cannot_be_made_is_told(refold: Refold, sample: Path) -> None:
+    judged(sample)
+    with package.open(f"sqlite:///{sample}") as store:
+        store.session("zoe", "s").append(package.UserInput(text="Hi."))
+    connection = sqlite3.connect(sample)
+    with connection:
+        connection.execute("DROP TRIGGER events_refuse_update")
+        connection.execute("UPDATE events SET body = X'00' WHERE session_id = '_user'")
+    connection.close()
+
+    ran = refold("memory", "--refresh")
+
+    assert ran.code == 1
+    assert "user 'lin':" in ran.err
+    assert ran.out.endswith("of 1 user; left out: 1 not readable\n")

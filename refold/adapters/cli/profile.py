@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from refold.adapters.cli.output import print_json
 from refold.adapters.cli.screen import Screen, shown
 from refold.adapters.cli.wording import counted
-from refold.projections.memory.declared.said import place, told
+from refold.projections.memory.advice import Choosing
+from refold.projections.memory.declared.said import place, told, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from refold.projections.memory.item import Item
 
 
-def show_profile(profile: Profile, as_json: bool) -> None:
-    """What is known of a user who consented; of others there is nothing."""
+def show_profile(profile: Profile, now: int, as_json: bool) -> None:
+    """What is known of a user who consented; of others there is nothing.
+
+    now: in microseconds since 1970, as the profile was made.
+    """
     if as_json:
         print_json(profile.to_json())
         return
@@ -25,11 +29,11 @@ def show_profile(profile: Profile, as_json: bool) -> None:
     rows = [
         (
             one.memory_id,
-            _kind(one),
+            kind_of(one),
             shown(told(one)),
             str(one.sessions),
             f"{one.confidence:.2f}",
-            _why_not(one),
+            "; ".join(unsaid(profile, one, now)),
         )
         for one in profile.items
     ]
@@ -44,18 +48,14 @@ def show_profile(profile: Profile, as_json: bool) -> None:
     screen.line(_summary(profile))
 
 
-def _kind(one: Item) -> str:
+def kind_of(one: Item) -> str:
+    """What kind of item it is, as people are told."""
     return f"{one.content['standing']} topic" if one.kind == "topic" else one.kind
 
 
-def _why_not(one: Item) -> str:
-    if one.kind in ("preference", "mistake") or one.established:
-        return ""
-    if one.stale:
-        return "stale: something newer says the contrary"
-    if one.tainted:
-        return f"tainted: {counted(one.tainted_sessions, 'session')} may not speak"
-    return "too few sessions show it"
+def unsaid(profile: Profile, one: Item, now: int) -> list[str]:
+    """Why an item is not said to a model that asks with nothing set."""
+    return why_not(profile, one, now=now, threshold=Choosing().threshold)
 
 
 def _levels(profile: Profile) -> Iterator[str]:

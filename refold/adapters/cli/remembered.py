@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from refold.adapters.cli.output import print_json
 from refold.adapters.cli.previews import preview
+from refold.adapters.cli.profile import kind_of, unsaid
 from refold.adapters.cli.screen import Screen, shown
 from refold.adapters.cli.wording import counted
+from refold.domain.errors import RefoldError
 from refold.projections.memory.advice import Choosing, why_not
+from refold.projections.memory.declared.said import told
 from refold.projections.memory.telling import said
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from refold.domain.envelope import Envelope
     from refold.projections.memory.advice import Advice
     from refold.projections.memory.item import Item
     from refold.store import SessionStore
@@ -54,24 +58,34 @@ def show_items(found: Memory, items: Sequence[Item], as_json: bool) -> None:
     )
 
 
-def show_item(store: SessionStore, found: Memory, one: Item, as_json: bool) -> None:
-    """What an item says, whether it may be said to a model, and the events behind."""
-    now = store.clock()
-    reasons = why_not(one, now=now, threshold=Choosing().threshold, means=found.means)
-    events = [
-        envelope
-        for evidence in one.evidence
-        for seq in evidence.seqs
-        for envelope in store.session(found.user_id, evidence.session_id).events(
-            after=seq - 1, limit=1
+class _Opened(NamedTuple):
+    """One item: what it says, why it is not said to a model, and what else is told."""
+
+    item: Item
+    says: str
+    not_said: list[str]
+    facts: list[str]
+
+
+def show_item(store: SessionStore, user: str, name: str, as_json: bool) -> None:
+    """What an item says, whether it may be said to a model, and the events behind.
+
+    Raises RefoldError if there is none of that name.
+    """
+    opened = _procedural(store, user, name) or _declarative(store, user, name)
+    if opened is None:
+        raise RefoldError(
+            f"there is no item {name!r}: `refold memory --all` and `refold memory "
+            "--profile` list those there are"
         )
-    ]
+    events = list(_events(store, opened.item))
     if as_json:
-        told = [envelope.to_json() for envelope in events]
-        print_json({**one.to_json(), "not_said": list(reasons), "events": told})
+        shows = [envelope.to_json() for envelope in events]
+        reasons = opened.not_said
+        print_json({**opened.item.to_json(), "not_said": reasons, "events": shows})
         return
     screen = Screen()
-    _facts(screen, found, one, reasons)
+    _facts(screen, opened)
     for envelope in events:
         note, body, _ = preview(envelope.payload)
         place = f"{envelope.session_id} seq {envelope.seq}  {envelope.type}  {note}"
@@ -79,25 +93,64 @@ def show_item(store: SessionStore, found: Memory, one: Item, as_json: bool) -> N
         screen.line(shown(place), "  ", (line[:_LINE], "dim"))
 
 
-def _facts(screen: Screen, found: Memory, one: Item, reasons: Sequence[str]) -> None:
-    told = one.to_json()
-    screen.line(shown(said(one)))
-    mean = found.means.get(one.scenario)
+def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
+    found, now = store.memory(user), store.clock()
+    one = found.named(name)
+    if one is None:
+        return None
+    reasons = why_not(one, now=now, threshold=Choosing().threshold, means=found.means)
+    facts, mean = [], found.means.get(one.scenario)
     if one.success is not None and mean is not None:
-        screen.line(f"success {one.success:.0%}, of all sessions {mean:.0%}")
-    screen.line(f"at least {one.confidence:.0%}, by {one.sessions} sessions")
-    screen.line(f"seen {told['created_at']} to {told['updated_at']}")
-    if not reasons:
-        screen.line(f"may be said to a model until {told['expires_at']}")
-    for reason in reasons:
+        facts.append(f"success {one.success:.0%}, of all sessions {mean:.0%}")
+    facts.append(_sure(one))
+    return _Opened(one, said(one), reasons, facts)
+
+
+def _declarative(store: SessionStore, user: str, name: str) -> _Opened | None:
+    found, now = store.profile(user), store.clock()
+    one = next((one for one in found.items if one.memory_id == name), None)
+    if one is None:
+        return None
+    own = {"preference": "the user's own word", "mistake": "one event"}
+    facts = [own.get(one.kind) or _sure(one)]
+    says = f"{kind_of(one)}: {told(one)}"
+    return _Opened(one, says, unsaid(found, one, now), facts)
+
+
+def _sure(one: Item) -> str:
+    return f"at least {one.confidence:.0%}, by {counted(one.sessions, 'session')}"
+
+
+def _events(store: SessionStore, one: Item) -> Iterator[Envelope]:
+    for evidence in one.evidence:
+        session = store.session(one.user_id, evidence.session_id)
+        for seq in evidence.seqs:
+            yield from session.events(after=seq - 1, limit=1)
+
+
+def _facts(screen: Screen, opened: _Opened) -> None:
+    item = opened.item.to_json()
+    screen.line(shown(opened.says))
+    for fact in opened.facts:
+        screen.line(fact)
+    screen.line(f"seen {item['created_at']} to {item['updated_at']}")
+    if not opened.not_said:
+        screen.line(f"may be said to a model until {item['expires_at']}")
+    for reason in opened.not_said:
         screen.line(f"not said to a model: {reason}")
 
 
 def show_advice(advice: Advice, as_json: bool) -> None:
     """The section as a model is sent it."""
     if as_json:
-        out = list(advice.left_out)
-        print_json({**advice.handed(), "tokens": advice.tokens, "left_out": out})
+        print_json(
+            {
+                "text": advice.text,
+                "items": list(advice.items),
+                "tokens": advice.tokens,
+                "left_out": list(advice.left_out),
+            }
+        )
         return
     screen = Screen()
     for line in advice.text.splitlines():

@@ -217,9 +217,11 @@ def _helps(item: Item, mean: float | None) -> bool:
     """Whether it tells good from bad: its rate is on its side of the scenario's."""
     if item.kind == "failure" or item.success is None or mean is None:
         return item.kind == "failure"
+    mean = round(mean, 6)  # as an item's rate is
     if item.kind == "path" and item.against > item.confidence:
         return item.success < mean
-    return item.success >= mean
+    # What all do alike tells nothing; a way that is as good as any is one all the same.
+    return item.success > mean if item.kind == "effort" else item.success >= mean
 
 
 def shortlist(

@@ -1,0 +1,92 @@
+"""Lines about a user cite what shows them, say how surely, and say why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from refold.projections.memory.declared.judged import Judged
+from refold.projections.memory.declared.profile import Stated
+from refold.projections.memory.declared.said import MOST, lines, why_not
+from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
+
+SIGN: dict[str, Any] = {"error_type": "sign error"}
+
+
+def daily(
+    *results: str, days: Sequence[float] = (0, 1, 2), **what: Any
+) -> list[Judged]:
+    return [judged(*results, day=day, **what) for day in days]
+
+
+def test_an_area_cites_all_that_it_follows_from() -> None:
+    found = seen(*daily(WRONG, **SIGN))
+    told = lines(found, START + 10 * DAY)
+    by_section = {line.text.partition(":")[0]: line for line in told}
+    weak, error = by_section["- Weak topic"], by_section["- Common error type"]
+
+    area = by_section["- Improvement area"]
+
+    evidence = [line.text.partition("; ")[2] for line in (weak, error)]
+    assert area.text == f"- Improvement area: practice_fractions; {', '.join(evidence)}"
+    assert {*area.cited} == {*weak.cited, *error.cited} == {"s-0000.0", "s-0001.0"}
+
+
+def test_a_line_is_as_sure_as_what_it_says() -> None:
+    stated = {"large_print": Stated(True, 4, START)}
+    found = seen(*daily(RIGHT, WRONG, WRONG, **SIGN), preferences=stated)
+    items = {one.memory_id: one for one in found.items}
+
+    told = lines(found, START + 10 * DAY)
+
+    sure: dict[str, float] = {}
+    for line in told:
+        section = line.text.partition(":")[0].removeprefix("- ")
+        sure[section] = line.sure
+        if section not in ("Improvement area", "Recent mistake"):
+            assert line.sure == items[line.memory_id].confidence
+    assert sure["Preference"] == 1.0
+    assert sure["Weak topic"] < sure["Common error type"]
+    assert sure["Improvement area"] == sure["Common error type"]
+    assert sure["Recent mistake"] == sure["Common error type"]
+
+
+def test_why_an_item_is_not_said() -> None:
+    stated = {f"key_{nr}": Stated(nr, 4, START) for nr in range(MOST + 1)}
+    steered = judged(WRONG, day=4, topic="sets", taints=("marked",))
+    few = judged(WRONG, day=5, topic="angles", error_type="copy error")
+    found = seen(*daily(WRONG, **SIGN), steered, few, preferences=stated)
+
+    def unsaid(**content: Any) -> list[str]:
+        (one,) = (o for o in found.items if content.items() <= o.content.items())
+        return why_not(found, one, now=START + 10 * DAY, threshold=0.5)
+
+    assert unsaid(topic="fractions", standing="weak") == []
+    assert unsaid(error="copy_error", count=1) == ["too few sessions show it"]
+    assert unsaid(topic="angles", standing="weak") == ["too few sessions show it"]
+    assert unsaid(level=0.0) == ["below the threshold: 0.00 of 0.50"]
+    assert unsaid(topic="angles", nr=1) == [
+        "no example of an error type or topic that may be said"
+    ]
+    preferred = [unsaid(key=f"key_{nr}") for nr in range(MOST + 1)]
+    assert preferred.count([]) == MOST
+    assert [f"{MOST} of its kind come first"] in preferred
+
+
+def test_what_is_tainted_or_stale_says_so() -> None:
+    steered = daily(WRONG, days=(3, 4, 5), taints=("marked",), **SIGN)
+    worse = daily(WRONG, topic="sets", days=(0, 1, 2))
+    better = daily(RIGHT, topic="sets", days=range(20, 30))
+    found = seen(*steered, judged(WRONG, day=6), *worse, *better, day=30)
+
+    reasons = {
+        reason
+        for one in found.items
+        if one.content.get("standing") == "weak"
+        for reason in why_not(found, one, now=START + 30 * DAY, threshold=0.5)
+    }
+
+    assert reasons == {
+        "tainted: of its sessions 3 may not speak",
+        "stale: something newer says the contrary",
+    }

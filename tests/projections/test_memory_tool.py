@@ -1,0 +1,48 @@
+"""What a model is told of the user: what is sure enough, its evidence apart."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from refold.projections.memory.advice import Choosing
+from refold.projections.memory.declared.said import lines
+from refold.projections.memory.tool import Known, Query, answer
+from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
+
+NOW = START + 10 * DAY
+
+
+def told(threshold: float) -> list[dict[str, Any]]:
+    """Of a user who is mostly wrong, and makes the same error each time."""
+    sessions = [
+        judged(RIGHT, WRONG, WRONG, day=day, error_type="sign error")
+        for day in range(3)
+    ]
+    profile = seen(*sessions)
+    items = {one.memory_id: one for one in profile.items}
+    about = [(line, items[line.memory_id]) for line in lines(profile, NOW)]
+    how = Choosing(tokens=10_000, top=50, threshold=threshold)
+    found = answer(Query(), Known(profile=about), how, now=NOW)
+    memories: list[dict[str, Any]] = json.loads(found.text)["memories"]
+    return memories
+
+
+def sections(memories: list[dict[str, Any]]) -> set[str]:
+    return {memory["content"].partition(":")[0] for memory in memories}
+
+
+def test_what_is_below_the_threshold_is_not_told() -> None:
+    everything, sure = told(0.0), told(0.5)
+
+    assert sections(everything) - sections(sure) == {"Weak topic", "Learning progress"}
+    assert "Common error type" in sections(sure)
+    assert all(memory["confidence"] >= 0.5 for memory in sure)
+    assert told(0.99) == []
+
+
+def test_evidence_stands_in_its_own_field() -> None:
+    for memory in told(0.0):
+        assert ";" not in memory["content"]
+        assert memory["memory_id"] not in memory["content"]
+        assert all(" #" in place for place in memory["evidence"])
