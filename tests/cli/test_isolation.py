@@ -27,6 +27,7 @@ ASKS: Final[dict[str, list[str]]] = {
     "rebuild": ["--strategy", WINDOW],
     "redact": ["--recheck"],
     "repair": [],
+    "review": ["scan"],
     "stats": [],
     "verify": [],
     "why": ["--strategy", WINDOW],

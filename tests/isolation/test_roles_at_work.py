@@ -36,9 +36,10 @@ def log_at(url: str) -> SealedLog:
     return memory_log(SqlRecorder(PostgresDialect(make_url(url))))
 
 
-# It asks for what is of all users, or seals rows anew: an eraser's work.
+# It asks for what is of all users, freezes, or seals rows anew: an eraser's work.
 _WIDE: Final = (
     "test_a_session_is_listed_with_its_head",
+    "test_of_who_is_frozen_no_view_is_stored",
     "test_sizes_are_counted",
     "test_users_do_not_see_each_other",
     "test_what_was_written_proves_itself",

@@ -15,6 +15,9 @@ from refold.store import SessionStore
 from refold.store.kept import ADVICE
 from tests.support.stores import open_at
 
+# Left out in part where all tests run: see CONTRIBUTING.
+pytestmark = pytest.mark.exhaustive
+
 AT_ONCE = timedelta(0)
 BOOKED = {"path": [["search"], ["book"]]}
 

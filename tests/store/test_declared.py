@@ -17,6 +17,9 @@ from refold.store.declared import NAME, profile_of
 from tests.projections.declared import RIGHT, WRONG, verdicts
 from tests.support.stores import open_at
 
+# Left out in part where all tests run: see CONTRIBUTING.
+pytestmark = pytest.mark.exhaustive
+
 DECLARATIVE = "declarative_memory"
 
 

@@ -143,6 +143,7 @@ def session_name(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     try:
-        return check_session_id(value) if value not in RESERVED else ""
+        name = check_session_id(value)
+        return "" if name in RESERVED else name
     except InvalidEvent:
         return ""
