@@ -26,6 +26,9 @@ from refold.testing import memory_log
 from tests.support import warm
 from tests.support.stores import lines, open_at
 
+# Left out in part where all tests run: see CONTRIBUTING.
+pytestmark = pytest.mark.exhaustive
+
 APPENDED = "session_append_event"
 
 

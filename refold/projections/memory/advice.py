@@ -254,11 +254,11 @@ def choose(
     ``profile`` are lines about the user, which come last and are left out first.
     """
     ranked = _once(_ranked([o for o in candidates if o.may_be_said(how, now)], now))
-    ways = [(value, one.path) for value, one in ranked if one.label == "path"]
+    longer = _longer(ranked)
     by_label: dict[str, list[Candidate]] = defaultdict(list)
     for value, one in ranked:
         some = by_label[one.label]
-        if len(some) < how.top and not _told(value, one, some, ways):
+        if len(some) < how.top and not _told(value, one, some, longer):
             some.append(one)
     lines = [
         Line(one.text, one.memory_id, one.sure, one.cited) for one in _in_turn(by_label)
@@ -290,20 +290,32 @@ def _fitted(
     lines: Sequence[Line], over: Sequence[Line], profile: Sequence[Line], how: Choosing
 ) -> Advice:
     """As many lines as the budget takes, in their order; one too long is left out."""
-    taken: list[Line] = []
-    about: list[Line] = []
     out = [line.memory_id for line in over]
-    wanted = [(taken, line) for line in lines] + [(about, line) for line in profile]
-    for into, line in wanted:
-        into.append(line)
-        if cost(_section(taken, about)) > how.tokens:
-            into.pop()
-            out.append(line.memory_id)
+    taken, about = list(lines), list(profile)
+    if cost(_section(taken, about)) > how.tokens:
+        taken, about, dropped = _squeezed(lines, profile, how.tokens)
+        out += dropped
     text = _section(taken, about)
     cited = {name for line in (*taken, *about) for name in line.cited}
     ids = tuple(dict.fromkeys(line.memory_id for line in (*taken, *about)))
     left = tuple(dict.fromkeys(out))
     return Advice(text, ids, cost(text), left, tuple(sorted(cited)))
+
+
+def _squeezed(
+    lines: Sequence[Line], profile: Sequence[Line], tokens: int
+) -> tuple[list[Line], list[Line], list[str]]:
+    """Of the lines and of the profile what fits, and the ids of what does not."""
+    taken: list[Line] = []
+    about: list[Line] = []
+    left = []
+    wanted = [(taken, line) for line in lines] + [(about, line) for line in profile]
+    for into, line in wanted:
+        into.append(line)
+        if cost(_section(taken, about)) > tokens:
+            into.pop()
+            left.append(line.memory_id)
+    return taken, about, left
 
 
 def _section(lines: Sequence[Line], profile: Sequence[Line]) -> str:
@@ -341,20 +353,30 @@ def _told(
     value: float,
     one: Candidate,
     said: Iterable[Candidate],
-    ways: Iterable[tuple[float, Sequence[Sequence[str]]]],
+    longer: Mapping[object, float],
 ) -> bool:
     """Whether another says it better.
 
     Of ways that work, the longer one that is nearly as good: a part of it alone is less
     of a way.  Of ways to avoid, what is said already, be it part of this one.
     """
-    path, enough = one.path, _NEARLY * value
     if one.label == "path":
-        return any(
-            len(way) > len(path) and other >= enough and _within(path, way)
-            for other, way in ways
-        )
+        return longer.get(one.thing, 0.0) >= _NEARLY * value
+    path = one.path
     return any(_within(path, it.path) or _within(it.path, path) for it in said)
+
+
+def _longer(ranked: Iterable[tuple[float, Candidate]]) -> dict[object, float]:
+    """Of each way that is part of another that works, the best value of those."""
+    best: dict[object, float] = {}
+    for value, one in ranked:
+        way = tuple(map(tuple, one.path)) if one.label == "path" else ()
+        for start in range(len(way)):
+            for end in range(start + 1, len(way) + 1):
+                if end - start < len(way):
+                    part = way[start:end]
+                    best[part] = max(value, best.get(part, 0.0))
+    return best
 
 
 def _within(part: Sequence[object], whole: Sequence[object]) -> bool:
