@@ -224,7 +224,7 @@ def _length(known: Known, others: Sequence[Shown]) -> list[Foretold]:
             fmean(told),
             fmean(plain),
             "the median of all",
-            "steps",
+            "runs",
             len(others),
         )
     ]
