@@ -5,17 +5,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final, NamedTuple
 
-from refold.domain.errors import IdempotencyConflict
-from refold.domain.events import HumanReview
+from refold.domain.errors import (
+    EventTooLarge,
+    IdempotencyConflict,
+    InvalidConfiguration,
+    InvalidEvent,
+    RedactionFailed,
+    RefoldError,
+)
+from refold.domain.events import HumanReview, JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.ports import EventLog, Head, StoredView
 from refold.domain.record import Draft
 from refold.projections.context.spans import joined
 from refold.projections.review import kept
-from refold.projections.review.bundle import Source, bundle_of
+from refold.projections.review.bundle import MOST_BYTES, Source, bare, bundle_of
 from refold.projections.review.incidents import Due, Seen, Watching
 from refold.projections.review.recovery import Recovery
 from refold.projections.review.rules import ReviewRules
+from refold.projections.review.triggers import told
 from refold.store.paging import read_on
 from refold.store.writing import Order, Writer
 
@@ -23,6 +31,9 @@ from refold.store.writing import Order, Writer
 _WORTH: Final = 200
 # So many of the newest events of a turn are looked at for a bundle.
 _NEWEST: Final = 200
+# What a store can have against a bundle; with less in it, it may take it.
+_REFUSED: Final = (EventTooLarge, InvalidEvent, RedactionFailed)
+_SMALLER: Final = (MOST_BYTES, MOST_BYTES // 4, MOST_BYTES // 16)
 
 
 class Reviewed(NamedTuple):
@@ -40,12 +51,25 @@ class Reviewed(NamedTuple):
 def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
     """Ask what is not asked yet in the session of this head.
 
-    Raises what an append raises.
+    A question that cannot be asked is raised when all others were.
+
+    Raises InvalidConfiguration for what are no rules, and what an append raises.
     """
-    rules = rules or ReviewRules.default()
+    if rules is None:
+        rules = ReviewRules.default()
+    if not isinstance(rules, ReviewRules):
+        raise InvalidConfiguration("rules: they are made by ReviewRules.read(text)")
     watching = _watched(writer.log, head, rules)
-    stream = head.state.stream
-    asked = [_ask(writer, stream, rules, due) for due in watching.state.unasked()]
+    asked: list[int] = []
+    refused: RefoldError | None = None
+    for due in watching.state.unasked():
+        source = _source(writer.log, head.state.stream, rules, due)
+        try:
+            asked.append(_ask(writer, head.state.stream, source))
+        except _REFUSED as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
     return Reviewed([seq for seq in asked if seq], watching.recoveries())
 
 
@@ -69,14 +93,36 @@ def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watching:
     return watching
 
 
-def _ask(writer: Writer, stream: StreamId, rules: ReviewRules, due: Due) -> int:
-    """The seq of the question; 0 if it was asked meanwhile."""
-    bundle = bundle_of(_source(writer.log, stream, rules, due))
+def _ask(writer: Writer, stream: StreamId, source: Source) -> int:
+    """The seq of the question; 0 if it was asked meanwhile.
+
+    A bundle that is refused is asked with less of it, then without its events.
+    """
+    refused: RefoldError | None = None
+    for most in _SMALLER:
+        bundle = bundle_of(source, most)
+        if not bundle.events:
+            break
+        try:
+            return _append(writer, stream, source.due, bundle.to_json())
+        except _REFUSED as error:
+            refused = error
+    told_why = str(refused or "what shows it is too large")
+    without = bare(source, told_why).to_json()
+    try:
+        return _append(writer, stream, source.due, without)
+    except _REFUSED:
+        # Where it is names the question: without that it would be asked again.
+        where: JsonObject = {"where": without["where"]}
+        return _append(writer, stream, source.due, where)
+
+
+def _append(writer: Writer, stream: StreamId, due: Due, bundle: JsonObject) -> int:
     event = HumanReview(
         trigger=due.rule.name,
         severity=due.rule.severity,
-        question=f"{bundle.says} {due.rule.question}".strip(),
-        bundle=bundle.to_json(),
+        question=f"{told(due.figures)} {due.rule.question}".strip(),
+        bundle=bundle,
     )
     key = f"refold.review/{due.rule.name}/{due.first_seq}"
     try:

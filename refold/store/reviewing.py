@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import (
@@ -36,6 +35,24 @@ if TYPE_CHECKING:
     from refold.store.asking import Reviewed
 
 _TYPE: Final = "hitl"
+
+
+class Unreadable(NamedTuple):
+    """A session whose questions cannot be read, and why."""
+
+    user_id: str
+    session_id: str
+    error: CorruptEvent | KeyUnavailable
+
+
+class Reviews(list[Review]):
+    """Questions to a human; ``unreadable`` are the sessions that may have more."""
+
+    def __init__(
+        self, found: Iterable[Review] = (), unreadable: Iterable[Unreadable] = ()
+    ) -> None:
+        super().__init__(found)
+        self.unreadable = tuple(unreadable)
 
 
 class AsksHumans:
@@ -76,6 +93,8 @@ class AsksHumans:
             raise InvalidEvent(f"a decision is one of {', '.join(DECISIONS)}")
         if not isinstance(by, str) or not by.strip():
             raise InvalidEvent("by says who decided: a name or a role")
+        if not isinstance(note, str):
+            raise InvalidEvent("a note is a text")
         self._begun()
         asked = self._question(seq)
         event = HumanReview(
@@ -104,6 +123,8 @@ class AsksHumans:
         return head
 
     def _question(self, seq: int) -> Review:
+        if type(seq) is not int:
+            raise InvalidEvent("seq says which question: a whole number")
         seq = bounded("seq", seq)
         found = reviews_of(_reviews(self.writer.log, self.stream, after=seq - 1))
         if not found or found[0].seq != seq:
@@ -128,11 +149,10 @@ class ListsReviews:
         session_id: str | None = None,
         *,
         open_only: bool = True,
-    ) -> list[Review]:
+    ) -> Reviews:
         """The questions to a human, the gravest first, then those that wait longest.
 
-        A session that cannot be read is left out: ``verify`` says what is wrong with
-        it.
+        A session that cannot be read is left out, and stands in ``unreadable``.
 
         open_only: only those that can be decided, and were not.
         """
@@ -141,15 +161,20 @@ class ListsReviews:
         if session_id is not None:
             check_session_id(session_id)
         found: list[Review] = []
+        unreadable: list[Unreadable] = []
         for info in self.log.sessions(user_id, session_id=session_id):
             if info.status == "erased" or info.session_id.startswith("_"):
                 continue
             closed = info.status in ("closed", "frozen-closed")
             stream = StreamId(info.user_id, info.session_id)
-            with suppress(CorruptEvent, Erased, KeyUnavailable):
+            try:
                 found += reviews_of(_reviews(self.log, stream), closed=closed)
+            except Erased:
+                continue  # meanwhile
+            except (CorruptEvent, KeyUnavailable) as error:
+                unreadable.append(Unreadable(*stream[:2], error))
         wanted = [one for one in found if one.is_open] if open_only else found
-        return sorted(wanted, key=urgency)
+        return Reviews(sorted(wanted, key=urgency), unreadable)
 
 
 def _reviews(log: EventLog, stream: StreamId, *, after: int = 0) -> Iterator[Envelope]:

@@ -167,6 +167,76 @@ def test_a_session_that_cannot_be_read_does_not_stop_a_scan(
     assert "session 'run'" in ran.err
 
 
+def test_a_session_that_cannot_be_read_is_told_not_passed_over(
+    refold: Refold, asked: Path
+) -> None:
+    refold("review", "scan")
+    with package.open(f"sqlite:///{asked}") as store:
+        other = store.session("ada", "own")
+        other.append(package.HumanReview(trigger="cost", question="Go on?"))
+    connection = sqlite3.connect(asked)
+    with connection:
+        connection.execute("DROP TRIGGER events_refuse_update")
+        connection.execute(
+            "UPDATE events SET body = X'00' WHERE session_id = 's-1' AND seq = 4"
+        )
+    connection.close()
+
+    listed = refold("review", "list")
+    as_json = refold("review", "list", "--json")
+    shown = refold("review", "show", "s-1", "4", "--user", "ada")
+
+    assert (listed.code, "Go on?" in listed.out) == (1, True)
+    assert "session 's-1'" in listed.err
+    assert (as_json.code, [one["trigger"] for one in as_json.json()]) == (1, ["cost"])
+    assert (shown.code, shown.out) == (1, "")
+    assert "no question" not in shown.err
+
+
+def test_what_is_in_a_bundle_forges_no_line(refold: Refold, asked: Path) -> None:
+    refold("review", "scan")
+    shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json").json()
+    bundle = shown["bundle"]
+    bundle["model"] = "gpt\nthe rule fires again on these events (*)"
+    bundle["where"]["session_id"] = "x\nwhere     evil"
+    bundle["refold"] = "1\x1b[31m\nasked by  you"
+    bundle["events"][0]["agent"] = "a\u2028b\rc"
+    bundle["events"].pop()
+
+    ran = refold("replay", "-", stdin=json.dumps(bundle).encode())
+
+    lines = ran.out.splitlines()
+    assert [line for line in lines if line.startswith("the rule")] == [
+        "the rule does not fire again on these events (*)"
+    ]
+    assert sum(line.startswith("where") for line in lines) == 1
+    assert sum(line.startswith("asked by") for line in lines) == 1
+    assert not {"\x1b", "\r"} & set(ran.out)
+
+
+def test_a_question_forges_no_line_of_the_list(refold: Refold, asked: Path) -> None:
+    with package.open(f"sqlite:///{asked}") as store:
+        forged = package.HumanReview(
+            trigger="cost", question="Go on?\n0 open questions"
+        )
+        store.session("ada", "own").append(forged)
+
+    out = refold("review", "list").out
+
+    assert out.splitlines()[-1] == "1 open question"
+    assert "0 open questions" not in out.splitlines()
+
+
+def test_a_bundle_without_events_says_why(refold: Refold, asked: Path) -> None:
+    refold("review", "scan")
+    shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json").json()
+    shown["bundle"] |= {"events": [], "refused": "too large"}
+
+    ran = refold("replay", "-", stdin=json.dumps(shown).encode())
+
+    assert (ran.code, "no events: too large" in ran.out) == (1, True)
+
+
 def test_a_bundle_is_replayed_without_a_store(
     refold: Refold, asked: Path, tmp_path: Path
 ) -> None:
@@ -201,7 +271,9 @@ def test_a_bundle_whose_rule_does_not_fire_is_told(refold: Refold, asked: Path) 
     assert "the rule does not fire again" in ran.out
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"format": "other"}'])
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[1]", b'{"format": "other"}', b"[" * 260 + b"]" * 260]
+)
 def test_what_is_no_bundle_is_refused(refold: Refold, data: bytes) -> None:
     ran = refold("replay", "-", stdin=data)
 

@@ -19,8 +19,8 @@ from refold.projections.review.bundle import (
     fires_again,
     read_bundle,
 )
-from refold.projections.review.cutting import cut
 from refold.projections.review.rules import MOST, ReviewRules
+from refold.projections.review.texts import cut
 from tests.projections.reviewing import (
     ASK,
     EAGER,
@@ -32,6 +32,8 @@ from tests.projections.reviewing import (
 )
 
 MAIL = "ada@example.com"
+RISKY = Reflection(issues=("safety",))
+WORDS = ["BDG-QX471100000000", "key=a1b2", "the", "订单", "日志。", "x" * 90]
 
 
 def bundles(events: list[Event], rules: ReviewRules = SHIPPED) -> list[Bundle]:
@@ -173,6 +175,95 @@ def test_what_is_cut_fits(text: str, most: int) -> None:
     assert short == text or len(canonical(text)) > most
 
 
+@given(st.lists(st.sampled_from(WORDS), max_size=200), st.integers(2, 900))
+def test_no_word_is_cut_in_two(words: list[str], most: int) -> None:
+    short = cut(" ".join(words), most)
+
+    before, *behind = short.split("[…")
+    left = "".join(behind).partition("…]")[2]
+    assert set(before.split()) <= {*words, "…"}
+    assert set(left.split()) <= set(words)
+
+
+def test_no_number_that_is_written_in_groups_is_cut_in_two() -> None:
+    text = "pay £4£ £5£ £6£ now " * 40
+
+    for most in range(60, 400):
+        assert cut(text, most).count("£") % 6 == 0
+
+
+def test_what_has_no_place_to_cut_is_left_out_and_that_is_said() -> None:
+    assert cut("x" * 9_000, 500) == "[… 9000 characters left out …]"
+
+
+def test_json_that_is_cut_is_json_of_the_same_values() -> None:
+    rows: Any = {"error": None, "rows": [{"id": f"BDG-{n:012d}"} for n in range(900)]}
+
+    short = json.loads(cut(json.dumps(rows), 500))
+
+    assert short["error"] is None
+    assert len(short["rows"]) > 2
+    assert all(row in rows["rows"] for row in short["rows"][:2])
+
+
+def test_no_number_of_json_loses_digits() -> None:
+    text = json.dumps({"n": 41111111111111111111111111, "text": "word " * 400})
+
+    assert json.loads(cut(text, 300))["n"] == "41111111111111111111111111"
+
+
+def nested(depth: int) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_what_is_nested_deep_is_flat_in_it() -> None:
+    result = refold.ToolResult(call_id="c", content=nested(125))
+    call = refold.ToolCall(call_id="c", tool_name="web", arguments={})
+
+    first, second = bundles(
+        [ASK, call, result, RISKY, ASK, Reflection(issues=("privacy",))]
+    )
+
+    assert "too deep to show" in json.dumps(first.to_json())
+    assert fires_again(first)
+    assert fires_again(second)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text", "text": "Error: boom " + "x y " * 1_500}],
+        [{"text": "Error: boom"}, *["x y " * 500] * 30],
+        {"error": {"why": ["x y " * 300] * 20}, "more": "x " * 2_000},
+        " " * 200 + "Error: boom " + "x y " * 1_500,
+        "Error:" + "x" * 9_000,
+        [{"annotations": "x y " * 3_000, "text": "Error: boom"}],
+        json.dumps({"error": "x y " * 3_000}),
+    ],
+)
+def test_a_result_that_is_cut_still_says_that_it_failed(content: Any) -> None:
+    rules = one(f'[r]\nwhen = "tool_fails"\nfailures = {MOST}\nsteps = []')
+    call = refold.ToolCall(
+        call_id="c", tool_name="book", arguments={"note": "word " * 9_000}
+    )
+    failed = refold.ToolResult(call_id="c", content=content)
+
+    (bundle,) = bundles([ASK, *[call, failed] * MOST], rules)
+
+    assert fires_again(bundle)
+
+
+def test_an_issue_that_is_cut_is_still_named() -> None:
+    issue = {"why": "word " * 900, "code": "data_loss", "more": ["x"] * 900}
+
+    (bundle,) = bundles([ASK, Reflection(issues=(issue, " " * 900 + "privacy"))])
+
+    assert fires_again(bundle)
+
+
 def test_no_placeholder_is_cut_in_two() -> None:
     text = "[REDACTED:EMAIL] and " * 40
 
@@ -195,6 +286,9 @@ GOOD: dict[str, Any] = bundles([ASK, Reflection(issues=("safety",))])[0].to_json
         b'{"format": "refold-review-bundle/2"}',
         json.dumps({**GOOD, "events": 7}).encode(),
         json.dumps({**GOOD, "more": 7}).encode(),
+        json.dumps({**GOOD, "figures": {"code": [[]]}})
+        .replace("[[]]", "[" * 260 + "]" * 260)
+        .encode(),
         json.dumps({k: v for k, v in GOOD.items() if k != "where"}).encode(),
     ],
 )

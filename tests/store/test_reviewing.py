@@ -334,13 +334,16 @@ def test_who_saw_no_decision_before_a_rival_made_one_makes_none(
         (9, "accept", "lin"),
         (0, "accept", "lin"),
         (-1, "accept", "lin"),
+        ("3", "accept", "lin"),
+        (3.0, "accept", "lin"),
+        (True, "accept", "lin"),
         (3, "yes", "lin"),
         (3, "accept", ""),
         (3, "accept", " "),
     ],
 )
 def test_what_is_no_decision_is_refused(
-    session: Session, seq: int, decision: Any, by: str
+    session: Session, seq: Any, decision: Any, by: str
 ) -> None:
     session.review()
 
@@ -421,6 +424,98 @@ def test_a_session_that_takes_nothing_takes_no_question(
     assert store.reviews() == []
     (left,) = store.reviews(open_only=False)
     assert (left.closed, left.is_open) == (True, False)
+
+
+BADGES = """version = 1
+[[rules]]
+id = "org.badge"
+type = "BADGE"
+pattern = '\\bBDG-[A-Z]{2}\\d{12}\\b'
+examples = ["badge «BDG-QX471100000000» was"]
+counter_examples = ["BDG-4711"]
+"""
+
+
+def test_a_rule_of_redaction_that_comes_later_finds_all_that_a_bundle_has(
+    store_url: str, tmp_path: Path
+) -> None:
+    url, policy = prepare(store_url, tmp_path), tmp_path / "policy.toml"
+    policy.write_text(BADGES, encoding="utf-8")
+    badges = [f"BDG-AB{number:012d}" for number in range(400)]
+    with refold.open(url) as store:
+        session = store.session("ada", "s-1")
+        session.append(refold.UserInput(text=" and ".join(badges)))
+        session.append(refold.Planner(plan={"badges": badges}))
+        session.append([refold.AgentResponse(text=",".join(badges)), RISKY])
+        session.review()
+        (before,) = questions(session)
+    with refold.open(url, policy=policy) as store:
+        (done,) = store.reredact("ada")
+        (after,) = questions(store.session("ada", "s-1"))
+
+    assert done.problem is None
+    assert "BDG" in json.dumps(before.bundle)
+    assert "BDG" not in json.dumps(after.bundle)
+
+
+def test_where_a_store_takes_no_events_the_question_is_asked_without(
+    store_url: str, tmp_path: Path
+) -> None:
+    limits = refold.Limits(leaf_bytes=1_024, event_bytes=4_096)
+    rules = ReviewRules.read('[r]\nwhen = "tool_fails"\nfailures = 20\nsteps = []')
+    url = prepare(store_url, tmp_path)
+    with refold.open(url, limits=limits) as store:
+        session = store.session("ada", "s-1")
+        for number in range(20):
+            fail(session, f"c-{number}")
+
+        found, again = session.review(rules), session.review(rules)
+
+        (question,) = questions(session)
+        bundle = read_bundle(json.dumps(question.bundle))
+        assert (found.asked, again.asked) == ([41], [])
+        assert (bundle.events, bundle.left_out) == ((), 40)
+        assert "4096" in (bundle.refused or "")
+
+
+def test_with_little_room_a_bundle_is_smaller(store_url: str, tmp_path: Path) -> None:
+    limits = refold.Limits(leaf_bytes=1_024, event_bytes=8_192)
+    url = prepare(store_url, tmp_path)
+    with refold.open(url, limits=limits) as store:
+        session = store.session("ada", "s-1")
+        session.append([refold.UserInput(text="word " * 180)] * 30)
+        session.append(RISKY)
+        session.review()
+
+        (question,) = questions(session)
+        bundle = read_bundle(json.dumps(question.bundle))
+        assert fires_again(bundle)
+
+
+def test_a_question_that_is_refused_does_not_hold_up_the_others(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.append([refold.UserInput(text="next"), RISKY])
+    append = type(session.writer).append
+
+    def refusing(writer: Any, order: Any) -> Any:
+        if order.idempotency_key == "refold.review/high_risk/2":
+            raise refold.InvalidEvent("no")
+        return append(writer, order)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(session.writer), "append", refusing)
+        with pytest.raises(refold.InvalidEvent):
+            session.review()
+
+    assert [one.trigger for one in questions(session)] == ["high_risk"]
+    assert session.review().asked == [6]
+
+
+@pytest.mark.parametrize("rules", ["rules.toml", {}, [], 0])
+def test_what_are_no_rules_is_refused(session: Session, rules: Any) -> None:
+    with pytest.raises(refold.InvalidConfiguration):
+        session.review(rules)
 
 
 def test_of_an_erased_session_there_is_no_question(

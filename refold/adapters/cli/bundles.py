@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from refold.adapters.cli.previews import OTHER_STYLE, STYLES, preview
-from refold.adapters.cli.screen import Screen, shown
+from refold.adapters.cli.screen import Screen, shown_in_line
 from refold.adapters.cli.wording import counted
 from refold.projections.review.bundle import fires_again
 
@@ -33,23 +33,27 @@ def show_bundle(screen: Screen, bundle: Bundle) -> bool:
             (f"{counted(bundle.left_out, 'event')} of the turn left out", "dim")
         )
     verdict = "fires again" if again else "does not fire again"
+    if bundle.refused:
+        screen.line("no events: ", shown_in_line(bundle.refused))
     screen.line(f"the rule {verdict} on these events (*)")
     return again
 
 
 def _facts(screen: Screen, bundle: Bundle) -> None:
     where, rule = bundle.where, bundle.rule
-    screen.line((str(rule.get("name", "?")), "bold"), "  ", shown(bundle.says))
+    name = shown_in_line(rule.get("name", "?"))
+    name.stylize("bold")
+    screen.line(name, "  ", shown_in_line(bundle.says))
     place = f"{where.user_id} / {where.session_id}, seq {where.first_seq}"
     until = "" if where.at_seq == where.first_seq else f" to {where.at_seq}"
-    screen.line("where     ", shown(place + until))
+    screen.line("where     ", shown_in_line(place + until))
     steps: Any = rule.get("steps") or ["none"]
-    screen.line("before    ", shown(", ".join(map(str, steps))))
+    screen.line("before    ", shown_in_line(", ".join(map(str, steps))))
     made = f"refold {bundle.refold}, rules {bundle.rules[:_DIGEST]}"
-    screen.line("asked by  ", shown(made))
+    screen.line("asked by  ", shown_in_line(made))
     sent = _sent(bundle)
     if sent:
-        screen.line("sent      ", shown(sent))
+        screen.line("sent      ", shown_in_line(sent))
 
 
 def _sent(bundle: Bundle) -> str:
@@ -70,6 +74,6 @@ def _entry(screen: Screen, entry: Entry, *, marked: bool) -> None:
     sign = "*" if marked else " "
     agent = f"  agent {entry.agent}" if entry.agent else ""
     warned = "".join(f"  [{warning.code}]" for warning in entry.warnings)
-    about = shown(f"  {said.note}{agent}{warned}")
+    about = shown_in_line(f"  {said.note}{agent}{warned}")
     screen.line((f"{entry.seq:>5}", "dim"), f" {sign} ", (entry.type, style), about)
     screen.body(said.body, indent=" " * 8, tall=_TALL)

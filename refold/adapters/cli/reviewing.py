@@ -11,7 +11,7 @@ from refold.adapters.cli import opening
 from refold.adapters.cli.bundles import show_bundle
 from refold.adapters.cli.output import complain, print_json
 from refold.adapters.cli.previews import readable
-from refold.adapters.cli.screen import Screen, shown
+from refold.adapters.cli.screen import Screen, shown_in_line
 from refold.adapters.cli.wording import counted
 from refold.domain.errors import InvalidEvent, RefoldError
 from refold.projections.review.bundle import FORMAT, read_bundle
@@ -22,12 +22,24 @@ if TYPE_CHECKING:
     from refold.projections.review.questions import Review
     from refold.store import SessionStore
     from refold.store.asking import Reviewed
+    from refold.store.reviewing import Reviews
 
 _STYLES = {"critical": "bold red", "high": "red", "medium": "yellow"}
 
 
-def show_list(found: list[Review], *, every: bool, as_json: bool) -> None:
-    """A line a question, the gravest first; of bundles, nothing."""
+def show_list(found: Reviews, *, every: bool, as_json: bool) -> None:
+    """A line a question, the gravest first; of bundles, nothing.
+
+    A session that cannot be read is told, and the exit code is 1 then.
+    """
+    _list(found, every=every, as_json=as_json)
+    for one in found.unreadable:
+        complain(f"session {one.session_id!r}: {one.error}")
+    if found.unreadable:
+        raise typer.Exit(1)
+
+
+def _list(found: list[Review], *, every: bool, as_json: bool) -> None:
     if as_json:
         print_json([_without_bundle(one) for one in found])
         return
@@ -49,9 +61,9 @@ def show_list(found: list[Review], *, every: bool, as_json: bool) -> None:
                 one.user_id,
                 one.session_id,
                 str(one.seq),
-                shown(one.trigger),
-                shown(one.question),
-                _state(one),
+                shown_in_line(one.trigger),
+                shown_in_line(one.question),
+                shown_in_line(_state(one)),
             )
             for one in found
         ]
@@ -68,6 +80,8 @@ def show(
     found = store.reviews(user, session, open_only=False)
     one = next((one for one in found if one.seq == seq), None)
     if one is None:
+        if found.unreadable:
+            raise found.unreadable[0].error
         raise InvalidEvent(
             f"seq {seq} of the session is no question to a human: "
             "`refold review list --all` names those there are"
@@ -77,8 +91,8 @@ def show(
         return
     screen = Screen()
     severity = (one.severity, _STYLES.get(one.severity, ""))
-    screen.line(severity, "  ", shown(one.question))
-    screen.line("decided   ", shown(_state(one) or "not yet"))
+    screen.line(severity, "  ", shown_in_line(one.question))
+    screen.line("decided   ", shown_in_line(_state(one) or "not yet"))
     if one.decided is not None and one.decided.note:
         screen.body(one.decided.note, indent=" " * 10)
     if one.bundle is None:
@@ -132,10 +146,12 @@ def _told(done: list[tuple[SessionInfo, Reviewed]], skipped: int) -> None:
     for info, reviewed in done:
         place = f"{info.user_id} / {info.session_id}"
         for seq in reviewed.asked:
-            screen.line(shown(f"{place}: asked at seq {seq}"))
+            screen.line(shown_in_line(f"{place}: asked at seq {seq}"))
         for one in reviewed.recoveries:
             screen.line(
-                shown(f"{place}: {one.rule} at seq {one.seq}: the agent is to "),
+                shown_in_line(
+                    f"{place}: {one.rule} at seq {one.seq}: the agent is to "
+                ),
                 (one.step, "bold"),
             )
     asked = sum(len(reviewed.asked) for _, reviewed in done)

@@ -6,6 +6,7 @@ and there are no colours.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -18,6 +19,7 @@ from refold.adapters.cli.marks import STUB
 from refold.adapters.cli.output import visible
 from refold.adapters.cli.wording import counted
 
+_LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 _NARROWEST: Final = 40
 _UNBOUNDED: Final = 1 << 20
 
@@ -110,6 +112,11 @@ class Screen:
                 self._console.file.write(line.rstrip() + "\n")
         else:
             self._console.print(table)
+
+
+def shown_in_line(value: Any) -> Text:
+    """As ``shown``, where a line must stay one: its ends are shown as signs."""
+    return shown(_LINE_END.sub("\u2424", str(value)))
 
 
 def shown(value: Any) -> Text:

@@ -60,6 +60,18 @@ def reason_of(result: ToolResult) -> str | None:
     return OTHER
 
 
+def said_failed(content: JsonValue) -> tuple[str, str]:
+    """The words by which a result says that it failed, and what a text has behind.
+
+    Both are empty if nothing at its beginning says so.
+    """
+    match = _FAILED.match(_beginning(content))
+    if match is None:
+        return "", ""
+    rest = content[match.end() :].lstrip() if isinstance(content, str) else ""
+    return " ".join(match[0].split()), rest
+
+
 def _beginning(content: JsonValue) -> str:
     if isinstance(content, str):
         return content[:_LOOKED_AT]

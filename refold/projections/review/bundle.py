@@ -28,8 +28,10 @@ from refold.projections.review.cutting import FITS, Fit, slim
 from refold.projections.review.incidents import Due, Seen, Watching
 from refold.projections.review.pairs import Pairs, units
 from refold.projections.review.rules import ReviewRules, rule_of, said_by
+from refold.projections.review.texts import cut, deeper
 from refold.projections.review.triggers import told
 
+_DEEPEST: Final = 128
 FORMAT: Final = "refold-review-bundle/1"
 MOST_BYTES: Final = 65_536
 
@@ -67,6 +69,7 @@ class Bundle(Model):
     system_digest: the SHA-256 of the system prompt in force; ``strategy``, ``model``
                    and ``request_digest`` are those of the last request.
     left_out:      how many events of the turn are not in it.
+    refused:       why it has no events, where the store took none.
     """
 
     format: Literal["refold-review-bundle/1"] = FORMAT
@@ -81,6 +84,7 @@ class Bundle(Model):
     request_digest: str | None = None
     events: tuple[Entry, ...]
     left_out: int = Field(default=0, ge=0)
+    refused: str | None = None
 
     @property
     def says(self) -> str:
@@ -108,22 +112,30 @@ class Source(NamedTuple):
     request: Envelope | None
 
 
-def bundle_of(source: Source) -> Bundle:
-    """The largest bundle within ``MOST_BYTES``: what shows it first, then what is new.
+def bundle_of(source: Source, most: int = MOST_BYTES) -> Bundle:
+    """The largest bundle within ``most`` bytes: what shows it first, then what is new.
 
     Texts are cut as far as what shows it needs room.  A call stands with its result.
     """
     shown = [e for e in source.events if e.type not in _NOT_SHOWN]
     for fit in FITS:
-        entries = _chosen(source, shown, fit)
+        entries = _chosen(source, shown, fit, most)
         if entries is not None:
             break
     else:
-        entries = []  # nothing that is stored is so large
+        entries = []  # so little room is asked for only where the store has no more
     head = _head(source)
     kept = sum(entry.seq >= source.due.turn_seq for entry in entries)
     left = source.due.at_seq - source.due.turn_seq + 1 - kept
     return head.model_copy(update={"events": tuple(entries), "left_out": left})
+
+
+def bare(source: Source, refused: str) -> Bundle:
+    """The bundle without events, and why it has none."""
+    left = source.due.at_seq - source.due.turn_seq + 1
+    return _head(source).model_copy(
+        update={"left_out": left, "refused": cut(refused, 300)}
+    )
 
 
 _NOT_SHOWN: Final = frozenset(
@@ -131,7 +143,9 @@ _NOT_SHOWN: Final = frozenset(
 )
 
 
-def _chosen(source: Source, shown: Sequence[Envelope], fit: Fit) -> list[Entry] | None:
+def _chosen(
+    source: Source, shown: Sequence[Envelope], fit: Fit, most: int
+) -> list[Entry] | None:
     """The entries for these events; None if those that must be there do not fit."""
     pairs = Pairs.of(shown)
     made = {
@@ -143,7 +157,7 @@ def _chosen(source: Source, shown: Sequence[Envelope], fit: Fit) -> list[Entry] 
     }
     due, taken = source.due, set[int]()
     wanted = {*due.seqs, due.turn_seq}
-    room = MOST_BYTES - len(canonical(_head(source).to_json())) - 200
+    room = most - len(canonical(_head(source).to_json())) - 200
     grouped = units(shown, pairs)
     for must in (True, False):
         for unit in reversed(grouped):
@@ -168,7 +182,7 @@ def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
         type=envelope.type,
         payload=slim(envelope, fit, call=pairs.name(envelope), keep=named),
         hash=envelope.hash,
-        agent=envelope.agent and envelope.agent[:200],
+        agent=envelope.agent and cut(envelope.agent, 200),
         warnings=tuple(w for w in envelope.meta.warnings[:10] if _is_short(w)),
     )
 
@@ -210,7 +224,7 @@ def _context(source: Source) -> dict[str, Any]:
             strategy = request.strategy.model_dump(mode="json")
             if len(canonical(strategy)) > 2_000:
                 strategy.pop("params")  # the fingerprint stands for them
-            model = request.model and request.model[:200]
+            model = request.model and cut(request.model, 200)
             found |= {"strategy": strategy, "model": model}
             found["request_digest"] = request.digest
     return found
@@ -225,6 +239,8 @@ def read_bundle(data: str | bytes) -> Bundle:
         found = orjson.loads(data)
     except (orjson.JSONDecodeError, RecursionError):
         raise InvalidEvent("a review bundle is one JSON object") from None
+    if deeper(found, _DEEPEST):
+        raise InvalidEvent(f"a review bundle is nested {_DEEPEST} deep at most")
     for key in ("payload", "bundle"):
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
