@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -91,8 +91,14 @@ def _program(text: str, place: Path, environment: dict[str, str]) -> str:
     return printed
 
 
+def always_the_readme() -> list[Any]:
+    """All pages; those beside the README are left out in part where all tests run."""
+    first, *others = PAGES
+    return [first, *(pytest.param(o, marks=pytest.mark.exhaustive) for o in others)]
+
+
 @pytest.mark.timeout(600)  # some twenty processes
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", always_the_readme())
 def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None:
     furnish(tmp_path)
 

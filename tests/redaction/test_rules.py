@@ -15,11 +15,6 @@ from refold.redaction.rules import DEFAULT_RULES
 
 RULES = tuple(rule for pack in PACKS.values() for rule in pack)
 DEFAULT = Redactor()
-EXAMPLES = [
-    pytest.param(rule, example, id=f"{rule.id}-{number}")
-    for rule in RULES
-    for number, example in enumerate((*rule.examples, *rule.counter_examples))
-]
 MARKED = [
     (rule, example)
     for rule in RULES
@@ -40,38 +35,28 @@ def expected(marked: str, kind: str) -> str:
     return re.sub("«.*?»", f"[REDACTED:{kind}]", marked, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize(("rule", "example"), EXAMPLES)
-def test_a_rule_finds_exactly_what_its_example_marks(
-    rule: Rule, example: Example
-) -> None:
-    key, marked = split(example)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_finds_exactly_what_its_examples_mark(rule: Rule) -> None:
+    redactor = Redactor(Plan(rules=(rule,), engine="stdlib"))
+    for example in (*rule.examples, *rule.counter_examples):
+        key, marked = split(example)
 
-    found, _ = Redactor(Plan(rules=(rule,), engine="stdlib")).text(
-        plain(marked), key=key
-    )
+        found, _ = redactor.text(plain(marked), key=key)
 
-    assert found == expected(marked, rule.type)
+        assert found == expected(marked, rule.type)
 
 
-@pytest.mark.parametrize(
-    ("rule", "example"),
-    [
-        pytest.param(rule, example, id=f"{rule.id}-{number}")
-        for rule in DEFAULT_RULES
-        for number, example in enumerate((*rule.examples, *rule.counter_examples))
-    ],
-)
-def test_no_other_default_rule_disturbs_an_example(
-    rule: Rule, example: Example
-) -> None:
-    key, marked = split(example)
+@pytest.mark.parametrize("rule", DEFAULT_RULES, ids=lambda rule: rule.id)
+def test_no_other_default_rule_disturbs_an_example(rule: Rule) -> None:
+    for example in (*rule.examples, *rule.counter_examples):
+        key, marked = split(example)
 
-    found, _ = DEFAULT.text(plain(marked), key=key)
+        found, _ = DEFAULT.text(plain(marked), key=key)
 
-    for kept in re.split("«.*?»", marked, flags=re.DOTALL):
-        assert kept in found
-    for value in re.findall("«(.*?)»", marked, flags=re.DOTALL):
-        assert value not in found
+        for kept in re.split("«.*?»", marked, flags=re.DOTALL):
+            assert kept in found, marked
+        for value in re.findall("«(.*?)»", marked, flags=re.DOTALL):
+            assert value not in found, marked
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)

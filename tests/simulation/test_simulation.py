@@ -127,6 +127,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rule", MUTANTS)
 def test_a_recorder_that_breaks_a_rule_is_found_out(rule: str) -> None:
     mutant = MUTANTS[rule]
