@@ -38,6 +38,8 @@ _ROOM = 4 << 30
 # Of a test in a module marked so, a run takes one case in so many; all of them with
 # --exhaustive.
 _ONE_IN = 4
+# And half of those of every test in here, whose cases are engines for the most part.
+_HALVED = frozenset({"store", "adapters", "control"})
 
 _shared = pytest.StashKey[Postgres]()
 _handed = pytest.StashKey[dict[str, str]]()
@@ -69,7 +71,7 @@ def pytest_collection_modifyitems(
         return  # who names files has all of them
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("exhaustive"):
+        if item.get_closest_marker("exhaustive") or item.path.parent.name in _HALVED:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     dropped = [one for some in cases.values() for one in _left_out(some)]
     gone = set(dropped)
@@ -83,7 +85,8 @@ def _left_out(cases: list[pytest.Item]) -> list[pytest.Item]:
     By name, not by place: engines and steps alternate, and one would never run.
     """
     ordered = sorted(cases, key=lambda item: crc32(item.nodeid.encode()))
-    return ordered[ceil(len(ordered) / _ONE_IN) :]
+    part = _ONE_IN if cases[0].get_closest_marker("exhaustive") else 2
+    return ordered[ceil(len(ordered) / part) :]
 
 
 @pytest.hookimpl(optionalhook=True)
