@@ -7,7 +7,7 @@ however much memory there is; with it come the wishes that were uttered since.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
@@ -19,8 +19,6 @@ from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredVie
 from refold.domain.record import Draft
 from refold.projections.context.strategy import Strategy
 from refold.projections.memory.advice import (
-    NO_ADVICE,
-    Advice,
     Candidate,
     Choosing,
     Line,
@@ -29,6 +27,7 @@ from refold.projections.memory.advice import (
 )
 from refold.projections.memory.declared.said import lines
 from refold.projections.memory.scenarios import GENERAL
+from refold.projections.memory.section import NO_ADVICE, Advice
 from refold.projections.memory.shown import EXTRACTOR
 from refold.store.declared import profile_of
 from refold.store.filling import handed_in
@@ -38,7 +37,7 @@ from refold.store.users import ConsentStatus, Said, Wishes, wishes
 from refold.store.writing import Order, Writer
 
 MADE_BY: Final = "memory.extractor"
-FRESH: Final = timedelta(hours=1)
+_HOUR: Final = timedelta(hours=1)
 _TRIES: Final = 4
 
 
@@ -112,7 +111,7 @@ class Adviser:
     def _stream(self) -> StreamId:
         return StreamId(self.user_id, USER_SESSION, MAIN)
 
-    def shortlist(self, scenario: str, *, fresh: timedelta = FRESH) -> Shortlist:
+    def shortlist(self, scenario: str, *, fresh: timedelta = _HOUR) -> Shortlist:
         """What may be said: as it is kept, made anew if it is older than ``fresh``.
 
         In a scenario that no session was in it is what may be said in general.
@@ -121,51 +120,59 @@ class Adviser:
         if kept is None and scenario != GENERAL:
             general = self._kept(GENERAL, fresh)
             kept = general if general and scenario not in general.scenarios else None
-        return kept or self.refresh(scenario)
+        return kept or self.learn(scenario)
 
     def _kept(self, scenario: str, fresh: timedelta) -> Shortlist | None:
         kept = _loaded(self._log.standing(self._stream, _name(scenario)))
         age = self.writer.clock() - kept.made_at if kept else 0
         return kept if 0 <= age <= fresh / timedelta(microseconds=1) else None
 
-    def refresh(self, scenario: str) -> Shortlist:
-        """Make it anew from the log, and keep it.
+    def learn(self, *scenarios: str) -> Shortlist:
+        """Make it anew from the log, for these scenarios and in general, and keep it.
 
-        Whoever is last sees what there is: if a session moved on while it was made, it
-        is made again, a few times; if one was erased, what was kept is dropped.
+        Returns that of the first that is named.  Whoever is last sees what there is: if
+        a session moved on while it was made, it is made again, a few times; if one was
+        erased, what was kept is dropped.
         """
         for _ in range(_TRIES):
             before = self._log.sessions(self.user_id)
-            standing = self._log.standing(self._stream, _name(scenario))
-            made = self._made(scenario)
+            head = self._log.head(self._stream)
+            made = self._made(dict.fromkeys((*scenarios, GENERAL)))
+            first = next(iter(made.values()))
             frozen = any(info.status.startswith("frozen") for info in before)
-            if frozen or not before or made.wishes.consent.memory_opt_out:
-                return made
-            if standing.head.seq == 0:
+            if frozen or not before or first.wishes.consent.memory_opt_out:
+                return first
+            if head.seq == 0:
                 self._begin()
                 continue
-            if scenario == GENERAL or scenario in made.scenarios:
-                view = StoredView(standing.head.seq, 0, made.dump())
-                replaces = standing.view.through_seq if standing.view else 0
-                keep(self._log, self._stream, _name(scenario), view, replaces=replaces)
+            self._keep(made, head.seq)
             after = self._log.sessions(self.user_id)
             if _readable(before) - _readable(after):
                 self._log.drop_views(self.user_id, USER_SESSION)
             elif _ends(before) == _ends(after):
-                return made
-        return made
+                break
+        return first
 
-    def _made(self, scenario: str) -> Shortlist:
+    def _made(self, scenarios: Iterable[str]) -> dict[str, Shortlist]:
         now, wanted = self.writer.clock(), wishes(self._log, self.user_id)
         memory = remember(self._log, self.user_id)
-        listed = shortlist(memory.items, scenario, now=now, means=memory.means)
         about = lines(profile_of(self._log, self.user_id, now), now)
-        return Shortlist(now, sorted(memory.means), listed, about, wanted)
+        known = sorted(memory.means)
+        made = {}
+        for name in scenarios:
+            listed = shortlist(memory.items, name, now=now, means=memory.means)
+            made[name] = Shortlist(now, known, listed, about, wanted)
+        return made
 
-    def learn(self, *scenarios: str) -> None:
-        """Make what may be said anew: of all together, and of these scenarios."""
-        for scenario in {GENERAL, *scenarios}:
-            self.refresh(scenario)
+    def _keep(self, made: Mapping[str, Shortlist], through: int) -> None:
+        """As of the moment before it was made: wishes that came since are behind it."""
+        for scenario, listed in made.items():
+            if scenario == GENERAL or scenario in listed.scenarios:
+                name = _name(scenario)
+                known = self._log.load_view(self._stream, name)
+                replaces = known.through_seq if known else 0
+                view = StoredView(through, 0, listed.dump())
+                keep(self._log, self._stream, name, view, replaces=replaces)
 
     def _begin(self) -> None:
         """Begin the session that concerns all of the user: it says who made memory."""
@@ -183,7 +190,6 @@ class Adviser:
         """
         listed, now = self.shortlist(how.scenario), self.writer.clock()
         request = self._last_request(stream, strategy)
-        derived = self._derived(stream, strategy)
         if request is not None:
             said = self._said(stream, request)
             since = request.derived_seq if said is NO_ADVICE else said.derived_seq
@@ -191,7 +197,9 @@ class Adviser:
                 good = said.tokens <= how.tokens and listed.says_still(said, how, now)
                 if good and self._are_there(said.sessions):
                     return said
-        return replace(listed.advice(how, now=now), derived_seq=derived)
+        derived = stream._replace(stream=strategy.fingerprint)
+        upto = self._log.head(derived).seq
+        return replace(listed.advice(how, now=now), derived_seq=upto)
 
     def _said(self, stream: StreamId, request: Request) -> Advice:
         """What a recorded request says to have said."""
@@ -205,9 +213,6 @@ class Adviser:
         wanted = set(names)
         infos = self._log.sessions(self.user_id) if wanted else []
         return wanted <= _readable(infos)
-
-    def _derived(self, stream: StreamId, strategy: Strategy) -> int:
-        return self._log.head(stream._replace(stream=strategy.fingerprint)).seq
 
     def _last_request(self, stream: StreamId, strategy: Strategy) -> Request | None:
         found = self._log.read(stream, types=("request",), limit=1, newest=True)

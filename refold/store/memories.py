@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.ids import check_id
-from refold.projections.memory.advice import Advice, ChoosingArgs, chosen_by
-from refold.projections.memory.declared.profile import Profile
-from refold.projections.memory.declared.taxonomy import Taxonomy
-from refold.projections.memory.scenarios import Classifier
-from refold.projections.memory.shared import FEWEST
-from refold.store.advising import FRESH, Adviser
-from refold.store.declared import profile_of
-from refold.store.remembering import Memory, Of, remember, shared_memory
-from refold.store.writing import Writer
+
+if TYPE_CHECKING:
+    from refold.projections.memory.advice import ChoosingArgs
+    from refold.projections.memory.declared.profile import Profile
+    from refold.projections.memory.declared.taxonomy import Taxonomy
+    from refold.projections.memory.scenarios import Classifier
+    from refold.projections.memory.section import Advice
+    from refold.store.remembering import Memory
+    from refold.store.writing import Writer
+
+# What makes memory is imported by who asks for it: others need not wait for it.
+_HOUR: Final = timedelta(hours=1)
 
 
 class Remembers:
@@ -47,6 +50,8 @@ class Remembers:
 
         With a classifier or an agent every session is read again.
         """
+        from refold.store.remembering import Of, remember
+
         user_id = check_id("user_id", user_id)
         return remember(self._writer.log, user_id, Of(classify, agent, project))
 
@@ -59,6 +64,8 @@ class Remembers:
 
         Raises Erased.
         """
+        from refold.store.declared import profile_of
+
         user_id, now = check_id("user_id", user_id), self._writer.clock()
         return profile_of(self._writer.log, user_id, now, taxonomy=taxonomy)
 
@@ -66,7 +73,7 @@ class Remembers:
         self,
         user_id: str,
         *,
-        fresh: timedelta = FRESH,
+        fresh: timedelta = _HOUR,
         **how: Unpack[ChoosingArgs],
     ) -> Advice:
         """What of the user's memory may be said to a model, as ``context`` takes it.
@@ -76,12 +83,15 @@ class Remembers:
 
         Raises InvalidConfiguration, Erased.
         """
+        from refold.projections.memory.advice import chosen_by
+        from refold.store.advising import Adviser
+
         adviser = Adviser(self._writer, check_id("user_id", user_id))
         choosing, now = chosen_by(how), self._writer.clock()
         listed = adviser.shortlist(choosing.scenario, fresh=fresh)
         return listed.advice(choosing, now=now)
 
-    def shared_memory(self, *, k: int = FEWEST) -> Memory:
+    def shared_memory(self, *, k: int = 5) -> Memory:
         """What the sessions of many users show together, naming none of them.
 
         Off unless the store was opened with ``shared_memory=True``.  An item is in it
@@ -96,4 +106,6 @@ class Remembers:
                 "memory of many users is off: set REFOLD_SHARED_MEMORY=on, or open the "
                 "store with shared_memory=True"
             )
+        from refold.store.remembering import shared_memory
+
         return shared_memory(self._writer.log, k)

@@ -12,17 +12,17 @@ from refold.domain.errors import CorruptEvent, Erased, KeyUnavailable
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, SessionInfo, StoredView
 from refold.projections.memory.advice import (
-    Advice,
     ChoosingArgs,
     choose,
     chosen_by,
     shortlist,
 )
-from refold.projections.memory.families import untainted
+from refold.projections.memory.families import families, untainted
 from refold.projections.memory.item import Item
 from refold.projections.memory.items import effort, items
 from refold.projections.memory.lift import Lift, lifts
 from refold.projections.memory.scenarios import GENERAL, Classifier, by_scenario
+from refold.projections.memory.section import Advice
 from refold.projections.memory.shared import NOBODY, shared
 from refold.projections.memory.shown import EXTRACTOR, Shown, watch
 from refold.store.kept import ADVICE, JUDGED, SHOWN, drop_kept, keep
@@ -113,6 +113,7 @@ def together_of(
 
     What is gone in one scenario is gone in all: it is the same thing.
     """
+    shown = families(shown)
     means, every = means_of(shown), items(shown, user_id)
     gone = {_thing(one) for one in every if one.memory_id in forgotten}
     return Memory(

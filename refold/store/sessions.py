@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import InvalidEvent
@@ -22,9 +22,7 @@ from refold.projections.context.strategy import Strategy
 from refold.projections.context.summarizer import Summarizer
 from refold.projections.context.view import View
 from refold.projections.context.writing import fitting
-from refold.projections.memory.advice import Advice, ChoosingArgs, chosen_by
 from refold.store import appending
-from refold.store.advising import Adviser
 from refold.store.attempts import Attempt
 from refold.store.audited import audits
 from refold.store.audited_calls import SESSION
@@ -45,6 +43,10 @@ from refold.store.upkeep import Upkeep
 from refold.store.verifying import Verified, Verifier
 from refold.store.viewing import As, Viewer, opened
 from refold.store.writing import Order, Receipt, Writer
+
+if TYPE_CHECKING:
+    from refold.projections.memory.advice import ChoosingArgs
+    from refold.projections.memory.section import Advice
 
 
 @audits(SESSION, "writer")
@@ -113,10 +115,14 @@ class Session(Reads, AsksHumans):
         events = [draft.event for draft in order.drafts]
         self.upkeep.appended(events, self.stream, self.compact)
         if self.upkeep.remember != "off":
-            tags = {draft.meta.scenario for draft in order.drafts} - {None, ""}
-            adviser = Adviser(self.writer, self.user_id)
-            learn = partial(adviser.learn, *sorted(map(str, tags)))
-            self.upkeep.learned(events, self.user_id, learn)
+            self.upkeep.learned(order.drafts, self.user_id, partial(self._learn, order))
+
+    def _learn(self, order: Order) -> None:
+        """Make the user's memory anew, of the scenarios that were named here."""
+        from refold.store.advising import Adviser
+
+        tags = {draft.meta.scenario for draft in order.drafts}
+        Adviser(self.writer, self.user_id).learn(*(tag for tag in tags if tag))
 
     def attempt(
         self,
@@ -213,6 +219,10 @@ class Session(Reads, AsksHumans):
 
         Raises SessionNotFound, InvalidConfiguration, Erased.
         """
+        # Who asks for no memory need not wait for what makes it.
+        from refold.projections.memory.advice import chosen_by
+        from refold.store.advising import Adviser
+
         choosing = chosen_by(how)
         chosen_ = self._chosen(self._viewer(), strategy, None)
         adviser = Adviser(self.writer, self.user_id)

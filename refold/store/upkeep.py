@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import AgentResponse, Event, Final
+from refold.domain.record import Draft
 from refold.projections.context.summarizer import Summarizer
 from refold.projections.memory.triggers import may_trigger
 from refold.store.background import Background, attempt
@@ -52,10 +53,12 @@ class Upkeep:
             self._do(self.automatic, name, compact)
 
     def learned(
-        self, events: Sequence[Event], name: Hashable, learn: Callable[[], Any]
+        self, drafts: Sequence[Draft], name: Hashable, learn: Callable[[], Any]
     ) -> None:
-        """Make memory anew as configured if ``events`` may say more; never raises."""
-        if self.remember != "off" and may_trigger(events):
+        """Make memory anew as configured if these may say more; never raises."""
+        if self.remember != "off" and any(
+            may_trigger(draft.event, draft.meta) for draft in drafts
+        ):
             self._do(self.remember, ("memory", name), learn)
 
     def _do(self, how: Automatic, name: Hashable, work: Callable[[], Any]) -> None:

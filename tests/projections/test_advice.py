@@ -11,16 +11,14 @@ from hypothesis import given, strategies as st
 import refold
 from refold.domain.events import JsonObject
 from refold.projections.memory.advice import (
-    TITLE,
-    Advice,
     Choosing,
     Line,
     choose,
-    cost,
     shortlist,
     why_not,
 )
 from refold.projections.memory.item import LASTS, Evidence, Item, memory_id
+from refold.projections.memory.section import TITLE, Advice, cost
 
 NOW = 1_700_000_000_000_000
 DAY = 86_400_000_000
@@ -263,9 +261,3 @@ def test_redaction_leaves_the_names_of_items_alone(
 def test_what_cannot_be_chosen_by_is_refused(how: dict[str, Any]) -> None:
     with pytest.raises(refold.InvalidConfiguration):
         Choosing(**how)
-
-
-def test_an_item_is_what_it_was_when_it_is_read_again() -> None:
-    one = replace(item(), models=("m", "n"), cost={"tokens": 3.0})
-
-    assert Item.load(one.dump()) == one

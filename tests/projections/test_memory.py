@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import refold
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import NO_META, Envelope
 from refold.domain.events import Event, ToolResult, Verdict
 from refold.projections.memory.confidence import lower_bound
 from refold.projections.memory.families import families
@@ -331,33 +331,31 @@ def test_a_marked_event_taints_its_session() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "trigger"),
+    "event",
     [
-        (refold.Final(), "end"),
-        (refold.Reflection(pass_=False), "unsure"),
-        (refold.Reflection(pass_=True, confidence=0.2), "unsure"),
-        (refold.AgentError(code="parse_failed"), "warned"),
-        (refold.HumanReview(trigger="x", decision="accept"), "decided"),
-        (
-            refold.Aggregate(results=(Verdict(item_id="1", verdict="incorrect"),)),
-            "incorrect",
-        ),
+        refold.Final(),
+        refold.Reflection(pass_=True, confidence=1.0),
+        refold.AgentError(code="parse_failed"),
+        refold.HumanReview(trigger="x", decision="accept"),
+        refold.Aggregate(results=(Verdict(item_id="1", verdict="incorrect"),)),
     ],
 )
-def test_some_events_make_a_session_worth_looking_at(
-    event: Event, trigger: str
-) -> None:
-    assert watch("s", session_of([event])).triggers == {trigger: 1}
-    assert may_trigger([event])
+def test_some_events_make_memory_worth_making(event: Event) -> None:
+    assert may_trigger(event, NO_META)
 
 
-def test_others_do_not_and_a_second_reflection_does() -> None:
-    fine: list[Any] = [refold.UserInput(text="hi"), *call("a")]
-    twice = [refold.Reflection(pass_=True), refold.Reflection(pass_=True)]
-
-    assert not may_trigger(fine)
-    assert watch("s", session_of([fine])).triggers == {}
-    assert watch("s", session_of(twice)).triggers == {"again": 2}
+@pytest.mark.parametrize(
+    "event",
+    [
+        refold.UserInput(text="hi"),
+        refold.ToolCall(call_id="c", tool_name="a"),
+        refold.HumanReview(trigger="x", question="is it?"),
+        refold.Aggregate(results=(Verdict(item_id="1", verdict="correct"),)),
+    ],
+)
+def test_others_do_not_but_with_a_warning(event: Event) -> None:
+    assert not may_trigger(event, NO_META)
+    assert may_trigger(event, NO_META.warned("degraded"))
 
 
 def test_lift_compares_sessions_that_were_shown_an_item_with_the_others() -> None:
@@ -401,7 +399,7 @@ def test_many_users_are_remembered_together_and_none_of_them() -> None:
         "[['b']]",
     }
     assert {one.sessions for one in some if "b" not in str(one.content)} == {10}
-    told = str([one.dump() for one in some])
+    told = str([one.to_json() for one in some])
     assert "user-" not in told
     assert "secret" not in told
 
@@ -410,7 +408,7 @@ def test_what_four_users_show_is_nobodys_business() -> None:
     rare = {f"u{n}": [run("rare", name=f"s{n}{i}") for i in range(9)] for n in range(4)}
     common = {f"v{n}": [run("common", name=f"t{n}")] for n in range(5)}
 
-    assert "rare" not in str([one.dump() for one in shared({**rare, **common})])
+    assert "rare" not in str([one.to_json() for one in shared({**rare, **common})])
 
 
 def test_one_user_is_one_witness_of_many() -> None:
@@ -512,7 +510,7 @@ def test_of_many_users_nothing_is_told_of_a_scenario_that_few_were_in() -> None:
     common = {f"u{n}": [run("a", name=f"s{n}")] for n in range(5)}
     rare = {"u0": [replace(run("a", name="x"), scenario="divorce")]}
 
-    assert "divorce" not in str([one.dump() for one in shared({**common, **rare})])
+    assert "divorce" not in str([one.to_json() for one in shared({**common, **rare})])
 
 
 def test_what_a_user_wants_forgotten_is_not_counted_for_many() -> None:

@@ -66,7 +66,7 @@ def told(store: SessionStore, user: str) -> bytes:
     """All that memory says, as bytes."""
     memory = store.memory(user)
     whole: dict[str, Any] = {
-        "items": [item.dump() for item in memory.items],
+        "items": [item.to_json() for item in memory.items],
         "means": memory.means,
         "effort": memory.effort,
         "sessions": memory.sessions,
@@ -140,7 +140,7 @@ def _timeless(store: SessionStore, user: str) -> list[Any]:
     for item in found:
         for name in ("created_at", "updated_at", "expires_at", "user_id"):
             del item[name]
-        item["evidence"].sort()
+        item["provenance"]["sessions"].sort(key=lambda one: one["session_id"])
     return found
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from refold.domain.envelope import Envelope
-    from refold.projections.memory.advice import Advice
     from refold.projections.memory.item import Item
+    from refold.projections.memory.section import Advice
     from refold.store import SessionStore
     from refold.store.remembering import Memory
 

@@ -18,7 +18,7 @@ from refold.projections.context.outline import Outline
 from refold.projections.context.render import render
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import Cut, Message, View
-from refold.projections.memory.advice import cost as advice_cost
+from refold.projections.memory.section import cost as advice_cost
 
 Budgets = Mapping[str, int]
 NO_BUDGETS: Final[Budgets] = MappingProxyType({})

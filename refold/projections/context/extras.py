@@ -14,7 +14,7 @@ from refold.domain.events import JsonObject
 from refold.domain.tokens import estimate
 from refold.projections.context.messages_rules import violations
 from refold.projections.context.view import Message
-from refold.projections.memory.advice import Advice
+from refold.projections.memory.section import Advice
 
 WINDOW_TOKENS: Final = 200_000
 SECTIONS: Final = (

@@ -31,7 +31,7 @@ from refold.projections.context.strategy import Strategy
 from refold.projections.context.summary_forms import acknowledged, as_tool
 from refold.projections.context.tags import tagged, value_text
 from refold.projections.context.view import View, ViewSpan, view_digest
-from refold.projections.memory.advice import cost, framed
+from refold.projections.memory.section import cost, framed
 
 _INTRODUCTION = "Earlier parts of this session, in short, oldest first:\n"
 

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypedDict
 
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.events import JsonObject
-from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
-from refold.projections.context.tags import tagged
 from refold.projections.memory.item import INDEPENDENT, Item
 from refold.projections.memory.scenarios import GENERAL
+from refold.projections.memory.section import TITLE, Advice, cost
 from refold.projections.memory.telling import advised, shown
 
-TITLE: Final = "## Memory (Verified)"
 _ABOUT: Final = (
     "What earlier sessions show. It is advice, not fact, and no instruction; each "
     "line names the item and the events behind it."
@@ -124,61 +121,6 @@ class Candidate(NamedTuple):
     def claim(self) -> str:
         """What it says, without figures and evidence."""
         return self.text.partition(" (")[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What is said to a model: a section of Markdown, and the items in it.
-
-    tokens:      what it adds to a context; nothing to say costs nothing.
-    left_out:    the next that were worth saying, and for which there was no room.
-    sessions:    those that it cites.
-    derived_seq: how far the session was compacted when it was chosen for it.
-    """
-
-    text: str = ""
-    items: tuple[str, ...] = ()
-    tokens: int = 0
-    left_out: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
-    derived_seq: int = 0
-
-    def handed(self) -> JsonObject:
-        """As a request records it."""
-        return {
-            "text": self.text,
-            "items": list(self.items),
-            "sessions": list(self.sessions),
-            "derived_seq": self.derived_seq,
-        }
-
-    @classmethod
-    def recorded(cls, handed: JsonObject | None, items: tuple[str, ...]) -> Advice:
-        """What ``handed`` made; NO_ADVICE if it is not that."""
-        found: dict[str, Any] = dict(handed or {})
-        text, sessions = found.get("text"), found.get("sessions")
-        derived = found.get("derived_seq")
-        if not isinstance(text, str) or not text.startswith(TITLE):
-            return NO_ADVICE
-        if not isinstance(sessions, list) or not isinstance(derived, int):
-            return NO_ADVICE
-        if not all(item in text for item in items):
-            return NO_ADVICE
-        names = tuple(map(str, sessions))
-        return cls(text, items, cost(text), (), names, derived)
-
-
-NO_ADVICE: Final = Advice()
-
-
-def cost(text: str) -> int:
-    """What a section of this text adds to a context, in tokens."""
-    return estimate_text(framed(text)) + MESSAGE_OVERHEAD if text else 0
-
-
-def framed(text: str) -> str:
-    """The section as it stands in a message."""
-    return tagged("memory", text, of="advice")
 
 
 def why_not(

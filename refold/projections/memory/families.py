@@ -28,6 +28,8 @@ def untainted(shown: Iterable[Shown]) -> list[Shown]:
 
 
 def _member(one: Shown, known: dict[str, Shown]) -> Shown:
+    if one.family:
+        return one  # it was looked up already
     taints, advised = set(one.taints), dict(one.advised)
     family, (parent, at) = one.session_id, one.parent
     while parent and parent != family:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.canonical import canonical
 from refold.domain.envelope import from_microseconds
@@ -87,22 +86,8 @@ class Item:
         """Whether enough independent sessions show it, and nothing newer denies it."""
         return self.sessions >= INDEPENDENT and not self.tainted and not self.stale
 
-    def dump(self) -> JsonObject:
-        """All of it, as ``load`` takes it."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        found["evidence"] = [[one.session_id, *one.seqs] for one in self.evidence]
-        found["models"] = list(self.models)
-        return found
-
-    @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> Self:
-        """What ``dump`` wrote."""
-        evidence = tuple(Evidence(one[0], (*one[1:],)) for one in dumped["evidence"])
-        models = tuple(dumped["models"])
-        return cls(**{**dumped, "evidence": evidence, "models": models})
-
     def to_json(self) -> JsonObject:
-        """All of it, for people and programs, under the names of the documentation."""
+        """All of it, under the names of the documentation."""
         return {
             "memory_id": self.memory_id,
             "user_id": self.user_id,

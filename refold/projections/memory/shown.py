@@ -26,10 +26,9 @@ from refold.projections.memory.own_tools import OWN_TOOLS
 from refold.projections.memory.paths import Step, steps
 from refold.projections.memory.reasons import reason_of
 from refold.projections.memory.scenarios import GENERAL, Classifier, tagged
-from refold.projections.memory.triggers import triggers
 
 # Raised when what is made of the same events becomes something else.
-EXTRACTOR: Final = 3
+EXTRACTOR: Final = 4
 _OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
 # What a human's decision says of the agent's work; one that it was moot says nothing.
 _DECISIONS: Final = {"accept": 1.0, "corrected": 0.0, "reject": 0.0}
@@ -67,7 +66,6 @@ class Shown:
     taints:     why it must not speak for anything, by code; empty if it may.
     advised:    the items of memory that the model was shown, by id, and the seq of the
                 request in which it first was.
-    triggers:   why it is worth looking at, by name, and the seq of the first event.
     parent:     the session that it was forked from, and where; or "" and 0.
     family:     the session that its forks began with, once that was looked up.
     project:    what its writer named as ``meta.project``.
@@ -90,7 +88,6 @@ class Shown:
     milliseconds: float = 0.0
     taints: tuple[str, ...] = ()
     advised: Mapping[str, int] = field(default_factory=dict)
-    triggers: Mapping[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ()
     parent: tuple[str, int] = ("", 0)
     family: str = ""
@@ -107,7 +104,7 @@ class Shown:
         ]
         for name in ("taints", "models", "parent", "breaks"):
             found[name] = list(found[name])
-        for name in ("checks", "advised", "triggers"):
+        for name in ("checks", "advised"):
             found[name] = dict(found[name])
         return found
 
@@ -148,7 +145,6 @@ class Watching:
         self._fixed: list[Failure] = []
         self._checks: dict[str, int] = {}
         self._advised: dict[str, int] = {}
-        self._triggers: dict[str, int] = {}
         self._models: set[str] = set()
         self._milliseconds = 0.0
         # By who says it: a human, the environment, the agent itself.
@@ -181,8 +177,6 @@ class Watching:
                 self._told(envelope.seq, advised)
             case Fork(session_id=session_id, at_seq=at_seq):
                 self._parent = (session_id, at_seq)
-        for name in triggers(envelope, self._iterations):
-            self._triggers.setdefault(name, envelope.seq)
 
     def _meta(self, envelope: Envelope) -> None:
         meta = envelope.meta
@@ -283,7 +277,6 @@ class Watching:
             milliseconds=self._milliseconds,
             taints=tuple(sorted(self._taints)),
             advised=dict(self._advised),
-            triggers=dict(self._triggers),
             models=tuple(sorted(self._models)),
             parent=self._parent,
             project=self._project,

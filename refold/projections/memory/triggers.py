@@ -6,64 +6,26 @@ comes out the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal, TypeAlias
-
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import Meta
 from refold.domain.events import (
     AgentError,
     Aggregate,
     Event,
-    Final as Ending,
+    Final,
     HumanReview,
     Reflection,
 )
 
-Trigger: TypeAlias = Literal["incorrect", "unsure", "again", "warned", "decided", "end"]
-# Below this an agent is not sure of its own work.
-UNSURE: Final = 0.6
-AGAIN: Final = 2
 
+def may_trigger(event: Event, meta: Meta) -> bool:
+    """Whether memory is worth making anew after this.
 
-def triggers(envelope: Envelope, reflections: int) -> Iterator[Trigger]:
-    """What about this event makes its session worth looking at.
-
-    incorrect: an item of an aggregate was judged wrong.
-    unsure:    a reflection did not pass, or its confidence is under ``UNSURE``.
-    again:     it is the second of the reflections, or a later one.
-    warned:    something was degraded, or failed.
-    decided:   a human decided.
-    end:       the run ended.
-
-    reflections: how many there were up to here.
+    The run ended, a human decided, an item was judged incorrect, something failed or
+    was degraded, or the agent reflected: it may be unsure, or have done so before.
     """
-    payload = envelope.payload
-    if isinstance(payload, Reflection) and reflections >= AGAIN:
-        yield "again"
-    if envelope.meta.warnings:
-        yield "warned"
-    found = _of(payload)
-    if found is not None:
-        yield found
-
-
-def may_trigger(events: Sequence[Event]) -> bool:
-    """Whether memory may have to be made again after these."""
-    return any(isinstance(e, Reflection) or _of(e) is not None for e in events)
-
-
-def _of(event: Event) -> Trigger | None:
     match event:
         case Aggregate(results=results):
-            wrong = any(one.verdict == "incorrect" for one in results)
-            return "incorrect" if wrong else None
-        case Reflection(pass_=passed, confidence=confidence):
-            low = confidence is not None and confidence < UNSURE
-            return "unsure" if passed is False or low else None
-        case AgentError():
-            return "warned"
-        case HumanReview(decision=str()):
-            return "decided"
-        case Ending():
-            return "end"
-    return None
+            return any(one.verdict == "incorrect" for one in results)
+        case Reflection() | AgentError() | Final() | HumanReview(decision=str()):
+            return True
+    return bool(meta.warnings)
