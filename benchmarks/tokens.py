@@ -21,8 +21,7 @@ from statistics import fmean
 from typing import TypeAlias
 
 from refold.domain.tokens import estimate_text
-from refold.projections.calibration import Weights, starting
-from refold.projections.text_features import Features, of_text, total
+from refold.projections.tokens import Features, Weights, of_text, starting, total
 
 Piece: TypeAlias = tuple[str, Features, int]
 Kinds: TypeAlias = Mapping[str, Sequence[Piece]]

@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refold.bootstrap import open_store as open  # noqa: A004  # refold.open reads well
-    from refold.domain.envelope import Envelope, Meta
+    from refold.domain.envelope import Draft, Envelope, Meta
+    from refold.domain.erasure import RetentionPolicy
     from refold.domain.errors import (
         AlreadyDecided,
         CorruptEvent,
@@ -68,30 +68,26 @@ if TYPE_CHECKING:
         UserInput,
         Verdict,
     )
-    from refold.domain.record import Draft
-    from refold.domain.retention import RetentionPolicy
-    from refold.projections.models import (
-        Prices,
-        price_of,
-        register_model,
-        window_of,
+    from refold.opener import (
+        open_store as open,  # noqa: A004  # refold.open reads well
+        redact,
     )
+    from refold.projections.models import Prices, price_of, register_model, window_of
     from refold.projections.review.rules import ReviewRules
-    from refold.projections.token_counting import Calibrated, TokenCounter
-    from refold.redacting import redact
-    from refold.redaction.engine import Redactor
-    from refold.redaction.filters import (
-        RedactingFilter,
-        RedactingWriter,
-        redacted_lines,
-    )
+    from refold.projections.tokens import Calibrated, TokenCounter
     from refold.redaction.guard import Limits
     from refold.redaction.policy import Policy, PolicyError
+    from refold.redaction.redactor import Redactor
     from refold.redaction.registered import Registered
-    from refold.redaction.streaming import StreamRedactor
+    from refold.redaction.streaming import (
+        RedactingFilter,
+        RedactingWriter,
+        StreamRedactor,
+        redacted_lines,
+    )
     from refold.store import Receipt, Session, SessionStore
-    from refold.store.choosing import for_agent
-    from refold.store.delegating import delegate, hand_over, parent_of
+    from refold.store.contexts import for_agent
+    from refold.store.sessions import delegate, hand_over, parent_of
 
 __version__ = "0.1.0"
 
@@ -183,21 +179,19 @@ _MODULES = (
     "refold.domain.events",
     "refold.domain.errors",
     "refold.domain.envelope",
-    "refold.domain.record",
-    "refold.domain.retention",
+    "refold.domain.erasure",
     "refold.projections.models",
     "refold.projections.review.rules",
-    "refold.projections.token_counting",
-    "refold.redacting",
-    "refold.redaction.engine",
-    "refold.redaction.filters",
+    "refold.projections.tokens",
+    "refold.opener",
+    "refold.redaction.redactor",
     "refold.redaction.guard",
     "refold.redaction.policy",
     "refold.redaction.registered",
     "refold.redaction.streaming",
     "refold.store",
-    "refold.store.choosing",
-    "refold.store.delegating",
+    "refold.store.contexts",
+    "refold.store.sessions",
 )
 
 
@@ -206,7 +200,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'refold' has no attribute {name!r}")
     if name == "open":
-        value = import_module("refold.bootstrap").open_store
+        value = import_module("refold.opener").open_store
     else:
         modules = (import_module(module) for module in _MODULES)
         value = next(getattr(m, name) for m in modules if hasattr(m, name))

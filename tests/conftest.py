@@ -222,8 +222,8 @@ def _make_store(url: str) -> None:
     # Here, because importing them takes longer than most tests.
     from sqlalchemy import make_url
 
-    from refold.adapters.sql.migrations import migrate
     from refold.adapters.sql.postgres import PostgresDialect
+    from refold.adapters.sql.schema import migrate
     from refold.adapters.sql.sqlite import SqliteDialect
 
     dialect = SqliteDialect if url.startswith("sqlite") else PostgresDialect

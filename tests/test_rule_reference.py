@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.redaction.packs import PACKS
+from refold.redaction.rules import PACKS
 from refold.redaction.types import TYPES
 from tools import rule_reference
 

@@ -12,7 +12,9 @@ from refold.projections.models import ModelInfo, Prices, packaged_models
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "models.md"
 
-_MARK = "<!-- models: `make fix` writes the table from refold/data/models -->\n"
+_MARK = (
+    "<!-- models: `make fix` writes the table from refold/projections/data/models -->\n"
+)
 _HEADINGS = (
     "model", "window", "longest answer", "cached from", "tokenizer",
     "input", "write 5m", "write 1h", "read", "output",

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from refold.redaction import Plan, Redactor, Rule
-from refold.redaction.packs import DEFAULT_PACKS, PACKS
-from refold.redaction.rule import Example
+from refold.redaction.rules import DEFAULT_PACKS, PACKS
+from refold.redaction.rules.rule import Example
 from refold.redaction.types import TYPES, labels
 
 PAGE = Path("docs/reference/rules.md")

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, Final
 
-from refold.projections.memory.item import Item
-from refold.projections.memory.items import items
-from refold.projections.memory.paths import LONGEST, Step
-from refold.projections.memory.scenarios import GENERAL
-from refold.projections.memory.shown import Shown
+from refold.projections.memory.items import Item, items
+from refold.projections.memory.sessions import GENERAL, LONGEST, Shown, Step
 
 _TOP: Final = 3
 # How many sessions a prior is worth, where few show a thing.

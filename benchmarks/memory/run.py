@@ -21,8 +21,8 @@ from benchmarks.memory.heldout import Foretold, Known, foretold, halves
 from benchmarks.memory.speed import Speed, speed
 from benchmarks.tabular import as_markdown, filled, promises, table
 from refold.adapters.importers import read
-from refold.projections.memory.shown import Shown, watch
-from refold.store.extending import extend
+from refold.projections.memory.sessions import Shown, watch
+from refold.store.sessions import extend
 
 _EVENTS, _QUICK = 100_000, 2_000
 _SPLITS = {"by task": 0, "by trial": 1}

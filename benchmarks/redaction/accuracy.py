@@ -11,7 +11,7 @@ from benchmarks.redaction.figures import Accuracy, Figures, Half
 from benchmarks.redaction.finding import Tool
 from benchmarks.redaction.labelled import Item
 from benchmarks.redaction.score import score, wrong
-from refold.redaction.engine import Redactor
+from refold.redaction.redactor import Redactor
 
 _PEER_NOISE = 40_000
 

@@ -14,7 +14,7 @@ from benchmarks.redaction.credentials import ALNUM, SECRETS, run
 from benchmarks.redaction.events import Json
 from benchmarks.redaction.shrinking import shrunk
 from benchmarks.redaction.vendors import VENDORS
-from refold.redaction.engine import Redactor
+from refold.redaction.redactor import Redactor
 
 _GLUE = (
     *(" ", " ", "", "\n", ",", "，", "：", ": ", "=", '"', "'", "\\", "/", "-", "|"),

@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 
 from benchmarks.redaction.events import Json
 from benchmarks.redaction.finding import Span, replaced
-from refold.redaction.engine import Redactor
-from refold.redaction.packs import DEFAULT_PACKS, PACKS
 from refold.redaction.plan import Plan
+from refold.redaction.redactor import Redactor
+from refold.redaction.rules import DEFAULT_PACKS, PACKS
 
 EngineName: TypeAlias = Literal["auto", "vectorscan", "re2", "stdlib"]
 __all__ = [

@@ -18,7 +18,7 @@ from benchmarks.redaction.corpora import Corpora
 from benchmarks.redaction.figures import Figures
 from benchmarks.redaction.finding import Tool
 from benchmarks.redaction.peers import peers
-from refold.redaction.engine import Redactor
+from refold.redaction.redactor import Redactor
 
 
 @dataclass(frozen=True, slots=True)

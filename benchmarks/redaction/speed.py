@@ -12,7 +12,7 @@ from benchmarks.redaction.corpora import Corpora
 from benchmarks.redaction.events import Json
 from benchmarks.redaction.figures import Figures
 from benchmarks.redaction.finding import Tool
-from refold.redaction.engine import Redactor
+from refold.redaction.redactor import Redactor
 
 # What a slow tool is given of a corpus, in bytes.
 _PEER_SAMPLE = 60_000

@@ -11,9 +11,8 @@ from benchmarks.store.field import Field, Scale
 from benchmarks.store.figures import Figures
 from benchmarks.store.ours import Refold
 from benchmarks.store.racing import Subject, Way, race
-from refold.domain.envelope import Meta
-from refold.domain.record import Draft
-from refold.store.extending import extend
+from refold.domain.envelope import Draft, Meta
+from refold.store.sessions import extend
 
 IMPORT = "import"
 BULK = "COPY or executemany"

@@ -19,7 +19,7 @@ from benchmarks.store.engines import Engine
 from benchmarks.store.figures import Stages
 from benchmarks.store.ours import USER, Refold
 from refold.store import SessionStore
-from refold.store.writing import Writer
+from refold.store.appends import Writer
 
 STAGES = ("validate", "redact", "seal", "driver", "server")
 COLD, HOT = "after a commit", "hot"

@@ -18,7 +18,7 @@ from refold.adapters.importers.base import Transcript
 from refold.domain.envelope import Envelope
 from refold.domain.events import Event, ToolCall, ToolResult
 from refold.store import Session
-from refold.store.extending import extend
+from refold.store.sessions import extend
 
 TAU = "tau-bench"
 

@@ -5,50 +5,229 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+from uuid import UUID
 
-from refold.adapters.auditing import Auditor
-from refold.adapters.batching import batch_of, vanished
-from refold.adapters.blobs import Blobs
-from refold.adapters.erasing import SealedErasures
-from refold.adapters.heads import check_not_erased, head_of, opened_head
-from refold.adapters.keeping import SealedKeeping
-from refold.adapters.keys import KeyRing, SessionKey, UserKey, receipt_address
-from refold.adapters.mending import SealedMends
+import orjson
+from cryptography.exceptions import InvalidTag
+from eventsourcing.persistence import (
+    AggregateRecorder,
+    EventStore,
+    InfrastructureFactory,
+    InfrastructureFactoryError,
+    Mapper,
+    ProcessRecorder,
+    TrackingRecorder,
+)
+
+from refold.adapters.erasure import SealedErasures, SealedKeeping, SealedMends
+from refold.adapters.heads import (
+    Blobs,
+    check_not_erased,
+    head_of,
+    opened_head,
+    sealed_head,
+)
+from refold.adapters.keys.ring import (
+    KeyRing,
+    SessionKey,
+    UserKey,
+    idempotent_id,
+    receipt_address,
+    seal,
+    uuid7,
+)
+from refold.adapters.keys.store import NO_REFS, Refs
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
     Moved,
     Recorder,
+    ViewRow,
     WriteOutcome,
     Wrote,
 )
 from refold.adapters.rewriting import Rewriter
-from refold.adapters.sealed_streams import sealed_problems
-from refold.adapters.sealing import SealedEvent, SealingMapper, envelope_of
-from refold.adapters.views import Views, standing
+from refold.adapters.rows import (
+    PlacedEvent,
+    SealedEvent,
+    SealingMapper,
+    envelope_of,
+    new_header,
+    pack,
+    unpack,
+)
+from refold.adapters.seals.tree import sealed_problems
+from refold.adapters.verification import Auditor
+from refold.domain.canonical import canonical
+from refold.domain.chain import length_prefixed
 from refold.domain.envelope import Envelope
 from refold.domain.erasure import Erasures
 from refold.domain.errors import CorruptEvent, KeyUnavailable
 from refold.domain.events import JsonObject, Span
-from refold.domain.ids import StreamId
+from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import (
+    EVERYTHING,
+    PAGE,
     Append,
     Appended,
     Conflict,
     Duplicate,
     Head,
+    Lagging,
     Leases,
     Outcome,
+    Place,
     Problem,
     Rewriting,
     Rewritten,
+    Scope,
     SessionInfo,
     Standing,
     StoredView,
 )
 from refold.domain.session import SessionState
-from refold.domain.sizes import EVERYTHING, Lagging, Place, Scope
+from refold.redaction.chokepoint import RedactedEvent
+
+
+def batch_of(log: SealedLog, request: Append, key: SessionKey) -> Batch:
+    """The rows of an append, sealed under this key."""
+    stream, base = request.state.stream, request.base
+    rows = _seal(log, request, key)
+    head = HeadRow(
+        seq=rows[-1].header.seq,
+        hash=rows[-1].hash,
+        status="closed" if request.state.closed else "open",
+        state=b"",
+        key_check=key.check,
+        tokens=base.tokens + sum(row.header.token_estimate for row in rows),
+        created_at=base.created_at or request.now,
+        updated_at=request.now,
+    )
+    head = sealed_head(head, request.state, key)
+    receipt = None
+    if request.idempotency_key is not None:
+        receipt = receipt_address(key.user, stream, request.idempotency_key)
+    cut = [blob for event in request.events for blob in event.blobs]
+    blobs = Blobs(log.recorder, log.keys, stream.main).rows(cut, key)
+    refs = NO_REFS if base.seq else _refs(log, request, key)
+    return Batch(stream, base.seq, base.hash, head, rows, blobs, receipt, refs)
+
+
+def _refs(log: SealedLog, request: Append, key: SessionKey) -> Refs:
+    refs, origin = log.keys.refs(key.user, request.state.stream), None
+    if request.state.stream.stream == MAIN:
+        origin = request.state.forked_from
+    return refs._replace(origin=origin[0]) if origin else refs
+
+
+def vanished(log: SealedLog, request: Append, error: KeyUnavailable) -> Outcome:
+    """What became of a stream whose key is gone: was it erased, and let in again?
+
+    Raises ``error`` if it is there all the same, Erased.
+    """
+    stream = request.state.stream
+    if log.recorder.head_row(stream) is not None:
+        raise error
+    return Conflict(log.open_head(stream, None))
+
+
+def _seal(log: SealedLog, request: Append, key: SessionKey) -> tuple[SealedEvent, ...]:
+    mapper, rows = log.mapper, []
+    stream, seq, prev = request.state.stream, request.base.seq, request.base.hash
+    for index, event in enumerate(request.events):
+        if not isinstance(event, RedactedEvent):
+            raise TypeError("only an event that passed redaction can be written")
+        seq += 1
+        event_id = _event_id(request, key, index)
+        header = new_header(stream, seq, event, event_id)
+        row = mapper.seal(PlacedEvent(event, header, prev), key)
+        rows.append(row)
+        prev = row.hash
+    return tuple(rows)
+
+
+def _event_id(request: Append, key: SessionKey, index: int) -> UUID:
+    if request.idempotency_key is None:
+        return uuid7(request.now)
+    session_id = request.state.stream.session_id
+    return idempotent_id(key.user, session_id, request.idempotency_key, index)
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """The stored views of all sessions."""
+
+    recorder: Recorder
+    keys: KeyRing
+
+    def load(self, stream: StreamId, name: str) -> StoredView | None:
+        """The stored state of a projection; empty if it is not what was stored."""
+        return self.opened(stream, name, self.recorder.view_row(stream, name))
+
+    def opened(
+        self, stream: StreamId, name: str, row: ViewRow | None
+    ) -> StoredView | None:
+        """What a row holds; empty if it is not what was stored."""
+        if row is None:
+            return None
+        main, made = _seq(row.through_seq), _seq(row.derived_seq)
+        context = _context(stream, name, main, made)
+        try:
+            shows, derived = _spans(row.main_spans), _spans(row.derived_spans)
+            plain = self.keys.unseal(*stream[:2], row.body, context)
+            body = orjson.loads(unpack(plain))
+        except (InvalidTag, TypeError, ValueError):  # SQLite takes any type anywhere
+            return StoredView(main, made)
+        return StoredView(main, made, body, shows, derived)
+
+    def save(
+        self, stream: StreamId, name: str, view: StoredView, *, replaces: int
+    ) -> bool:
+        """Store it if the stored one stands at ``replaces``."""
+        key = self.keys.session(stream.user_id, stream.session_id, now=None)
+        context = _context(stream, name, view.through_seq, view.derived_seq)
+        body = seal(key.cipher, pack(canonical(view.body)), context)
+        spans = (orjson.dumps(s).decode() for s in (view.shows, view.shows_derived))
+        row = ViewRow(view.through_seq, view.derived_seq, body, *spans)
+        return self.recorder.save_view_row(
+            stream, name, row, replaces=replaces, key_check=key.check
+        )
+
+
+def standing(log: SealedLog, stream: StreamId, name: str, *, shown: bool) -> Standing:
+    """How a session stands: head, stored view and what is behind it, in one read.
+
+    Where a row does not open they are read apart: it may be one that nobody needs.
+    """
+    found = log.recorder.standing(stream, name, shown=shown, limit=PAGE)
+    head = log.open_head(stream, found.head)
+    view = Views(log.recorder, log.keys).opened(stream, name, found.view)
+    try:
+        return Standing(head, view, *(_opened(log, rows) for rows in found[2:]))
+    except CorruptEvent:
+        known, derived = view or StoredView(0, 0), stream._replace(stream=name)
+        new = log.read(stream, after=known.through_seq, limit=PAGE)
+        made = log.read(derived, after=known.derived_seq, limit=PAGE)
+        return Standing(head, view, new=new, derived=made)
+
+
+def _context(stream: StreamId, name: str, through: int, derived: int) -> bytes:
+    place = b"%d %d" % (through, derived)
+    return length_prefixed((b"view", str(stream).encode(), name.encode(), place))
+
+
+def _seq(written: object) -> int:
+    return written if isinstance(written, int) else 0
+
+
+def _spans(written: str) -> tuple[Span, ...]:
+    return tuple((first, last) for first, last in orjson.loads(written))
+
+
+def _opened(log: SealedLog, rows: list[SealedEvent]) -> list[Envelope]:
+    return log.opened(lambda: rows)
+
 
 T = TypeVar("T")
 
@@ -393,3 +572,57 @@ def _twice(read: Callable[[], T]) -> T:
         return read()
     except KeyUnavailable:
         return read()
+
+
+class LogFactory(InfrastructureFactory[TrackingRecorder]):
+    """Hands out the one recorder and the one mapper of a store.
+
+    Projections of that library can follow the log (``eventsourcing.SessionLog``); what
+    they track they keep in a view of their own.
+    """
+
+    def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
+        super().__init__({})
+        self._recorder, self._keys = recorder, keys
+
+    def log(self) -> SealedLog:
+        """The event log over this recorder and these keys."""
+        return SealedLog(self._recorder, self._keys)
+
+    def mapper(self, transcoder: Any = None, mapper_class: Any = None) -> Mapper[Any]:
+        """The sealing mapper; another one would write what nobody may read."""
+        if transcoder is not None or mapper_class is not None:
+            raise InfrastructureFactoryError("a Refold log is sealed by its own mapper")
+        return SealingMapper(self._keys)
+
+    def application_recorder(self) -> Recorder:
+        """The recorder of the log."""
+        return self._recorder
+
+    def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
+        """The same recorder; there are no snapshots, a stored view is one."""
+        if purpose != "events":
+            raise InfrastructureFactoryError(f"a Refold log keeps no {purpose}")
+        return self._recorder
+
+    def event_store(self, mapper: Any = None, recorder: Any = None) -> EventStore[Any]:
+        """An event store that reads envelopes by the name of their stream."""
+        return EventStore(mapper or self.mapper(), recorder or self._recorder)
+
+    def tracking_recorder(
+        self,
+        tracking_recorder_class: Any = None,  # noqa: ARG002  # the library's
+    ) -> NoReturn:
+        """There is none: a follower tracks its place in a database of its own."""
+        raise InfrastructureFactoryError(
+            "a Refold log tracks nobody's progress: keep it in a view, with "
+            "PERSISTENCE_MODULE=refold.adapters.eventsourcing"
+        )
+
+    def process_recorder(self) -> ProcessRecorder:
+        """There is none, for the same reason."""
+        return self.tracking_recorder()
+
+    def close(self) -> None:
+        """Let go of the database and of the keys."""
+        self.log().close()

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from refold.adapters.auditing import PAGE
-from refold.adapters.blobs import Blobs
-from refold.adapters.heads import check_not_erased, opened_head, sealed_head
-from refold.adapters.keeping import check_not_frozen
+from refold.adapters.erasure import check_not_frozen
+from refold.adapters.heads import Blobs, check_not_erased, opened_head, sealed_head
 from refold.adapters.recorder import Batch, BlobRow, HeadRow, Rewrite
-from refold.adapters.sealing import SealedEvent, cut_from, envelope_of
+from refold.adapters.rows import SealedEvent, cut_from, envelope_of
+from refold.adapters.verification import PAGE
 from refold.domain.chain import resealed
+from refold.domain.envelope import Blob
 from refold.domain.errors import (
     CorruptEvent,
     Expired,
@@ -27,12 +27,12 @@ from refold.domain.errors import (
 )
 from refold.domain.events import RedactionApplied
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import Append, Blob, Rewriting, Rewritten
+from refold.domain.ports import Append, Rewriting, Rewritten
 from refold.domain.session import evolve
 from refold.redaction.chokepoint import RedactedEvent
 
 if TYPE_CHECKING:
-    from refold.adapters.keys import SessionKey
+    from refold.adapters.keys.ring import SessionKey
     from refold.adapters.log import SealedLog
 
 _TRIES: Final = 5

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self
 from uuid import UUID
 
 from pydantic import (
@@ -19,7 +20,7 @@ from pydantic import (
 )
 
 from refold.domain.errors import InvalidEvent
-from refold.domain.events import JsonObject, SessionEvent
+from refold.domain.events import Event, JsonObject, SessionEvent
 from refold.domain.ids import StreamId
 from refold.domain.model import Model, built, explain
 
@@ -213,3 +214,46 @@ def from_microseconds(value: int) -> datetime:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event and what its writer knows beside it; nothing of it is redacted yet.
+
+    ``ts`` must carry a time zone; None is the writer's clock at append.
+    ``request_id`` traces and may be shared by many events.
+    """
+
+    event: Event
+    ts: datetime | None = None
+    request_id: str | None = field(default=None, repr=False)
+    agent: str | None = field(default=None, repr=False)
+    meta: Meta = NO_META
+
+
+class Blob(NamedTuple):
+    """A whole redacted text that was too long for its event; ``sha256`` in hex."""
+
+    sha256: str
+    data: bytes
+
+
+class Recordable(Protocol):
+    """An event that passed redaction and the size guard, ready to be sealed.
+
+    ``ts`` is in microseconds since 1970 in UTC.  Only redaction makes these; a log
+    refuses anything else.
+    """
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def schema_version(self) -> int: ...
+    @property
+    def ts(self) -> int: ...
+    @property
+    def token_estimate(self) -> int: ...
+    @property
+    def content(self) -> JsonObject: ...
+    @property
+    def blobs(self) -> tuple[Blob, ...]: ...

@@ -2,14 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+import base64
+import hashlib
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, get_args
 
 import orjson
 
-from refold.domain.certificate import Signed
+from refold.domain.canonical import canonical
+from refold.domain.chain import length_prefixed
+from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
+
+FORMAT: Final = "refold-certificate/1"
+SALT: Final = 32
+_DOMAIN: Final = b"refold certificate 1\n"
+_SUBJECT: Final = b"refold:subject:1"
+_PARTS: Final = {"certificate", "key_id", "public_key", "signature"}
+
+
+class Signed(NamedTuple):
+    """A statement with the signature over it, and the key that made it, for its name.
+
+    Who checks it must know the key from elsewhere: a forger would name another.
+    """
+
+    statement: dict[str, Any]
+    key_id: str
+    public_key: bytes
+    signature: bytes
+
+    def message(self) -> bytes:
+        """The bytes that are signed."""
+        return message(self.statement)
+
+    def to_json(self) -> JsonObject:
+        """The certificate as it is kept and handed out."""
+        return {
+            "certificate": self.statement,
+            "key_id": self.key_id,
+            "public_key": base64.b64encode(self.public_key).decode(),
+            "signature": base64.b64encode(self.signature).decode(),
+        }
+
+    @classmethod
+    def read(cls, text: str | bytes) -> Signed:
+        """What ``to_json`` gave, whatever stands beside it; raises ValueError."""
+        found: Any = orjson.loads(text)
+        if not isinstance(found, dict) or not set(found) >= _PARTS:
+            raise ValueError("this is no certificate of Refold")
+        statement = found["certificate"]
+        if not isinstance(statement, dict) or statement.get("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
+        if not all(isinstance(found[name], str) for name in _PARTS - {"certificate"}):
+            raise ValueError("a part of it is not text")
+        public, signature = (
+            base64.b64decode(found[name], validate=True)
+            for name in ("public_key", "signature")
+        )
+        return cls(statement, found["key_id"], public, signature)
+
+
+def message(statement: JsonObject) -> bytes:
+    """The bytes of a statement that are signed."""
+    return _DOMAIN + canonical(statement)
+
+
+def subject(salt: bytes, user_id: str, sessions: Sequence[str] | None = None) -> str:
+    """The hash that stands for a user, or for these sessions of one."""
+    names = [user_id, *sorted(sessions or ())]
+    parts = (_SUBJECT, salt, *(name.encode() for name in names))
+    return hashlib.sha256(length_prefixed(parts)).hexdigest()
+
+
+def timestamp(microseconds: int) -> str:
+    """A moment as certificates write it: RFC 3339, in UTC."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+    return moment.isoformat().replace("+00:00", "Z")
+
 
 # In this order; each is durable before the next begins, and can be done again.
 Stage: TypeAlias = Literal[
@@ -212,3 +286,178 @@ class Erasures(Protocol):
 
 
 Progress: TypeAlias = Callable[[str, int, int], None]
+
+
+# A freeze stands among the legal holds, under a name that no other has.
+FREEZE: Final = "freeze"
+
+
+class Accesses(NamedTuple):
+    """How often a session was read by its name, and when last; microseconds."""
+
+    user_id: str
+    session_id: str
+    reads: int
+    last_at: int
+
+
+class Unused(NamedTuple):
+    """On which terms sessions are erased: nobody used them, and nothing was begun.
+
+    since:   a session that was appended to later is in use.
+    reads:   one that was read later is, too.
+    known:   the names of all the user's sessions; another one may be a fork.
+    """
+
+    since: int
+    reads: bool
+    known: Collection[str]
+
+
+class OldBlobs(NamedTuple):
+    """Blobs of one session that were written before a time, by their addresses."""
+
+    user_id: str
+    session_id: str
+    addresses: tuple[bytes, ...]
+
+
+class Keeping(Protocol):
+    """Freezes, and what is known of the use of sessions."""
+
+    def freeze(self, user_id: str, freeze: LegalHold) -> bool:
+        """Take nothing of the user from now on; False if it is so already.
+
+        Returns when nothing that was under way can be written any more.
+        Raises Erased if the user was erased, or is being erased.
+        """
+        ...
+
+    def unfreeze(self, user_id: str) -> bool:
+        """Take events again; False if there is no freeze."""
+        ...
+
+    def add_accesses(self, user_id: str, accesses: Sequence[Accesses]) -> None:
+        """Add to what is known of these sessions; those not there are left out."""
+        ...
+
+    def accesses(self, user_id: str | None = None) -> list[Accesses]:
+        """Of the sessions of a user, or of all, that were ever read by name."""
+        ...
+
+    def old_blobs(self, before: int) -> Iterator[OldBlobs]:
+        """The blobs written before that time, a few sessions' at a time.
+
+        Those are left out that stores of schema 1 kept for several sessions.
+        """
+        ...
+
+    def expire_blobs(self, blobs: OldBlobs) -> int:
+        """Let go of the texts; a sealed mark says so in their place.
+
+        Returns how many: 0 if the session is erased or frozen by now.
+        """
+        ...
+
+    def begin_unused(self, job: Job, unused: Unused) -> Job | None:
+        """Begin an erasure and mark its heads, if they are unused; else None.
+
+        One transaction: what is appended comes before it and keeps the session, or
+        is refused.  Returns the job that is under way already, if there is one.
+
+        Raises OnHold, Erased.
+        """
+        ...
+
+
+Since: TypeAlias = Literal["append", "access"]
+_UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+_TIME: Final = re.compile(r"([0-9]{1,6})([dhms])")
+LONGEST: Final = timedelta(days=999_999)  # what can be written; and dates can be told
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """When what expires; None is never, and so is what is left out.
+
+    sessions: a session that nobody used for so long.
+    since:    what uses one: ``append`` alone, or ``access``: reading it by name too.
+    blobs:    the whole texts behind cut ones, that long after they were written.
+    memory:   at most so long after the session that it was learned from was used: it
+              goes with that session, which must expire as soon or sooner.
+    audit:    records of who did what.
+
+    Raises InvalidConfiguration for a time that is not above zero, and for one that
+    could not be kept.
+    """
+
+    sessions: timedelta | None = None
+    since: Since = "append"
+    blobs: timedelta | None = None
+    memory: timedelta | None = None
+    audit: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.since not in get_args(Since):
+            raise InvalidConfiguration(
+                f"since is one of append, access, not {self.since!r}"
+            )
+        for name in ("sessions", "blobs", "memory", "audit"):
+            time = getattr(self, name)
+            if time is not None and time <= timedelta(0):
+                raise InvalidConfiguration(f"{name} must expire after more than 0s")
+            if time is not None and time > LONGEST:
+                raise InvalidConfiguration(f"{name} must expire within 999999 days")
+        if self.memory and not (self.sessions and self.sessions <= self.memory):
+            raise InvalidConfiguration(
+                "memory goes with the sessions it is made of: sessions must expire "
+                "after no longer than memory"
+            )
+
+    @classmethod
+    def preset(cls, name: str) -> Self:
+        """The policy of that name.  Raises InvalidConfiguration if there is none."""
+        if name not in _PRESETS:
+            known = ", ".join(_PRESETS)
+            raise InvalidConfiguration(f"there is no preset {name!r}; there is {known}")
+        return cls.of(_PRESETS[name])
+
+    @classmethod
+    def read(cls, text: str | bytes) -> Self:
+        """The policy that TOML says: ``sessions = "30d"``, and so on.
+
+        Raises InvalidConfiguration for what is no TOML, key or time.
+        """
+        try:
+            found = tomllib.loads(text if isinstance(text, str) else text.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
+            raise InvalidConfiguration(
+                'a retention policy is TOML with lines such as sessions = "30d"'
+            ) from None
+        return cls.of(found)
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Self:
+        """The policy of these keys.  Raises InvalidConfiguration."""
+        known = {field.name for field in fields(cls)}
+        for name in found:
+            if name not in known:
+                raise InvalidConfiguration(
+                    f"a retention policy has no {name!r}, only {', '.join(known)}"
+                )
+        times = {name: _time(name, v) for name, v in found.items() if name != "since"}
+        return cls(**times, since=found.get("since", "append"))
+
+
+_PRESETS: Final[Mapping[str, Mapping[str, str]]] = {
+    "seed": {"sessions": "30d", "memory": "90d", "audit": "14d"},
+}
+
+
+def _time(name: str, text: object) -> timedelta:
+    found = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise InvalidConfiguration(
+            f'{name} is a number and d, h, m or s in quotes, such as "30d"'
+        )
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})

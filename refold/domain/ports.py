@@ -15,18 +15,84 @@ from typing import (
 )
 
 from refold.domain.chain import GENESIS
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import Envelope, Recordable
 from refold.domain.erasure import Erasures
 from refold.domain.events import JsonObject, RedactionApplied, Span
-from refold.domain.ids import StreamId
-from refold.domain.leasing import Leases as Leases
-from refold.domain.recordable import Blob as Blob, Recordable as Recordable
+from refold.domain.ids import StreamId, check_id
 from refold.domain.session import SessionState
-from refold.domain.sizes import EVERYTHING, Lagging, Place, Scope
 
 if TYPE_CHECKING:
-    from refold.domain.keeping import Keeping
-    from refold.domain.mending import Mends
+    from refold.domain.erasure import Keeping
+
+
+class Leases(Protocol):
+    """Who may compact what, for a time: at most one owner a derived stream.
+
+    A lease saves the work of being second; that only one compaction takes effect is
+    up to the stream's compare-and-set.  Times are in microseconds since 1970.
+    """
+
+    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
+        """Have ``owner`` hold the stream's lease, if it is free at ``now``.
+
+        It is free if nobody holds it, or its holder had it until ``now`` at most.
+        Otherwise the request is remembered: its holder learns of it in the end.  A
+        session that is not there, or erased, has no leases.
+        """
+        ...
+
+    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
+        """Hold it longer; False if ``owner`` does not hold it any more."""
+        ...
+
+    def release_lease(self, stream: StreamId, owner: str) -> bool:
+        """Give it back if it is still held; True if others asked for it meanwhile."""
+        ...
+
+
+# In the names of stored views that are of no strategy: nobody brings them up.
+BESIDE: Final = "-"
+RATES: Final = {"last_hour": 3_600_000_000, "last_day": 86_400_000_000}
+
+
+class Scope(NamedTuple):
+    """All of a store, what is a user's in it, or one session."""
+
+    user_id: str | None = None
+    session_id: str | None = None
+
+    def holds(self, stream: StreamId) -> bool:
+        """Whether the stream is of it."""
+        return self.user_id in (None, stream.user_id) and (
+            self.session_id in (None, stream.session_id)
+        )
+
+
+EVERYTHING: Final = Scope()
+
+
+def scope(user_id: str | None = None, session_id: str | None = None) -> Scope:
+    """The scope of those names.  Raises InvalidEvent for what can name nobody."""
+    for kind, value in (("user_id", user_id), ("session_id", session_id)):
+        if value is not None:
+            check_id(kind, value)
+    return Scope(user_id, session_id)
+
+
+class Place(NamedTuple):
+    """Where a stored view is: places have an order, of users, sessions and names."""
+
+    user_id: str
+    session_id: str
+    name: str
+
+
+class Lagging(NamedTuple):
+    """A stored view that is so many events behind the heads of what it folds."""
+
+    place: Place
+    events: int
+
 
 # As a row says it; one that is frozen says what it was before.
 Status: TypeAlias = Literal["open", "closed", "frozen", "frozen-closed", "erased"]
@@ -381,4 +447,60 @@ class EventLog(Protocol):
 
     def close(self) -> None:
         """Let go of the database."""
+        ...
+
+
+Kind: TypeAlias = Literal["events", "head", "view", "blob", "key"]
+
+
+class Damage(NamedTuple):
+    """Something of a session that is not as it should be.
+
+    kind:     what it is of; ``events`` are never changed.
+    mendable: whether it can be made anew without losing anything.
+    mended:   whether that was done.
+    """
+
+    stream: StreamId
+    kind: Kind
+    detail: str
+    mendable: bool
+    mended: bool = False
+
+    def to_json(self) -> JsonObject:
+        user_id, session_id, stream = self.stream
+        return {
+            "user_id": user_id,
+            "session_id": session_id,
+            "stream": stream,
+            **{name: getattr(self, name) for name in self._fields[1:]},
+        }
+
+
+class Scanned(NamedTuple):
+    """The blobs of a session that none of its events names, as it stood then."""
+
+    ends: dict[str, int]
+    addresses: tuple[bytes, ...]
+
+
+class Mends(Protocol):
+    """Writes what follows from events in place of what does not."""
+
+    def put_head(self, stream: StreamId, head: Head) -> bool:
+        """Let the stream's head row say this; False if its events end elsewhere now.
+
+        Raises Erased, KeyUnavailable.
+        """
+        ...
+
+    def unnamed_blobs(self, stream: StreamId) -> Scanned:
+        """The blobs of the session that none of its events names.
+
+        Raises CorruptEvent, KeyUnavailable: then nobody can tell.
+        """
+        ...
+
+    def drop_blobs(self, stream: StreamId, scanned: Scanned) -> bool:
+        """Delete these; False if the session has moved on, and nothing was deleted."""
         ...

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol, Self
 
-from refold.domain.chain import length_prefixed
+from refold.domain.chain import leaf_hash, length_prefixed
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
-from refold.domain.merkle import leaf_hash
 from refold.domain.ports import Problem
 
 _LEAF: Final = b"refold:leaf:1"

@@ -1,7 +1,7 @@
 """What is known of models: their windows, prices, prompt caches and tokenizers.
 
-The packaged tables (``refold/data/models``) say what providers published when they
-were written.  What is registered stands before them.
+The packaged tables (``refold/projections/data/models``) say what providers published
+when they were written.  What is registered stands before them.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def _register(infos: Iterable[ModelInfo]) -> None:
 @cache
 def _packaged() -> dict[str, ModelInfo]:
     found: dict[str, ModelInfo] = {}
-    folder = files("refold") / "data" / "models"
+    folder = files("refold.projections") / "data" / "models"
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         tables = tomllib.loads(file.read_text("utf-8"))
         found |= _by_name(_infos(tables["models"], file.name, lambda _: {}))

@@ -2,16 +2,248 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Lock
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from urllib.parse import quote, quote_plus, unquote
 
 from refold.redaction.engines import EngineName, best
-from refold.redaction.fold import fold
-from refold.redaction.literals import occurring
-from refold.redaction.placeholder import PLACEHOLDER
-from refold.redaction.spellings import Spelling, spellings
+from refold.redaction.engines.base import in_bytes
+from refold.redaction.engines.fold import TELLING, fold, telling
+from refold.redaction.types import PLACEHOLDER
+
+_LETTERS = ascii_uppercase + ascii_lowercase + digits
+_ALPHABETS = (_LETTERS + "+/", _LETTERS + "-_")
+# What encodeURIComponent and encodeURI of JavaScript leave as it is, and `quote`.
+_UNQUOTED = ("", "/", "!'()*", "!'()*;,/?:@&=+$#")
+_PERCENT = re.compile("%[0-9A-F]{2}")
+
+
+class Spelling(NamedTuple):
+    """A way to write a value.
+
+    before, after: characters of base64 that carry its first and its last bits too, if
+    they stand next to ``text``.
+    """
+
+    text: str
+    before: frozenset[str] = frozenset()
+    after: frozenset[str] = frozenset()
+
+    def extents(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where it stands in ``text``, in order; what overlaps is one extent."""
+        length = len(self.text)
+        place = text.find(self.text)
+        while place >= 0:
+            last = further = place
+            while further >= 0:
+                last = further
+                further = text.rfind(self.text, last + 1, last + 2 * length - 1)
+            yield self._first(text, place), self._last(text, last + length)
+            place = text.find(self.text, last + length)
+
+    def _first(self, text: str, start: int) -> int:
+        for width in (1, 3) if self.before else ():
+            if unquote(text[max(0, start - width) : start]) in self.before:
+                return start - width
+        return start
+
+    def _last(self, text: str, end: int) -> int:
+        for width in (1, 3) if self.after else ():
+            if unquote(text[end : end + width]) in self.after:
+                return end + width
+        return end
+
+
+def spellings(value: str) -> list[Spelling]:
+    """All ways to write ``value`` that are looked for, each once."""
+    texts: dict[str, None] = {}
+    encoded: list[Spelling] = []
+    for plain in {value: None, fold(value).text: None}:
+        once = _escaped(plain)
+        twice = [spelt for text in once for spelt in _escaped(text)]
+        for text in (plain, *once, *twice, *_url_encoded(plain), *_others(plain)):
+            texts[text] = None
+        encoded += _in_base64(plain.encode())
+    return [*map(Spelling, texts), *dict.fromkeys(encoded)]
+
+
+def _escaped(text: str) -> list[str]:
+    """Between quotes of JSON, of JavaScript and of Python."""
+    double = json.dumps(text, ensure_ascii=False)[1:-1]
+    ascii_only = json.dumps(text)[1:-1]
+    single = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return [double, ascii_only, double.replace("/", "\\/"), single]
+
+
+def _url_encoded(text: str) -> list[str]:
+    upper = [quote(text, safe=safe) for safe in _UNQUOTED] + [quote_plus(text)]
+    return [*upper, *(_PERCENT.sub(_lower, spelt) for spelt in upper)]
+
+
+def _others(text: str) -> list[str]:
+    hexadecimal = text.encode().hex()
+    return [hexadecimal, hexadecimal.upper(), html.escape(text)]
+
+
+def _lower(match: re.Match[str]) -> str:
+    return match[0].lower()
+
+
+def _in_base64(data: bytes) -> Iterator[Spelling]:
+    """What ``data`` becomes inside of longer base64, wherever in it it begins.
+
+    Characters that it shares with its neighbours there are no part of the text.
+    """
+    for skipped in range(3):
+        bits = 8 * (skipped + len(data))
+        whole = base64.b64encode(bytes(skipped) + data + bytes(2)).decode()
+        first, last = -(-8 * skipped // 6), bits // 6
+        for alphabet in _ALPHABETS:
+            text = whole.translate(str.maketrans(_ALPHABETS[0], alphabet))
+            before = _alike(alphabet, text[first - 1], 8 * skipped % 6, low=True)
+            after = _alike(alphabet, text[last], bits % 6, low=False)
+            inner = text[first:last]
+            for safe in ("+/", "/", ""):
+                spelt = quote(inner, safe=safe)
+                yield Spelling(spelt, before, after)
+                yield Spelling(_PERCENT.sub(_lower, spelt), before, after)
+
+
+def _alike(alphabet: str, character: str, bits: int, *, low: bool) -> frozenset[str]:
+    """The characters that equal ``character`` but for bits of a neighbour.
+
+    bits: how many of its six come first: they are the neighbour's if ``low``, and all
+    others are if not; 0 means that it is the neighbour's alone.
+    """
+    if not bits:
+        return frozenset()
+    mask = (1 << (6 - bits)) - 1
+    mask = mask if low else 63 ^ mask
+    known = alphabet.index(character) & mask
+    return frozenset(c for n, c in enumerate(alphabet) if n & mask == known)
+
+
+# (the texts that occur, whether the text may look like something else)
+Occurring: TypeAlias = Callable[[str], tuple[list[str], bool]]
+
+
+def occurring(literals: Sequence[str], engine: EngineName) -> Occurring:
+    """A function that says which of ``literals`` are in a text; threads may share it.
+
+    engine: one that is installed, by its name.
+    """
+    if engine == "vectorscan":
+        return _Vectorscan(literals)
+    if engine == "re2":
+        return _Re2(literals)
+    return _Stdlib(literals)
+
+
+class _Stdlib:
+    def __init__(self, literals: Sequence[str]) -> None:
+        self._literals = literals
+
+    def __call__(self, text: str) -> tuple[list[str], bool]:
+        found = [literal for literal in self._literals if literal in text]
+        return found, bool(telling(text))
+
+
+class _Re2:
+    """One search says whether there is any: only then each is searched for.
+
+    A set of RE2 could say which, but also says that there is none when its memory is
+    too small.
+    """
+
+    def __init__(self, literals: Sequence[str]) -> None:
+        import re2
+
+        options = re2.Options()
+        options.max_mem = 64 << 20
+        options.log_errors = False
+        options.never_capture = True
+        escaped = [re2.escape(literal.encode()).decode() for literal in literals]
+        self._any = re2.compile("|".join([*escaped, *TELLING]), options)
+        self._each = _Stdlib(literals)
+
+    def __call__(self, text: str) -> tuple[list[str], bool]:
+        if self._any.search(text.encode(errors="replace")):
+            return self._each(text)
+        return [], False
+
+
+class _Vectorscan:
+    """One database of all literals, made for short ones: a long one costs no more."""
+
+    def __init__(self, literals: Sequence[str]) -> None:
+        import hyperscan
+
+        self._literals = literals
+        self._hyperscan: Any = hyperscan
+        expressions = [_literals_telling(), *map(_bytes, literals)]
+        self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        self._database.compile(
+            expressions=[expression.encode() for expression in expressions],
+            ids=list(range(len(expressions))),
+            elements=len(expressions),
+            flags=hyperscan.HS_FLAG_SINGLEMATCH,
+        )
+        self._local = threading.local()
+
+    def __call__(self, text: str) -> tuple[list[str], bool]:
+        numbers: list[int] = []
+        data = text.encode(errors="replace")
+        try:
+            self._scan(data, numbers, self._scratch())
+        except self._hyperscan.ScratchInUseError:
+            # A signal's handler, or a log line, in the middle of a search.
+            numbers.clear()
+            self._scan(data, numbers, self._hyperscan.Scratch(self._database))
+        found = sorted(numbers)
+        folds = bool(found) and found[0] == 0
+        return [self._literals[number - 1] for number in found[folds:]], folds
+
+    def _scan(self, data: bytes, numbers: list[int], scratch: Any) -> None:
+        self._database.scan(
+            data, match_event_handler=_note, context=numbers, scratch=scratch
+        )
+
+    def _scratch(self) -> Any:
+        """Working memory, which no two searches may share at a time."""
+        try:
+            return self._local.scratch
+        except AttributeError:
+            scratch = self._local.scratch = self._hyperscan.Scratch(self._database)
+            return scratch
+
+
+@cache
+def _literals_telling() -> str:
+    """What a text holds that may look like something else, over bytes."""
+    return "|".join(map(in_bytes, TELLING))
+
+
+def _bytes(literal: str) -> str:
+    """``literal`` for an expression: every byte that is not plain in hex."""
+    return "".join(
+        character
+        if character.isascii() and character.isalnum()
+        else "".join(f"\\x{byte:02x}" for byte in character.encode())
+        for character in literal
+    )
+
+
+def _note(number: int, _start: int, _end: int, _flags: int, numbers: Any) -> None:
+    numbers.append(number)
+
 
 SHORTEST: Final = 8
 Extent: TypeAlias = tuple[int, int, str]

@@ -9,21 +9,198 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from refold.redaction.compiled import (
-    CONTEXT,
-    LEAD,
-    TELLING_TRIGGERS,
-    TRAIL,
-    WORD,
-    Compiled,
-    compiled,
-    triggers,
-)
 from refold.redaction.engines import UNPAIRED, EngineName, Hit, engine_of
-from refold.redaction.engines.trigger import Trigger, spoken_after
-from refold.redaction.fold import Folded, fold
-from refold.redaction.rule import Candidate, Rule
-from refold.redaction.runs import Runs
+from refold.redaction.engines.base import MANY, Trigger, reach, spoken, spoken_after
+from refold.redaction.engines.fold import TELLING, Folded, fold
+from refold.redaction.rules.rule import Candidate, Rule
+
+# How far before its value a word of its context may begin, in characters.
+CONTEXT: Final = 64
+# How far before a literal of the gate a pattern of context may begin.
+WORD: Final = 16
+# How far a value may reach around its run of digits.
+LEAD, TRAIL = 12, 24
+# What may stand between a word and the value it speaks of.
+_LINK = (
+    r"[0-9]?(?:[\s:：=＝是为\"'`*#_\-–—.?？()+>~/\\|]|(?<![\"'\]}0-9])[,，]"
+    r"|(?i:number|num|no|nr|is|was|at|on|to|me|us|home|work|office|value)|号码?|编号){0,24}"
+    r"[0-9]?"
+)
+# A word that ends a key, or a text that names what stands beside it, as JSON has it.
+_NEAR = 24
+_NEAR_QUOTE = rf'[^"]{{0,{_NEAR}}}"'
+# Of letters, only these and not their other case.
+TELLING_TRIGGERS: Final = tuple(Trigger(shape=f"(?-i:{one})") for one in TELLING)
+
+
+class Compiled(NamedTuple):
+    """A rule, ready to run; ``number`` is its place among the rules of a scanner.
+
+    ``extent`` is how many characters from its anchor on it looks at, at most.
+    """
+
+    number: int
+    rule: Rule
+    pattern: re.Pattern[str]
+    before: re.Pattern[str] | None
+    context: re.Pattern[str] | None
+
+    @property
+    def extent(self) -> int:
+        return reach(self.rule.pattern) + TRAIL
+
+    def spoken_of(self, near: str) -> bool:
+        """Whether what is near a number, in lower case, has a literal of the gate."""
+        gate = self.rule.gate
+        for word in gate:
+            if word in near:
+                return True
+        return not gate
+
+    def speaks(self, key: str, lower: str) -> bool:
+        """Whether ``key``, in lower case too, is context for what is under it."""
+        near = self.rule.at == "gate" or any(
+            lower.rfind(word) >= max(0, len(lower) - _NEAR - len(word))
+            for word in self.rule.gate
+        )
+        return near and self.context is not None and bool(self.context.search(key))
+
+
+def compiled(number: int, rule: Rule) -> Compiled:
+    return Compiled(
+        number,
+        rule,
+        re.compile(rule.pattern),
+        re.compile(rf"(?:{rule.before})\Z") if rule.before else None,
+        re.compile(rf"(?:{rule.context}){_LINK}\Z") if rule.context else None,
+    )
+
+
+def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
+    """What to look for, and the rules that each of it may make find something.
+
+    A text in which there is nothing of it is clean under any key.
+    """
+    found: dict[Trigger, list[Compiled]] = {trigger: [] for trigger in TELLING_TRIGGERS}
+    # Words of keys; those in ASCII apart, as engines look for them faster.
+    keys: dict[tuple[bool, int], dict[str, None]] = {}
+    shapes: dict[tuple[str, int], list[Compiled]] = {}
+    for ready in rules:
+        rule = ready.rule
+        if rule.at == "digits" and rule.gate:
+            for word in rule.gate:
+                found.setdefault(spoken(word), []).append(ready)
+                if not rule.context:
+                    found.setdefault(spoken_after(word), []).append(ready)
+        elif rule.at == "digits":
+            shapes.setdefault(_shape(rule), []).append(ready)
+        elif rule.at == "gate":
+            for literal in rule.gate:
+                trigger = Trigger(literal, rule.lead, rule.then)
+                found.setdefault(trigger, []).append(ready)
+        if rule.at == "leaf" or (rule.context and rule.in_keys):
+            run = MANY if rule.at == "digits" and rule.digits >= MANY else 0
+            for word in rule.gate:
+                keys.setdefault((word.isascii(), run), {})[re.escape(word)] = None
+    for (shape, least), alike in shapes.items():
+        found[Trigger(shape=shape, run=least)] = alike
+    for (_, run), words in keys.items():
+        near = rf"(?:{'|'.join(words)}){_NEAR_QUOTE}"
+        found[Trigger(shape=near, run=run, key=True)] = []
+    return found
+
+
+def _shape(rule: Rule) -> tuple[str, int]:
+    """How digits look that may be a value, and how many there are at least."""
+    least = max(rule.digits, 6)
+    return rule.shape or rf"[0-9](?:[ .()\-/]{{0,3}}[0-9]){{{least - 1}}}", least
+
+
+_RUN = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
+_IN_RUN = "0123456789 .()-/"
+_DIGITS = "0123456789"
+_CHUNK = 64
+# How far from the end of its shape the digits of a value with letters may be.
+_SEEN = 48
+
+
+def _length(span: tuple[int, int]) -> int:
+    return span[1] - span[0]
+
+
+class Runs:
+    """Runs of six or more digits, with up to three separators between two."""
+
+    __slots__ = ("_last", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        # So that a long run with many hits is looked for once.
+        self._last = (0, 0)
+
+    def at(self, end: int) -> tuple[tuple[int, int], ...]:
+        """The run around the last digit before ``end``, if that is one."""
+        start, stop = self._last
+        if start < end <= stop:
+            return (self._last,)
+        text = self._text
+        if end > len(text):
+            end = len(text)
+        before = text[max(0, end - 16) : end]
+        last = end - len(before)
+        for index in range(len(before) - 1, -1, -1):
+            if before[index] in _DIGITS:
+                last += index + 1
+                break
+        if start < last <= stop:
+            return (self._last,)
+        for match in _RUN.finditer(text, self._back(last - 1), self._ahead(last)):
+            if match.end() >= last:
+                self._last = match.span()
+                return (self._last,)
+        return ()
+
+    def near(self, end: int) -> Iterator[tuple[int, int]]:
+        """The runs that a value with letters may have which is seen to end there."""
+        start, stop = self._last
+        if start < end - _SEEN and end + _SEEN < stop:
+            # Far inside a run that is known: there is no other near.
+            return iter((self._last,))
+        text = self._text
+        first = self._back(max(0, end - _SEEN))
+        final = self._ahead(min(len(text), end + _SEEN))
+        spans = [match.span() for match in _RUN.finditer(text, first, final)]
+        if spans:
+            self._last = max(spans, key=_length)
+        return iter(spans)
+
+    def all(self) -> Iterator[tuple[int, int]]:
+        """Every run."""
+        return (match.span() for match in _RUN.finditer(self._text))
+
+    def _back(self, place: int) -> int:
+        """Where what may be a run around ``place`` begins."""
+        text = self._text
+        place = max(0, place)
+        while place > 0:
+            chunk = text[max(0, place - _CHUNK) : place]
+            kept = len(chunk.rstrip(_IN_RUN))
+            place -= len(chunk) - kept
+            if kept:
+                break
+        return place
+
+    def _ahead(self, place: int) -> int:
+        """Where what may be a run around ``place`` ends."""
+        text = self._text
+        while place < len(text):
+            chunk = text[place : place + _CHUNK]
+            kept = len(chunk.lstrip(_IN_RUN))
+            place += len(chunk) - kept
+            if kept:
+                break
+        return place
+
 
 # The triggers that say that a text must be folded come first.
 _TELLING = len(TELLING_TRIGGERS)

@@ -3,18 +3,329 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 
-from refold.redaction.fold import Folded
-from refold.redaction.glance import Glance
-from refold.redaction.placeholder import Placeholders
+from refold.redaction.engines import Hit
+from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Plan, Tagger
 from refold.redaction.registered import Registered
-from refold.redaction.rest import Rest
-from refold.redaction.scan import NO_CONCERN, Concern, Finding, Prepared, Scanner
-from refold.redaction.values import RedactionError, Tally
+from refold.redaction.scan import (
+    CONTEXT,
+    NO_CONCERN,
+    Concern,
+    Finding,
+    Prepared,
+    Scanner,
+)
+from refold.redaction.types import Placeholders
+from refold.redaction.values import (
+    MAX_DEPTH,
+    NO_SKIP,
+    JsonValue,
+    RedactionError,
+    Skip,
+    Tally,
+    TooDeep,
+    below,
+)
+
+# How many characters before a hit rules, their words and their judges may look at.
+_BACK: Final = 3 * CONTEXT
+# Next to these, the end of a text makes no more difference than any other character.
+_INERT: Final = frozenset(" \t\r\n,;\"'`<>[]{}|!?")
+_IN_RUN: Final = "0123456789 .()-/"
+_LONG: Final = 48
+
+
+class Rest:
+    """The hits of a text that may come out otherwise in one of its pieces by itself.
+
+    All others found nothing, and will not.
+    """
+
+    __slots__ = ("_ends", "_hits", "_scanner", "_text")
+
+    def __init__(self, prepared: Prepared, scanner: Scanner) -> None:
+        text = prepared.text
+        self._text = text if prepared.folded.text is text else ""
+        self._scanner = scanner
+        self._hits = sorted(prepared.hits, key=itemgetter(1))
+        self._ends = [end for _, end in self._hits]
+
+    def of(self, start: int, stop: int) -> list[Hit] | None:
+        """Those of the piece from ``start`` to ``stop``, in order.
+
+        None: the piece has to be scanned, as there may be new ones.
+        """
+        text, ends, scanner = self._text, self._ends, self._scanner
+        first, last = start == 0, stop == len(text)
+        if not text or not (
+            (first or _is_inert(text, start, start, min(stop, start + _LONG)))
+            and (last or _is_inert(text, stop - 1, max(start, stop - _LONG), stop))
+        ):
+            return None
+        begin = bisect_right(ends, start)
+        limit = bisect_right(ends, stop + scanner.furthest, begin)
+        reach, ahead = scanner.reach, scanner.ahead
+        return [
+            (number, min(end, stop) - start)
+            for number, end in self._hits[begin:limit]
+            if end - reach[number] <= stop
+            and (
+                (not first and end - start < _BACK)
+                or (not last and end + ahead[number] > stop)
+            )
+        ]
+
+
+def _is_inert(text: str, place: int, start: int, stop: int) -> bool:
+    """Whether no value can begin or end, at ``place``, only now."""
+    character = text[place]
+    if character <= "\x7f" and character not in _INERT:
+        return False
+    # A run of digits that goes on so far may be another one when it is cut.
+    return stop - start < _LONG or bool(text[start:stop].strip(_IN_RUN))
+
+
+# {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
+_BEGINS, _OPENS = "{[ \t\r\n", re.compile(r"\s*[\[{]")
+VALUES = ("value", "Value")
+NAMES = ("name", "key", "field", "label", "header")
+# ["X-Api-Key", "…"]: the first is the key of the second, if that is no name itself.
+_LONGEST_NAME = 48
+_SECOND = re.compile(r"(?=[^0-9]{0,64}[0-9])(?:\S{4,}|[^A-Za-z]{4,64}\Z)")
+
+
+class Node:
+    """An object or an array of a value, and what is to be written into it."""
+
+    __slots__ = ("depth", "keys", "name", "parent", "skip", "spoken", "value", "writes")
+
+    def __init__(
+        self,
+        value: dict[str, JsonValue] | list[JsonValue],
+        parent: Node | None,
+        name: str | int,
+        depth: int,
+        skip: Skip,
+    ) -> None:
+        if depth >= MAX_DEPTH:
+            raise TooDeep
+        self.value, self.parent, self.name = value, parent, name
+        self.depth, self.skip = depth, skip
+        # The key of the object around it and its own, when that is known.
+        self.keys: tuple[str, str] | None = None
+        # Whether a key around it may give context to what it holds.
+        self.spoken = False
+        self.writes: dict[str | int, JsonValue] = {}
+
+
+class Flat:
+    """The leaves of a value that may hold something, and where each stands.
+
+    texts:   strings, and integers as text.
+    places:  the node and the name of each text.
+    numbers: which of them are integers.
+    documents: which of them may be JSON.
+    keys:    every key, once.
+    named:   objects with a ``value`` that a sibling names.
+    flags:   by array and index, the flag that a string follows, as in a command line.
+    pairs:   arrays of two strings, and these; the first may name the second.
+    """
+
+    def __init__(
+        self,
+        value: dict[str, JsonValue] | list[JsonValue],
+        *,
+        depth: int,
+        skip: Skip,
+        skip_keys: frozenset[str],
+    ) -> None:
+        self.texts: list[str] = []
+        self.places: list[tuple[Node, str | int]] = []
+        self.numbers: set[int] = set()
+        self.keys: dict[str, None] = {}
+        self.named: list[Node] = []
+        self.flags: dict[tuple[int, int], str] = {}
+        self.pairs: list[tuple[Node, str, str]] = []
+        self._skip_keys = skip_keys
+        self._shapes: set[tuple[str, ...]] = set()
+        self.nodes = [Node(value, None, "", depth, skip)]
+        for node in self.nodes:
+            if isinstance(node.value, dict):
+                self._object(node, node.value)
+            else:
+                self._array(node, node.value)
+        self.documents = [index for index, text in enumerate(self.texts) if opens(text)]
+
+    def _object(self, node: Node, value: dict[str, JsonValue]) -> None:
+        shape = tuple(value)
+        if shape not in self._shapes:
+            self._shapes.add(shape)
+            self.keys.update(dict.fromkeys(shape))
+        if "value" in value or "Value" in value:
+            self.named.append(node)
+        if self._skip_keys:
+            items = [pair for pair in value.items() if pair[0] not in self._skip_keys]
+            self._items(node, items)
+        else:
+            self._items(node, value.items())
+
+    def _array(self, node: Node, value: list[JsonValue]) -> None:
+        if value and type(value[0]) is float and set(map(type, value)) == {float}:
+            return
+        self._items(node, enumerate(value))
+        for index, item in enumerate(value[:-1]):
+            if type(item) is str and _is_flag(item) and type(value[index + 1]) is str:
+                self.flags[id(node), index + 1] = item
+        if len(value) == 2:
+            self._pair(node, *value)
+
+    def _pair(self, node: Node, first: JsonValue, second: JsonValue) -> None:
+        if (
+            isinstance(first, str)
+            and isinstance(second, str)
+            and len(first) <= _LONGEST_NAME
+            and _SECOND.fullmatch(second)
+        ):
+            self.pairs.append((node, first, second))
+
+    def _items(self, node: Node, items: Iterable[tuple[str | int, JsonValue]]) -> None:
+        texts, places, plain = self.texts, self.places, not node.skip
+        for name, item in items:
+            kind = type(item)
+            if kind is str and plain:
+                texts.append(item)  # type: ignore[arg-type]  # a str, by its type
+                places.append((node, name))
+            elif kind is float or kind is bool or item is None:
+                continue
+            else:
+                self._item(node, name, item)
+
+    def _item(self, node: Node, name: str | int, item: JsonValue) -> None:
+        skip = below(node.skip, str(name)) if node.skip else node.skip
+        if () in skip:
+            return
+        if isinstance(item, str):
+            self.texts.append(item)
+        elif isinstance(item, dict | list | tuple):
+            item = [*item] if isinstance(item, tuple) else item
+            self.nodes.append(Node(item, node, name, node.depth + 1, skip))
+            return
+        elif isinstance(item, int) and not isinstance(item, bool):
+            if not long(item):
+                return
+            self.numbers.add(len(self.texts))
+            self.texts.append(str(item))
+        elif isinstance(item, float | bool | None):
+            return
+        else:
+            raise RedactionError(f"a {type(item).__name__} is not JSON")
+        self.places.append((node, name))
+
+
+def opens(text: str) -> bool:
+    """Whether ``text`` begins as JSON does."""
+    return text[:1] in _BEGINS and bool(_OPENS.match(text))
+
+
+def _is_flag(text: str) -> bool:
+    return text == "-u" or (text[:2] == "--" and text[2:3].isalpha())
+
+
+def long(number: int) -> bool:
+    """Whether the number has 7 to 19 digits: fewer say nothing, more are no card."""
+    return 10**6 <= abs(number) < 10**19
+
+
+_DEEPEST: Final = 4
+# In a longer text something is found more often, and is looked for twice then.
+_LONGEST: Final = 16_384
+_SILENT: Final = (float, bool)
+
+
+class Unsure(Exception):
+    """The value is not of the kind that a glance is for."""
+
+
+class Glance:
+    """Looks at values as ``plan`` says.  It holds none: threads may share it."""
+
+    def __init__(
+        self, plan: Plan, scanner: Scanner, placeholders: Placeholders
+    ) -> None:
+        self._scanner, self._placeholders = scanner, placeholders
+        self._longest = min(plan.max_leaf_bytes // 4, _LONGEST)
+        self._suits = not (
+            plan.skip or plan.skip_keys or plan.budget_ms or plan.on_error != "block"
+        )
+        # Keys that hold nothing and give no context, as those of events are.
+        self._quiet: set[str] = set()
+
+    def sees_nothing(self, value: JsonValue, skip: Skip) -> bool | None:
+        """Whether no rule finds anything in ``value``; None if a glance cannot tell.
+
+        What else may find something has to be asked besides.
+        """
+        if not self._suits or type(value) is not dict:
+            return None
+        try:
+            texts = [*self._texts(value, skip, "", 0)]
+        except Unsure:
+            return None
+        findings = self._scanner.findings
+        return not any(
+            findings(prepared, whole=True)
+            for prepared in self._scanner.survey(texts).values()
+        )
+
+    def _texts(
+        self, value: dict[str, JsonValue], skip: Skip, parent: str, depth: int
+    ) -> Iterator[str]:
+        """The texts of an object in which no key says anything.  Raises Unsure."""
+        if depth == _DEEPEST or VALUES[0] in value or VALUES[1] in value:
+            raise Unsure
+        for key, item in value.items():
+            if key not in self._quiet:
+                self._hear(key)
+            inside = below(skip, key)
+            if () in inside or item is None or item == []:
+                continue
+            if inside or (parent and self._scanner.concern(f"{parent} {key}").rules):
+                raise Unsure
+            yield from self._of_item(item, key, depth)
+
+    def _of_item(self, item: JsonValue, key: str, depth: int) -> Iterator[str]:
+        kind = type(item)
+        if kind is str:
+            self._check(item)  # type: ignore[arg-type]  # a str, by its type
+            yield item  # type: ignore[misc]  # a str, by its type
+        elif kind is dict:
+            yield from self._texts(item, NO_SKIP, key, depth + 1)  # type: ignore[arg-type]  # one
+        elif kind is list:
+            for one in item:  # type: ignore[union-attr]  # a list, by its type
+                if type(one) is not dict:
+                    raise Unsure
+                yield from self._texts(one, NO_SKIP, key, depth + 1)
+        elif not (kind in _SILENT or (kind is int and not long(item))):  # type: ignore[arg-type]  # an int
+            raise Unsure
+
+    def _check(self, text: str) -> None:
+        """Refuse what is not looked at as a text alone.  Raises Unsure."""
+        if len(text) > self._longest or self._placeholders.within(text) or opens(text):
+            raise Unsure
+
+    def _hear(self, key: str) -> None:
+        """Remember that ``key`` says nothing.  Raises Unsure if it does."""
+        if len(key) < 2 or self._scanner.concern(key).rules or self._scanner.look(key):
+            raise Unsure
+        if len(self._quiet) < 1000 and len(key) < 100:
+            self._quiet.add(key)
+
 
 # A text that still has findings after so many rounds was made to have them.
 _ROUNDS = 8

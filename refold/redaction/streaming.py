@@ -2,22 +2,101 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from re import _compiler, _constants, _parser  # type: ignore[attr-defined]  # not in typeshed
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from refold.redaction.compiled import CONTEXT, LEAD, TRAIL
-from refold.redaction.extents import reach
-from refold.redaction.fold import Folded, fold
-from refold.redaction.placeholder import LONGEST, Placeholders
+from refold.redaction.engines.base import reach
+from refold.redaction.engines.fold import Folded, fold
 from refold.redaction.registered import Registered
-from refold.redaction.unfinished import unfinished
+from refold.redaction.scan import CONTEXT, LEAD, TRAIL
+from refold.redaction.types import LONGEST, Placeholders
 from refold.redaction.values import Tally
 
 if TYPE_CHECKING:
-    from refold.redaction.engine import Redactor
     from refold.redaction.plan import Tagger
-    from refold.redaction.rule import Rule
+    from refold.redaction.redactor import Redactor
+    from refold.redaction.rules.rule import Rule
+
+_WIDE = 65_535
+
+
+@cache
+def unfinished(pattern: str) -> re.Pattern[str]:
+    """A pattern that matches where an attempt of ``pattern`` can get to the text's end.
+
+    Where it does not match, nothing that comes after the text changes whether and what
+    ``pattern`` matches there.  It may match where it need not.
+    """
+    parsed = _parser.parse(pattern)
+    made = _reaching(list(parsed), parsed.state)
+    return _compiler.compile(_parser.SubPattern(parsed.state, made))  # type: ignore[no-any-return]  # a pattern
+
+
+def _reaching(items: list[Any], state: Any) -> list[Any]:
+    """Items that match if an attempt of ``items`` can get to the end of the text.
+
+    An item that was judged before the end is judged for good, so it is taken as it is.
+    """
+    reaching: list[Any] = [_END]
+    for item in reversed(items):
+        ways = [[_END], [item, *reaching]]
+        inside = _within(item, state)
+        if inside is not None:
+            ways.insert(1, inside)
+        reaching = [_branch(ways, state)]
+    return reaching
+
+
+def _within(item: Any, state: Any) -> list[Any] | None:
+    """Items that match if the text ends inside of ``item``; None if it cannot."""
+    operation, argument = item
+    match str(operation):
+        case "BRANCH":
+            ways = [_reaching(list(way), state) for way in argument[1]]
+            return [_branch(ways, state)]
+        case "SUBPATTERN":
+            return _reaching(list(argument[3]), state)
+        case "ATOMIC_GROUP":
+            return _reaching(list(argument), state)
+        case "ASSERT" | "ASSERT_NOT":
+            return _reaching(list(argument[1]), state) if argument[0] > 0 else None
+        case "MAX_REPEAT" | "MIN_REPEAT":
+            return _within_repeat(argument[1], argument[2], argument[2], state)
+        case "POSSESSIVE_REPEAT":
+            once = _sub([(_constants.ATOMIC_GROUP, argument[2])], state)
+            return _within_repeat(argument[1], once, argument[2], state)
+        case "GROUPREF_EXISTS":
+            group, *ways = argument
+            ways = [_sub(_reaching(list(way or ()), state), state) for way in ways]
+            return [(operation, (group, *ways))]
+        case "GROUPREF":
+            width = min(state.groupwidths[argument][1], _WIDE)
+            return [(_constants.MAX_REPEAT, (0, width, _sub(_ANYTHING, state))), _END]
+    return None
+
+
+def _within_repeat(most: Any, once: Any, repeated: Any, state: Any) -> list[Any]:
+    before = (_constants.MAX_REPEAT, (0, most, once))
+    return [before, *_reaching(list(repeated), state)]
+
+
+def _branch(ways: list[list[Any]], state: Any) -> Any:
+    return (_constants.BRANCH, (None, [_sub(way, state) for way in ways]))
+
+
+def _sub(items: list[Any], state: Any) -> Any:
+    return _parser.SubPattern(state, items)
+
+
+_ANYTHING: Any = list(_parser.parse(r"[\s\S]"))
+_END: Any = (_constants.AT, _constants.AT_END_STRING)
+
 
 _CHUNK = 65_536
 # How far before and after a value its validator may look.
@@ -246,3 +325,168 @@ def _spread(text: str, character: str, end: int, start: int = 0) -> Iterator[int
             return
         yield end
         step = 2 * step + 1
+
+
+# What every record has: all else came from `extra`, or from a formatter.
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({})))
+_FORMATTER: Final = logging.Formatter()
+
+
+class TextSink(Protocol):
+    """A stream that text is written to."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
+class RedactingFilter(logging.Filter):
+    """A filter of log records that lets all pass, redacted: for handlers and loggers.
+
+    On a handler it sees every record that the handler writes; on a logger only those
+    that are logged with that very logger.  It redacts the message with its arguments,
+    the text of an exception and of a stack, and what ``extra`` added.  The exception
+    itself is taken off the record: its text stands in ``exc_text``.
+
+    It never raises: what cannot be redacted is withheld, and the record says why.
+    """
+
+    def __init__(self, redactor: Redactor, name: str = "") -> None:
+        super().__init__(name)
+        self._redactor = redactor
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Redact ``record`` in place, if its logger is under the filter's name."""
+        if not super().filter(record):
+            return True
+        record.msg = self._kept(lambda: self._message(record))
+        record.args = None
+        if record.exc_info or record.exc_text:
+            record.exc_text = self._kept(lambda: self._text(_exception(record)))
+            record.exc_info = None
+        if record.stack_info:
+            record.stack_info = self._kept(lambda: self._text(str(record.stack_info)))
+        for name in vars(record).keys() - _STANDARD:
+            extra = partial(self._extra, name, vars(record)[name])
+            vars(record)[name] = self._kept(extra)
+        return True
+
+    def _message(self, record: logging.LogRecord) -> Any:
+        if isinstance(record.msg, dict) and not record.args:
+            return self._redactor.value(record.msg)[0]
+        return self._text(record.getMessage())
+
+    def _extra(self, name: str, value: Any) -> Any:
+        if value is None or isinstance(value, bool | float):
+            return value
+        if isinstance(value, str):
+            return self._text(value, key=name)
+        if isinstance(value, int | list | dict):
+            (clean,) = self._redactor.value({name: value})[0].values()
+            return clean
+        for text in (str(value), repr(value)):
+            clean = self._text(text, key=name)
+            if clean != text:
+                return clean
+        return value
+
+    def _text(self, text: str, key: str | None = None) -> str:
+        return self._redactor.text(text, key=key)[0]
+
+    def _kept(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except Exception as error:
+            return _withheld(error)
+
+
+class RedactingWriter(io.TextIOBase):
+    """A text stream that writes to another what is redacted: for what tools print.
+
+    What is written together is the text of all writes together, redacted, however the
+    writes divide it.  So the end of it is held back until what follows shows that no
+    value goes on there: ``flush`` writes what is safe, ``close`` all.  The other stream
+    stays open.
+
+    It has no ``fileno`` and no ``buffer``: bytes written to those would pass unseen.
+    Threads may share it.
+    """
+
+    def __init__(self, stream: TextSink, redactor: Redactor) -> None:
+        super().__init__()
+        self._stream, self._redactor = stream, redactor
+        self._redacting = StreamRedactor(redactor)
+        self._lock = RLock()
+        self._busy = False
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+    def write(self, text: str, /) -> int:
+        """Take ``text``; return its length.  What cannot be redacted is withheld."""
+        with self._lock:
+            if self.closed:
+                raise ValueError("write to a closed RedactingWriter")
+            self._pass(lambda: self._redacting.feed(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the other stream; what is held back stays held back."""
+        with self._lock:
+            if not self.closed:
+                self._stream.flush()
+
+    def close(self) -> None:
+        """Write what is held back, and take no more."""
+        with self._lock:
+            if self.closed:
+                return
+            try:
+                self._pass(self._redacting.close)
+            finally:
+                super().close()
+
+    def _pass(self, work: Callable[[], str]) -> None:
+        if self._busy:
+            raise RuntimeError("a RedactingWriter was written to from its own write")
+        self._busy = True
+        try:
+            text = work()
+        except Exception as error:
+            self._redacting = StreamRedactor(self._redactor)
+            text = f"{_withheld(error)}\n"
+        finally:
+            self._busy = False
+        if text:
+            self._stream.write(text)
+
+
+def redacted_lines(lines: Iterable[str], redactor: Redactor) -> Iterator[str]:
+    """The lines of the text that ``lines`` are together, redacted.
+
+    A value of several lines is found too; one that has become a placeholder leaves
+    fewer lines.  Raises RedactionError.
+    """
+    redacting = StreamRedactor(redactor)
+    rest = ""
+    for line in lines:
+        ready = rest + redacting.feed(line)
+        *whole, rest = ready.split("\n")
+        yield from (f"{one}\n" for one in whole)
+    *whole, rest = (rest + redacting.close()).split("\n")
+    yield from (f"{one}\n" for one in whole)
+    if rest:
+        yield rest
+
+
+def _exception(record: logging.LogRecord) -> str:
+    if record.exc_info and record.exc_info[0]:
+        return _FORMATTER.formatException(record.exc_info)
+    return record.exc_text or ""
+
+
+def _withheld(error: Exception) -> str:
+    return f"[withheld: redaction stopped with {type(error).__name__}]"

@@ -7,16 +7,53 @@ of forks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from math import inf
 from typing import Final
 
+from pydantic import BaseModel
+
 from refold.domain.envelope import Envelope
-from refold.domain.events import Fork, Span
-from refold.domain.ids import StreamId
-from refold.domain.ports import PAGE, EventLog
+from refold.domain.errors import CorruptEvent, Expired, InvalidEvent, SessionNotFound
+from refold.domain.events import (
+    Fork,
+    HumanReview,
+    JsonObject,
+    Pin,
+    Request,
+    Span,
+    StateUpdate,
+    event_of,
+)
+from refold.domain.ids import MAIN, StreamId, bounded, check_id
+from refold.domain.ports import PAGE, EventLog, Head
 from refold.domain.session import SessionState, evolve
-from refold.projections.context.lineage import inherited
+from refold.projections.context.view import Extras
+from refold.redaction.guard import STUB_MARK, filled, restored
+from refold.store.appends import Writer
+
+
+def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
+    """The parent's event with its seq, and the seqs it names, counted from the fork.
+
+    ``at_seq``, where the session was forked, becomes 0; the child's own begin at 1.
+    """
+    payload = envelope.payload
+    match payload:
+        case Pin(seqs=seqs):
+            shifted = tuple(seq - at_seq for seq in seqs)
+            payload = payload.model_copy(update={"seqs": shifted})
+        case Request(through_seq=through):
+            payload = payload.model_copy(update={"through_seq": through - at_seq})
+        case HumanReview(refers_to=int(seq)):
+            payload = payload.model_copy(update={"refers_to": seq - at_seq})
+    update = {"seq": envelope.seq - at_seq, "payload": payload}
+    return envelope.model_copy(update=update)
+
 
 # As many events as stay in a processor's cache while they are opened and folded: with
 # pages of a thousand that takes half as long again.
@@ -126,3 +163,206 @@ def born(log: EventLog, stream: StreamId, fork: Fork) -> SessionState:
     calls = folded(log, parent, upto=fork.at_seq).open_calls
     origin = (fork.session_id, fork.at_seq)
     return SessionState(stream, 0, calls, forked_from=origin)
+
+
+def read_on(
+    log: EventLog,
+    stream: StreamId,
+    *,
+    after: int = 0,
+    upto: int | None = None,
+    types: Sequence[str] = (),
+) -> Iterator[Envelope]:
+    """The events with ``after < seq <= upto``, in order; ``types`` keeps only those.
+
+    A page that is not full is the last: nothing is asked for behind it.
+    """
+    full = True
+    while full:
+        page = log.read(stream, after=after, upto=upto, limit=PAGE, types=types)
+        yield from page
+        full, after = len(page) == PAGE, page[-1].seq if page else after
+
+
+def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
+    """The event as it was before its base64 was moved; as it is if it has none.
+
+    The blob is read from the session that the event is of, which for a fork may be a
+    parent.  Texts that were cut because they were too long stay cut, and so does what
+    has expired.
+
+    Raises CorruptEvent where a blob is not what was written.
+    """
+    if isinstance(envelope.payload, Request):  # no message, and all of it in blobs
+        return envelope
+    if not _has_stub(envelope.payload):
+        return envelope
+    payload = envelope.payload.payload()
+    whole = filled(payload, partial(_left, log, envelope.stream_id.main))
+    if whole == payload:
+        return envelope
+    event = event_of(envelope.type, whole)
+    return envelope.model_copy(update={"payload": event})
+
+
+def _left(log: EventLog, stream: StreamId, sha256: str) -> bytes | None:
+    try:
+        return log.blob(stream, sha256)
+    except Expired:
+        return None
+
+
+def _has_stub(payload: BaseModel) -> bool:
+    """Whether a stub may be in it: most events have none, and a context reads many."""
+    parts: list[object] = [*payload.__dict__.values()]
+    for part in parts:  # which grows meanwhile
+        if isinstance(part, str):
+            if STUB_MARK in part:
+                return True
+        elif isinstance(part, list | tuple):
+            parts.extend(part)
+        elif isinstance(part, dict | Mapping):
+            parts.extend(part)
+            parts.extend(part.values())
+        elif isinstance(part, BaseModel):
+            parts.extend(part.__dict__.values())
+    return False
+
+
+def handed_in(log: EventLog, stream: StreamId, request: Request) -> Extras:
+    """What a caller handed in with a request that is recorded in ``stream``.
+
+    Raises CorruptEvent where a blob of it is missing or not what was written.
+    """
+    whole = restored({**request.handed}, partial(log.blob, stream.main))
+    texts = {name: str(text) for name, text in whole.items()}
+    try:
+        return Extras.load(texts, request.window_tokens)
+    except ValueError:
+        reason = "what was handed in is not there whole"
+        raise CorruptEvent("a request", seq=0, reason=reason) from None
+
+
+def merged(
+    main: Iterable[Envelope], derived: Iterable[Envelope], after: int
+) -> Iterator[Envelope]:
+    """Both in one order: a derived entry comes behind its ``decided_at_seq``.
+
+    Those that were decided at ``after`` or before are left out.
+    """
+    waiting = [entry for entry in derived if _decided_at(entry) > after]
+    waiting.sort(key=lambda entry: (_decided_at(entry), entry.stream, entry.seq))
+    queue = deque(waiting)
+    for envelope in main:
+        while queue and _decided_at(queue[0]) < envelope.seq:
+            yield queue.popleft()
+        yield envelope
+    yield from queue
+
+
+def _decided_at(entry: Envelope) -> float:
+    decided = getattr(entry.payload, "decided_at_seq", None)
+    return inf if decided is None else decided
+
+
+def fold_state(state: JsonObject, envelope: Envelope) -> JsonObject:
+    """The working memory after this event; what one event unsets and sets is set."""
+    update = envelope.payload
+    if not isinstance(update, StateUpdate):
+        return state
+    kept = {key: value for key, value in state.items() if key not in update.unset}
+    return {**kept, **update.set}
+
+
+class Reads:
+    """The part of a session that shows what was recorded."""
+
+    __slots__ = ()
+    stream: StreamId
+    writer: Writer
+
+    @property
+    def user_id(self) -> str:
+        return self.stream.user_id
+
+    @property
+    def session_id(self) -> str:
+        return self.stream.session_id
+
+    def head(self) -> Head:
+        """The session's end.  Raises SessionNotFound if it has not begun."""
+        head = self.writer.log.head(self.stream)
+        if head.seq == 0:
+            raise SessionNotFound(self.user_id, self.session_id)
+        return head
+
+    def events(self, after: int = 0, limit: int | None = None) -> list[Envelope]:
+        """The events of the main stream with ``seq > after``, at most ``limit``."""
+        self.writer.used(self.stream)
+        self.head()
+        after = bounded("after", after)
+        limit = None if limit is None else bounded("limit", limit)
+        return self.writer.log.read(self.stream, after=after, limit=limit)
+
+    def pages(self, after: int = 0, upto: int | None = None) -> Iterator[Envelope]:
+        """The same as an iterator that reads a page at a time."""
+        log, after = self.writer.log, bounded("after", after)
+        upto = None if upto is None else bounded("upto", upto)
+        return read_on(log, self.stream, after=after, upto=upto)
+
+    def derived(self, name: str) -> list[Envelope]:
+        """The events of a derived stream, in its order."""
+        check_id("stream", name)
+        return self.writer.log.read(self.stream._replace(stream=name))
+
+    def streams(self) -> list[str]:
+        """The names of the session's streams, the main one first."""
+        return self.writer.log.streams(self.user_id, self.session_id)
+
+    def blob(self, sha256: str) -> str:
+        """The whole (redacted) text that a stub in an event stands for.
+
+        Raises InvalidEvent if ``sha256`` is not 64 hex digits, CorruptEvent if the
+        text is not this session's, or not there.
+        """
+        self.writer.used(self.stream)
+        try:
+            bytes.fromhex(sha256)
+        except ValueError:
+            raise InvalidEvent(
+                "a blob is named by the 64 hex digits of its SHA-256"
+            ) from None
+        stream: StreamId | None = self.stream
+        while stream is not None:
+            data = self.writer.log.blob(stream, sha256)
+            if data is not None:
+                return data.decode()
+            stream = self._parent(stream)
+        raise CorruptEvent(f"blob {sha256}", seq=0, reason="there is no such blob")
+
+    def _parent(self, stream: StreamId) -> StreamId | None:
+        """What ``stream`` was forked from: its events are read, and its blobs too."""
+        origin = self.writer.log.head(stream).state.forked_from
+        return None if origin is None else stream._replace(session_id=origin[0])
+
+    def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
+        """The events as they happened, summaries and their like where decided.
+
+        A derived entry comes after its ``decided_at_seq``, marked by its stream.
+        """
+        self.writer.used(self.stream)
+        self.head()
+        limit = None if limit is None else bounded("limit", limit)
+        names = [name for name in self.streams() if name != MAIN]
+        derived = [entry for name in names for entry in self.derived(name)]
+        return islice(merged(self.pages(after=after), derived, after), limit)
+
+    def state(self, at: int | None = None) -> JsonObject:
+        """The session's working memory: what ``state`` events set and left set."""
+        self.writer.used(self.stream)
+        self.head()
+        state: JsonObject = {}
+        log, at = self.writer.log, None if at is None else bounded("at", at)
+        for envelope in log.read(self.stream, upto=at, types=("state",)):
+            state = fold_state(state, with_blobs(log, envelope))
+        return state

@@ -3,50 +3,222 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from traceback import walk_tb
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
 
-from refold.domain.envelope import Envelope, Meta
-from refold.domain.errors import InvalidEvent
-from refold.domain.events import Fork, Request, SystemPrompt
+import orjson
+
+from refold.domain.canonical import repaired
+from refold.domain.envelope import Draft, Envelope, Meta
+from refold.domain.errors import (
+    EventTooLarge,
+    ImportFailed,
+    InvalidEvent,
+    RedactionFailed,
+    RefoldError,
+    SessionClosed,
+    SessionNotFound,
+    StaleSession,
+    StoreUnavailable,
+)
+from refold.domain.events import (
+    AgentError,
+    AgentResponse,
+    Event,
+    Final as FinalEvent,
+    Fork,
+    JsonObject,
+    Request,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
 from refold.domain.ids import StreamId, check_session_id
-from refold.domain.ports import Head, Standing
-from refold.domain.record import Draft
-from refold.domain.sizes import Scope
+from refold.domain.ports import Head, Scope, Standing
+from refold.domain.session import SessionState, decide
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.extras import HandedIn
-from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Summarizer
-from refold.projections.context.view import View
-from refold.projections.context.writing import fitting
-from refold.store import appending
-from refold.store.attempts import Attempt
-from refold.store.audited import audits
-from refold.store.audited_calls import SESSION
-from refold.store.choosing import chosen
-from refold.store.compacting import Compactor
-from refold.store.comparing import Compared, How, compare
-from refold.store.drafting import Appendable, Beside, drafts_of
-from refold.store.explained import Explanation
-from refold.store.explaining import Explainer
-from refold.store.handing import take
-from refold.store.history import History, born
-from refold.store.moments import SessionAt
-from refold.store.reading import Reads
-from refold.store.requested import RequestedViews
-from refold.store.reviewing import AsksHumans
-from refold.store.sweeping import bring_up, lagging
-from refold.store.upkeep import Upkeep
-from refold.store.verifying import Verified, Verifier
-from refold.store.viewing import As, Viewer, opened
-from refold.store.writing import Order, Receipt, Writer
+from refold.projections.context.compaction import Summarizer
+from refold.projections.context.strategy import Strategy, fitting
+from refold.projections.context.text import tagged
+from refold.projections.context.view import HandedIn, View
+from refold.redaction.chokepoint import RedactedEvent
+from refold.store import appends as appending
+from refold.store.access_log import SESSION, audits
+from refold.store.appends import (
+    Appendable,
+    Beside,
+    Order,
+    Receipt,
+    Writer,
+    drafts_of,
+    same_event,
+    superseded,
+)
+from refold.store.compactions import Compactor, Upkeep
+from refold.store.contexts import (
+    As,
+    RequestedViews,
+    Viewer,
+    bring_up,
+    chosen,
+    lagging,
+    opened,
+    take,
+)
+from refold.store.explanations import Compared, Explainer, Explanation, How, compare
+from refold.store.history import History, Reads, born
+from refold.store.reviews import AsksHumans
+from refold.store.verification import Verified, Verifier
 
 if TYPE_CHECKING:
+    from refold.projections.context.view import Advice
     from refold.projections.memory.advice import ChoosingArgs
-    from refold.projections.memory.section import Advice
+
+# What may go well the next time, if nobody says otherwise.
+_PASSING: Final = (TimeoutError, ConnectionError, StoreUnavailable)
+_LONGEST: Final = 2_000
+_TRIES: Final = 8
+_NAMED_CALLS: Final = 20
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A step whose failure is recorded; use it with ``with`` or ``async with``.
+
+    Raises what the step raised.  If that cannot be recorded, a note on the exception
+    says so.
+    """
+
+    session: Session
+    what: str
+    request_id: str | None = None
+    agent: str | None = None
+    retryable: bool | None = None
+    _after: int = field(default=0, init=False)
+    _open: frozenset[str] = field(default=frozenset(), init=False)
+
+    def __enter__(self) -> Self:
+        state = self._state()
+        self._after, self._open = state.head_seq, frozenset(state.open_calls)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, Exception):
+            return  # it went well, or somebody ended it
+        try:
+            self._record(error, trace)
+        except (RefoldError, OSError) as failed:
+            error.add_note(f"refold could not record this failure: {failed}")
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    def _record(self, error: Exception, trace: TracebackType | None) -> None:
+        where = f"{self.what}{_place(trace)}"
+        message = str(repaired(str(error)[:_LONGEST])[0])
+        try:
+            self._append(error, where, message)
+        except (RedactionFailed, InvalidEvent):
+            # What was raised cannot be written down; that it was can.
+            self._append(error, where, "")
+
+    def _append(self, error: Exception, where: str, message: str) -> None:
+        for last in (*[False] * _TRIES, True):
+            state = self._state()
+            left = [call for call in state.open_calls if call not in self._open]
+            failure = AgentError(
+                code=type(error).__name__,
+                message=message,
+                where=where,
+                retryable=self._may_pass(error),
+                context=self._context(state.head_seq, left, error),
+            )
+            try:
+                self.session.append(
+                    [*self._closing(left, error), failure],
+                    request_id=self.request_id,
+                    agent=self.agent,
+                    expected_seq=state.head_seq,
+                )
+            except StaleSession:
+                if last:
+                    raise
+            else:
+                return
+
+    def _closing(self, calls: list[str], error: Exception) -> list[Event]:
+        name = type(error).__name__
+        text = f"{self.what} failed with {name} before there was a result"
+        return [
+            ToolResult(call_id=call, content=text, status="unknown") for call in calls
+        ]
+
+    def _state(self) -> SessionState:
+        return self.session.writer.log.head(self.session.stream).state
+
+    def _may_pass(self, error: Exception) -> bool:
+        return isinstance(error, _PASSING) if self.retryable is None else self.retryable
+
+    def _context(self, head: int, left: list[str], error: Exception) -> JsonObject:
+        """Where in the session it was, and nothing that the step worked on."""
+        context: dict[str, Any] = {"after_seq": self._after, "upto_seq": head}
+        if left:
+            context["open_calls"] = left[:_NAMED_CALLS]
+        if error.__cause__ is not None:
+            context["cause"] = type(error.__cause__).__name__
+        return context
+
+
+def _place(trace: TracebackType | None) -> str:
+    """The innermost place in code, by module: a path would name the machine."""
+    *_, innermost = [None, *walk_tb(trace)]
+    if innermost is None:
+        return ""
+    frame, line = innermost
+    module = frame.f_globals.get("__name__", "?")
+    return f" ({module}.{frame.f_code.co_qualname}, line {line})"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAt:
+    """A session as it was when ``seq`` was its newest event."""
+
+    session: Session
+    seq: int
+
+    def events(self) -> list[Envelope]:
+        """The events up to there."""
+        return list(self.session.pages(upto=self.seq))
+
+    def state(self) -> JsonObject:
+        """The working memory as it was."""
+        return self.session.state(at=self.seq)
+
+    def context(
+        self, strategy: str | Strategy | None = None, *, as_: As = "sent"
+    ) -> View:
+        """What a model was sent then."""
+        return self.session.context(strategy, at=self.seq, as_=as_)
 
 
 @audits(SESSION, "writer")
@@ -119,7 +291,7 @@ class Session(Reads, AsksHumans):
 
     def _learn(self, order: Order) -> None:
         """Make the user's memory anew, of the scenarios that were named here."""
-        from refold.store.advising import Adviser
+        from refold.store.memory import Adviser
 
         tags = {draft.meta.scenario for draft in order.drafts}
         Adviser(self.writer, self.user_id).learn(*(tag for tag in tags if tag))
@@ -221,7 +393,7 @@ class Session(Reads, AsksHumans):
         """
         # Who asks for no memory need not wait for what makes it.
         from refold.projections.memory.advice import chosen_by
-        from refold.store.advising import Adviser
+        from refold.store.memory import Adviser
 
         choosing = chosen_by(how)
         chosen_ = self._chosen(self._viewer(), strategy, None)
@@ -367,3 +539,252 @@ class Session(Reads, AsksHumans):
         newest = viewer.history.newest_request
         upto = newest if at is None else min(at, newest)
         return chosen(None, viewer.last_request(upto=upto) if upto else None)
+
+
+_ENDS: Final = ("final", "agent_response", "tool_call")
+
+
+class Parent(NamedTuple):
+    """The session that another was delegated from, and its head then."""
+
+    session_id: str
+    seq: int
+
+
+class _Result(NamedTuple):
+    seq: int
+    text: str
+    outcome: str
+
+
+def delegate(
+    session: Session, session_id: str, task: str, *, agent: str | None = None
+) -> Session:
+    """Begin a session of the same user for a sub-agent, with ``task`` as its input.
+
+    It shares no history: what the sub-agent is to know is in the task.  Its first
+    event names the session it came from, and the seq, in ``meta.parent``.
+
+    Raises SessionNotFound, StaleSession if the new session exists already.
+    """
+    link = {"session_id": session.session_id, "seq": session.head().seq}
+    check_session_id(session_id)
+    child = replace(session, stream=session.stream._replace(session_id=session_id))
+    child.append(
+        UserInput(text=task), agent=agent, meta={"parent": link}, expected_seq=0
+    )
+    return child
+
+
+def parent_of(session: Session) -> Parent | None:
+    """Where the session was delegated from; None if it was not."""
+    first = session.events(limit=1)[0]
+    link = (first.meta.model_extra or {}).get("parent")
+    if not isinstance(link, dict):
+        return None
+    return Parent(str(link["session_id"]), int(link["seq"]))
+
+
+def hand_over(
+    child: Session,
+    *,
+    to: Session,
+    call_id: str | None = None,
+    agent: str | None = None,
+) -> Receipt:
+    """Give the sub-agent's result to the session it came from, once.
+
+    The result is its ``final``, else its last answer, and becomes the result of the
+    call ``call_id``, or an input.  ``meta.source`` says which session and event it is
+    of.  Handed over again, nothing is added.
+
+    Raises InvalidEvent if it was not delegated, has no result yet, or no such call is
+    open; SessionNotFound for a session of another user.
+    """
+    if to.user_id != child.user_id:
+        raise SessionNotFound(child.user_id, to.session_id)
+    if parent_of(child) is None:
+        raise InvalidEvent(f"session {child.session_id!r} was not delegated")
+    result = _result_of(child)
+    source = {"session_id": child.session_id, "seq": result.seq}
+    return to.append(
+        _given(child, result, call_id),
+        agent=agent,
+        meta={"source": source},
+        idempotency_key=f"handed-over:{child.session_id}:{result.seq}",
+    )
+
+
+def _result_of(child: Session) -> _Result:
+    found = child.writer.log.read(child.stream, types=_ENDS, limit=1, newest=True)
+    match found[0].payload if found else None:
+        case FinalEvent(text=text, outcome=outcome):
+            return _Result(found[0].seq, text, outcome)
+        case AgentResponse(text=text) if text.strip():
+            return _Result(found[0].seq, text, "unknown")
+        case _:
+            raise InvalidEvent(f"session {child.session_id!r} has no result yet")
+
+
+def _given(child: Session, result: _Result, call_id: str | None) -> Event:
+    if call_id is not None:
+        status = "error" if result.outcome == "failure" else "ok"
+        return ToolResult(call_id=call_id, content=result.text, status=status)
+    about = {"session": child.session_id, "outcome": result.outcome}
+    return UserInput(text=tagged("agent_result", result.text, **about))
+
+
+_BATCH: Final = 200
+Progress = Callable[[int], None]
+
+
+class Extended(NamedTuple):
+    """What an import did: events written, those that were there, findings by type."""
+
+    events: int
+    duplicates: int
+    redactions: Counter[str]
+
+
+class _Prepared(NamedTuple):
+    draft: Draft
+    redacted: RedactedEvent
+
+
+def extend(
+    session: Session,
+    drafts: Sequence[Draft],
+    *,
+    where: str,
+    progress: Progress | None = None,
+) -> Extended:
+    """Append what ``drafts`` hold beyond the events this session was given of them.
+
+    The drafts are a whole transcript, from its beginning; ``meta.source`` marks each
+    as imported.  Everything is judged before anything is written; then batches are
+    written one after the other, so that an import that is cut off goes on where it
+    stopped.  ``progress`` is told how many drafts are done.
+
+    Raises ImportFailed, naming ``where``, if the transcript was rewritten since, or
+    holds an event that the session does not accept.
+    """
+    for _ in range(_TRIES):
+        head = session.writer.log.head(session.stream)
+        new = _new(session, head.state, drafts, where)
+        try:
+            return _append(session, head.seq, new, len(drafts) - len(new), progress)
+        except StaleSession:
+            continue
+    raise ImportFailed(where, "others write to this session all the time: try again")
+
+
+def _imported(session: Session, upto: int) -> Iterator[Envelope]:
+    for envelope in session.pages(upto=upto):
+        if envelope.meta.source is not None:
+            yield envelope
+
+
+def _new(
+    session: Session, state: SessionState, drafts: Sequence[Draft], where: str
+) -> list[_Prepared]:
+    known = 0
+    for draft, envelope in zip(
+        drafts, _imported(session, state.head_seq), strict=False
+    ):
+        known += 1
+        if not _same(session, draft, envelope):
+            raise ImportFailed(
+                where,
+                f"the transcript was rewritten: seq {envelope.seq} of session "
+                f"{session.session_id!r} holds something else; import it into another "
+                "session",
+                seq=envelope.seq,
+            )
+    return _prepare(session, state, drafts[known:], where)
+
+
+def _same(session: Session, draft: Draft, envelope: Envelope) -> bool:
+    """Whether the draft is what was recorded, also if the rules changed since."""
+    if draft.event.type != envelope.type:
+        return False
+    incoming = _fitting(session, draft).redacted.event
+    if same_event(envelope.payload, incoming):
+        return True
+    again = _redact(session, replace(draft, event=envelope.payload))
+    return same_event(again.event, incoming) or superseded(envelope, incoming)
+
+
+def _prepare(
+    session: Session, state: SessionState, drafts: Sequence[Draft], where: str
+) -> list[_Prepared]:
+    try:
+        events = decide(state, [draft.event for draft in drafts])
+    except (InvalidEvent, SessionClosed) as error:
+        raise ImportFailed(where, str(error)) from None
+    decided = [
+        replace(draft, event=event) for draft, event in zip(drafts, events, strict=True)
+    ]
+    try:
+        return [_fitting(session, draft) for draft in decided]
+    except (InvalidEvent, EventTooLarge) as error:
+        raise ImportFailed(where, str(error)) from None
+
+
+def _fitting(session: Session, draft: Draft) -> _Prepared:
+    """Redact; what is too large in many small pieces is kept as one text and a blob."""
+    try:
+        return _Prepared(draft, _redact(session, draft))
+    except EventTooLarge:
+        whole = _as_text(draft)
+        if whole is None:
+            raise
+        return _Prepared(whole, _redact(session, whole))
+
+
+def _as_text(draft: Draft) -> Draft | None:
+    match draft.event:
+        case ToolResult(content=list() | dict() as content):
+            update = {"content": _text(content)}
+        case ToolCall(arguments=dict() as arguments):
+            update = {"arguments": _text(arguments)}
+        case _:
+            return None
+    changed = draft.event.model_copy(update=update)
+    return replace(draft, event=changed, meta=draft.meta.warned("kept_as_text"))
+
+
+def _text(value: object) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _redact(session: Session, draft: Draft) -> RedactedEvent:
+    writer = session.writer
+    user_id = session.stream.user_id
+    return writer.redacted(draft, user_id=user_id, now=writer.clock())
+
+
+def _append(
+    session: Session,
+    expected: int,
+    new: Sequence[_Prepared],
+    duplicates: int,
+    progress: Progress | None,
+) -> Extended:
+    found: Counter[str] = Counter()
+    if progress:
+        progress(duplicates)
+    for start in range(0, len(new), _BATCH):
+        batch = new[start : start + _BATCH]
+        order = Order(
+            session.stream,
+            tuple(item.draft for item in batch),
+            None,
+            expected,
+            tuple(item.redacted for item in batch),
+        )
+        expected = session.writer.append(order).last_seq
+        for item in batch:
+            found.update(item.redacted.content["redaction"].get("types", {}))  # type: ignore[union-attr, arg-type]  # counts
+        if progress:
+            progress(duplicates + start + len(batch))
+    return Extended(len(new), duplicates, found)

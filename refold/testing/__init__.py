@@ -8,20 +8,19 @@
 The suite uses nothing but the port, and fails on a log that does nothing.
 """
 
-from refold.testing.anchoring import AnchorContract
-from refold.testing.auditing import AuditRowsContract, AuditSinkContract
-from refold.testing.event_log import EventLogContract
-from refold.testing.keeping import KeyStoreContract, MasterKeyContract
-from refold.testing.support import (
+from refold.testing.event_log import (
     ADA,
     BOB,
     NOW,
+    EventLogContract,
     append_to,
     memory_log,
     said,
     texts,
     write,
 )
+from refold.testing.keys import KeyStoreContract, MasterKeyContract
+from refold.testing.sinks import AnchorContract, AuditRowsContract, AuditSinkContract
 
 __all__ = [
     "ADA",

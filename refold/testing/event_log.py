@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import SimpleQueue
+from typing import Final
 
 import pytest
 
-from refold.domain.envelope import Envelope
-from refold.domain.erasure import LegalHold
+from refold.adapters.keys.master import LocalMasterKey
+from refold.adapters.keys.ring import KeyRing
+from refold.adapters.log import SealedLog
+from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
+from refold.adapters.recorder import Recorder
+from refold.domain.envelope import Draft, Envelope
+from refold.domain.erasure import FREEZE, LegalHold
 from refold.domain.events import (
     CompactionNote,
+    Event,
+    RedactionApplied,
     SystemPrompt,
     ToolCall,
+    UserInput,
 )
 from refold.domain.ids import StreamId
-from refold.domain.keeping import FREEZE
 from refold.domain.ports import (
     Append,
     Appended,
@@ -26,13 +36,284 @@ from refold.domain.ports import (
     Head,
     Outcome,
     Problem,
+    Scope,
     StoredView,
 )
-from refold.domain.sizes import Scope
+from refold.domain.session import SessionState, decide, evolve
+from refold.redaction.chokepoint import RedactedEvent, redact
 from refold.redaction.guard import Limits
-from refold.testing.leasing import LeaseContract
-from refold.testing.rewriting import RewritingContract
-from refold.testing.support import ADA, BOB, NOW, append_to, said, texts, write
+from refold.redaction.redactor import Redactor
+
+NOW: Final = 1_700_000_000_000_000
+ADA: Final = StreamId("ada", "s-1")
+BOB: Final = StreamId("bob", "s-1")
+_REDACTOR: Final = Redactor()
+
+
+def memory_log(recorder: Recorder | None = None) -> SealedLog:
+    """A log whose keys live in memory; its rows too, unless a recorder is given."""
+    master = LocalMasterKey(os.urandom(32), origin="a test")
+    return SealedLog(recorder or MemoryRecorder(), KeyRing(MemoryKeyStore(), master))
+
+
+def append_to(
+    head: Head, *events: Event, key: str | None = None, limits: Limits | None = None
+) -> Append:
+    """The append of ``events`` to ``head``, decided and redacted as the store does."""
+    decided = decide(head.state, events)
+    state = head.state
+    for event in decided:
+        state = evolve(state, event)
+    redacted = tuple(
+        redact(Draft(event), now=NOW, redactor=_REDACTOR, limits=limits or Limits())
+        for event in decided
+    )
+    return Append(head, state, redacted, NOW, key)
+
+
+def write(log: EventLog, stream: StreamId, *events: Event) -> Outcome:
+    """Append ``events`` to the end of ``stream``, wherever it is."""
+    return log.append(append_to(log.head(stream), *events))
+
+
+def said(*texts: str) -> tuple[UserInput, ...]:
+    """One user input for each text."""
+    return tuple(UserInput(text=text) for text in texts)
+
+
+def texts(events: Sequence[Envelope]) -> list[str]:
+    """What the users said in ``events``."""
+    inputs = (event.payload for event in events)
+    return [said.text for said in inputs if isinstance(said, UserInput)]
+
+
+_DERIVED: Final = ADA._replace(stream="f" * 64)
+_LATER: Final = NOW + 1_000
+
+
+def take(log: EventLog, owner: str, *, now: int = NOW, until: int = _LATER) -> bool:
+    """Ask for the lease of ``_DERIVED``."""
+    return log.leases.take_lease(_DERIVED, owner, now=now, until=until)
+
+
+class LeaseContract:
+    """The promises of the port ``Leases``; part of ``EventLogContract``."""
+
+    def test_of_many_that_ask_for_a_lease_one_has_it(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+
+        with ThreadPoolExecutor(8) as pool:
+            taken = list(pool.map(lambda i: take(log, f"o-{i}"), range(8)))
+
+        assert sum(taken) == 1
+
+    def test_a_lease_is_of_one_derived_stream(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        write(log, BOB, *said("b"))
+        assert take(log, "first")
+        others = (
+            _DERIVED._replace(stream="e" * 64),
+            BOB._replace(stream=_DERIVED.stream),
+        )
+
+        assert not take(log, "second")
+        for stream in others:
+            assert log.leases.take_lease(stream, "second", now=NOW, until=_LATER)
+
+    def test_a_lease_that_ended_can_be_taken(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        take(log, "first")
+
+        assert not take(log, "second", now=_LATER - 1)
+        assert take(log, "second", now=_LATER, until=_LATER + 1_000)
+        assert not log.leases.renew_lease(_DERIVED, "first", until=_LATER + 9_000)
+        assert not log.leases.release_lease(_DERIVED, "first")
+        assert not take(log, "third", now=_LATER + 999)
+
+    def test_a_lease_that_is_renewed_goes_on(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        take(log, "first")
+
+        assert log.leases.renew_lease(_DERIVED, "first", until=_LATER + 1_000)
+        assert not log.leases.renew_lease(_DERIVED, "second", until=_LATER + 9_000)
+
+        assert not take(log, "second", now=_LATER)
+        assert take(log, "second", now=_LATER + 1_000)
+
+    def test_a_lease_given_back_is_free(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        take(log, "first")
+
+        assert log.leases.release_lease(_DERIVED, "first") is False
+
+        assert take(log, "second")
+        assert not take(log, "first")
+
+    def test_its_holder_learns_that_others_asked(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        take(log, "first")
+        take(log, "second")
+
+        assert log.leases.release_lease(_DERIVED, "first") is True
+        assert log.leases.release_lease(_DERIVED, "first") is False
+
+    def test_who_takes_a_lease_was_not_asked_yet(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        take(log, "first")
+        assert not take(log, "second")
+        assert take(log, "third", now=_LATER, until=_LATER + 1_000)
+
+        assert log.leases.release_lease(_DERIVED, "third") is False
+
+    def test_the_holder_may_ask_again(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        take(log, "first")
+
+        assert take(log, "first", until=_LATER + 1_000)
+
+        assert not take(log, "second", now=_LATER)
+        assert log.leases.release_lease(_DERIVED, "first") is True
+
+    def test_a_session_that_is_not_there_has_no_leases(self, log: EventLog) -> None:
+        nobody = StreamId("nobody", "s-1", "f" * 64)
+
+        assert not log.leases.take_lease(nobody, "first", now=NOW, until=_LATER)
+
+
+_SMALL = Limits(leaf_bytes=2048, event_bytes=8192)
+
+
+class Without:
+    """A rewriting that takes a word out of what users said."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def again(self, envelope: Envelope) -> RedactedEvent | None:
+        event = envelope.payload
+        if not isinstance(event, UserInput) or self._word not in event.text:
+            return None
+        return self._redacted(UserInput(text=event.text.replace(self._word, "-")))
+
+    def state(self, state: SessionState) -> SessionState:
+        return state
+
+    def record(self, event: RedactionApplied) -> RedactedEvent:
+        return self._redacted(event)
+
+    @staticmethod
+    def _redacted(event: UserInput | RedactionApplied) -> RedactedEvent:
+        draft = Draft(event)
+        return redact(draft, now=NOW, redactor=Redactor(), limits=Limits())
+
+
+class RewritingContract:
+    """The promises of ``rewrite``; a part of EventLogContract."""
+
+    def test_a_rewriting_takes_out_what_it_is_told_to(self, log: EventLog) -> None:
+        write(log, ADA, *said("a", "b secret", "c"))
+
+        done = log.rewrite(ADA, Without("secret"), now=NOW)
+
+        assert (done.events, done.key_version) == (1, 2)
+        assert texts(log.read(ADA)) == ["a", "b -", "c"]
+        assert log.read(ADA)[1].redaction["before"] == {**log.read(ADA)[0].redaction}
+
+    def test_a_rewriting_leaves_hashes_as_they_were(self, log: EventLog) -> None:
+        write(log, ADA, *said("a", "b secret"))
+        before = [event.hash for event in log.read(ADA)]
+
+        log.rewrite(ADA, Without("secret"), now=NOW)
+        write(log, ADA, *said("c"))
+
+        assert [event.hash for event in log.read(ADA)][:2] == before
+        assert log.read(ADA)[2].prev_hash == before[-1]
+        assert [item for item in log.audit(ADA) if isinstance(item, Problem)] == []
+        assert len(list(log.audit(ADA))) == 4
+
+    def test_a_rewriting_says_what_it_replaced(self, log: EventLog) -> None:
+        derived = ADA._replace(stream="f" * 64)
+        write(log, ADA, *said("a", "b secret"))
+        write(log, derived, CompactionNote(phase="retired"))
+
+        log.rewrite(ADA, Without("secret"), now=NOW)
+
+        said_so = [event.payload for event in log.read(ADA, after=2)]
+        assert [event.stream for event in said_so] == ["main", "f" * 64]  # type: ignore[union-attr]  # both are redaction_applied
+        assert [event.seqs for event in said_so] == [(2,), ()]  # type: ignore[union-attr]  # the same
+        assert [item for item in log.audit(derived) if isinstance(item, Problem)] == []
+
+    def test_a_rewriting_can_follow_another(self, log: EventLog) -> None:
+        write(log, ADA, *said("one two three"))
+
+        for number, word in enumerate(("one", "two"), start=2):
+            assert log.rewrite(ADA, Without(word), now=NOW).key_version == number
+
+        assert texts(log.read(ADA)) == ["- - three"]
+        assert log.retired_keys(ADA) == log.retire_keys(ADA) == 0
+        assert [item for item in log.audit(ADA) if isinstance(item, Problem)] == []
+
+    def test_a_closed_session_can_be_rewritten(self, log: EventLog) -> None:
+        write(log, ADA, *said("secret"), SystemPrompt(closed=True))
+
+        log.rewrite(ADA, Without("secret"), now=NOW)
+
+        head = log.head(ADA)
+        assert (head.status, head.state.closed, head.seq) == ("closed", True, 3)
+        unaware = replace(head, state=replace(head.state, closed=False))
+        assert isinstance(log.append(append_to(unaware, *said("b"))), Conflict)
+
+    def test_a_rewriting_drops_views_and_keeps_streams(self, log: EventLog) -> None:
+        derived = ADA._replace(stream="f" * 64)
+        write(log, ADA, *said("a secret"))
+        write(log, derived, CompactionNote(phase="retired"))
+        log.save_view(ADA, "v", StoredView(1, 0, {"n": 1}), replaces=0)
+        before = log.head(derived)
+        assert log.view_names("ada", "s-1") == ["v"]
+
+        log.rewrite(ADA, Without("secret"), now=NOW)
+
+        assert log.view_names("ada", "s-1") == []
+        assert log.head(derived) == before
+        assert isinstance(
+            write(log, derived, CompactionNote(phase="retired")), Appended
+        )
+
+    def test_a_blob_goes_with_the_text_it_was_cut_from(self, log: EventLog) -> None:
+        gone, kept = "secret. " * 2000, "a long line. " * 2000
+        request = append_to(log.head(ADA), *said(gone, kept), limits=_SMALL)
+        log.append(request)
+        digests = [event.blobs[0].sha256 for event in request.events]
+
+        done = log.rewrite(ADA, Without("secret"), now=NOW)
+
+        assert done.blobs == 1
+        assert log.blob(ADA, digests[0]) is None
+        assert log.blob(ADA, digests[1]) == kept.encode()
+
+    def test_a_rewriting_that_fails_changes_nothing(self, log: EventLog) -> None:
+        write(log, ADA, *said("a secret"))
+
+        class Failing(Without):
+            def record(self, event: RedactionApplied) -> RedactedEvent:
+                raise LookupError(event.stream)
+
+        with pytest.raises(LookupError):
+            log.rewrite(ADA, Failing("secret"), now=NOW)
+        assert texts(log.read(ADA)) == ["a secret"]
+        write(log, ADA, *said("b"))
+        assert log.head(ADA).seq == 2
+
+    def test_what_did_not_pass_redaction_replaces_nothing(self, log: EventLog) -> None:
+        write(log, ADA, *said("a secret"))
+
+        class Raw(Without):
+            def again(self, envelope: Envelope) -> RedactedEvent | None:
+                return envelope.payload  # type: ignore[return-value]  # on purpose
+
+        with pytest.raises(TypeError):
+            log.rewrite(ADA, Raw("secret"), now=NOW)
+        assert texts(log.read(ADA)) == ["a secret"]
 
 
 class EventLogContract(RewritingContract, LeaseContract):

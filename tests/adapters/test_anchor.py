@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.anchor import FileAnchor
+from refold.adapters.seals.anchors import FileAnchor
 from refold.domain.errors import SealBroken
 from refold.domain.seals import Anchor, TreeHead
-from refold.testing.anchoring import HEADS, AnchorContract
+from refold.testing.sinks import HEADS, AnchorContract
 
 
 class TestFileAnchor(AnchorContract):

@@ -11,7 +11,7 @@ import pytest
 
 import refold
 from refold import config
-from refold.adapters.anchor import FileAnchor
+from refold.adapters.seals.anchors import FileAnchor
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.domain.errors import SealBroken
 from refold.domain.seals import SealsVerified

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.audit.lines import LOGGER, LinesSink
-from refold.adapters.audit.memory import MemoryAudit
-from refold.adapters.sql.audit import SqlAudit
+from refold.adapters.access_log import LOGGER, LinesSink, MemoryAudit
+from refold.adapters.sql.access_log import SqlAudit
 from refold.adapters.sql.postgres import PostgresDialect
 from refold.adapters.sql.sqlite import SqliteDialect
-from refold.domain.audit import AuditRecord, AuditRows, AuditSink
+from refold.domain.access_log import AuditRecord, AuditRows, AuditSink
 from refold.testing import AuditRowsContract, AuditSinkContract
-from refold.testing.auditing import record
+from refold.testing.sinks import record
 
 # Left out in part where all tests run: see CONTRIBUTING.
 pytestmark = pytest.mark.exhaustive

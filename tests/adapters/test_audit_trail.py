@@ -13,13 +13,18 @@ import pytest
 from sqlalchemy import make_url
 
 import refold
-from refold.adapters.audit.memory import MemoryAudit
-from refold.adapters.audit.names import AuditNames
-from refold.adapters.audit.trail import BATCH, MOST, OVERFLOW, AuditTrail
+from refold.adapters.access_log import (
+    BATCH,
+    MOST,
+    OVERFLOW,
+    AuditNames,
+    AuditTrail,
+    MemoryAudit,
+)
 from refold.adapters.log import SealedLog
 from refold.adapters.sql.postgres import PostgresDialect
 from refold.adapters.sql.sqlite import SqliteDialect
-from refold.domain.audit import Access, AuditRecord, AuditSink
+from refold.domain.access_log import Access, AuditRecord, AuditSink
 from refold.domain.errors import StoreUnavailable
 from refold.store import SessionStore
 from refold.testing import memory_log

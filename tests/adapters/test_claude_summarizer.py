@@ -15,8 +15,7 @@ import pytest
 import refold
 from refold.adapters.claude.summarizer import AnthropicSummarizer
 from refold.domain.events import CompactionNote, Summary
-from refold.projections.context.notes import Notes
-from refold.projections.context.source import Source
+from refold.projections.context.compaction import Notes, Source
 from refold.store import Session, SessionStore
 from tests.support.messages_api import (
     MessagesApi,

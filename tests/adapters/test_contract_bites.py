@@ -12,22 +12,25 @@ from refold.domain.erasure import LegalHold
 from refold.domain.events import Span
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
+    EVERYTHING,
     Append,
     Appended,
     Duplicate,
     EventLog,
     Head,
+    Lagging,
     Leases,
     Outcome,
+    Place,
     Problem,
     Rewriting,
     Rewritten,
+    Scope,
     SessionInfo,
     Standing,
     StoredView,
 )
 from refold.domain.session import SessionState
-from refold.domain.sizes import EVERYTHING, Lagging, Place, Scope
 from refold.testing import EventLogContract
 
 PROMISES = [name for name in dir(EventLogContract) if name.startswith("test_")]

@@ -13,7 +13,7 @@ from refold import auditor
 from refold.adapters.sql.tree import SqlTree
 from refold.domain.seals import SealsVerified, TreeHead
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.support.sealing import anchor_file, paused_sealer, proved, say, sealed
 
 

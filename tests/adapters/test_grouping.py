@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import make_url
 
 from refold.adapters.recorder import Wrote
-from refold.adapters.sql.grouping import MOST, GroupCommit
+from refold.adapters.sql.database import MOST, GroupCommit
 from refold.adapters.sql.postgres_append import send
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.adapters.sql.sqlite import _write as sqlite_write
@@ -145,7 +145,7 @@ def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
 
     def interrupted() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("refold.adapters.sql.grouping.Event", Interrupted)
+            patch.setattr("refold.adapters.sql.database.Event", Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 write(group, "second")
         meet.wait(10)
@@ -178,7 +178,7 @@ def test_an_unexpected_failure_in_a_database_fails_only_its_own(
         "sqlite": ["refold.adapters.sql.sqlite._write"],
         "postgres": [
             "refold.adapters.sql.postgres_append.send",
-            "refold.adapters.sql.postgres_writer.send",
+            "refold.adapters.sql.postgres_append.send",
         ],
     }[kind]
     write_one: Callable[..., Any] = sqlite_write if kind == "sqlite" else send

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.keystore import KeyStore
-from refold.adapters.master import LocalMasterKey, MasterKey
-from refold.adapters.master_source import MasterKeyFile, from_environment
+from refold.adapters.keys.master import (
+    LocalMasterKey,
+    MasterKey,
+    MasterKeyFile,
+    from_environment,
+)
+from refold.adapters.keys.store import KeyStore
 from refold.adapters.memory import MemoryKeyStore
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable
-from refold.testing.keeping import KeyStoreContract, MasterKeyContract
+from refold.testing.keys import KeyStoreContract, MasterKeyContract
 
 _KEYS = [bytes([n]) * 32 for n in (1, 2, 3)]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from refold.adapters.keystore import UserEntry
-from refold.testing.keeping import KeyStoreContract, MasterKeyContract
+from refold.adapters.keys.store import UserEntry
+from refold.testing.keys import KeyStoreContract, MasterKeyContract
 
 
 class NoopMaster:

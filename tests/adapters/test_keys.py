@@ -13,8 +13,8 @@ import pytest
 
 import refold
 from refold import config
-from refold.adapters.keys import KeyRing
-from refold.adapters.master import LocalMasterKey
+from refold.adapters.keys.master import LocalMasterKey
+from refold.adapters.keys.ring import KeyRing
 from refold.adapters.sql.keystore import SqlKeyStore, create_private
 from tests.support.stores import open_at
 

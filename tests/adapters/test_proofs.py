@@ -18,9 +18,9 @@ from hypothesis import given, strategies as st
 
 import refold
 from refold import auditor
-from refold.adapters.signing import public_pem
+from refold.adapters.keys.signatures import public_pem
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import open_at
 

@@ -8,9 +8,9 @@ from sqlalchemy.exc import DBAPIError
 
 import refold
 from refold.adapters import rewriting
-from refold.adapters.keys import seal
+from refold.adapters.keys.ring import seal
 from refold.adapters.log import SealedLog
-from refold.adapters.sealing import pack
+from refold.adapters.rows import pack
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
 from tests.support.redacting import MAIL, aware, unaware

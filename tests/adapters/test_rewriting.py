@@ -14,13 +14,13 @@ import pytest
 
 import refold
 from refold import config
-from refold.adapters.keys import KeyRing, SessionKey
+from refold.adapters.keys.ring import KeyRing, SessionKey
 from refold.adapters.log import SealedLog
 from refold.adapters.rewriting import Rewriter
-from refold.adapters.sql import sqlite_rewrite
+from refold.adapters.sql import sqlite as sqlite_rewrite
 from refold.domain.events import JsonObject, UserInput
 from refold.domain.upcast import UPCASTS
-from refold.store.rechecking import Rechecker
+from refold.store.verification import Rechecker
 from tests.support import warm
 from tests.support.postgres import Postgres
 from tests.support.redacting import MAIL, aware, unaware

@@ -14,8 +14,8 @@ from sqlalchemy.pool import NullPool
 
 import refold
 from refold.adapters.sql import tables
-from refold.adapters.sql.migrations import migrate
 from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteDialect
 from tests.support import warm
 from tests.support.stores import ROOT, open_at

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from refold.adapters.sealed_streams import minus
+from refold.adapters.seals.tree import minus
 from refold.domain.events import Span
 from refold.domain.seals import Leaf, Use, positions_digest, receipts_digest
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 
 
 def spans(seqs: set[int]) -> list[Span]:

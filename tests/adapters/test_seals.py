@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 
 import refold
-from refold.adapters.sealed_streams import sealed_problems
-from refold.adapters.seals import TreeSeals
-from refold.adapters.signing import signed_by
+from refold.adapters.keys.signatures import signed_by
+from refold.adapters.seals.tree import TreeSeals, sealed_problems
 from refold.adapters.sql import tree as sql_tree
 from refold.domain.errors import SealBroken
 from refold.domain.ports import Append, Head
 from refold.domain.seals import SealsVerified, TreeHead
 from refold.store import SessionStore
-from refold.store.sealing import Sealer
-from refold.testing.support import append_to, said
+from refold.store.workers import Sealer
+from refold.testing.event_log import append_to, said
 from tests.support import warm
 from tests.support.operations import log_of
 from tests.support.seal_writer import STEPS

@@ -18,16 +18,15 @@ from eventsourcing.persistence import (
 from sqlalchemy import make_url
 
 import refold
-from refold.adapters.factory import LogFactory
-from refold.adapters.log import SealedLog
+from refold.adapters.log import LogFactory, SealedLog
 from refold.adapters.recorder import Batch, HeadRow
-from refold.adapters.sealing import PlacedEvent, SealedEvent, SealingMapper
+from refold.adapters.rows import PlacedEvent, SealedEvent, SealingMapper
 from refold.adapters.sql.postgres import PostgresDialect
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.adapters.sql.sqlite import SqliteDialect
 from refold.domain.chain import GENESIS, Header
 from refold.domain.ids import StreamId
-from refold.domain.sizes import Scope
+from refold.domain.ports import Scope
 from refold.redaction.chokepoint import RedactedEvent
 from refold.testing import ADA, append_to, memory_log, said, write
 from tests.support.stores import ROOT

@@ -10,19 +10,19 @@ from typing import NamedTuple
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.keys import KeyRing
+from refold.adapters.keys.master import LocalMasterKey
+from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import SealedLog
-from refold.adapters.master import LocalMasterKey
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import Moved, Recorder
-from refold.adapters.sql.migrations import migrate
 from refold.adapters.sql.postgres import PostgresDialect
 from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteDialect
 from refold.domain.events import CompactionNote
 from refold.domain.ports import Appended, Conflict, Problem, StoredView
 from refold.testing import ADA, NOW, append_to, said, texts, write
-from refold.testing.rewriting import Without
+from refold.testing.event_log import Without
 
 DERIVED = ADA._replace(stream="f" * 64)
 NOTE = CompactionNote(phase="retired")

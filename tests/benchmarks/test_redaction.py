@@ -33,7 +33,7 @@ from benchmarks.redaction.figures import Figures
 from benchmarks.redaction.finding import Span, replaced
 from benchmarks.redaction.labelled import Item, items, vendor_items
 from refold.adapters.cli import main
-from refold.redaction.engine import Redactor
+from refold.redaction.redactor import Redactor
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from refold.projections.memory.files import Done, run
-from refold.projections.memory.folders import ROOT, BadPath, checked
+from refold.projections.memory.tool import ROOT, BadPath, Done, checked, run
 
 # Left out in part where all tests run: see CONTRIBUTING.
 pytestmark = pytest.mark.exhaustive

@@ -14,15 +14,18 @@ from anthropic.lib.tools import ToolError
 from hypothesis import given, strategies as st
 
 import refold
-from refold.adapters.claude.memory_files import MemoryFiles
-from refold.adapters.claude.memory_runner import AsyncMemoryTool, MemoryTool
+from refold.adapters.claude.tools import (
+    AsyncMemoryTool,
+    MemoryFiles,
+    MemoryTool,
+    UserFiles,
+)
+from refold.domain.erasure import RetentionPolicy
 from refold.domain.events import StateUpdate
 from refold.domain.ids import USER_SESSION
-from refold.domain.retention import RetentionPolicy
-from refold.projections.memory.files import run
+from refold.projections.memory.tool import run
 from refold.redaction.guard import Limits
 from refold.store import Session, SessionStore
-from refold.store.user_files import UserFiles
 from tests.claude.test_memory_commands import COMMANDS, after
 from tests.support.messages_api import MessagesApi, message, tool_use
 from tests.support.stores import open_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import refold
-from refold.adapters.claude.memory_files import MemoryFiles
+from refold.adapters.claude.tools import MemoryFiles
 from refold.store import Session, SessionStore
 
 NOTES = "/memories/notes.md"

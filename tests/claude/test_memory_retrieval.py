@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import refold
-from refold.adapters.claude.memory_files import MemoryFiles
-from refold.adapters.claude.memory_retrieval import MemoryRetrieval
-from refold.adapters.claude.recorder import Recorder
+from refold.adapters.claude.capture import Recorder
+from refold.adapters.claude.tools import MemoryFiles, MemoryRetrieval
 from refold.domain.tokens import estimate_text
 from refold.projections.memory.tool import (
     NAME,
@@ -416,8 +415,8 @@ def test_what_cannot_choose_is_refused(session: Session) -> None:
 def test_it_works_without_the_sdk() -> None:
     program = (
         "import sys; sys.modules['anthropic'] = None\n"
-        "import refold.adapters.claude.memory_retrieval as retrieval\n"
-        "import refold.adapters.claude.memory_files as files\n"
+        "import refold.adapters.claude.tools as retrieval\n"
+        "import refold.adapters.claude.tools as files\n"
         "import refold\n"
         "session = refold.open('memory://').session('ada', 's')\n"
         "use = {'type': 'tool_use', 'id': 'c', 'name': 'memory_retrieval'}\n"

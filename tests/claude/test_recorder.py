@@ -10,11 +10,11 @@ import pytest
 from anthropic.types import Message, TextBlock
 
 import refold
-from refold.adapters.claude.recorder import AsyncRecorder, Recorder
+from refold.adapters.claude.capture import AsyncRecorder, Recorder
 from refold.domain.events import Request
-from refold.projections.context.messages_rules import violations
+from refold.projections.context.view import violations
 from refold.store import Session
-from refold.store.writing import Order
+from refold.store.appends import Order
 from tests.support.messages_api import (
     MessagesApi,
     hang_up,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import refold
-from refold.projections.context.messages_rules import violations
+from refold.projections.context.view import violations
 from refold.store import Session, SessionStore
-from refold.store.choosing import for_agent
-from refold.store.delegating import delegate, hand_over, parent_of
+from refold.store.contexts import for_agent
+from refold.store.sessions import delegate, hand_over, parent_of
 from tests.claude.test_recorder import TOOLS, proved, recorder
 from tests.support.messages_api import MessagesApi, message, tool_use
 

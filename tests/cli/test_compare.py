@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.projections.context import spec
+from refold.projections.context.strategies import spec
 from tests.cli.conftest import Refold
 from tests.cli.test_terminal import on_terminal, plain
 
@@ -98,7 +98,7 @@ def test_a_picture_is_drawn(refold: Refold, sample: Path, tmp_path: Path) -> Non
 
 
 def test_lines_that_are_the_same_are_one_in_the_picture() -> None:
-    from refold.adapters.cli.picture import _joined
+    from refold.adapters.cli.commands.compare import _joined
 
     assert _joined(["keep_all"]) == "keep_all"
     assert _joined(["keep_all", "native"]) == "keep_all = native"

@@ -5,8 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from refold.adapters.cli.numbering import Numbering, before_call, before_response
-from refold.adapters.cli.rails import LANES, Rails
+from refold.adapters.cli.previews import (
+    LANES,
+    Numbering,
+    Rails,
+    before_call,
+    before_response,
+)
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import RefoldError
 from refold.domain.events import (

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from refold.adapters.cli.profile import show_profile
+from refold.adapters.cli.commands.memory import show_profile
 from refold.projections.memory.declared.profile import Profile, Stated
 from tests.projections.declared import DAY, START, WRONG, judged, seen
 

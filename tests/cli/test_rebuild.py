@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.cli.commands import rebuild as command
+from refold.adapters.cli.commands import compact as command
 from tests.cli.conftest import ROOT, Refold
 from tests.support import warm
 

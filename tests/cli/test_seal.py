@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refold import auditor
-from refold.adapters.signing import read_public_key
+from refold.adapters.keys.signatures import read_public_key
 from tests.cli.conftest import ROOT, Refold
 from tests.support import warm
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import refold as library
+from refold.domain.envelope import Draft
 from refold.domain.events import Summary
-from refold.domain.record import Draft
-from refold.store.writing import Order
+from refold.store.appends import Order
 from tests.cli.conftest import Refold
 
 SESSION = ("--user", "lin", "--session", "run")

@@ -12,10 +12,10 @@ import pytest
 
 import refold
 from refold.adapters.recorder import BlobRow
+from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import Expired
-from refold.domain.retention import RetentionPolicy
 from refold.store import Session, SessionStore
-from refold.store.export_check import check_export
+from refold.store.exports import check_export
 from tests.control.conftest import Later
 from tests.support.operations import LONG, WINDOW, log_of
 

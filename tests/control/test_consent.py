@@ -7,7 +7,7 @@ import pytest
 import refold
 from refold.domain.errors import InvalidEvent
 from refold.store import SessionStore
-from refold.store.users import DECLARATIVE_MEMORY
+from refold.store.memory import DECLARATIVE_MEMORY
 from tests.support.talking import talk
 
 
@@ -60,7 +60,7 @@ def test_every_change_is_an_event_that_stays(store: SessionStore) -> None:
 def test_many_words_are_read_page_by_page(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refold.store.paging.PAGE", 2)
+    monkeypatch.setattr("refold.store.history.PAGE", 2)
     ada = store.user("ada")
     for number in range(5):
         ada.consent("news", granted=number % 2 == 0)

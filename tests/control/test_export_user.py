@@ -17,8 +17,7 @@ import refold
 from refold.domain.canonical import digest
 from refold.domain.errors import ExportFailed, InvalidConfiguration
 from refold.store import SessionStore
-from refold.store.export_check import check_export
-from refold.store.export_files import Files
+from refold.store.exports import Files, check_export
 from tests.support.operations import LONG, WINDOW, fill
 from tests.support.talking import talk
 
@@ -243,7 +242,7 @@ def test_a_full_disk_leaves_nothing(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("refold.store.export_files.os.fsync", full)
+    monkeypatch.setattr("refold.store.exports.os.fsync", full)
 
     with pytest.raises(OSError, match="No space"):
         filled.export_user("ada", tmp_path / "out")

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import refold
-from refold.bootstrap import reconcile_keys
 from refold.domain.errors import Frozen, InvalidEvent, OnHold
+from refold.opener import reconcile_keys
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.support.operations import WINDOW, log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk

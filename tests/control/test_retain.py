@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 import refold
+from refold.domain.erasure import Accesses, RetentionPolicy, Unused
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.keeping import Accesses, Unused
-from refold.domain.retention import RetentionPolicy
 from refold.store import SessionStore
-from refold.store.erasing import Eraser
-from refold.store.retaining import Retained
-from refold.testing.support import said
+from refold.store.erasure import Eraser, Retained
+from refold.testing.event_log import said
 from tests.control.conftest import Later
 from tests.support.operations import fill, log_of
 from tests.support.stores import open_at

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from hypothesis import given, strategies as st
 
 import refold
-from refold.domain.retention import RetentionPolicy
+from refold.domain.erasure import RetentionPolicy
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 
 DAY = 24 * 3600 * 1_000_000
 POLICY = RetentionPolicy(sessions=timedelta(days=30))

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import refold
+from refold.domain.erasure import Accesses
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
-from refold.domain.keeping import Accesses
 from refold.store import SessionStore
-from refold.store.using import MOST, Uses
+from refold.store.appends import MOST, Uses
 from tests.support.operations import log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk

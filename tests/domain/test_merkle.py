@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import given, strategies as st
 
-from refold.domain.merkle import (
+from refold.domain.chain import (
     EMPTY,
     Frontier,
     consistency_proof,

@@ -13,8 +13,7 @@ from refold import InvalidEvent
 from refold.domain.envelope import Meta
 from refold.domain.events import EVENT_CLASSES, JsonObject, event_of
 from refold.domain.model import Model
-from refold.domain.trusted import event_trusted, meta_trusted
-from refold.domain.upcast import recorded
+from refold.domain.upcast import event_trusted, meta_trusted, recorded
 
 GOLDEN = Path(__file__).parent / "golden"
 MORE: list[tuple[str, JsonObject]] = [

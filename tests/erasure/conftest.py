@@ -6,7 +6,7 @@ import pytest
 
 import refold
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.support.talking import talk
 
 WINDOW = "turn_window:full_turns=2,cached_turns=1"

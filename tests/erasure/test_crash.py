@@ -10,7 +10,7 @@ import pytest
 
 import refold
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.erasure.conftest import fill
 from tests.support import warm
 from tests.support.eraser import ERASING, HOLDING, OF_A_USER, RESTORING, ROTATING

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import refold
-from refold.adapters.signing import signed_by
-from refold.domain.certificate import Signed, subject
+from refold.adapters.keys.signatures import signed_by
+from refold.domain.erasure import Signed, subject
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 

@@ -12,9 +12,9 @@ import pytest
 
 import refold
 from refold import config
-from refold.adapters.sql import sqlite_cleaning
+from refold.adapters.sql import sqlite as sqlite_cleaning
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 from tests.support.postgres import Postgres

@@ -13,10 +13,10 @@ import pytest
 
 import refold
 from refold import config
-from refold.adapters.master_source import MasterKeyFile
-from refold.bootstrap import reconcile_keys
+from refold.adapters.keys.master import MasterKeyFile
+from refold.opener import reconcile_keys
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 from tests.support.stores import open_at, prepare

@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 import refold
-from refold.adapters.erasing import SealedErasures
+from refold.adapters.erasure import SealedErasures
 from refold.domain.erasure import LegalHold, Whose
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.stores import open_at, prepare, release, start
 from tests.support.talking import talk

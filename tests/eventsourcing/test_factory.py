@@ -32,7 +32,7 @@ from refold.adapters.eventsourcing import (
     SqlProcessRecorder,
     SqlTrackingRecorder,
 )
-from refold.adapters.eventsourcing.tables import table_name
+from refold.adapters.eventsourcing.recorders import table_name
 from tests.support.eventsourcing import MODULE, factory, stored
 from tests.support.postgres import Postgres
 from tests.support.stores import open_at

@@ -12,8 +12,12 @@ import pytest
 from eventsourcing.persistence import IntegrityError
 from sqlalchemy import delete, text
 
-from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder, postgres
-from refold.adapters.eventsourcing.engine import Row
+from refold.adapters.eventsourcing import (
+    Factory,
+    SqlApplicationRecorder,
+    engines as postgres,
+)
+from refold.adapters.eventsourcing.engines import Row
 from tests.support import warm
 from tests.support.eventsourcing import factory, stored
 from tests.support.stores import release

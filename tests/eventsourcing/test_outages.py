@@ -15,7 +15,7 @@ from eventsourcing.persistence import (
     Tracking,
 )
 
-from refold.adapters.eventsourcing import Factory, postgres
+from refold.adapters.eventsourcing import Factory, engines as postgres
 from refold.adapters.sql import sqlite
 from tests.support.eventsourcing import factory, stored
 from tests.support.postgres import Postgres

@@ -12,8 +12,8 @@ from eventsourcing.persistence import StoredEvent
 from refold.adapters.eventsourcing import (
     Factory,
     SqlApplicationRecorder,
-    postgres,
-    subscription,
+    engines as postgres,
+    recorders as subscription,
 )
 from tests.support import warm
 from tests.support.eventsourcing import factory, stored

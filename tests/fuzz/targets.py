@@ -21,11 +21,11 @@ import orjson
 from refold.adapters import importers
 from refold.adapters.cli import main
 from refold.domain.errors import ImportFailed, InvalidConfiguration, UnknownStrategy
-from refold.projections.context import spec
+from refold.projections.context.strategies import spec
 from refold.projections.review.rules import ReviewRules
-from refold.redaction.engine import RedactionError, Redactor
 from refold.redaction.plan import Plan
 from refold.redaction.policy import Policy, PolicyError
+from refold.redaction.redactor import RedactionError, Redactor
 from tests.importers import samples
 
 SECRET: Final = "ghp_q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaX"  # made up

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import refold
-from refold.redaction.engine import Redactor
 from refold.redaction.plan import Plan
+from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
 
 PROSE = "The build fails where the linker asks for a symbol that nobody defines. " * 28

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from refold.adapters.auditing import PAGE
+from refold.adapters.verification import PAGE
 from refold.store import Session, SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.support.statements import Ear, Said, Traced, Wire
 from tests.support.stores import open_at
 from tests.support.talking import talk

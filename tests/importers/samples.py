@@ -9,10 +9,10 @@ from typing import Any
 
 from refold.adapters import importers
 from refold.adapters.importers import Transcript
+from refold.domain.envelope import Draft
 from refold.domain.errors import ImportFailed
 from refold.domain.events import Event, ToolResult
 from refold.domain.ids import StreamId
-from refold.domain.record import Draft
 from refold.domain.session import SessionState, decide
 
 Entry = dict[str, Any]

@@ -7,7 +7,7 @@ import pytest
 
 from refold.adapters import importers
 from refold.adapters.importers import FORMATS, IMPORTERS
-from refold.adapters.importers.source import Source
+from refold.adapters.importers.base import Source
 from tests.importers import samples
 from tests.importers.samples import (
     read_one,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refold.adapters import importers
-from refold.adapters.importers import source
+from refold.adapters.importers import base as source
 from refold.domain.errors import ImportFailed
 from refold.domain.events import UserInput
 from tests.importers import samples

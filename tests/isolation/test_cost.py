@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from refold.store import Session
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.support.plans import crowd, queries, steps
 from tests.support.roles import Walled
 from tests.support.statements import Said, Statement, Wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from refold.adapters.sql.postgres_roles import RIGHTS, ROLES, SETTING, Right
+from refold.adapters.sql.roles import RIGHTS, ROLES, SETTING, Right
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "schema.md"
 

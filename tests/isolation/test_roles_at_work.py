@@ -18,7 +18,7 @@ from refold.adapters.sql.postgres import PostgresDialect
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.store import SessionStore
 from refold.testing import EventLogContract, memory_log
-from refold.testing.rewriting import RewritingContract
+from refold.testing.event_log import RewritingContract
 from tests.support.operations import LONG
 from tests.support.postgres import Postgres
 from tests.support.retainer import in_a_year

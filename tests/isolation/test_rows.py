@@ -15,7 +15,7 @@ from sqlalchemy.types import Integer, LargeBinary
 
 from refold.adapters.sql import tables
 from refold.adapters.sql.postgres_append import SCHEMA
-from refold.adapters.sql.postgres_roles import classified
+from refold.adapters.sql.roles import classified
 from tests.isolation.conftest import Made
 from tests.support.postgres import Postgres
 from tests.support.roles import Walled, set_up, walled

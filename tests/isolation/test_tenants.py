@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import refold
-from refold.adapters.master import LocalMasterKey
+from refold.adapters.keys.master import LocalMasterKey
 from refold.store import SessionStore
 from tests.isolation.conftest import Made
 from tests.support.postgres import Postgres

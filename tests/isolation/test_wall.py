@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import make_url, text
 
 import refold
-from refold.adapters.sql.dialect import ErrorsTranslated
-from refold.adapters.sql.migrations import migrate
+from refold.adapters.sql.database import ErrorsTranslated
 from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.schema import migrate
 from tests.support import roles
 from tests.support.postgres import Postgres
 from tests.support.roles import Walled

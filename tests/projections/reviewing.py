@@ -18,8 +18,7 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
-from refold.projections.review.incidents import Due, Seen, Watching
-from refold.projections.review.recovery import Recovery
+from refold.projections.review.incidents import Due, Recovery, Seen, Watching
 from refold.projections.review.rules import ReviewRules
 from tests.projections.logs import Log
 

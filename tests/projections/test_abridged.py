@@ -20,14 +20,20 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.domain.tokens import estimate_text
-from refold.projections.context.abridged import Abridged, Limits
-from refold.projections.context.actions import TOOLS, on_file
-from refold.projections.context.compaction import Compaction
-from refold.projections.context.markup import own_words
-from refold.projections.context.source import Source, of_events, source_of
-from refold.projections.context.summarizer import check_summary
-from refold.projections.context.tags import cut_middle
-from refold.projections.context.words import count_value_words, count_words
+from refold.projections.context.abridged import TOOLS, Abridged, Limits, on_file
+from refold.projections.context.compaction import (
+    Compaction,
+    Source,
+    check_summary,
+    of_events,
+    source_of,
+)
+from refold.projections.context.text import (
+    count_value_words,
+    count_words,
+    cut_middle,
+    own_words,
+)
 from tests.projections.logs import call, log_of, logs, result
 
 ASK = UserInput(text="Why?")

@@ -10,15 +10,9 @@ from hypothesis import given, strategies as st
 
 import refold
 from refold.domain.events import JsonObject
-from refold.projections.memory.advice import (
-    Choosing,
-    Line,
-    choose,
-    shortlist,
-    why_not,
-)
-from refold.projections.memory.item import LASTS, Evidence, Item, memory_id
-from refold.projections.memory.section import TITLE, Advice, cost
+from refold.projections.context.view import TITLE, Advice, cost
+from refold.projections.memory.advice import Choosing, Line, choose, shortlist, why_not
+from refold.projections.memory.items import LASTS, Evidence, Item, memory_id
 
 NOW = 1_700_000_000_000_000
 DAY = 86_400_000_000

@@ -9,14 +9,12 @@ import pytest
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import SystemPrompt, UserInput
 from refold.domain.tokens import estimate, estimate_text
-from refold.projections.context.assembly import assembled
-from refold.projections.context.extras import Extras
-from refold.projections.context.keep_all import KeepAll
-from refold.projections.context.last_turns import LastTurns
-from refold.projections.context.messages_rules import violations
+from refold.projections.context.render import assembled
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategies.last_turns import LastTurns
+from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.turn_window import TurnWindow
-from refold.projections.context.view import Cut, View
+from refold.projections.context.view import Cut, Extras, View, violations
 from tests.projections.logs import call, envelope, log_of, result, turns
 from tests.projections.walk import Walk
 

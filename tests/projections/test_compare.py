@@ -20,19 +20,15 @@ from refold.domain.events import (
     SystemPrompt,
     UserInput,
 )
-from refold.projections.compare.comparing import Comparison
-from refold.projections.compare.elements import Elements
-from refold.projections.compare.identifiers import in_text, in_value, stands_in
-from refold.projections.compare.moments import moments
-from refold.projections.compare.outcome import Outcome
-from refold.projections.compare.requests import Requests
-from refold.projections.context import spec
-from refold.projections.context.extras import Extras
-from refold.projections.context.keep_all import KeepAll
+from refold.projections.compare.elements import Elements, in_text, in_value, stands_in
+from refold.projections.compare.outcome import Comparison, Outcome
+from refold.projections.compare.walk import Requests, moments
+from refold.projections.context.compaction import Source, Written
 from refold.projections.context.render import render
-from refold.projections.context.source import Source
+from refold.projections.context.strategies import spec
+from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Written
+from refold.projections.context.view import Extras
 from refold.projections.models import ModelInfo, Prices
 from tests.projections.logs import START, call, log_of, logs, result, turns
 from tests.projections.walk import Walk

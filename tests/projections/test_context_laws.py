@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import HumanReview, ToolCall, ToolResult, UserInput
-from refold.projections.context.keep_all import KeepAll
-from refold.projections.context.markup import own_words
-from refold.projections.context.messages_rules import violations
 from refold.projections.context.outline import Outline, fold, fold_derived
 from refold.projections.context.render import render
-from refold.projections.context.spec import parse
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategies.spec import parse
+from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.turn_window import TurnWindow
+from refold.projections.context.text import own_words
+from refold.projections.context.view import violations
 from tests.projections.laws import under
 from tests.projections.logs import log_of, logs, pages
 from tests.projections.walk import Walk, grows, texts

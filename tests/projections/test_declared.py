@@ -9,18 +9,17 @@ import pytest
 
 import refold
 from refold.domain.events import Verdict
-from refold.projections.memory.declared.judged import (
-    MISTAKES,
-    Judged,
-    credit_of,
-    judge,
+from refold.projections.memory.declared.claims import effective, weights
+from refold.projections.memory.declared.judged import MISTAKES, Judged, credit_of, judge
+from refold.projections.memory.declared.labels import Taxonomy
+from refold.projections.memory.declared.profile import (
+    MOST,
+    WINDOW,
+    Profile,
+    Stated,
+    lines,
 )
-from refold.projections.memory.declared.profile import Profile, Stated
-from refold.projections.memory.declared.said import MOST, lines
-from refold.projections.memory.declared.taxonomy import Taxonomy
-from refold.projections.memory.declared.topics import WINDOW
-from refold.projections.memory.declared.weighing import effective, weights
-from refold.projections.memory.item import Item
+from refold.projections.memory.items import Item
 from tests.projections.declared import (
     DAY,
     RIGHT,

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from refold import InvalidConfiguration
-from refold.projections.memory.declared.labels import alike, merged, name_of
-from refold.projections.memory.declared.taxonomy import Taxonomy, packaged
+from refold.projections.memory.declared.labels import (
+    Taxonomy,
+    alike,
+    merged,
+    name_of,
+    packaged,
+)
 
 LABELS = st.text(st.sampled_from("abcdefgh éß数学0129_-. "), max_size=12)
 NAMES = st.from_regex(r"(fraction|fractions|unit|angles)(_[a-c]{1,3})?", fullmatch=True)

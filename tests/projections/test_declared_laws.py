@@ -10,9 +10,8 @@ from hypothesis import given, strategies as st
 
 from refold.domain.canonical import canonical
 from refold.projections.memory.declared.judged import Judged, judge
-from refold.projections.memory.declared.profile import Stated, profile
-from refold.projections.memory.declared.said import lines
-from refold.projections.memory.item import INDEPENDENT
+from refold.projections.memory.declared.profile import Stated, lines, profile
+from refold.projections.memory.items import INDEPENDENT
 from tests.projections.declared import DAY, START, events_of, verdicts
 
 NOW = START + 100 * DAY

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refold.projections.memory.declared.judged import Judged
-from refold.projections.memory.declared.profile import Stated
-from refold.projections.memory.declared.said import MOST, lines, why_not
+from refold.projections.memory.declared.profile import MOST, Stated, lines, why_not
 from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
 
 SIGN: dict[str, Any] = {"error_type": "sign error"}

@@ -5,20 +5,12 @@ from __future__ import annotations
 import pytest
 
 from refold.domain.errors import SummarizerFailed
-from refold.domain.events import (
-    AgentResponse,
-    Event,
-    Request,
-    StateUpdate,
-    UserInput,
-)
+from refold.domain.events import AgentResponse, Event, Request, StateUpdate, UserInput
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.lineage import inherited
-from refold.projections.context.notes import note_lines
-from refold.projections.context.source import Source
-from refold.projections.context.spec import parse
-from refold.projections.context.summarizer import Written
+from refold.projections.context.compaction import Source, Written, note_lines
+from refold.projections.context.strategies.spec import parse
 from refold.projections.context.view import View
+from refold.store.history import inherited
 from tests.projections.logs import call, envelope, log_of, result, turns
 from tests.projections.walk import Walk
 

@@ -9,7 +9,7 @@ import pytest
 
 import refold
 from refold import config
-from refold.projections import calibration, models
+from refold.projections import models, tokens as calibration
 from refold.projections.models import Prices, model_info, price_of, window_of
 from tools import model_reference
 
@@ -188,7 +188,7 @@ def test_the_reference_is_what_the_tables_say() -> None:
 
 
 def test_the_tables_are_part_of_the_package() -> None:
-    data = files("refold") / "data"
+    data = files("refold.projections") / "data"
 
     assert (data / "tokenizers.toml").is_file()
     assert (data / "models" / "claude.toml").is_file()

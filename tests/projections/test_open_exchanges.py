@@ -16,8 +16,8 @@ from refold.domain.events import (
 )
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline, fold_derived
-from refold.projections.context.spans import Spans
-from refold.projections.context.spec import parse
+from refold.projections.context.strategies.spec import parse
+from refold.projections.context.units import Spans
 from tests.projections.logs import log_of
 from tests.projections.walk import Walk
 

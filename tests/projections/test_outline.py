@@ -18,12 +18,12 @@ from refold.domain.events import (
     SystemPrompt,
     UserInput,
 )
-from refold.projections.context.keep_all import KeepAll
-from refold.projections.context.lineage import inherited
 from refold.projections.context.outline import Outline, fold, fold_all, fold_derived
-from refold.projections.context.outline_parts import LiveSummary
+from refold.projections.context.parts import LiveSummary
 from refold.projections.context.render import render
-from refold.projections.context.turn_window import TurnWindow
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategies.turn_window import TurnWindow
+from refold.store.history import inherited
 from tests.projections.logs import call, envelope, log_of, result, turns
 from tests.projections.walk import Walk, texts
 

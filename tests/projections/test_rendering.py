@@ -25,13 +25,11 @@ from refold.domain.events import (
     Verdict,
 )
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context.blocks import NO_INPUT, NO_OUTPUT, NO_RESULT
-from refold.projections.context.extras import Extras
-from refold.projections.context.keep_all import KeepAll
-from refold.projections.context.messages_rules import violations
 from refold.projections.context.outline import fold_all
 from refold.projections.context.render import render
-from refold.projections.context.view import View, view_digest
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.text import NO_INPUT, NO_OUTPUT, NO_RESULT
+from refold.projections.context.view import Extras, View, view_digest, violations
 from tests.projections.logs import PIXEL, SIGNED, call, log_of, result
 from tests.projections.walk import texts
 

@@ -16,11 +16,11 @@ from refold.domain.events import Event, HumanReview, Reflection
 from refold.projections.review.bundle import (
     MOST_BYTES,
     Bundle,
+    cut,
     fires_again,
     read_bundle,
 )
 from refold.projections.review.rules import MOST, ReviewRules
-from refold.projections.review.texts import cut
 from tests.projections.reviewing import (
     ASK,
     EAGER,

@@ -17,9 +17,14 @@ from refold.domain.events import (
     Reflection,
     UserInput,
 )
-from refold.projections.review.incidents import Seen, Watching
-from refold.projections.review.kept import dump, load
-from refold.projections.review.recovery import Happened, next_step
+from refold.projections.review.incidents import (
+    Happened,
+    Seen,
+    Watching,
+    dump,
+    load,
+    next_step,
+)
 from refold.projections.review.rules import Step
 from tests.projections.logs import Log
 from tests.projections.reviewing import (

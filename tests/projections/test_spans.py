@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from refold.projections.context.spans import (
+from refold.projections.context.units import (
     Spans,
     holds,
     joined,

@@ -8,16 +8,16 @@ import pytest
 
 from refold.domain.canonical import digest
 from refold.domain.errors import UnknownStrategy
-from refold.projections.context.keep_all import KeepAll
-from refold.projections.context.pipeline import Pipeline
-from refold.projections.context.spec import (
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategies.pipeline import Pipeline
+from refold.projections.context.strategies.spec import (
     STRATEGIES,
     parse,
     parse_toml,
     read,
     register,
 )
-from refold.projections.context.turn_window import TurnWindow
+from refold.projections.context.strategies.turn_window import TurnWindow
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 
 from refold.domain.events import Event, JsonObject, StateUpdate, UserInput
-from refold.projections.context.state import fold_state
+from refold.store.history import fold_state
 from tests.projections.logs import log_of
 
 

@@ -19,15 +19,11 @@ from refold.domain.events import (
     UserInput as User,
 )
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.compaction import Compaction
-from refold.projections.context.history_summary import from_params
-from refold.projections.context.notes import Notes
+from refold.projections.context.compaction import Compaction, Notes, Source, Written
 from refold.projections.context.outline import Outline
-from refold.projections.context.source import Source
-from refold.projections.context.spec import parse
-from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Written
-from refold.projections.context.writing import fitting
+from refold.projections.context.strategies.history_summary import from_params
+from refold.projections.context.strategies.spec import parse
+from refold.projections.context.strategy import Strategy, fitting
 from tests.projections.logs import START, Log
 from tests.projections.walk import Walk, texts, view_of
 

@@ -12,27 +12,25 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import refold
-from refold.adapters.claude.counting import AnthropicCounter
+from refold.adapters.claude.summarizer import AnthropicCounter
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, Request, UserInput
-from refold.projections.calibration import starting
-from refold.projections.context import spec
 from refold.projections.context.outline import fold_all
 from refold.projections.context.render import render
+from refold.projections.context.strategies import spec
 from refold.projections.context.view import View
-from refold.projections.text_features import (
+from refold.projections.tokens import (
     ATTACHMENT_TOKENS,
-    Features,
-    of_request,
-    of_text,
-    total,
-)
-from refold.projections.token_counting import (
     Calibrated,
+    Features,
     Observation,
     input_tokens,
     learned_from,
+    of_request,
+    of_text,
+    starting,
     tokens_of,
+    total,
 )
 from tests.projections.logs import Log
 from tests.support.messages_api import MessagesApi

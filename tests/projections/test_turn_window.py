@@ -18,7 +18,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.context.outline import fold_all, fold_derived
-from refold.projections.context.turn_window import TurnWindow, from_settings
+from refold.projections.context.strategies.turn_window import TurnWindow, from_settings
 from tests.projections.logs import START, call, envelope, log_of, result, turns
 from tests.projections.walk import Walk, texts, view_of
 

@@ -18,14 +18,13 @@ from refold.domain.events import (
     SystemPrompt,
     UserInput,
 )
-from refold.projections.context import spec
-from refold.projections.context.asking_again import ask_again
-from refold.projections.context.source import Source
+from refold.projections.context.compaction import Source, Written
+from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Written
 from refold.projections.context.why import (
     Part,
     Unshown,
+    ask_again,
     nodes_of,
     opened,
     parts_of,

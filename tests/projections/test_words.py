@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from refold.projections.context.words import count_words
+from refold.projections.context.text import count_words
 
 _LETTERS = "ab1 _-.,:\n\t\x1c“”é漢字ｶ\u3000\xa0\u0301🙂"  # what may stand in a log
 

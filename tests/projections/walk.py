@@ -9,15 +9,19 @@ from typing import Any
 
 from refold.domain.envelope import Envelope
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.compaction import Compaction, summary_of
+from refold.projections.context.compaction import (
+    Compaction,
+    Source,
+    Summarizer,
+    Written,
+    source_of,
+    summary_of,
+)
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import render
-from refold.projections.context.source import Source, source_of
-from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Summarizer, Written
+from refold.projections.context.strategy import Strategy, write
 from refold.projections.context.units import Thread, place
 from refold.projections.context.view import View
-from refold.projections.context.writing import write
 from tests.projections.logs import START, envelope
 
 _STARTS = ("response", "call")

@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from refold.redaction.encoded import FROM_BYTES, start_of_payload
-from refold.redaction.engine import Redactor
-from refold.redaction.guard import Limits, filled, guard, restored
+from refold.redaction.guard import (
+    FROM_BYTES,
+    Limits,
+    filled,
+    guard,
+    restored,
+    start_of_payload,
+)
+from refold.redaction.redactor import Redactor
 
 LIMITS = Limits()
 HEAD = "data:image/png;base64,"

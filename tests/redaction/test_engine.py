@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from refold.redaction.engine import RedactionError, Redactor
 from refold.redaction.plan import Plan
-from refold.redaction.rule import Candidate, Rule
+from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.rules import DEFAULT_RULES
+from refold.redaction.rules.rule import Candidate, Rule
 from tests.redaction.samples import PLANTED
 
 SECRET = "hunter2-in-plain"
@@ -56,7 +56,9 @@ def test_an_error_holds_no_text(work: Callable[[], object]) -> None:
 
 
 def test_the_rule_set_has_one_name_in_every_process() -> None:
-    program = "from refold.redaction.engine import Redactor; print(Redactor().rule_set)"
+    program = (
+        "from refold.redaction.redactor import Redactor; print(Redactor().rule_set)"
+    )
     names = {
         subprocess.run(
             [sys.executable, "-c", program],

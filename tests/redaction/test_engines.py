@@ -7,14 +7,12 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from refold.redaction.engine import Redactor
-from refold.redaction.engines import EngineName, engine_of, installed
-from refold.redaction.engines.octets import in_bytes, narrow
-from refold.redaction.engines.trigger import Trigger, windows
-from refold.redaction.engines.warming import Warming
-from refold.redaction.packs import PACKS
+from refold.redaction.engines import EngineName, Warming, engine_of, installed
+from refold.redaction.engines.base import Trigger, in_bytes, narrow, windows
 from refold.redaction.plan import Plan
-from refold.redaction.rule import Example
+from refold.redaction.redactor import Redactor
+from refold.redaction.rules import PACKS
+from refold.redaction.rules.rule import Example
 
 ENGINES: tuple[EngineName, ...] = ("vectorscan", "re2", "stdlib")
 RULES = tuple(rule for rules in PACKS.values() for rule in rules)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from refold.redaction.engine import Redactor
-from refold.redaction.glance import Glance
 from refold.redaction.plan import Plan
+from refold.redaction.redactor import Redactor
 from refold.redaction.scan import Scanner
-from refold.redaction.settle import Settler
+from refold.redaction.settle import Glance, Settler
 from refold.redaction.values import NO_SKIP, JsonValue, Skip
 from refold.redaction.walk import Around, Work, redacted
 from tests.redaction.samples import KEYED, KEYS, PLANTED

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits, TooLarge, guard
+from refold.redaction.redactor import Redactor
 from tests.redaction.samples import keys, texts
 
 SMALL = Limits(leaf_bytes=1024, event_bytes=200_000)

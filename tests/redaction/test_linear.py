@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from refold.redaction.engine import Redactor
+from refold.redaction.redactor import Redactor
 
 UNITS = (
     *("a.", "@", "a@", "a@a.", "a@a.com,", "%40", "://", "://a:b@", "a:b@"),

@@ -5,13 +5,12 @@ import re
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from refold.redaction.engine import Redactor
 from refold.redaction.engines import EngineName
-from refold.redaction.own_rules import rule_of
-from refold.redaction.patterns import BadPattern, Pattern
 from refold.redaction.plan import Plan
-from refold.redaction.policy_parts import OwnRule, Wrong
-from refold.redaction.rule import Rule
+from refold.redaction.policy.own_rules import OwnRule, Wrong, rule_of
+from refold.redaction.policy.patterns import BadPattern, Pattern
+from refold.redaction.redactor import Redactor
+from refold.redaction.rules.rule import Rule
 
 LITERALS = st.sampled_from(["abc", "BDG-", "工号", "No.", "x", "#", "ID:"])
 CLASSES = st.sampled_from([r"\d", "[A-Z]", "[a-f0-9]", r"\w", "[^ ]", "[- ]", "."])

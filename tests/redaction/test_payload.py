@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from refold.redaction.engine import Redactor
-from refold.redaction.payload import redact_payload
+from refold.redaction.chokepoint import redact_payload
+from refold.redaction.redactor import Redactor
 from refold.redaction.values import Tally
 
 MAIL = "a@example.org"

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from refold.redaction.engine import RedactionError, Redactor
 from refold.redaction.plan import Plan
+from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.registered import Registered
-from refold.redaction.rule import Candidate, Rule
 from refold.redaction.rules import DEFAULT_RULES
+from refold.redaction.rules.rule import Candidate, Rule
 
 MAIL = "a@example.org"
 GONE = "[REDACTED:EMAIL]"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from refold.redaction.engine import Redactor
+from refold.redaction.redactor import Redactor
 from tests.redaction.samples import KEYED, KEYS, PLANTED, Planted
 
 redactor = Redactor()

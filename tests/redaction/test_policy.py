@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic_core import PydanticUndefined
 
-from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
-from refold.redaction.packs import DEFAULT_PACKS, PACKS
 from refold.redaction.policy import Policy, PolicyError
-from refold.redaction.policy_parts import (
+from refold.redaction.policy.own_rules import (
     Allow,
     LimitsPart,
     OwnRule,
@@ -22,6 +20,8 @@ from refold.redaction.policy_parts import (
     SkipPart,
     TypePart,
 )
+from refold.redaction.redactor import Redactor
+from refold.redaction.rules import DEFAULT_PACKS, PACKS
 from refold.redaction.types import TYPES, canonical, labels, well_formed
 
 ROOT = Path(__file__).parents[2]

@@ -6,17 +6,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 import refold
-from refold.adapters.keys import KeyRing
+from refold.adapters.keys.master import LocalMasterKey
+from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import SealedLog
-from refold.adapters.master import LocalMasterKey
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.domain.errors import KeyUnavailable
 from refold.domain.events import UserInput
-from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
-from refold.redaction.plan import Plan
+from refold.redaction.plan import Plan, plain, tag, tagger
 from refold.redaction.policy import Policy
-from refold.redaction.pseudonym import plain, tag, tagger
+from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
 
 KEY, OTHER = b"k" * 32, b"o" * 32

@@ -9,9 +9,9 @@ import pytest
 import refold
 from refold.domain.errors import RedactionFailed, SessionNotFound
 from refold.domain.events import UserInput
-from refold.redaction.engine import Redactor
+from refold.redaction.plan import Guard, Span
 from refold.redaction.policy import Policy
-from refold.redaction.recognizer import Guard, Span
+from refold.redaction.redactor import Redactor
 from refold.redaction.values import RedactionError
 
 TEXT = "Ada Lovelace wrote it"

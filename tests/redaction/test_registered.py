@@ -260,7 +260,7 @@ def test_threads_search_while_values_change() -> None:
 
 
 def test_a_search_within_a_search_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refold.redaction import literals
+    from refold.redaction import registered as literals
 
     found = registered("outer-value", engine="vectorscan")
     inner: list[object] = []

@@ -7,11 +7,10 @@ import pytest
 import re2
 from hypothesis import given, settings, strategies as st
 
-from refold.redaction.engine import Redactor
-from refold.redaction.packs import DEFAULT_PACKS, PACKS
 from refold.redaction.plan import Plan
-from refold.redaction.rule import Example, Rule
-from refold.redaction.rules import DEFAULT_RULES
+from refold.redaction.redactor import Redactor
+from refold.redaction.rules import DEFAULT_PACKS, DEFAULT_RULES, PACKS
+from refold.redaction.rules.rule import Example, Rule
 
 RULES = tuple(rule for pack in PACKS.values() for rule in pack)
 DEFAULT = Redactor()

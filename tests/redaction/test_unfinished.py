@@ -7,10 +7,10 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from refold.redaction.extents import UNBOUNDED, reach
-from refold.redaction.packs import PACKS
-from refold.redaction.rule import Rule
-from refold.redaction.unfinished import unfinished
+from refold.redaction.engines.base import UNBOUNDED, reach
+from refold.redaction.rules import PACKS
+from refold.redaction.rules.rule import Rule
+from refold.redaction.streaming import unfinished
 
 RULES = [rule for rules in PACKS.values() for rule in rules if rule.at == "gate"]
 TEXTS = [

@@ -23,8 +23,14 @@ from stdnum.nl import bsn as stdnum_bsn
 from stdnum.pl import pesel as stdnum_pesel
 from stdnum.us import rtn as stdnum_rtn, ssn as stdnum_ssn
 
-from refold.redaction import iban, keys, national, numbers, secret
-from refold.redaction.rule import Candidate, Validator
+from refold.redaction.checks import (
+    numbers,
+    numbers as iban,
+    numbers as national,
+    secrets as keys,
+    secrets as secret,
+)
+from refold.redaction.rules.rule import Candidate, Validator
 
 DIGITS = "0123456789"
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

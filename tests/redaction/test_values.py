@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from refold.redaction.engine import RedactionError, Redactor
 from refold.redaction.engines import EngineName
 from refold.redaction.plan import Plan
+from refold.redaction.redactor import RedactionError, Redactor
 from tests.redaction.samples import keys, values
 
 redactor = Redactor()

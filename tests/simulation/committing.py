@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from refold.adapters.memory import MemoryRecorder
 from refold.adapters.recorder import Batch, Moved, Wrote
-from refold.adapters.sql.grouping import GroupCommit, Result
+from refold.adapters.sql.database import GroupCommit, Result
 from refold.domain.errors import Erased, StoreUnavailable
 from tests.simulation.scheduler import Process, Scheduler
 

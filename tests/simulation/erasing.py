@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.adapters.keys import KeyRing
-from refold.adapters.master import MasterKey
+from refold.adapters.keys.master import MasterKey
+from refold.adapters.keys.ring import KeyRing
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from tests.simulation.stepping import Stepping
 

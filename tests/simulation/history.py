@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 from unittest.mock import patch
 
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
-from refold.adapters.sql import grouping
-from refold.store import leases
+from refold.adapters.sql import database as grouping
+from refold.store import compactions as leases
 from tests.simulation import promises
 from tests.simulation.committing import Committing, SimulatedExecutor
 from tests.simulation.erasing import Erasing, Erasures

@@ -16,8 +16,8 @@ from refold.adapters.recorder import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sealing import SealedEvent
-from refold.adapters.sql.grouping import GroupCommit, Result
+from refold.adapters.rows import SealedEvent
+from refold.adapters.sql.database import GroupCommit, Result
 from refold.domain.ids import StreamId
 from tests.simulation.committing import Committing
 from tests.simulation.erasing import Erasures

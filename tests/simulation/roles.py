@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
 import refold
+from refold.domain.envelope import Draft
 from refold.domain.errors import KeyUnavailable, StoreUnavailable
 from refold.domain.events import Event, SummarizerRef
 from refold.domain.ids import StreamId
 from refold.domain.ports import Appended, Outcome
-from refold.domain.record import Draft
-from refold.projections.context.source import Source
-from refold.projections.context.spec import parse
-from refold.projections.context.summarizer import Written
+from refold.projections.context.compaction import Source, Written
+from refold.projections.context.strategies.spec import parse
 from refold.store import Session, SessionStore
-from refold.store.rebuilding import Rebuilder
-from refold.store.writing import Order, Receipt, Writer
+from refold.store.appends import Order, Receipt, Writer
+from refold.store.rebuilds import Rebuilder
 from tests.simulation.scheduler import SECOND, Process
 from tests.simulation.world import World
 from tests.support.redacting import MAIL, aware

@@ -11,14 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from refold.adapters.memory import MemoryRecorder
-from refold.adapters.recorder import (
-    Batch,
-    HeadRow,
-    Rewrite,
-    ViewRow,
-    WriteOutcome,
-)
-from refold.adapters.sql.grouping import Result
+from refold.adapters.recorder import Batch, HeadRow, Rewrite, ViewRow, WriteOutcome
+from refold.adapters.sql.database import Result
 from refold.domain.errors import Erased, RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
 from tests.simulation.scheduler import Process

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, cast
 
-from refold.adapters.keys import KeyRing
-from refold.adapters.keystore import KeyStore
+from refold.adapters.keys.master import LocalMasterKey
+from refold.adapters.keys.ring import KeyRing
+from refold.adapters.keys.store import KeyStore
 from refold.adapters.log import SealedLog
-from refold.adapters.master import LocalMasterKey
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
-from refold.adapters.recorder import (
-    Batch,
-    Recorder,
-    Wrote,
-)
+from refold.adapters.recorder import Batch, Recorder, Wrote
 from refold.domain.errors import (
     Erased,
     KeyUnavailable,
@@ -25,8 +21,8 @@ from refold.domain.errors import (
     StoreUnavailable,
 )
 from refold.domain.ids import StreamId
-from refold.redaction.engine import Redactor
 from refold.redaction.guard import Limits
+from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
 from tests.simulation.committing import Committing
 from tests.simulation.erasing import Erasures

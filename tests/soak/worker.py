@@ -13,12 +13,12 @@ from typing import Final, TypeVar
 
 import refold
 from refold.domain.errors import KeyUnavailable, StoreUnavailable
-from refold.redaction.engine import Redactor
 from refold.redaction.engines import quickest
 from refold.redaction.plan import Plan
+from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
-from refold.store.working import Worker
-from refold.store.writing import Receipt
+from refold.store.appends import Receipt
+from refold.store.workers import Worker
 from tests.soak import plan as soak
 
 T = TypeVar("T")

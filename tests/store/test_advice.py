@@ -12,7 +12,7 @@ import pytest
 
 import refold
 from refold.store import SessionStore
-from refold.store.kept import ADVICE
+from refold.store.memory import ADVICE
 from tests.support.stores import open_at
 
 # Left out in part where all tests run: see CONTRIBUTING.

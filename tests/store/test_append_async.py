@@ -11,16 +11,16 @@ import pytest
 
 import refold
 from refold.adapters.recorder import Batch
-from refold.adapters.sql import grouping
+from refold.adapters.sql import database as grouping
+from refold.domain.envelope import Draft
 from refold.domain.errors import (
     EventTooLarge,
     InvalidEvent,
     SessionClosed,
     StaleSession,
 )
-from refold.domain.record import Draft
 from refold.store import Session, SessionStore
-from refold.store.writing import Order, Receipt
+from refold.store.appends import Order, Receipt
 from tests.support.stores import open_at, prepare
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import refold
 from refold.store import Session, SessionStore
-from refold.store.audited_calls import ELSEWHERE, SESSION, STORE, USER
-from refold.store.users import User
+from refold.store.access_log import ELSEWHERE, SESSION, STORE, USER
+from refold.store.memory import User
 from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import open_at, prepare
 

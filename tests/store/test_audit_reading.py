@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import refold
-from refold.adapters.audit.memory import MemoryAudit
+from refold.adapters.access_log import MemoryAudit
 from refold.store import SessionStore
 from tests.support.auditing import APPENDED, of, records, talk
 
@@ -31,7 +31,7 @@ def test_records_go_by_their_age(memory_clock: Callable[[int], SessionStore]) ->
 @pytest.fixture
 def memory_clock() -> Iterator[Callable[[int], SessionStore]]:
     """A store in memory, and the seconds that its clock stands at."""
-    from refold.adapters.audit.opening import open_trail
+    from refold.adapters.access_log import open_trail
     from refold.testing import memory_log
 
     at = [0]

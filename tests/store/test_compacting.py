@@ -18,10 +18,9 @@ from refold.adapters.recorder import Recorder
 from refold.domain.envelope import Envelope
 from refold.domain.events import CompactionNote, SummarizerRef, Summary
 from refold.domain.ids import StreamId
-from refold.projections.context.source import Source
-from refold.projections.context.summarizer import Written
+from refold.projections.context.compaction import Source, Written
 from refold.store import Session, SessionStore
-from refold.store.leases import LEASE_SEC, Hold
+from refold.store.compactions import LEASE_SEC, Hold
 from refold.testing import memory_log
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import talk
@@ -270,8 +269,8 @@ class Scripted:
 def test_whatever_summarizers_do_the_log_tells_it_and_spans_follow_each_other(
     script: list[str], turns: list[int]
 ) -> None:
-    from refold.redaction.engine import Redactor
     from refold.redaction.guard import Limits
+    from refold.redaction.redactor import Redactor
 
     now = [1_700_000_000_000_000]
     store = SessionStore(memory_log(), Redactor(), Limits(), clock=lambda: now[0])

@@ -13,7 +13,7 @@ import pytest
 import refold
 from refold.domain.events import CompactionNote, Summary
 from refold.store import Session, SessionStore
-from refold.store.leases import LEASE_SEC
+from refold.store.compactions import LEASE_SEC
 from tests.support import warm
 from tests.support.compacting import STEPS, WINDOW
 from tests.support.stores import open_at, prepare, release

@@ -15,9 +15,9 @@ from refold.domain.errors import (
     UnknownModel,
     UnknownStrategy,
 )
-from refold.projections.context import spec
-from refold.projections.context.keep_all import KeepAll
-from refold.projections.context.turn_window import TurnWindow
+from refold.projections.context.strategies import spec
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.store import Session, SessionStore
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"

@@ -16,11 +16,10 @@ from refold.domain.events import (
     SummarizerRef,
     Summary,
 )
-from refold.projections.context.messages_rules import violations
-from refold.projections.context.source import Source
-from refold.projections.context.summarizer import Written
+from refold.projections.context.compaction import Source, Written
+from refold.projections.context.view import violations
 from refold.store import Session, SessionStore
-from refold.store.choosing import chosen
+from refold.store.contexts import chosen
 from tests.support.payloads import payload
 
 # Left out in part where all tests run: see CONTRIBUTING.

@@ -10,10 +10,10 @@ import pytest
 
 import refold
 from refold.domain.canonical import canonical
+from refold.projections.memory.declared.labels import Taxonomy
 from refold.projections.memory.declared.profile import Profile
-from refold.projections.memory.declared.taxonomy import Taxonomy
 from refold.store import SessionStore
-from refold.store.declared import NAME, profile_of
+from refold.store.memory import DECLARED_NAME, profile_of
 from tests.projections.declared import RIGHT, WRONG, verdicts
 from tests.support.stores import open_at
 
@@ -47,7 +47,7 @@ def kept(store: SessionStore, user: str = "ada") -> list[str]:
     return [
         info.session_id
         for info in store.sessions(user)
-        if NAME in store.log.view_names(user, info.session_id)
+        if DECLARED_NAME in store.log.view_names(user, info.session_id)
     ]
 
 
@@ -86,7 +86,7 @@ def test_no_question_is_kept(store: SessionStore) -> None:
     found = known(store)
 
     stream = store.session("ada", "s-0").stream
-    view = store.log.load_view(stream, NAME)
+    view = store.log.load_view(stream, DECLARED_NAME)
     assert view is not None
     assert "1/2" not in str(view.body) + str(found.to_json())
 

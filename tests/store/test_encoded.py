@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import refold
-from refold.domain.record import Draft
+from refold.domain.envelope import Draft
 from refold.domain.tokens import estimate
-from refold.projections.context.messages_rules import violations
+from refold.projections.context.view import violations
 from refold.redaction.chokepoint import redact
-from refold.redaction.engine import Redactor
+from refold.redaction.redactor import Redactor
 from refold.store import Session
 
 IMAGE = b64encode(Random(3).randbytes(6000)).decode()

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 import refold
-from refold.domain.record import Draft
+from refold.domain.envelope import Draft
 from refold.store import Session, SessionStore
-from refold.store.extending import Extended, extend
+from refold.store.sessions import Extended, extend
 from tests.support.payloads import payload
 from tests.support.redacting import unaware
 

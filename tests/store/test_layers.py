@@ -5,8 +5,7 @@ from __future__ import annotations
 import refold
 from refold.domain.events import CompactionNote, Summary
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.source import Source
-from refold.projections.context.summarizer import Written
+from refold.projections.context.compaction import Source, Written
 from refold.store import Session, SessionStore
 
 LAYERS = (

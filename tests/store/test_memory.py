@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import refold
-from refold.projections.memory.scenarios import by_words
+from refold.projections.memory.sessions import by_words
 from refold.store import SessionStore
-from refold.store.remembering import NAME
+from refold.store.memory import NAME
 from tests.support.stores import open_at
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from refold.domain.events import SummarizerRef
-from refold.projections.context.source import Source
-from refold.projections.context.summarizer import Written
+from refold.projections.context.compaction import Source, Written
 from refold.store import Session, SessionStore
-from refold.store.leases import LEASE_SEC
+from refold.store.compactions import LEASE_SEC
 from tests.support.rebuilding import FOLDING, WINDOW, said
 
 

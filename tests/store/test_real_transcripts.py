@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from refold.adapters.importers import read
-from refold.projections.context.messages_rules import violations
+from refold.projections.context.view import violations
 from refold.store import SessionStore
-from refold.store.extending import extend
+from refold.store.sessions import extend
 from tests.support.stores import ROOT
 
 DATA = ROOT.parent / "shared" / "data"

@@ -12,13 +12,12 @@ import refold
 from refold.domain.envelope import Envelope
 from refold.domain.events import CompactionNote, Summary
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.keep_all import KeepAll
-from refold.projections.context.source import Source
-from refold.projections.context.spec import parse
+from refold.projections.context.compaction import Source, Written
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Written
 from refold.store import Session, SessionStore
-from refold.store.rebuilding import Rebuilt
+from refold.store.rebuilds import Rebuilt
 from tests.projections.logs import START
 from tests.support import warm
 from tests.support.rebuilding import (
@@ -112,7 +111,7 @@ def test_killed_before_any_statement_nothing_is_lost_or_done_twice(
 
 
 def _parsed(spec: str) -> Strategy:
-    from refold.projections.context import spec as specs
+    from refold.projections.context.strategies import spec as specs
 
     return specs.parse(spec)
 

@@ -11,27 +11,21 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import refold
-from refold.domain.envelope import Envelope
-from refold.domain.events import (
-    AgentResponse,
-    Event,
-    Final,
-)
-from refold.domain.record import Draft
+from refold.domain.envelope import Draft, Envelope
+from refold.domain.events import AgentResponse, Event, Final
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.exchanges import arrange
-from refold.projections.context.history_summary import HistorySummary
-from refold.projections.context.hybrid import Hybrid
-from refold.projections.context.message_window import MessageWindow
-from refold.projections.context.source import Source
-from refold.projections.context.spec import parse
+from refold.projections.context.compaction import Source, Written
+from refold.projections.context.strategies.history_summary import HistorySummary
+from refold.projections.context.strategies.hybrid import Hybrid
+from refold.projections.context.strategies.message_window import MessageWindow
+from refold.projections.context.strategies.spec import parse
+from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Written
-from refold.projections.context.turn_window import TurnWindow
+from refold.projections.context.units import arrange
 from refold.store import Session, SessionStore
-from refold.store.compacting import Compactor
+from refold.store.compactions import Compactor
+from refold.store.contexts import Viewer
 from refold.store.history import History
-from refold.store.viewing import Viewer
 from tests.projections.logs import START, log_of, logs
 from tests.projections.walk import Walk
 from tests.support.rebuilding import (

@@ -15,10 +15,9 @@ import pytest
 import refold
 from refold.domain.ports import SessionInfo
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.source import Source
-from refold.projections.context.summarizer import Written
-from refold.store import SessionStore, rebuilding_all
-from refold.store.rebuilding_apart import can_fork
+from refold.projections.context.compaction import Source, Written
+from refold.store import SessionStore, rebuilds as rebuilding_all
+from refold.store.rebuilds import can_fork
 from tests.support.rebuilding import WINDOW, derived, rebuild, said
 from tests.support.stores import open_at
 

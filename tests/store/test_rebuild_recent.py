@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.store import Session, SessionStore, rebuilding
+from refold.store import Session, SessionStore, rebuilds as rebuilding
 from tests.support.rebuilding import WINDOW, said
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import refold
 from refold.domain.errors import ExportFailed, InvalidConfiguration
-from refold.domain.mending import Damage
+from refold.domain.ports import Damage
 from refold.store import Session, SessionStore
 from tests.support.rewritten import problems, tamper
 from tests.support.stores import open_at, prepare

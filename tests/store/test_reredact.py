@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 import refold
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import Draft, Envelope
 from refold.domain.events import RedactionApplied, Request
 from refold.domain.ids import USER_SESSION, StreamId
-from refold.domain.record import Draft
-from refold.projections.context.spec import parse
-from refold.redaction.engine import Redactor
+from refold.projections.context.strategies.spec import parse
+from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
-from refold.store.extending import extend
-from refold.store.rechecking import Rechecker
+from refold.store.sessions import extend
+from refold.store.verification import Rechecker
 from tests.support.payloads import payload
 from tests.support.redacting import GONE, MAIL, aware, unaware
 from tests.support.stores import prepare

@@ -150,7 +150,7 @@ def test_rivals_ask_once(store_url: str, tmp_path: Path) -> None:
 def test_who_saw_the_log_before_a_rival_asked_asks_nothing(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from refold.store import asking
+    from refold.store import reviews as asking
 
     source = asking._source
 
@@ -168,7 +168,7 @@ def test_who_saw_the_log_before_a_rival_asked_asks_nothing(
 def test_a_rival_with_other_rules_asks_nothing_either(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from refold.store import asking
+    from refold.store import reviews as asking
 
     source = asking._source
     other = ReviewRules.read(

@@ -11,7 +11,7 @@ from sqlalchemy.pool import NullPool
 import refold
 from refold.domain.ports import PAGE
 from refold.store import Session, SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 from tests.support.stores import open_at
 from tests.support.talking import talk
 

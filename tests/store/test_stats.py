@@ -10,9 +10,9 @@ import pytest
 import refold
 from refold.domain.envelope import from_microseconds
 from refold.domain.ids import StreamId
-from refold.domain.sizes import Place, Scope
+from refold.domain.ports import Place, Scope
 from refold.store import SessionStore
-from refold.store.sweeping import lagging
+from refold.store.contexts import lagging
 from tests.support.stores import open_at
 from tests.support.talking import talk
 

@@ -6,9 +6,9 @@ import pytest
 
 import refold
 from refold.domain.events import CompactionNote
-from refold.projections.context.keep_all import KeepAll
+from refold.projections.context.strategies.keep_all import KeepAll
 from refold.store import Session, SessionStore
-from refold.store.switching import activate, default_fingerprint, retire
+from refold.store.rebuilds import activate, default_fingerprint, retire
 from tests.support.rebuilding import FOLDING, OTHER, WINDOW, derived, rebuild, said
 
 

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 import refold
-from refold.projections.context.source import Source
-from refold.projections.context.summarizer import Written
+from refold.projections.context.compaction import Source, Written
 from refold.store import SessionStore
-from refold.store.background import Background
-from refold.store.upkeep import Automatic
+from refold.store.compactions import Automatic, Background
 from tests.support.stores import prepare
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import summaries

@@ -14,10 +14,10 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 import refold
-from refold.adapters.keys import KeyRing
+from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import SealedLog
 from refold.domain.envelope import Envelope
-from refold.projections.context.building import OutlineBuilder
+from refold.projections.context.outline import OutlineBuilder
 from refold.projections.context.view import View
 from refold.store import SessionStore
 from tests.support.stores import open_at

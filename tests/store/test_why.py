@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 import refold
+from refold.domain.envelope import Draft
 from refold.domain.events import SummarizerRef, Summary
-from refold.domain.record import Draft
 from refold.store import Session, SessionStore
-from refold.store.explained import Explanation
-from refold.store.writing import Order
+from refold.store.appends import Order
+from refold.store.explanations import Explanation
 from tests.support.payloads import payload
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import prepare

@@ -12,14 +12,12 @@ import pytest
 import refold
 from refold.domain.envelope import from_microseconds
 from refold.domain.ids import StreamId
-from refold.projections.context.compaction import Compaction
+from refold.projections.context.compaction import Compaction, Source, Written
 from refold.projections.context.outline import Outline
-from refold.projections.context.source import Source
+from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Written
-from refold.projections.context.turn_window import TurnWindow
 from refold.store import Session, SessionStore
-from refold.store.working import Worker
+from refold.store.workers import Worker
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import summaries, talk
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import refold
-from refold.domain.audit import AuditRecord
+from refold.domain.access_log import AuditRecord
 from refold.store import Session, SessionStore
 
 WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"

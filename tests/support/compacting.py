@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import refold
 from refold.adapters.sql.recorder import SqlRecorder
-from refold.store.compacting import Compactor
-from refold.store.viewing import Viewer
+from refold.store.compactions import Compactor
+from refold.store.contexts import Viewer
 from tests.support.summarizing import Counting
 
 WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import refold
 from refold.adapters.cli import main as command_line
-from refold.adapters.erasing import SealedErasures
-from refold.adapters.sql.erasing import SqlErasing
+from refold.adapters.erasure import SealedErasures
+from refold.adapters.sql.erasure import SqlErasing
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.store import SessionStore
 from tests.support.rewriter import die

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from refold.projections.context import spec
 from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.strategies import spec
 from refold.store import Session
 from refold.store.history import History
 

@@ -10,17 +10,15 @@ from typing import Any, Final
 
 import refold
 from refold.adapters.log import SealedLog
-from refold.adapters.subscription import PollingSubscription
-from refold.domain.erasure import Whose
+from refold.adapters.recorder import PollingSubscription
+from refold.domain.erasure import Accesses, Unused, Whose
 from refold.domain.errors import StaleSession
 from refold.domain.ids import StreamId
-from refold.domain.keeping import Accesses, Unused
-from refold.domain.ports import Append, Head
-from refold.domain.sizes import Scope
+from refold.domain.ports import Append, Head, Scope
 from refold.store import Session, SessionStore
-from refold.store.erasing import Ask, Eraser
-from refold.testing.auditing import record
-from refold.testing.support import NOW, append_to, said
+from refold.store.erasure import Ask, Eraser
+from refold.testing.event_log import NOW, append_to, said
+from refold.testing.sinks import record
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.talking import talk
 

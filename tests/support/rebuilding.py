@@ -7,9 +7,9 @@ from datetime import timedelta
 import refold
 from refold.domain.envelope import microseconds
 from refold.domain.events import JsonObject
+from refold.projections.context.compaction import Summarizer
+from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Summarizer
-from refold.projections.context.turn_window import TurnWindow
 from refold.store import Session, SessionStore
 from tests.projections.logs import START
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from refold.redaction.engine import Redactor
 from refold.redaction.plan import Plan
+from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_RULES
 
 MAIL = "ada.lovelace@analytical.org"

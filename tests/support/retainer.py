@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 import refold
-from refold.adapters.erasing import SealedErasures
-from refold.adapters.keeping import SealedKeeping
-from refold.adapters.sql.erasing import SqlErasing
-from refold.domain.retention import RetentionPolicy
+from refold.adapters.erasure import SealedErasures, SealedKeeping
+from refold.adapters.sql.erasure import SqlErasing
+from refold.domain.erasure import RetentionPolicy
 from refold.store import SessionStore
 from refold.store.store import now
 from tests.support.rewriter import die

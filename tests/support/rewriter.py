@@ -8,8 +8,8 @@ import sys
 from typing import Any, Final
 
 import refold
-from refold.adapters.keys import KeyRing
-from refold.adapters.sql import postgres_rewrite, sqlite_rewrite
+from refold.adapters.keys.ring import KeyRing
+from refold.adapters.sql import postgres as postgres_rewrite, sqlite as sqlite_rewrite
 from refold.adapters.sql.recorder import SqlRecorder
 from tests.support.redacting import aware
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from refold.adapters.sql.postgres_roles import ROLES
+from refold.adapters.sql.roles import ROLES
 from refold.adapters.sql.schema import roles as script
 from tests.support.postgres import Postgres
 

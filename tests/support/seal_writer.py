@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Engine, event
 
 import refold
-from refold.adapters.anchor import FileAnchor
+from refold.adapters.seals.anchors import FileAnchor
 from refold.adapters.sql.tree import SqlTree
 from refold.domain.seals import TreeHead
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from threading import Event
 
 from refold.domain.events import SummarizerRef
-from refold.projections.context.source import Source
-from refold.projections.context.summarizer import Written
+from refold.projections.context.compaction import Source, Written
 
 
 class Counting:

@@ -17,7 +17,7 @@ from refold.adapters.log import SealedLog
 from refold.adapters.sql import tables
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
-from refold.testing.support import said
+from refold.testing.event_log import said
 
 WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"
 MAIN: Final = StreamId("ada", "s-1")

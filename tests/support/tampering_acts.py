@@ -11,12 +11,11 @@ import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from refold.adapters.heads import opened_head, sealed_head
-from refold.adapters.keys import seal
-from refold.adapters.sealing import pack
-from refold.adapters.views import Views
-from refold.domain.certificate import Signed
-from refold.domain.chain import link
-from refold.domain.merkle import Frontier
+from refold.adapters.keys.ring import seal
+from refold.adapters.log import Views
+from refold.adapters.rows import pack
+from refold.domain.chain import Frontier, link
+from refold.domain.erasure import Signed
 from refold.domain.seals import Leaf
 from tests.support.tampered import MAIN, OLD_SEQ, SEALED_SEQ, Tampered, log_of
 

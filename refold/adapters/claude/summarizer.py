@@ -2,22 +2,206 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import anthropic
 
-from refold.adapters.claude.failures import check_stop, failure, refuse_long_waits
-from refold.adapters.claude.prompt import SCOPE, Prompt, tagged
 from refold.domain.canonical import text_digest
-from refold.domain.errors import InvalidConfiguration, SummarizerFailed
+from refold.domain.errors import CountingFailed, InvalidConfiguration, SummarizerFailed
 from refold.domain.events import JsonObject, SummarizerRef
-from refold.projections.context.summarizer import Written, check_summary
+from refold.projections.context.compaction import Source, Written, check_summary
+from refold.projections.tokens import Messages
 
 if TYPE_CHECKING:
+    from anthropic import APIResponse
     from anthropic.types import Message, Usage
 
-    from refold.projections.context.source import Source
+NEWEST: Final = "summary-1"
+SCOPE: Final = "scope-1"
+NOTES: Final = "notes-1"
+WORDS: Final = "{words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt with a place for how many words the answer may have.
+
+    A file of ``prompts/`` is never changed once it was released: another wording is
+    another number, so that a recorded name still says what was asked.
+    """
+
+    name: str
+    text: str
+
+    @classmethod
+    def newest(cls) -> Prompt:
+        """The prompt that is used if none is given."""
+        return cls.named(NEWEST)
+
+    @classmethod
+    def named(cls, name: str) -> Prompt:
+        """The prompt in the file of that name."""
+        file = files(__package__) / "prompts" / f"{name}.txt"
+        return cls(name, file.read_text(encoding="utf-8").strip())
+
+    @classmethod
+    def for_notes(cls, source: Source) -> Prompt:
+        """The prompt for rewriting notes: what the strategy asks, then the rules."""
+        wanted = source.notes
+        if wanted is None or not wanted.compression_prompt:
+            raise SummarizerFailed("nothing says how notes are to be rewritten")
+        own = (wanted.compression_prompt, wanted.recent_memories_subprompt)
+        rules = cls.named(NOTES).text
+        text = "\n\n".join(part for part in (*own, rules) if part)
+        numbers = {
+            "{compression_target}": wanted.lines,
+            "{num_recent_memories_to_keep}": wanted.num_recent_memories_to_keep,
+        }
+        for name, number in numbers.items():
+            text = text.replace(name, str(number))
+        return cls(NOTES, text)
+
+    @classmethod
+    def own(cls, text: str) -> Prompt:
+        """A prompt of the caller's.
+
+        Raises InvalidConfiguration if it is empty or does not hold ``{words}``.
+        """
+        if not text.strip():
+            raise InvalidConfiguration(
+                "the prompt of the summarizer is empty: leave it out for Refold's own"
+            )
+        if WORDS not in text:
+            raise InvalidConfiguration(
+                f"the prompt of the summarizer has no {WORDS}: put it where the prompt "
+                "says how long a summary may be"
+            )
+        return cls("own", text)
+
+    def within(self, words: int) -> str:
+        """The text that is sent, for a summary of so many words."""
+        return self.text.replace(WORDS, str(words))
+
+
+def tagged(source: Source) -> str:
+    """The text of a source in tags, what it absorbs apart from the log.
+
+    The names of the tags hold a part of the text's own digest: no text can close
+    them before its end.
+    """
+    mark, log = source.digest[:12], source.text
+    parts = [_in_tag(f"earlier-{mark}", text) for text in source.summaries]
+    if parts:
+        log = log.removeprefix("\n".join(source.summaries)).removeprefix("\n")
+    if log:
+        parts.append(_in_tag(f"log-{mark}", log))
+    return "\n\n".join(parts)
+
+
+def _in_tag(name: str, text: str) -> str:
+    return f"<{name}>\n{text}\n</{name}>"
+
+
+LONGEST_WAIT_SEC: Final = 60
+_WORD: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_HINTS: Final = {
+    401: "check the key in ANTHROPIC_API_KEY",
+    403: "this key may not do that",
+    404: "check the name of the model and the base URL",
+    413: "the source is too long for one request",
+}
+
+
+def failure(error: anthropic.AnthropicError, *, timeout: float) -> SummarizerFailed:
+    """What is said of an error of the SDK.
+
+    Never its message: the API may quote the request there.
+    """
+    if isinstance(error, anthropic.APITimeoutError):
+        return SummarizerFailed(f"no answer within {timeout:g} s{_attempts(error)}")
+    if isinstance(error, anthropic.APIStatusError):
+        return SummarizerFailed(_status(error))
+    if isinstance(error, anthropic.APIConnectionError):
+        return SummarizerFailed(f"the API could not be reached{_attempts(error)}")
+    return SummarizerFailed(f"the SDK raised {type(error).__name__}")
+
+
+def check_stop(message: Message, *, max_tokens: int) -> None:
+    """Let an answer pass that the model ended by itself.
+
+    Raises SummarizerFailed for a refusal, and for an answer that was cut off.
+    """
+    match message.stop_reason:
+        case "end_turn" | "stop_sequence":
+            return
+        case "refusal":
+            category = message.stop_details.category if message.stop_details else None
+            raise SummarizerFailed(f"the model refused{_in_brackets(category)}")
+        case "max_tokens":
+            raise SummarizerFailed(
+                f"the answer was cut off after {max_tokens} tokens: raise max_tokens"
+            )
+        case "model_context_window_exceeded":
+            raise SummarizerFailed("source and answer are too long for the model")
+        case other:
+            raise SummarizerFailed(f"the answer did not end{_in_brackets(other)}")
+
+
+def refuse_long_waits(request: Any, call_next: Any) -> APIResponse[Any]:
+    """A middleware of the SDK, which else waits as long as a server tells it to.
+
+    Raises SummarizerFailed for what is to be asked again in over a minute.
+    """
+    response: APIResponse[Any] = call_next(request)
+    wait = _wait(response.headers.get("retry-after"))
+    if response.status_code >= 400 and wait > LONGEST_WAIT_SEC:
+        response.close()
+        raise SummarizerFailed(
+            f"HTTP {response.status_code}, not to be asked again for {wait:.0f} s"
+        )
+    return response
+
+
+def _wait(header: str | None) -> float:
+    try:
+        return float(header or 0)
+    except ValueError:  # a date, which the API does not send
+        return 0
+
+
+def _status(error: anthropic.APIStatusError) -> str:
+    kind = _plain(error.type)
+    said = f"HTTP {error.status_code}{f' {kind}' if kind else ''}{_attempts(error)}"
+    request_id = _plain(error.request_id)
+    hint = _HINTS.get(error.status_code)
+    if error.status_code == 400 and "too long" in (error.api_message or ""):
+        hint = "the source is too long for the model"
+    return said + (f" ({request_id})" if request_id else "") + _after_colon(hint)
+
+
+def _attempts(error: anthropic.APIError) -> str:
+    """How often it was tried, if more than once: the SDK counts in a header."""
+    count = error.request.headers.get("x-stainless-retry-count", "0")
+    tried = int(count) + 1 if count.isdecimal() else 1
+    return f" after {tried} attempts" if tried > 1 else ""
+
+
+def _plain(word: object) -> str:
+    """A name that a server sent, if it looks like one."""
+    return word if isinstance(word, str) and _WORD.fullmatch(word) else ""
+
+
+def _in_brackets(word: object) -> str:
+    return f" ({_plain(word)})" if _plain(word) else ""
+
+
+def _after_colon(hint: str | None) -> str:
+    return f": {hint}" if hint else ""
+
 
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 _ANSWER_TOKENS: Final = 4_096
@@ -187,3 +371,49 @@ def _between_tags(message: Message) -> str:
 def _counts(usage: Usage | None) -> JsonObject | None:
     counts = {name: getattr(usage, name, None) for name in _COUNTS}
     return {name: n for name, n in counts.items() if isinstance(n, int)} or None
+
+
+class AnthropicCounter:
+    """Has the Messages API count, which costs a request but no tokens.
+
+    The request is sent the whole context, which is redacted as the log is.  The API
+    counts no server tools, and no images and documents that are given by a URL.
+
+    client:  one of the SDK's; it has the key and the base URL.
+    timeout: seconds for each attempt; ``max_retries`` are those after the first.
+    """
+
+    def __init__(
+        self,
+        client: anthropic.Anthropic,
+        *,
+        timeout: float = 30,
+        max_retries: int = 2,
+    ) -> None:
+        self._timeout = timeout
+        self._client = client.with_options(timeout=timeout, max_retries=max_retries)
+
+    def count(
+        self,
+        messages: Messages,
+        system: str | None = None,
+        tools: Messages = (),
+        *,
+        model: str,
+    ) -> int:
+        """See TokenCounter.  Raises CountingFailed."""
+        request: dict[str, Any] = {"model": model, "messages": list(messages)}
+        if system:
+            request["system"] = system
+        if tools:
+            request["tools"] = list(tools)
+        try:
+            counted: Any = self._client.messages.count_tokens(**request)
+        except anthropic.AnthropicError as error:
+            # What the SDK raises carries the request: it is not passed on.
+            reason = failure(error, timeout=self._timeout).reason
+            raise CountingFailed(reason) from None
+        tokens = getattr(counted, "input_tokens", None)
+        if not isinstance(tokens, int):
+            raise CountingFailed("the answer is no count: check the base URL")
+        return tokens

@@ -9,35 +9,35 @@ from typing import Annotated
 import typer
 
 from refold.adapters.cli.commands import (
-    audit,
-    bench,
     compact,
+    compact as rebuild,
     compare,
-    consent,
     context,
     erase,
-    export,
-    forgetting,
-    freeze,
+    erase as forgetting,
+    erase as freeze,
+    erase as retain,
     import_,
     keys,
     log,
+    log as sessions,
     memory,
-    prove,
-    rebuild,
+    memory as consent,
+    operate as audit,
+    operate as bench,
+    operate as export,
+    operate as schema,
+    operate as stats,
     redact,
     repair,
-    replay,
-    retain,
     review,
-    schema,
+    review as replay,
     seal,
-    sessions,
-    stats,
+    seal as prove,
     verify,
     why,
 )
-from refold.adapters.cli.running import mend_streams, run
+from refold.adapters.cli.run import mend_streams, run
 
 # Plain help: rich would take as long to load as all the rest.
 app = typer.Typer(

@@ -4,8 +4,7 @@
 application needs.  What it stores is encrypted; it is not redacted.
 """
 
-from refold.adapters.eventsourcing.factory import Factory
-from refold.adapters.eventsourcing.following import SessionLog
+from refold.adapters.eventsourcing.factory import Factory, SessionLog
 from refold.adapters.eventsourcing.recorders import (
     SqlAggregateRecorder,
     SqlApplicationRecorder,

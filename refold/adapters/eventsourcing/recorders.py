@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from threading import Lock
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from eventsourcing.persistence import (
     AggregateRecorder,
     ApplicationRecorder,
+    DataError,
     IntegrityError,
     Notification,
     ProcessRecorder,
@@ -20,14 +28,292 @@ from eventsourcing.persistence import (
     Tracking,
     TrackingRecorder,
 )
-from sqlalchemy import Connection, MetaData, Table, Text, func, select, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Select,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    insert,
+    select,
+    text,
+)
 
-from refold.adapters.eventsourcing import tables
-from refold.adapters.eventsourcing.database import Database
-from refold.adapters.eventsourcing.engine import Before, Row
-from refold.adapters.eventsourcing.subscription import EventsSubscription
-from refold.adapters.eventsourcing.tables import Originators
-from refold.adapters.eventsourcing.vault import Vault
+from refold.adapters.eventsourcing.engines import Before, Bell, Database, Row
+from refold.adapters.keys.ring import seal, unseal
+from refold.adapters.rows import pack, unpack
+from refold.domain.errors import KeyUnavailable
+from refold.opener import master_key
+
+Originators: TypeAlias = Literal["uuid", "text"]
+_PLAIN: Final = re.compile("[a-z0-9_]{1,40}")
+_PURPOSE: Final = re.compile("(?!keys$|positions$)[a-z0-9]{1,16}")
+_WHOLE: Final = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def application_key(application: str) -> str:
+    """The part of table names that stands for an application; empty for no name.
+
+    Case does not count, as in the library.  What is too long for a name of a table
+    or has other characters than letters, digits and ``_`` ends in a digest, so that
+    no two applications share their tables.
+    """
+    name = application.lower()
+    if not name or _PLAIN.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{re.sub('[^a-z0-9_]+', '_', name)[:31]}_{digest}"
+
+
+def table_name(application: str, purpose: str) -> str:
+    """The name of an application's table for this purpose, at most 63 bytes.
+
+    ``purpose`` has up to 16 lower-case letters and digits: with a ``_`` in it, the
+    table could be that of another application.
+
+    Raises ProgrammingError for any other purpose.
+    """
+    if not _PURPOSE.fullmatch(purpose):
+        raise ProgrammingError(
+            f"{purpose!r} cannot be part of the name of a table: take 1 to 16 "
+            "lower-case letters and digits, but not 'keys' or 'positions'"
+        )
+    return "_".join(filter(None, ("es", application_key(application), purpose)))
+
+
+def events(
+    metadata: MetaData, name: str, *, originators: Originators, sequenced: bool
+) -> Table:
+    """Events or snapshots; ``sequenced``: each has its place in the application."""
+    place = Column("notification_id", _WHOLE, primary_key=True, autoincrement=False)
+    key = ("originator_id", "originator_version")
+    return Table(
+        name,
+        metadata,
+        *((place,) if sequenced else ()),
+        Column(
+            "originator_id",
+            Uuid() if originators == "uuid" else Text(),
+            nullable=False,
+        ),
+        Column("originator_version", BigInteger, nullable=False),
+        Column("topic", Text, nullable=False),
+        Column("state", LargeBinary, nullable=False),
+        UniqueConstraint(*key) if sequenced else PrimaryKeyConstraint(*key),
+    )
+
+
+def tracking(metadata: MetaData, name: str) -> Table:
+    """How far each upstream application was followed."""
+    return Table(
+        name,
+        metadata,
+        Column("application_name", Text, primary_key=True),
+        Column("notification_id", BigInteger, nullable=False),
+    )
+
+
+def positions(metadata: MetaData) -> Table:
+    """The last notification id that was given out, for each table of events.
+
+    A row is written at every insert; room in its page keeps the table small.
+    """
+    return Table(
+        "es_positions",
+        metadata,
+        Column("name", Text, primary_key=True),
+        Column("last_id", BigInteger, nullable=False),
+        postgresql_with={"fillfactor": 10},
+    )
+
+
+def keys(metadata: MetaData) -> Table:
+    """The wrapped key of each application."""
+    return Table(
+        "es_keys",
+        metadata,
+        Column("name", Text, primary_key=True),
+        Column("wrapped", LargeBinary, nullable=False),
+    )
+
+
+def has_count(connection: Connection, positions: Table, events: Table) -> bool:
+    """Whether the ids of ``events`` are counted."""
+    query = select(positions.c.last_id).where(positions.c.name == events.name)
+    return connection.execute(query).first() is not None
+
+
+def begin_count(connection: Connection, positions: Table, events: Table) -> None:
+    """Count the ids of ``events`` from now on, after those it has."""
+    if has_count(connection, positions, events):
+        return
+    last = select(func.coalesce(func.max(events.c.notification_id), 0))
+    values = {
+        "name": events.name,
+        "last_id": connection.execute(last).scalar_one(),
+    }
+    connection.execute(insert(positions).values(values))
+
+
+_PAGE: Final = 500
+_SHORTEST: Final = 0.01
+
+
+class EventsSubscription(Subscription[ApplicationRecorder]):
+    """Yields notifications in order, and waits at the end of the log for more.
+
+    It has no thread of its own.  ``stop`` may be called from any.
+    """
+
+    def __init__(
+        self,
+        recorder: ApplicationRecorder,
+        gt: int | None,
+        topics: Sequence[str],
+        bell: Bell,
+    ) -> None:
+        super().__init__(recorder, gt, topics)
+        self._after, self._bell = gt or 0, bell
+        self._waiting: deque[Notification] = deque()
+        self._in_use = Lock()
+
+    def __next__(self) -> Notification:
+        try:
+            with self._in_use:
+                self._fetch()
+                if not self._has_been_stopped:
+                    return self._waiting.popleft()
+        finally:
+            self._close_if_stopped()
+        raise StopIteration
+
+    def _fetch(self) -> None:
+        pause = _SHORTEST
+        while not self._waiting and not self._has_been_stopped:
+            self._look()
+            if not self._waiting:
+                self._bell.wait(pause)
+                pause = min(pause * 2, self._bell.longest)
+
+    def _look(self) -> None:
+        """Take a page, and pass for good what other topics are in it."""
+        last = self._recorder.max_notification_id() or 0
+        if last <= self._after:
+            return
+        found = self._recorder.select_notifications(
+            self._after, _PAGE, last, self._topics, inclusive_of_start=False
+        )
+        self._waiting.extend(found)
+        self._after = found[-1].id if len(found) == _PAGE else last
+
+    def stop(self) -> None:
+        """End the iteration, also while it waits."""
+        super().stop()
+        self._bell.ring()
+        self._close_if_stopped()
+
+    def _close_if_stopped(self) -> None:
+        """Let go of the bell, unless another thread is at it: then that one does."""
+        if self._has_been_stopped and self._in_use.acquire(blocking=False):
+            try:
+                self._bell.close()
+            finally:
+                self._in_use.release()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_in_use"):
+            self.stop()
+
+
+_CONTEXT: Final = b"refold application key"
+_FORMAT: Final = b"\x01"
+
+
+class Vault:
+    """Seals the states of one table's events under its application's key."""
+
+    def __init__(
+        self, database: Database, keys: Table, application: str, purpose: str
+    ) -> None:
+        self._database, self._keys = database, keys
+        self._application, self._purpose = application, purpose
+
+    def seal(self, event: StoredEvent) -> bytes:
+        """The event's state, compressed and encrypted, bound to its place and topic.
+
+        Raises OperationalError if there is no key.
+        """
+        return _FORMAT + seal(self._cipher, pack(event.state), self._context(event))
+
+    def open(self, originator_id: Any, version: int, topic: str, state: bytes) -> bytes:
+        """The state as it was before it was sealed.
+
+        Raises DataError if it was sealed for another row or under another key.
+        """
+        row = StoredEvent(originator_id, version, topic, state)
+        try:
+            if state[:1] != _FORMAT:
+                raise InvalidTag
+            return unpack(unseal(self._cipher, state[1:], self._context(row)))
+        except InvalidTag:
+            raise DataError(
+                f"version {version} of {originator_id} does not open with the key of "
+                f"its application: the row in {self._purpose} was changed, or is of "
+                "another database"
+            ) from None
+
+    def _context(self, event: StoredEvent) -> bytes:
+        """What the state is bound to; the lengths keep its parts apart."""
+        id_, topic = str(event.originator_id).encode(), event.topic.encode()
+        place = (event.originator_version, len(id_), len(topic))
+        return b"%d %d %d " % place + id_ + topic + self._purpose.encode()
+
+    def exists(self, connection: Connection) -> bool:
+        """Whether the application has a key."""
+        return connection.execute(self._query()).first() is not None
+
+    def make(self, connection: Connection, events: Table) -> None:
+        """Make the key if there is none, while no other process does.
+
+        Raises KeyUnavailable if there are ``events``, for they were written with one.
+        """
+        if self.exists(connection):
+            return
+        if connection.execute(select(events.c.topic).limit(1)).first() is not None:
+            raise self._lost()
+        others = connection.execute(select(self._keys.c.name).limit(1)).first()
+        master = master_key(self._database.url, create=others is None)
+        wrapped = master.wrap(os.urandom(32), _CONTEXT)
+        values = {"name": self._application, "wrapped": wrapped}
+        connection.execute(insert(self._keys).values(values))
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        with self._database.errors():
+            found = self._database.read(self._query())
+            if not found:
+                raise self._lost()
+            master = master_key(self._database.url, create=False)
+            return AESGCM(master.unwrap(bytes(found[0].wrapped), _CONTEXT))
+
+    def _query(self) -> Select[Any]:
+        keys = self._keys.c
+        return select(keys.wrapped).where(keys.name == self._application)
+
+    def _lost(self) -> KeyUnavailable:
+        return KeyUnavailable(
+            f"the key of application {self._application!r} is not in es_keys",
+            remedy="restore that table from the backup of its events",
+        )
+
 
 _TRACK = """
 INSERT INTO {table} (application_name, notification_id) VALUES (:name, :id)
@@ -67,7 +353,7 @@ class SqlRecorder:
         Raises ProgrammingError if it is not made of 1 to 16 lower-case letters and
         digits.
         """
-        return tables.table_name(self.application, purpose)
+        return table_name(self.application, purpose)
 
     def create_table(self) -> None:
         """Make the tables that are missing; safe while other processes do the same."""
@@ -89,13 +375,13 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
         """Events or snapshots, and the keys and counts of all applications."""
         super().define_tables()
         name, sequenced = self.table_name(self.purpose), self.purpose == "events"
-        self.events: Table = tables.events(
+        self.events: Table = events(
             self.metadata, name, originators=self.originators, sequenced=sequenced
         )
-        self._positions = tables.positions(self.metadata) if sequenced else None
-        application = tables.application_key(self.application)
-        keys = tables.keys(self.metadata)
-        self._vault = Vault(self.database, keys, application, self.purpose)
+        self._positions = positions(self.metadata) if sequenced else None
+        application = application_key(self.application)
+        rows = keys(self.metadata)
+        self._vault = Vault(self.database, rows, application, self.purpose)
 
     def create_table(self) -> None:
         """Make the tables that are missing; safe while other processes do the same.
@@ -112,7 +398,7 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
             )
 
     def _is_finished(self, connection: Connection) -> bool:
-        counted = self._positions is None or tables.has_count(
+        counted = self._positions is None or has_count(
             connection, self._positions, self.events
         )
         return counted and self._vault.exists(connection)
@@ -120,7 +406,7 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
     def _finish(self, connection: Connection) -> None:
         self._vault.make(connection, self.events)
         if self._positions is not None:
-            tables.begin_count(connection, self._positions, self.events)
+            begin_count(connection, self._positions, self.events)
 
     def insert_events(
         self, stored_events: Sequence[StoredEvent], **kwargs: Any
@@ -288,9 +574,7 @@ class SqlTrackingRecorder(SqlRecorder, TrackingRecorder):
     def define_tables(self) -> None:
         """The table of progress."""
         super().define_tables()
-        self.tracking: Table = tables.tracking(
-            self.metadata, self.table_name("tracking")
-        )
+        self.tracking: Table = tracking(self.metadata, self.table_name("tracking"))
 
     @contextmanager
     def transaction(self, tracking: Tracking) -> Iterator[Connection]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refold.adapters.importers import blocks, chat
+from refold.adapters.importers import messages as blocks, messages as chat
 from refold.adapters.importers.base import (
     Found,
     Origin,
+    Recording,
     Skipped,
+    Source,
     Transcript,
     mapping,
     session_name,
     text,
 )
 from refold.adapters.importers.openai import origin_of, skip_header
-from refold.adapters.importers.recording import Recording
-from refold.adapters.importers.source import Source
 
 
 class Anthropic:

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from refold.adapters.importers import blocks
+from refold.adapters.importers import messages as blocks
 from refold.adapters.importers.base import (
     Found,
     Origin,
     Piece,
+    Recording,
     Skipped,
+    Source,
     Transcript,
     mapping,
     milliseconds,
@@ -19,8 +21,6 @@ from refold.adapters.importers.base import (
     session_name,
     text,
 )
-from refold.adapters.importers.recording import Recording
-from refold.adapters.importers.source import Source
 from refold.domain.events import JsonObject
 
 _MAIN = ""

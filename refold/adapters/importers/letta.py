@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from refold.adapters.importers import blocks, openai
+from refold.adapters.importers import messages as blocks, openai
 from refold.adapters.importers.base import (
     Found,
     Origin,
     Piece,
+    Recording,
     Skipped,
+    Source,
     Transcript,
+    loads,
     mapping,
     moment,
     sequence,
     text,
 )
-from refold.adapters.importers.chat import Message
-from refold.adapters.importers.recording import Recording
-from refold.adapters.importers.source import Source, loads
+from refold.adapters.importers.messages import Message
 
 _FAILED = frozenset({"failed", "error"})
 _THOUGHTS = {

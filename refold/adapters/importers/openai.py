@@ -6,13 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from refold.adapters.importers import blocks, chat
+from refold.adapters.importers import messages as blocks, messages as chat
 from refold.adapters.importers.base import (
     Found,
     Origin,
     Piece,
+    Recording,
     Skipped,
+    Source,
     Transcript,
+    loads,
     mapping,
     moment,
     placed,
@@ -20,8 +23,6 @@ from refold.adapters.importers.base import (
     session_name,
     text,
 )
-from refold.adapters.importers.recording import Recording
-from refold.adapters.importers.source import Source, loads
 from refold.domain.events import JsonObject
 
 _TEXTS = ("text", "input_text", "output_text")

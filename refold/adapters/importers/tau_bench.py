@@ -9,15 +9,15 @@ from refold.adapters.importers import openai
 from refold.adapters.importers.base import (
     Origin,
     Piece,
+    Recording,
+    Source,
     Transcript,
     mapping,
     number,
     sequence,
     session_name,
 )
-from refold.adapters.importers.chat import Message
-from refold.adapters.importers.recording import Recording
-from refold.adapters.importers.source import Source
+from refold.adapters.importers.messages import Message
 
 _KEYS = {"task_id", "reward", "traj"}
 

@@ -2,23 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final, NamedTuple
+from itertools import chain, repeat
+from struct import Struct, pack
+from threading import Lock
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import psycopg
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
+from sqlalchemy.exc import DBAPIError
 
 from refold.adapters.recorder import Batch, HeadRow, Moved, WriteOutcome, Wrote
-from refold.adapters.sealing import SealedEvent
-from refold.adapters.sql.postgres_arrays import (
-    Bigints,
-    Byteas,
-    Integers,
-    Smallints,
-    Texts,
-)
+from refold.adapters.rows import SealedEvent
+from refold.domain.errors import RefoldError, StoreUnavailable
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
+
+_head = Struct(">iiIii").pack
+_size = Struct(">i").pack
+
+
+class Array(bytes):
+    """An array, encoded; ``oid`` is its type, ``element`` that of its values."""
+
+    oid: ClassVar[int]
+    element: ClassVar[int]
+
+    @classmethod
+    def of(cls, values: Sequence[bytes]) -> Array:
+        """The array of these values, each in the binary form of its type."""
+        sized = [_size(len(value)) + value for value in values]
+        return cls(cls._begin(len(values)) + b"".join(sized))
+
+    @classmethod
+    def _begin(cls, count: int) -> bytes:
+        # One dimension, no NULL, counted from 1.
+        return _head(1, 0, cls.element, count, 1)
+
+
+class _Integers(Array):
+    code: ClassVar[str]
+    width: ClassVar[int]
+
+    @classmethod
+    def of(cls, values: Sequence[int]) -> Array:  # type: ignore[override]  # whole numbers
+        """The array of these numbers."""
+        parts = chain.from_iterable(zip(repeat(cls.width), values, strict=False))
+        body = pack(f">{('i' + cls.code) * len(values)}", *parts)
+        return cls(cls._begin(len(values)) + body)
+
+
+class Smallints(_Integers):
+    """``int2[]``."""
+
+    oid, element, code, width = 1005, 21, "h", 2
+
+
+class Integers(_Integers):
+    """``int4[]``."""
+
+    oid, element, code, width = 1007, 23, "i", 4
+
+
+class Bigints(_Integers):
+    """``int8[]``."""
+
+    oid, element, code, width = 1016, 20, "q", 8
+
+
+class Texts(Array):
+    """``text[]``, of texts in UTF-8."""
+
+    oid, element = 1009, 25
+
+
+class Byteas(Array):
+    """``bytea[]``."""
+
+    oid, element = 1001, 17
+
+
+class _ArrayDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: Any) -> bytes:
+        return bytes(obj)
+
+
+def register(driver: psycopg.Connection[Any]) -> None:
+    """Teach a connection to send these arrays."""
+    for kind in (Smallints, Integers, Bigints, Texts, Byteas):
+        dumper = type(f"{kind.__name__}Dumper", (_ArrayDumper,), {"oid": kind.oid})
+        driver.adapters.register_dumper(kind, dumper)
+
 
 SCHEMA: Final = "refold"
 
@@ -256,3 +335,110 @@ def receipt(
     """The seqs that were written under this key, if it was used."""
     row = driver.execute(_FIND_RECEIPT, (*stream, key)).fetchone()
     return Duplicate(*row) if row else None
+
+
+_KNOWN: Final = {
+    "53": ("is out of room or connections", "free some and try again"),
+    "25": ("is read-only", "connect to the primary"),
+    "42501": (
+        "refuses: insufficient privilege",
+        "connect as a role that may (`refold schema --roles` has them)",
+    ),
+    "28": ("refuses the login", "check user and password"),
+    "3D": ("does not exist", "create the database first"),
+}
+
+
+def translated(shown: str, error: Exception) -> RefoldError | None:
+    """The error to raise for what the driver raised at ``shown``; None: none of it."""
+    cause = _cause(error)
+    if not isinstance(cause, psycopg.Error):
+        return None
+    state = cause.sqlstate or ""
+    for prefix, (what, remedy) in _KNOWN.items():
+        if state.startswith(prefix):
+            return StoreUnavailable(f"{shown} {what}", remedy=remedy)
+    if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
+        what = "cannot be reached, or broke the connection"
+        return StoreUnavailable(
+            f"{shown} {what}", remedy="check that it runs, and try again"
+        )
+    name = type(cause).__name__
+    return StoreUnavailable(
+        f"{shown} refused a statement ({name} {state})", remedy="see the server's log"
+    )
+
+
+def broken(error: Exception) -> bool:
+    """Whether the server broke the connection, and may come back."""
+    cause = _cause(error)
+    return isinstance(cause, psycopg.OperationalError) and (
+        cause.sqlstate is None or cause.sqlstate.startswith(("08", "57P"))
+    )
+
+
+def collided(error: Exception) -> bool:
+    """Whether two transactions collided, and the server gave up on this one."""
+    cause = _cause(error)
+    return isinstance(cause, psycopg.Error) and cause.sqlstate in ("40001", "40P01")
+
+
+def _cause(error: Exception) -> object:
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
+Driver: TypeAlias = psycopg.Connection[Any]
+
+
+class Writer:
+    """Writes batches over a connection of its own, which it opens when it needs one.
+
+    ``connect`` gives one that commits each statement.
+    """
+
+    def __init__(self, connect: Callable[[], Driver]) -> None:
+        self._connect = connect
+        self.forget()
+
+    def alone(self, batch: Batch) -> WriteOutcome:
+        """Write one: a statement that is a transaction, one round trip."""
+        with self._connected() as driver:
+            return write(driver, batch, base=0)
+
+    def together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
+        """Write all in one commit and one round trip.
+
+        Heads are locked in sorted order, so that no two groups deadlock.
+        """
+        order = sorted(range(len(batches)), key=lambda index: batches[index].stream)
+        with self._connected() as driver:
+            sent: dict[int, psycopg.Cursor[Any]] = {}
+            with driver.pipeline(), driver.transaction():
+                base = 0
+                for index in order:
+                    sent[index] = send(driver, batches[index], base=base)
+                    base += len(batches[index].events)
+            return [
+                outcome_of(driver, batch, sent[index])
+                for index, batch in enumerate(batches)
+            ]
+
+    def forget(self) -> None:
+        """Let go, in a forked child, of a connection that is its parent's."""
+        self._driver: Driver | None = None
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            if self._driver is not None:
+                self._driver.close()
+                self._driver = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[Driver]:
+        with self._lock:
+            driver = self._driver
+            if driver is None or driver.closed:
+                driver = self._driver = self._connect()
+            yield driver

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
+    ColumnElement,
     CompoundSelect,
     Connection,
     Select,
+    Table,
     and_,
     delete,
     func,
+    insert,
     select,
+    text,
+    tuple_,
+    update,
 )
 
 from refold.adapters.recorder import (
+    FROZEN,
     Batch,
     HeadRow,
     Heads,
@@ -25,24 +32,288 @@ from refold.adapters.recorder import (
     ViewRow,
     WriteOutcome,
 )
-from refold.adapters.sealing import SealedEvent
-from refold.adapters.sql import leases
-from refold.adapters.sql.audit import SqlAudit
-from refold.adapters.sql.dialect import Dialect, ErrorsTranslated
-from refold.adapters.sql.erasing import SqlErasing
-from refold.adapters.sql.grouping import GroupCommit
-from refold.adapters.sql.keeping import SqlKeeping
-from refold.adapters.sql.mending import SqlMending
-from refold.adapters.sql.reading import COLUMNS, Reader, sealed
-from refold.adapters.sql.saving import save_view
-from refold.adapters.sql.sizes import Sizes, within
-from refold.adapters.sql.standing import standing
+from refold.adapters.rows import SealedEvent
+from refold.adapters.sql.access_log import SqlAudit
+from refold.adapters.sql.database import Dialect, ErrorsTranslated, GroupCommit
+from refold.adapters.sql.erasure import SqlErasing, SqlKeeping
+from refold.adapters.sql.reading import COLUMNS, Reader, save_view, sealed, standing
+from refold.adapters.sql.tables import Tables
 from refold.adapters.sql.tree import SqlTree
 from refold.domain.chain import GENESIS
-from refold.domain.events import Span
+from refold.domain.events import JsonObject, Span
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import Duplicate, SessionInfo
-from refold.domain.sizes import Lagging, Place, Scope
+from refold.domain.ports import (
+    BESIDE,
+    RATES,
+    Duplicate,
+    Lagging,
+    Place,
+    Scope,
+    SessionInfo,
+)
+
+_FREE: Final = "held.expires_at <= :now OR held.owner = excluded.owner"
+_TAKE: Final = f"""
+INSERT INTO {{table}} AS held
+  (user_id, session_id, stream, owner, expires_at, pending)
+VALUES (:user_id, :session_id, :stream, :owner, :until, 0)
+ON CONFLICT (user_id, session_id, stream) DO UPDATE SET
+  owner = CASE WHEN {_FREE} THEN excluded.owner ELSE held.owner END,
+  expires_at = CASE WHEN {_FREE} THEN excluded.expires_at ELSE held.expires_at END,
+  pending = CASE WHEN {_FREE} THEN 0 ELSE 1 END
+RETURNING owner
+"""
+
+
+def take(
+    connection: Connection,
+    table: Table,
+    stream: StreamId,
+    owner: str,
+    now: int,
+    until: int,
+) -> bool:
+    """Hold the lease if it is free at ``now``; if not, mark it as asked for."""
+    statement = text(_TAKE.format(table=table.fullname))
+    values = {**stream._asdict(), "owner": owner, "now": now, "until": until}
+    return bool(connection.execute(statement, values).scalar_one() == owner)
+
+
+def renew(
+    connection: Connection, table: Table, stream: StreamId, owner: str, until: int
+) -> bool:
+    """Hold it longer, if it is still the owner's."""
+    held = update(table).where(*_held(table, stream, owner))
+    return connection.execute(held.values(expires_at=until)).rowcount == 1
+
+
+def release(connection: Connection, table: Table, stream: StreamId, owner: str) -> bool:
+    """Give it back; True if it was marked as asked for."""
+    held = delete(table).where(*_held(table, stream, owner))
+    pending = connection.execute(held.returning(table.c.pending)).scalar()
+    return bool(pending)
+
+
+def _held(table: Table, stream: StreamId, owner: str) -> tuple[Any, ...]:
+    return (
+        table.c.user_id == stream.user_id,
+        table.c.session_id == stream.session_id,
+        table.c.stream == stream.stream,
+        table.c.owner == owner,
+    )
+
+
+T = TypeVar("T")
+
+
+class SqlMending:
+    """MendingRows in the database of a dialect."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect, self._t = dialect, dialect.tables
+        self._errors = ErrorsTranslated(dialect)
+
+    def put_head(self, stream: StreamId, row: HeadRow, user_ref: str) -> bool:
+        heads, events, subjects = self._t.heads, self._t.events, self._t.subjects.c
+        # A head that is gone says neither that its user is frozen nor that it was
+        # marked as erased; a freeze or an erasure that begins now waits for this.
+        user = select(subjects.status).where(subjects.ref == user_ref)
+        user = user.with_for_update(read=True)
+        known = select(heads.c.status).where(*_stream(heads, stream)).with_for_update()
+        last = select(events.c.seq, events.c.hash).where(*_stream(events, stream))
+        last = last.order_by(events.c.seq.desc()).limit(1)
+        values = row._asdict()
+
+        def attempt(connection: Connection) -> bool:
+            if connection.execute(user).scalar() not in (None, "live"):
+                return False
+            status = connection.execute(known).scalar()
+            end = connection.execute(last).one_or_none()
+            if status not in (None, *FROZEN) or end is None:  # or it is frozen
+                return False
+            if (end.seq, bytes(end.hash)) != (row.seq, row.hash):
+                return False
+            if status is None:
+                names = {name: getattr(stream, name) for name in stream._fields}
+                connection.execute(insert(heads).values(**names, **values))
+            else:
+                here = _stream(heads, stream)
+                connection.execute(update(heads).where(*here).values(**values))
+            return True
+
+        return self._changing(stream, attempt)
+
+    def ends(self, stream: StreamId) -> dict[str, int]:
+        return self._changing(stream, lambda c: self._ends(c, stream))
+
+    def _ends(self, connection: Connection, stream: StreamId) -> dict[str, int]:
+        """The heads, locked until the transaction ends."""
+        heads = self._t.heads.c
+        query = select(heads.stream, heads.seq).where(
+            heads.user_id == stream.user_id, heads.session_id == stream.session_id
+        )
+        found = connection.execute(query.order_by(heads.stream).with_for_update())
+        return {row.stream: row.seq for row in found}
+
+    def blob_addresses(self, stream: StreamId) -> list[bytes]:
+        blobs = self._t.blobs.c
+        query = select(blobs.address).where(
+            blobs.user_id == stream.user_id, blobs.session_id == stream.session_id
+        )
+        return self._changing(
+            stream, lambda connection: [bytes(one) for one in connection.scalars(query)]
+        )
+
+    def delete_blobs(
+        self, stream: StreamId, addresses: tuple[bytes, ...], ends: dict[str, int]
+    ) -> bool:
+        blobs = self._t.blobs
+        theirs = blobs.c.user_id == stream.user_id
+
+        def attempt(connection: Connection) -> bool:
+            if self._ends(connection, stream) != ends:
+                return False
+            for address in addresses:
+                here = blobs.c.address == address
+                connection.execute(delete(blobs).where(theirs, here))
+            return True
+
+        return self._changing(stream, attempt)
+
+    def _changing(self, stream: StreamId, change: Callable[[Connection], T]) -> T:
+        """One transaction that can write from its first statement on."""
+
+        def attempt() -> T:
+            with self._dialect.writing(stream.user_id) as connection:
+                return change(connection)
+
+        with self._errors:
+            return self._dialect.retrying(attempt)
+
+
+def _stream(table: Any, stream: StreamId) -> list[Any]:
+    return [getattr(table.c, name) == getattr(stream, name) for name in stream._fields]
+
+
+_LAG: Final = ("fingerprint", "views", "behind", "events", "most")
+
+
+class Sizes:
+    """Figures of a store, of a user in it, or of one session."""
+
+    def __init__(self, tables: Tables, scope: Scope) -> None:
+        self._t, self._scope = tables, scope
+
+    def read(self, connection: Connection, *, now: int) -> dict[str, Any]:
+        """The figures; ``now`` in microseconds since 1970 is where the rates end."""
+        lag = [
+            dict(zip(_LAG, map(_plain, row), strict=True))
+            for row in connection.execute(self._lag())
+        ]
+        return {
+            **_one(connection, self._sessions(now)),
+            **_one(connection, self._events(now)),
+            **self._beside(connection),
+            "lag": lag,
+        }
+
+    def lagging(self, *, by: int, limit: int, after: Place | None) -> Select[Any]:
+        """Stored views that are behind their heads by so many events, in order."""
+        views = self._t.views.c
+        place = (views.user_id, views.session_id, views.name)
+        query, behind = self._behind(*place)
+        query = query.add_columns(behind).where(behind >= by)
+        if after is not None:
+            query = query.where(tuple_(*place) > tuple_(*after))
+        return query.order_by(*place).limit(limit)
+
+    def _sessions(self, now: int) -> Select[Any]:
+        heads = self._t.heads.c
+        main = heads.stream == MAIN
+        columns = [
+            func.count(heads.user_id.distinct()).label("users"),
+            func.count().filter(main).label("sessions"),
+            func.count().filter(~main).label("derived_streams"),
+            func.coalesce(func.sum(heads.tokens).filter(main), 0).label("tokens"),
+        ]
+        for name, span in RATES.items():
+            recent = func.count().filter(main, heads.updated_at > now - span)
+            columns.append(recent.label(f"sessions_{name}"))
+        return select(*columns).where(*within(self._t.heads, self._scope))
+
+    def _events(self, now: int) -> Select[Any]:
+        events = self._t.events.c
+        size = func.sum(func.length(events.body))
+        columns = [
+            func.count().label("events"),
+            func.coalesce(size, 0).label("event_bytes"),
+        ]
+        for name, span in RATES.items():
+            recent = events.ts > now - span
+            columns.append(func.count().filter(recent).label(f"events_{name}"))
+            recent_size = func.coalesce(size.filter(recent), 0)
+            columns.append(recent_size.label(f"event_bytes_{name}"))
+        return select(*columns).where(*within(self._t.events, self._scope))
+
+    def _beside(self, connection: Connection) -> dict[str, Any]:
+        views, blobs = self._t.views, self._t.blobs
+        found = self._counted(connection, "view", views, func.length(views.c.body))
+        # Whose session a blob is of only its key can tell.
+        if self._scope.session_id is None:
+            found |= self._counted(connection, "blob", blobs, blobs.c.size)
+        return found
+
+    def _counted(
+        self, connection: Connection, what: str, table: Table, size: Any
+    ) -> dict[str, Any]:
+        total = func.coalesce(func.sum(size), 0).label(f"{what}_bytes")
+        query = select(func.count().label(f"{what}s"), total).select_from(table)
+        return _one(connection, query.where(*within(table, self._scope)))
+
+    def _lag(self) -> Select[Any]:
+        name = self._t.views.c.name
+        query, behind = self._behind(name)
+        figures = (
+            func.count(),
+            func.count().filter(behind > 0),
+            func.sum(behind),
+            func.max(behind),
+        )
+        return query.add_columns(*figures).group_by(name).order_by(name)
+
+    def _behind(self, *columns: Any) -> tuple[Select[Any], ColumnElement[int]]:
+        views, main = self._t.views, self._t.heads.alias("m")
+        derived = self._t.heads.alias("d")
+        behind = main.c.seq - views.c.through_seq
+        behind += func.coalesce(derived.c.seq, 0) - views.c.derived_seq
+        joined = views.join(main, _head_of(views, main, MAIN)).outerjoin(
+            derived, _head_of(views, derived, views.c.name)
+        )
+        query = select(*columns).select_from(joined)
+        query = query.where(*within(views, self._scope), main.c.status != "erased")
+        return query.where(~views.c.name.contains(BESIDE)), behind
+
+
+def within(table: Any, scope: Scope) -> list[Any]:
+    """The conditions that keep a query to the scope."""
+    named = scope._asdict().items()
+    return [table.c[name] == value for name, value in named if value is not None]
+
+
+def _head_of(views: Any, heads: Any, stream: Any) -> Any:
+    same = heads.c.user_id == views.c.user_id
+    return (
+        same & (heads.c.session_id == views.c.session_id) & (heads.c.stream == stream)
+    )
+
+
+def _one(connection: Connection, query: Any) -> JsonObject:
+    row = connection.execute(query).mappings().one()
+    return {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str) else int(value)  # a sum may be a Decimal
 
 
 class SqlRecorder(Recorder):
@@ -220,26 +491,24 @@ class SqlRecorder(Recorder):
         return [row.name for row in found]
 
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
-        def take(connection: Connection) -> bool:
+        def taken(connection: Connection) -> bool:
             heads = self._t.heads
             live = select(heads.c.seq).where(
                 *_at(heads, stream.main), heads.c.status != "erased"
             )
             if connection.execute(live.with_for_update(read=True)).first() is None:
                 return False
-            return leases.take(connection, self._t.leases, stream, owner, now, until)
+            return take(connection, self._t.leases, stream, owner, now, until)
 
-        return self._changing(stream, take)
+        return self._changing(stream, taken)
 
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
         table = self._t.leases
-        return self._changing(
-            stream, lambda c: leases.renew(c, table, stream, owner, until)
-        )
+        return self._changing(stream, lambda c: renew(c, table, stream, owner, until))
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         table = self._t.leases
-        return self._changing(stream, lambda c: leases.release(c, table, stream, owner))
+        return self._changing(stream, lambda c: release(c, table, stream, owner))
 
     def _changing(self, stream: StreamId, change: Callable[[Connection], bool]) -> bool:
         def attempt() -> bool:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from uuid import uuid4
 
-from sqlalchemy import MetaData
+from sqlalchemy import Column, Connection, MetaData, insert, inspect, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
-from refold.adapters.sql import postgres_rewrite, postgres_roles, sqlite_rewrite, tables
+from refold.adapters.sql import (
+    postgres as postgres_rewrite,
+    roles as postgres_roles,
+    sqlite as sqlite_rewrite,
+    tables,
+)
+from refold.adapters.sql.database import Dialect, EngineName, ErrorsTranslated
 from refold.adapters.sql.postgres_append import SCHEMA
 from refold.adapters.sql.sqlite import APPLICATION_ID
-from refold.adapters.sql.urls import EngineName
+from refold.domain.errors import IncompatibleStore
 
 
 def schema(engine: EngineName) -> list[str]:
@@ -46,3 +53,147 @@ def _neat(statements: list[str]) -> list[str]:
         "\n".join(line.rstrip() for line in statement.strip().splitlines())
         for statement in statements
     ]
+
+
+Step = Callable[[Connection, Dialect], None]
+
+
+def m001_log(connection: Connection, dialect: Dialect) -> None:
+    """Heads, events, blobs, receipts and views; events refuse UPDATE and DELETE."""
+    dialect.tables.metadata.create_all(connection)
+    dialect.guard_events(connection)
+
+
+def m002_first_digest(connection: Connection, dialect: Dialect) -> None:
+    """Rows can be sealed anew: the digest of the first ciphertext is kept."""
+    _add(connection, dialect.tables.events.c.first_digest)
+    dialect.guard_events(connection)
+
+
+def m003_leases(connection: Connection, dialect: Dialect) -> None:
+    """Who compacts what at present."""
+    dialect.tables.leases.create(connection, checkfirst=True)
+
+
+def m004_shown(connection: Connection, dialect: Dialect) -> None:
+    """Stored views name the rows they show; those of before name none."""
+    views = dialect.tables.views.c
+    for column in (views.main_spans, views.derived_spans):
+        _add(connection, column)
+
+
+def m005_erasure(connection: Connection, dialect: Dialect) -> None:
+    """Users and sessions can be erased; events of a marked stream can be deleted."""
+    tables = dialect.tables
+    for table in (
+        *(tables.subjects, tables.erasures),
+        *(tables.certificates, tables.holds),
+    ):
+        table.create(connection, checkfirst=True)
+    _add(connection, tables.heads.c.before)
+    _add(connection, tables.blobs.c.session_id)
+    dialect.guard_events(connection)
+
+
+def m006_tree(connection: Connection, dialect: Dialect) -> None:
+    """Leaves, whose they are, and the signed heads of the tree over them."""
+    for table in (
+        dialect.tables.leaves,
+        dialect.tables.seals,
+        dialect.tables.tree_heads,
+    ):
+        table.create(connection, checkfirst=True)
+
+
+def m010_accesses(connection: Connection, dialect: Dialect) -> None:
+    """When sessions were read last, and how often."""
+    dialect.tables.accesses.create(connection, checkfirst=True)
+
+
+def m008_audit(connection: Connection, dialect: Dialect) -> None:
+    """The audit log."""
+    dialect.tables.audit.create(connection, checkfirst=True)
+
+
+def _add(connection: Connection, column: Column[Any]) -> None:
+    """Add a column to its table, if it was not made with it."""
+    table = column.table
+    columns = inspect(connection).get_columns(table.name, schema=table.schema)
+    if column.name not in {known["name"] for known in columns}:
+        added = CreateColumn(column).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE {table.fullname} ADD COLUMN {added}")
+
+
+STEPS: Final[tuple[Step, ...]] = (
+    *(m001_log, m002_first_digest, m003_leases, m004_shown),
+    *(m005_erasure, m006_tree),
+    m008_audit,
+    m010_accesses,
+)
+
+
+def migrate(dialect: Dialect, *, steps: tuple[Step, ...] = STEPS) -> str:
+    """Take every step that the database has not taken, in one transaction.
+
+    Returns the store's id, which never changes.
+
+    Raises IncompatibleStore if the database is of a newer Refold or another
+    program, StoreUnavailable if it cannot be reached.
+    """
+    with ErrorsTranslated(dialect):
+        known = _known(dialect)
+        if known and known[0] == len(steps):
+            return known[1]
+        engine = dialect.engine().execution_options(refold_begin="IMMEDIATE")
+        with engine.begin() as connection:
+            dialect.lock_schema(connection)
+            dialect.prepare(connection)
+            version, store_id = _version(connection, dialect)
+            _check(version, len(steps))
+            for step in steps[version:]:
+                step(connection, dialect)
+            return _record(connection, dialect, len(steps), store_id)
+
+
+def _known(dialect: Dialect) -> tuple[int, str] | None:
+    with dialect.engine().connect() as connection:
+        version, store_id = _version(connection, dialect)
+        return (version, store_id) if store_id else None
+
+
+def _version(connection: Connection, dialect: Dialect) -> tuple[int, str]:
+    settings = dialect.tables.settings
+    if not inspect(connection).has_table(settings.name, schema=settings.schema):
+        return 0, ""
+    nothing = connection.exec_driver_sql(f"SELECT * FROM {settings.fullname} LIMIT 0")
+    if set(nothing.keys()) != {"name", "value"}:
+        return 0, ""
+    rows = connection.execute(select(settings.c.name, settings.c.value)).all()
+    values = {row.name: row.value for row in rows}
+    return int(values.get("schema_version", 0)), values.get("store_id", "")
+
+
+def _check(version: int, newest: int) -> None:
+    if version > newest:
+        raise IncompatibleStore(
+            f"the database has schema {version}, this Refold knows up to {newest}: "
+            "upgrade Refold"
+        )
+
+
+def _record(
+    connection: Connection, dialect: Dialect, version: int, store_id: str
+) -> str:
+    settings = dialect.tables.settings
+    if store_id:
+        connection.execute(
+            update(settings)
+            .where(settings.c.name == "schema_version")
+            .values(value=str(version))
+        )
+        return store_id
+    fresh = str(uuid4())
+    values = {"schema_version": str(version), "store_id": fresh}
+    rows = [{"name": name, "value": value} for name, value in values.items()]
+    connection.execute(insert(settings), rows)
+    return fresh

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from sqlalchemy import (
     URL,
@@ -31,16 +32,184 @@ from refold.adapters.recorder import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import sqlite_casual, sqlite_cleaning, sqlite_rewrite, tables
-from refold.adapters.sql.process import Process
-from refold.adapters.sql.sqlite_errors import translated
+from refold.adapters.sql import tables
+from refold.adapters.sql.database import Process
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
     RefoldError,
+    StoreUnavailable,
 )
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+def translated(path: str, said: str) -> RefoldError:
+    """The error for what SQLite said of the file at ``path``."""
+    known = {
+        "locked": ("is busy with another writer", "try again when it is done"),
+        "readonly": (
+            "cannot be written",
+            "check the rights on the file and its folder",
+        ),
+        "full": ("cannot grow: the disk is full", "free space and try again"),
+        "unable to open": ("cannot be opened", "check that its folder exists"),
+        "disk i/o": ("cannot be written: disk I/O error", "check the disk"),
+    }
+    lowered = said.lower()
+    for sign, (what, remedy) in known.items():
+        if sign in lowered:
+            return StoreUnavailable(f"{path} {what}", remedy=remedy)
+    if "not a database" in lowered or "malformed" in lowered:
+        return IncompatibleStore(
+            f"{path} is not a SQLite database, or is damaged: give another file, or "
+            "restore it"
+        )
+    return StoreUnavailable(f"{path}: {said}", remedy="see the message of SQLite")
+
+
+@contextmanager
+def transaction(dialect: SqliteDialect) -> Iterator[Connection]:
+    """One that a power cut may take back: it holds the write lock for no disk's sake.
+
+    The next append makes it durable with itself.
+    """
+    engine = dialect.engine().execution_options(refold_begin="IMMEDIATE")
+    with engine.connect() as connection:
+        driver = cast("sqlite3.Connection", connection.connection.driver_connection)
+        (level,) = driver.execute("PRAGMA synchronous").fetchone()
+        driver.execute("PRAGMA synchronous=NORMAL")
+        try:
+            with connection.begin():
+                yield connection
+        finally:
+            driver.execute(f"PRAGMA synchronous={level}")
+
+
+_SUFFIXES: Final = ("", "-wal", "-journal")
+_BUSY: Final = 5.0
+# A shorter name stands by chance in what is encrypted.
+_TELLING: Final = 6
+
+
+def clean(path: Path, *, vacuum: bool) -> dict[str, Any]:
+    """Fold the write-ahead log into the file and empty it; ``vacuum`` writes all anew.
+
+    Deleted cells were overwritten with zeros as they were deleted (``secure_delete``).
+    """
+    with closing(sqlite3.connect(path, timeout=_BUSY, isolation_level=None)) as own:
+        own.execute("PRAGMA secure_delete=ON")
+        if vacuum:
+            own.execute("VACUUM")
+        busy, *_ = own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return {"vacuum": vacuum, "wal_emptied": not busy}
+
+
+def found_in_files(path: Path, names: Sequence[str]) -> dict[str, Any]:
+    """How often each of the names stands in the file and in its logs."""
+    telling = {name.encode() for name in names if len(name.encode()) >= _TELLING}
+    files = {
+        file.name: _count(file, telling)
+        for file in (path.with_name(path.name + suffix) for suffix in _SUFFIXES)
+        if file.exists()
+    }
+    return {
+        "files": files,
+        "names": len(telling),
+        "too_short": len(names) - len(telling),
+    }
+
+
+def _count(file: Path, names: set[bytes]) -> int:
+    if not file.stat().st_size:
+        return 0
+    with (
+        file.open("rb") as opened,
+        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+    ):
+        return sum(mapped.find(name) >= 0 for name in names)
+
+
+Write = Callable[[sqlite3.Connection, Batch], WriteOutcome]
+
+# While this row is there, and it is there in no committed state, rows may be replaced.
+_OPEN: Final = "INSERT INTO settings (name, value) VALUES ('rewriting', 'on')"
+_CLOSE: Final = "DELETE FROM settings WHERE name='rewriting'"
+_KEPT: Final = (
+    *("position", "user_id", "session_id", "stream", "seq", "type", "ts", "event_id"),
+    *("token_estimate", "schema_version", "hash"),
+)
+GUARDS: Final = (
+    "DROP TRIGGER IF EXISTS events_refuse_update",
+    "DROP TRIGGER IF EXISTS events_refuse_delete",
+    f"""
+CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events WHEN NOT (
+  EXISTS (SELECT 1 FROM settings WHERE name='rewriting')
+  AND {" AND ".join(f"NEW.{name} IS OLD.{name}" for name in _KEPT)}
+  AND length(NEW.first_digest) IS 32
+  AND NEW.first_digest IS coalesce(OLD.first_digest, NEW.first_digest))
+BEGIN SELECT RAISE(ABORT, 'refold: events are immutable, UPDATE is refused'); END
+""",
+    """
+CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events WHEN NOT EXISTS (
+  SELECT 1 FROM heads h WHERE h.user_id=OLD.user_id AND h.session_id=OLD.session_id
+    AND h.stream=OLD.stream AND h.status='erased')
+BEGIN SELECT RAISE(ABORT, 'refold: events are immutable, DELETE is refused'); END
+""",
+)
+# Changes nothing, and has to be written all the same.
+TOUCH: Final = "UPDATE settings SET value=value WHERE name='schema_version'"
+_HEADS = "SELECT stream, {} FROM heads WHERE user_id=? AND session_id=?".format(
+    ", ".join(HeadRow._fields)
+)
+_ROW = """
+UPDATE events SET body=?, first_digest=?
+WHERE user_id=? AND session_id=? AND stream=? AND seq=?
+"""
+_STATE = """
+UPDATE heads SET state=?, key_check=? WHERE user_id=? AND session_id=? AND stream=?
+"""
+_REOPEN = """
+UPDATE heads SET status='open', key_check=?
+WHERE user_id=? AND session_id=? AND stream=?
+"""
+_DROP_BLOB = "DELETE FROM blobs WHERE user_id=? AND address=?"
+_DROP_VIEWS = "DELETE FROM views WHERE user_id=? AND session_id=?"
+
+
+def heads(connection: sqlite3.Connection, stream: StreamId) -> dict[str, HeadRow]:
+    """The heads of the session, by the name of their stream."""
+    found = connection.execute(_HEADS, stream[:2])
+    return {name: HeadRow(*columns) for name, *columns in found}
+
+
+def rewrite(connection: sqlite3.Connection, what: Rewrite, write: Write) -> None:
+    """Replace the session's rows, inside a transaction that holds the write lock."""
+    user_id, session_id, _ = what.batch.stream
+    check = what.batch.head.key_check
+    connection.execute(_OPEN)
+    values = [
+        (row.state, row.first_digest, *row.header.stream, row.header.seq)
+        for row in what.rows
+    ]
+    connection.executemany(_ROW, values)
+    connection.execute(_CLOSE)
+    states = what.states.items()
+    connection.executemany(
+        _STATE, [(state, check, user_id, session_id, name) for name, state in states]
+    )
+    addresses = [(user_id, address) for address in what.blobs]
+    connection.executemany(_DROP_BLOB, addresses)
+    connection.execute(_DROP_VIEWS, (user_id, session_id))
+    connection.execute(_REOPEN, (check, user_id, session_id, MAIN))
+    if not isinstance(write(connection, what.batch), Wrote):
+        raise StoreUnavailable(
+            "the head moved while its session was sealed anew", remedy="try again"
+        )
+
 
 T = TypeVar("T")
 APPLICATION_ID: Final = int.from_bytes(b"RFLD", "big")
@@ -105,7 +274,7 @@ class SqliteDialect:
     mark = "?"
     shared = ""
     place, searchable = "rowid", True
-    casual = sqlite_casual.transaction
+    casual = transaction
     ends_of_span = ("json_extract(s.value, '$[0]')", "json_extract(s.value, '$[1]')")
 
     def __init__(self, url: URL) -> None:
@@ -189,7 +358,7 @@ class SqliteDialect:
 
     def guard_events(self, connection: Connection) -> None:
         """Triggers that refuse UPDATE and DELETE."""
-        for statement in sqlite_rewrite.GUARDS:
+        for statement in GUARDS:
             connection.exec_driver_sql(statement)
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
@@ -218,15 +387,15 @@ class SqliteDialect:
     ) -> bool:
         """Hold the write lock while ``build`` decides."""
         with self._writing() as connection:
-            what = build(sqlite_rewrite.heads(connection, stream))
+            what = build(heads(connection, stream))
             if what is not None:
-                sqlite_rewrite.rewrite(connection, what, _write)
+                rewrite(connection, what, _write)
             return what is not None
 
     def flush(self) -> None:
         """Commit once with FULL: that syncs the write-ahead log as far as it goes."""
         with self._writing(synchronous="FULL") as connection:
-            connection.execute(sqlite_rewrite.TOUCH)
+            connection.execute(TOUCH)
 
     @contextmanager
     def _writing(self, synchronous: str = "") -> Iterator[sqlite3.Connection]:
@@ -301,11 +470,11 @@ class SqliteDialect:
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         """Empty the write-ahead log; deleted cells were overwritten already."""
-        return sqlite_cleaning.clean(self.path, vacuum=vacuum)
+        return clean(self.path, vacuum=vacuum)
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
         """Look into the file and its write-ahead log."""
-        return sqlite_cleaning.found_in_files(self.path, names)
+        return found_in_files(self.path, names)
 
     def size(self, connection: Connection) -> int:  # noqa: ARG002  # the protocol's
         """Bytes of the file and its write-ahead log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -21,14 +22,98 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from refold.adapters.sql.dialect import NOBODY, Dialect, ErrorsTranslated
-from refold.adapters.sql.reading import Reader
-from refold.adapters.sql.tree_streams import TreeStreams, number, octets
-from refold.adapters.tree import Ending, Ends, Grown, Moved
+from refold.adapters.recorder import Ending, Ends, Grown, Mark, TreeMoved
+from refold.adapters.sql.database import NOBODY, Dialect, ErrorsTranslated
+from refold.adapters.sql.reading import STREAM, Reader
+from refold.domain.chain import Frontier
 from refold.domain.errors import SealBroken
 from refold.domain.ids import StreamId
-from refold.domain.merkle import Frontier
-from refold.domain.seals import TreeHead
+from refold.domain.seals import Leaf, Seal, TreeHead, Use
+
+_log = logging.getLogger("refold")
+_SEALS: Final = """
+SELECT s.seq, s.leaf, s.positions, s.receipts, l.hash, e.hash FROM {seals} s
+LEFT JOIN {leaves} l ON l.leaf=s.leaf AND l.erasure IS NULL
+LEFT JOIN {events} e ON e.user_id=s.user_id AND e.session_id=s.session_id
+  AND e.stream=s.stream AND e.seq=s.seq
+WHERE s.user_id=? AND s.session_id=? AND s.stream=? ORDER BY s.seq
+"""
+_END: Final = f"""
+SELECT seq, hash, (SELECT max(seq) FROM {{seals}} WHERE {STREAM}) FROM {{heads}}
+WHERE {STREAM} AND status<>'erased'
+"""
+_MARKS: Final = f"""
+SELECT seq, position, event_id, CASE WHEN seq=? THEN hash END FROM {{events}}
+WHERE {STREAM} AND seq>? AND seq<=? ORDER BY seq LIMIT ?
+"""
+_USES: Final = f"""
+SELECT address, first_seq, last_seq FROM {{receipts}}
+WHERE {STREAM} AND first_seq>? AND first_seq<=?
+"""
+
+
+class TreeStreams:
+    """Reads streams for the tree."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def seals(self, stream: StreamId) -> list[Seal]:
+        """What was sealed of the stream, with what is there now."""
+        return [
+            Seal(number(row[0]), number(row[1]), *map(octets, row[2:]))
+            for row in self._fetch(stream, _SEALS, *stream)
+        ]
+
+    def marks(
+        self, stream: StreamId, *, after: int, upto: int, limit: int
+    ) -> list[Mark]:
+        """What no hash covers of these events; the hash of the last, ``upto``."""
+        values = (upto, *stream, after, upto, limit)
+        return [
+            Mark(row[0], number(row[1]), octets(row[2]), octets(row[3]))
+            for row in self._fetch(stream, _MARKS, *values)
+        ]
+
+    def uses(self, stream: StreamId, *, after: int, upto: int) -> list[Use]:
+        """The receipts of the stream that begin at these seqs."""
+        found = self._fetch(stream, _USES, *stream, after, upto)
+        return [Use(octets(row[0]), *map(number, row[1:])) for row in found]
+
+    def ending(self, stream: StreamId) -> Ending | None:
+        """The stream's end, if it is whole and not sealed."""
+        found = self._fetch(stream, _END, *stream, *stream)
+        if not found:
+            return None
+        seq, hash_, sealed = found[0]
+        after = sealed or 0
+        if seq <= after:
+            return None
+        marks = self.marks(stream, after=after, upto=seq, limit=seq - after)
+        if len(marks) != seq - after or marks[-1].hash != bytes(hash_):
+            _log.warning(
+                "a stream is not sealed, for its head is not the end of its events: "
+                "`refold verify` names it"
+            )
+            return None
+        named = any(mark.idempotent for mark in marks)
+        uses = self.uses(stream, after=after, upto=seq) if named else []
+        positions = (mark.position for mark in marks)
+        return Ending(stream, seq, Leaf.of(bytes(hash_), positions, uses))
+
+    def _fetch(self, stream: StreamId, query: str, *values: Any) -> list[Any]:
+        return self._reader.fetch(stream.user_id, query, values)
+
+
+def octets(value: Any) -> bytes:
+    """The bytes of a column, none of them if something else was put there."""
+    return bytes(value) if isinstance(value, bytes | memoryview) else b""
+
+
+def number(value: Any) -> int:
+    """The number of a column: SQLite keeps a text where a number should be."""
+    return value if isinstance(value, int) else -1
+
 
 STREAMS: Final = 1_000  # of one tree head: so long the write lock of SQLite is held
 _PAGE: Final = 10_000
@@ -96,7 +181,7 @@ class SqlTree(TreeStreams):
         found = self._all(select(newest.scalar_subquery(), settled.scalar_subquery()))
         return Ends(*(int(position or 0) for position in found[0]))
 
-    def moved(self, *, after: int, upto: int) -> Moved:
+    def moved(self, *, after: int, upto: int) -> TreeMoved:
         events = self._t.events
         query = (
             select(events.c.position, *_like(events))
@@ -109,8 +194,8 @@ class SqlTree(TreeStreams):
         for position, *stream in found:
             streams[StreamId(*stream)] = None
             if len(streams) == STREAMS:
-                return Moved(list(streams), position)
-        return Moved(list(streams), found[-1][0] if len(found) == _PAGE else upto)
+                return TreeMoved(list(streams), position)
+        return TreeMoved(list(streams), found[-1][0] if len(found) == _PAGE else upto)
 
     def behind(self, *, after: StreamId | None = None) -> list[StreamId]:
         heads = self._t.heads

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from refold.domain.chain import GENESIS
@@ -16,20 +17,207 @@ from refold.domain.events import (
     CompactionNote,
     Event,
     Final as Ended,
+    HumanReview,
+    Request,
     Summary,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
 )
 from refold.domain.tokens import estimate_text
-from refold.projections.compare.elements import Elements
-from refold.projections.compare.moments import Moment
-from refold.projections.compare.requests import Request, Requests
-from refold.projections.context.compaction import Compaction, summary_of
-from refold.projections.context.extras import NO_EXTRAS, Extras
+from refold.projections.compare.elements import Element, Elements, in_text, in_value
+from refold.projections.context.compaction import (
+    Compaction,
+    Source,
+    Summarizer,
+    source_of,
+    summary_of,
+)
+from refold.projections.context.messages import OPENING
 from refold.projections.context.outline import Outline, fold_derived
-from refold.projections.context.source import Source, source_of
-from refold.projections.context.strategy import Strategy
-from refold.projections.context.summarizer import Summarizer
-from refold.projections.context.units import place
-from refold.projections.context.writing import write
+from refold.projections.context.render import render
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategy import Shown, Strategy, write
+from refold.projections.context.text import entry_of
+from refold.projections.context.units import Spans, Thread, joined, place
+from refold.projections.context.view import NO_EXTRAS, Extras
+
+_BEGIN: Final = ("response", "call")
+
+
+class Moment(NamedTuple):
+    """A model was called.
+
+    read: how many events of the log were there.
+    seq:  the first event that it answered with.
+    used: the identifiers in its text and in its calls' arguments that the log had
+          before.
+    """
+
+    read: int
+    seq: int
+    used: frozenset[str] = frozenset()
+
+
+def moments(events: Sequence[Envelope]) -> list[Moment]:
+    """The model calls in the log of ``events``, oldest first.
+
+    Where a request was recorded, that is the call: what came before the answer to it
+    was not sent.
+    Those of the session that it was forked from (seq 0 and below) are not its own.
+    """
+    found: dict[int, Moment] = {}
+    first: dict[str, int] = {}
+    thread, asked = Thread(), None
+    for index, envelope in enumerate(events):
+        thread, placed = place(thread, envelope)
+        names = _names(envelope)
+        if isinstance(envelope.payload, Request) and envelope.meta.status is None:
+            asked = index
+        if placed is not None and placed.kind in _BEGIN:
+            begun = Moment(index if asked is None else asked, placed.exchange)
+            moment, asked = found.get(placed.exchange, begun), None
+            used = _before(names, first, moment.seq)
+            found[moment.seq] = moment._replace(used=moment.used | used)
+        for name in names:
+            first.setdefault(name, envelope.seq)
+    return [moment for moment in found.values() if moment.seq > 0]
+
+
+def _before(names: Iterable[str], first: dict[str, int], seq: int) -> frozenset[str]:
+    return frozenset(name for name in names if first.get(name, seq) < seq)
+
+
+def _names(envelope: Envelope) -> set[str]:
+    """The identifiers in what a model may be shown of an event."""
+    match envelope.payload:
+        case SystemPrompt(text=str(text)) | AgentResponse(text=text):
+            return in_text(text)
+        case ToolCall(arguments=value) | ToolResult(content=value):
+            return in_value(value)
+    entry = entry_of(envelope.payload)
+    if entry is None:
+        return set()
+    return {name for part in entry.content for name in in_value(part)}
+
+
+_ALL: Final = KeepAll()
+# What these show depends on what stands before them.
+_DEPENDENT: Final = (Ended, HumanReview, SystemPrompt)
+
+
+class RequestsRequest(NamedTuple):
+    """What a model is sent: its tokens, and its elements in their order."""
+
+    tokens: int
+    elements: list[Element]
+
+
+class _Before(NamedTuple):
+    """The request before, and all of what was shown but the raw end that grows."""
+
+    request: RequestsRequest
+    outline: Outline
+    shown: Shown
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests of one walk.
+
+    A context only grows at its end until the strategy changes what stands before, so
+    only what is new is rendered as long as that is so.  A whole rendering of each
+    request would take time by the square of the log.
+    """
+
+    strategy: Strategy
+    events: Sequence[Envelope]
+    extras: Extras
+    elements: Elements
+    _seqs: list[int] = field(init=False)
+    _results: list[Envelope] = field(init=False)
+    _before: _Before | None = None
+
+    def __post_init__(self) -> None:
+        self._seqs = [event.seq for event in self.events]
+        self._results = [e for e in self.events if isinstance(e.payload, ToolResult)]
+
+    def next(self, outline: Outline, summaries: Sequence[Envelope]) -> RequestsRequest:
+        """The request for ``outline``, which is the one of before or has read more."""
+        outline = self.strategy.judged(outline)
+        shown = self.strategy.show(outline)
+        request = self._grown(outline, shown)
+        if request is None:
+            request = self._whole(outline, shown, summaries)
+        self._before = _Before(request, outline, shown)
+        return request
+
+    def within(self, spans: Spans) -> list[Envelope]:
+        """The events of ``spans``, found without looking at the others."""
+        return [
+            event
+            for first, last in spans
+            for event in self.events[
+                bisect_left(self._seqs, first) : bisect_right(self._seqs, last)
+            ]
+        ]
+
+    def _whole(
+        self, outline: Outline, shown: Shown, summaries: Sequence[Envelope]
+    ) -> RequestsRequest:
+        view = render(
+            self.strategy,
+            outline,
+            self.within(outline.reads(shown.raw)),
+            summaries=summaries,
+            extras=self.extras,
+        )
+        return RequestsRequest(view.tokens, self.elements.of(view))
+
+    def _grown(self, outline: Outline, shown: Shown) -> RequestsRequest | None:
+        """The request of before with what is new behind it; None if it is no such."""
+        if self._before is None:
+            return None
+        request, earlier, was = self._before
+        span = (earlier.through_seq + 1, outline.through_seq)
+        if (
+            earlier.thread.open
+            or _frame(earlier, was) != _frame(outline, shown)
+            or joined((*was.raw, span)) != shown.raw
+            or self._cleared(was) != self._cleared(shown)
+        ):
+            return None
+        new = self.within((span,))
+        if any(isinstance(event.payload, _DEPENDENT) for event in new):
+            return None
+        view = render(_ALL, _ALL.read(_ALL.begin(), new), new, extras=self.extras)
+        elements = self.elements.of(view)
+        if elements and elements[0].texts == (OPENING,):
+            del elements[0]
+        return RequestsRequest(
+            request.tokens + view.tokens, [*request.elements, *elements]
+        )
+
+    def _cleared(self, shown: Shown) -> list[int]:
+        """The results that are shown as stubs."""
+        return [event.seq for event in self._results if shown.cleared(event)]
+
+
+def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
+    """Whatever a view depends on beside its raw end."""
+    return (
+        outline.summaries,
+        outline.memory.summaries,
+        outline.memory.facts_shown,
+        outline.memory.notes_shown,
+        outline.kept,
+        outline.kept_input,
+        outline.pinned,
+        outline.system_seq,
+        shown.inputs,
+        shown.left,
+    )
+
 
 _TIMERS: Final = 16
 
@@ -58,7 +246,7 @@ class Step(NamedTuple):
 
     moment: Moment
     at: datetime
-    request: Request
+    request: RequestsRequest
 
 
 @dataclass(slots=True)

@@ -2,34 +2,145 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
     AgentResponse,
-    Final,
+    Final as Ending,
+    JsonObject,
     SummarizerRef,
     ToolCall,
     ToolResult,
     UserInput,
 )
 from refold.domain.tokens import estimate_text
-from refold.projections.context import markup
-from refold.projections.context.actions import TOOLS, Reader, action_of, main_argument
-from refold.projections.context.entries import entry_of
-from refold.projections.context.notes import noted, shortened
-from refold.projections.context.source import Source
-from refold.projections.context.summarizer import Written
-from refold.projections.context.tags import cut_middle
-from refold.projections.context.words import leaves
+from refold.projections.context import text as markup
+from refold.projections.context.compaction import Source, Written, noted, shortened
+from refold.projections.context.text import cut_middle, entry_of, leaves
+
+Deed = Literal["created", "modified", "deleted", "viewed", "command"]
+
+
+class Action(NamedTuple):
+    """``what`` is a path or a command; None is the file that the agent has open."""
+
+    deed: Deed
+    what: str | None
+
+
+Reader = Callable[[JsonObject], Action | None]
+_PATHS: Final = ("file_path", "path", "notebook_path", "filename", "file", "file_name")
+_COMMANDS: Final = ("command", "cmd", "script")
+_MAIN: Final = (
+    *_PATHS,
+    *_COMMANDS,
+    *("query", "pattern", "url", "prompt", "description", "name", "text", "id"),
+)
+_PLAIN_RM: Final = re.compile(
+    r"rm(?: -[rf]+)* ([^\s;&|<>*?$`'\"()-][^\s;&|<>*?$`'\"()]*)"
+)
+
+
+def on_file(deed: Deed) -> Reader:
+    """A reader for tools that do this to the file they are given, or have open."""
+    return lambda arguments: Action(deed, _first(arguments, _PATHS))
+
+
+def shell(arguments: JsonObject) -> Action | None:
+    """Read a shell command; only a plain ``rm FILE`` is taken for what it does."""
+    command = _first(arguments, _COMMANDS)
+    if command is None:
+        return None
+    removed = _PLAIN_RM.fullmatch(command.strip())
+    return Action("deleted", removed[1]) if removed else Action("command", command)
+
+
+def editor(arguments: JsonObject) -> Action | None:
+    """Read a call of a text editor tool, whose ``command`` says what it does."""
+    deed = _EDITS.get(str(arguments.get("command")))
+    path = _first(arguments, _PATHS)
+    return Action(deed, path) if deed and path else None
+
+
+_EDITS: Final[dict[str, Deed]] = {
+    "view": "viewed",
+    "create": "created",
+    "str_replace": "modified",
+    "insert": "modified",
+    "undo_edit": "modified",
+}
+_EDITORS: Final = (
+    "str_replace_based_edit_tool",
+    "str_replace_based_edit",
+    "str_replace_editor",
+    "text_editor",
+)
+_SHELLS: Final = (
+    "Bash",
+    "bash",
+    "execute",
+    "execute_bash",
+    "execute_command",
+    "run",
+    "run_command",
+    "shell",
+    "terminal",
+)
+TOOLS: Final[Mapping[str, Reader]] = MappingProxyType(
+    {
+        "Write": on_file("created"),
+        "Edit": on_file("modified"),
+        "MultiEdit": on_file("modified"),
+        "NotebookEdit": on_file("modified"),
+        "Read": on_file("viewed"),
+        "open": on_file("viewed"),
+        "create": on_file("created"),
+        "edit": on_file("modified"),
+        "insert": on_file("modified"),
+        **dict.fromkeys(_EDITORS, editor),
+        **dict.fromkeys(_SHELLS, shell),
+    }
+)
+
+
+def action_of(call: ToolCall, tools: Mapping[str, Reader]) -> Action | None:
+    """What the call did, or None if the mapping cannot tell."""
+    reader = tools.get(call.tool_name)
+    if reader is None or isinstance(call.arguments, str):
+        return None
+    return reader(call.arguments)
+
+
+def main_argument(arguments: JsonObject | str) -> str:
+    """The one argument that says most about a call."""
+    if isinstance(arguments, str):
+        return arguments
+    return _first(arguments, _MAIN) or next(_texts(arguments), "")
+
+
+def _first(arguments: JsonObject, keys: tuple[str, ...]) -> str | None:
+    values = (arguments.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, str) and value), None)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and value.strip():
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
 
 _SCALES = (1, 2, 4)
 _LAST_SCALES = (4, 8, 16, 32)
 _NOTE_TOKENS = 8
-_TELLING = (UserInput, AgentResponse, ToolCall, Final)
+_TELLING = (UserInput, AgentResponse, ToolCall, Ending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +238,7 @@ def told(
                 turn.user = "\n".join((text, *attached)).strip()
             case AgentResponse(text=text):
                 turn.agent, turn.end = text.strip() or turn.agent, ""
-            case Final(text=text):
+            case Ending(text=text):
                 turn.agent, turn.end = text.strip() or turn.agent, ""
             case ToolCall():
                 turn.end = "interrupted"

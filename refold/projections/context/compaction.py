@@ -2,14 +2,220 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from datetime import datetime
+from typing import Final, Protocol, Self
 
-from refold.domain.events import StrategyRef, Summary, SummaryKind
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from refold.domain.canonical import text_digest
+from refold.domain.envelope import Envelope, from_microseconds, microseconds
+from refold.domain.errors import SummaryRefused
+from refold.domain.events import (
+    JsonObject,
+    StrategyRef,
+    SummarizerRef,
+    Summary,
+    SummaryKind,
+    ToolCall,
+    ToolResult,
+)
 from refold.domain.tokens import estimate_text
-from refold.projections.context.source import Source
-from refold.projections.context.spans import Spans
-from refold.projections.context.summarizer import Written
+from refold.projections.context.text import (
+    Entry,
+    count_value_words,
+    entry_of,
+    own_words,
+    questions,
+)
+from refold.projections.context.units import Spans, Thread, holds, place, seen_by
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is to be summarised.
+
+    text:      the absorbed summaries, then the span's events, one after another.
+    words:     of what the log says in it; the markup that Refold adds is not counted.
+    events:    how many events it tells of.
+    envelopes: the events of the span that no absorbed summary stands for.
+    summaries: the texts of the absorbed summaries.
+    goes_on:   whether it ends inside a turn that goes on behind it.
+    kind:      what the summary is to be of: the session, or a memory layer.
+    notes:     of notes, how they are to be rewritten.
+    """
+
+    text: str
+    words: int
+    events: int
+    envelopes: tuple[Envelope, ...] = ()
+    summaries: tuple[str, ...] = ()
+    goes_on: bool = False
+    kind: SummaryKind = "session"
+    notes: Notes | None = None
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text."""
+        return text_digest(self.text)
+
+
+def source_of(
+    compaction: Compaction,
+    *,
+    events: Iterable[Envelope] = (),
+    summaries: Iterable[Envelope] = (),
+) -> Source:
+    """The source of a compaction: what it absorbs, then the events of its span.
+
+    An event that an absorbed summary stands for, or that is omitted, is no part of it.
+
+    events:    of the main stream, oldest first; those outside the span are left out.
+    summaries: of the derived stream; those it does not absorb are left out.
+
+    Raises ValueError if an absorbed summary is missing.
+    """
+    absorbed = _absorbed(compaction, summaries)
+    first = _first_new(compaction, absorbed)
+    span = [
+        event
+        for event in _seen(compaction.reader, events)
+        if first <= event.seq <= compaction.last_seq
+        and not holds(compaction.omitted, event.seq)
+    ]
+    whole = _joined(
+        _of_summaries(absorbed), of_events(span), goes_on=compaction.goes_on
+    )
+    return replace(whole, kind=compaction.kind)
+
+
+def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
+    """The seqs of the main stream that its source is made of, beside what it absorbs.
+
+    Raises ValueError if an absorbed summary is missing.
+    """
+    first = _first_new(compaction, _absorbed(compaction, summaries))
+    return ((first, compaction.last_seq),) if first <= compaction.last_seq else ()
+
+
+def _first_new(compaction: Compaction, absorbed: Sequence[Summary]) -> int:
+    return max((one.last_seq + 1 for one in absorbed), default=compaction.first_seq)
+
+
+def _joined(earlier: Source, new: Source, *, goes_on: bool) -> Source:
+    if not earlier.summaries:
+        return replace(new, goes_on=goes_on)
+    if not new.envelopes:
+        return earlier
+    return Source(
+        text=f"{earlier.text}\n{new.text}",
+        words=earlier.words + new.words,
+        events=earlier.events + new.events,
+        envelopes=new.envelopes,
+        summaries=earlier.summaries,
+        goes_on=goes_on,
+    )
+
+
+def of_events(events: Sequence[Envelope]) -> Source:
+    """The source made of those of ``events`` that a context shows."""
+    thread, shown, asked = Thread(), [], questions(events)
+    for envelope in events:
+        thread, placed = place(thread, envelope)
+        entry = entry_of(envelope.payload, asked)
+        if placed is not None and entry is not None:
+            shown.append((envelope, entry))
+    return Source(
+        text="\n".join(_text(envelope, entry) for envelope, entry in shown),
+        words=sum(count_value_words(entry.content) for _, entry in shown),
+        events=len(shown),
+        envelopes=tuple(events),
+    )
+
+
+def summary_text(summary: Summary) -> str:
+    """A summary's words: its abridged history, its text, or both."""
+    return "\n".join(part for part in (summary.abridged, summary.text) if part)
+
+
+def _seen(reader: str | None, events: Iterable[Envelope]) -> Iterator[Envelope]:
+    for event in events:
+        seen = seen_by(reader, event)
+        if seen is not None:
+            yield seen
+
+
+def _text(envelope: Envelope, entry: Entry) -> str:
+    if isinstance(envelope.payload, ToolResult):
+        entry = entry._replace(tag="result")
+    return entry.text(seq=envelope.seq)
+
+
+def _absorbed(compaction: Compaction, envelopes: Iterable[Envelope]) -> list[Summary]:
+    if not compaction.absorbs:
+        return []
+    found = {envelope.seq: envelope.payload for envelope in envelopes}
+    absorbed = [found.get(seq) for seq in compaction.absorbs]
+    summaries = [summary for summary in absorbed if isinstance(summary, Summary)]
+    if len(summaries) < len(absorbed):
+        raise ValueError(f"of the summaries {compaction.absorbs} some are missing")
+    return summaries
+
+
+def _of_summaries(summaries: Sequence[Summary]) -> Source:
+    texts = tuple(summary_text(summary) for summary in summaries)
+    return Source(
+        text="\n".join(texts),
+        words=sum(own_words(text) for text in texts),
+        events=sum(summary.source_event_count for summary in summaries),
+        summaries=texts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a summarizer wrote, and who it is.
+
+    text:          the words of the summary.
+    abridged:      an abridged history beside it, if the strategy wants both.
+    prompt_digest: the SHA-256 of the prompt, if a model was asked.
+    """
+
+    text: str
+    by: SummarizerRef
+    abridged: str = ""
+    usage: JsonObject | None = None
+    prompt_digest: str | None = None
+
+
+class Summarizer(Protocol):
+    """Does the work of a decision; cancelling it changes nothing.
+
+    One that has ``costs = False`` may be asked twice for the same: for all others a
+    lease is taken first, and the start is recorded.
+    """
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        """Write at most about ``target_tokens`` tokens that stand for ``source``."""
+        ...
+
+
+def check_summary(text: str, source: Source) -> None:
+    """Let a summary pass that helps.
+
+    Its words are counted without markup that Refold added; so are its source's.
+
+    Raises SummaryRefused if it has more words than its source, or none where the
+    source has some.
+    """
+    words = own_words(text)
+    if words > source.words:
+        raise SummaryRefused(
+            "longer than its source", words=words, source_words=source.words
+        )
+    if not words and source.words:
+        raise SummaryRefused("empty", words=0, source_words=source.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +304,100 @@ def summary_of(
         text=written.text,
         abridged=written.abridged,
     )
+
+
+class Notes(BaseModel):
+    """The agent's notes: a line for each that it took by calling ``tool``.
+
+    max_lines:                   over so many, the older ones are rewritten,
+    compression_target:          so that there are about so many in all,
+    num_recent_memories_to_keep: of which so many, the newest, stay as they are.
+    compression_prompt:          what a model is asked; left out, nothing is rewritten.
+    recent_memories_subprompt:   what it is told of those that stay.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    max_lines: int = Field(default=100, ge=1)
+    compression_target: int = Field(default=50, ge=1)
+    num_recent_memories_to_keep: int = Field(default=10, ge=0)
+    compression_prompt: str | None = None
+    recent_memories_subprompt: str = ""
+    tool: str = Field(default="remember", min_length=1)
+
+    @model_validator(mode="after")
+    def _shrinks(self) -> Notes:
+        if self.compression_prompt is not None and not self.compression_prompt.strip():
+            raise ValueError("compression_prompt is empty: leave it out")
+        if self.compression_target > self.max_lines:
+            raise ValueError("compression_target is over max_lines")
+        if self.num_recent_memories_to_keep >= self.compression_target:
+            raise ValueError(
+                "num_recent_memories_to_keep leaves nothing of compression_target"
+            )
+        return self
+
+    @property
+    def lines(self) -> int:
+        """How many lines the older notes may have once they are rewritten."""
+        return self.compression_target - self.num_recent_memories_to_keep
+
+
+def note_lines(envelope: Envelope, tool: str | None = None) -> list[str]:
+    """The lines of a note: the texts that a call of this tool (or any) was given."""
+    call = envelope.payload
+    if not isinstance(call, ToolCall) or tool not in (None, call.tool_name):
+        return []
+    given = call.arguments
+    values = [given] if isinstance(given, str) else list(given.values())
+    texts = [
+        text
+        for value in values
+        for text in (value if isinstance(value, list) else [value])
+        if isinstance(text, str)
+    ]
+    lines = (line.strip() for text in texts for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def noted(source: Source) -> list[str]:
+    """The lines of a source of notes: those written before, then the newer ones."""
+    earlier = [line for text in source.summaries for line in text.splitlines()]
+    return earlier + [line for one in source.envelopes for line in note_lines(one)]
+
+
+def shortened(lines: list[str], most: int) -> list[str]:
+    """Without a model: each line once, where it was said last, and the newest."""
+    last = {line.casefold(): index for index, line in enumerate(lines)}
+    kept = [line for i, line in enumerate(lines) if last[line.casefold()] == i]
+    return kept[-most:]
+
+
+FIRST_RETRY_SEC: Final = 30
+LONGEST_RETRY_SEC: Final = 900
+
+
+def too_soon(
+    failures: int,
+    failed_at: int | None,
+    now: datetime,
+    *,
+    at_most: float = LONGEST_RETRY_SEC,
+) -> bool:
+    """Whether to wait still, after so many failures in a row."""
+    if not failures or failed_at is None:
+        return False
+    return 0 <= microseconds(now) - failed_at < _wait(failures, at_most)
+
+
+def retry_at(failures: int, failed_at: int | None) -> datetime | None:
+    """When the attempt after a failed one may be made, if the last one failed."""
+    if not failures or failed_at is None:
+        return None
+    return from_microseconds(failed_at + _wait(failures, LONGEST_RETRY_SEC))
+
+
+def _wait(failures: int, at_most: float) -> int:
+    """In microseconds."""
+    wait = min(at_most, FIRST_RETRY_SEC * 2.0 ** min(failures - 1, 60))
+    return int(wait * 1_000_000)

@@ -6,32 +6,143 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Final
 
+from pydantic import JsonValue
+
+from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope
+from refold.domain.errors import InvalidEvent
 from refold.domain.events import Event, Summary, SystemPrompt
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context.assemble import (
+from refold.projections.context.compaction import note_lines, summary_text
+from refold.projections.context.messages import (
+    Piece,
+    Press,
     assemble,
+    given_back,
     insert,
     messages_of,
     origins_of,
 )
-from refold.projections.context.blocks import Block, Numbered, text_block
-from refold.projections.context.entries import questions
-from refold.projections.context.exchanges import arrange
-from refold.projections.context.extras import NO_EXTRAS, Extras
 from refold.projections.context.outline import Outline
-from refold.projections.context.outline_parts import LiveSummary
-from refold.projections.context.pieces import Piece, Press, given_back
-from refold.projections.context.remembered import by_seq, of_notes, of_scope, of_user
-from refold.projections.context.shown import Shown
-from refold.projections.context.source import summary_text
-from refold.projections.context.spans import Spans, holds, joined, upto, without
-from refold.projections.context.strategy import Strategy
-from refold.projections.context.summary_forms import acknowledged, as_tool
-from refold.projections.context.tags import tagged, value_text
-from refold.projections.context.view import View, ViewSpan, view_digest
-from refold.projections.memory.section import cost, framed
+from refold.projections.context.parts import LiveSummary
+from refold.projections.context.strategy import Shown, Strategy, profile
+from refold.projections.context.text import (
+    Block,
+    Numbered,
+    questions,
+    tagged,
+    text_block,
+    value_text,
+)
+from refold.projections.context.units import (
+    Spans,
+    arrange,
+    holds,
+    joined,
+    upto,
+    without,
+)
+from refold.projections.context.view import (
+    NO_EXTRAS,
+    SECTIONS,
+    Cut,
+    Extras,
+    Message,
+    View,
+    ViewSpan,
+    cost,
+    cost as advice_cost,
+    framed,
+    view_digest,
+)
+
+
+def of_user(outline: Outline, rows: Sequence[Envelope]) -> Iterator[Piece]:
+    """The user's profile and preferences, a line each."""
+    spans = outline.memory.facts_shown
+    known = profile(row for row in rows if holds(spans, row.seq))
+    body = "\n".join(f"{name}: {_line(value)}" for name, value in known.items())
+    if body:
+        yield _piece(body, "user", _span(spans))
+
+
+def of_scope(outline: Outline, summaries: Mapping[int, Event]) -> Iterator[Piece]:
+    """The digest of the scope."""
+    live = outline.memory.scope_shown
+    if live is not None:
+        span = ViewSpan("memory", live.first, live.last, live.seq)
+        yield _piece(summary_text(_found(summaries, live)), "scope", span)
+
+
+def of_notes(
+    outline: Outline, rows: Sequence[Envelope], summaries: Mapping[int, Event]
+) -> Iterator[Piece]:
+    """The agent's notes: those that were rewritten, then the newer ones."""
+    live, spans = outline.memory.written_shown, outline.memory.notes_shown
+    if live is not None:
+        span = ViewSpan("memory", live.first, live.last, live.seq)
+        yield _piece(summary_text(_found(summaries, live)), "notes", span)
+    new = [line for row in rows if holds(spans, row.seq) for line in note_lines(row)]
+    if new:
+        yield _piece("\n".join(new), "notes", _span(spans))
+
+
+def by_seq(summaries: Iterable[Envelope]) -> dict[int, Event]:
+    """The events of a derived stream by their seq."""
+    return {envelope.seq: envelope.payload for envelope in summaries}
+
+
+def _line(value: JsonValue) -> str:
+    """On one line, so that no value can look like two."""
+    text = value_text(value)
+    return text if len(text.splitlines()) <= 1 else canonical(value).decode()
+
+
+def _found(summaries: Mapping[int, Event], live: LiveSummary) -> Summary:
+    summary = summaries.get(live.seq)
+    if not isinstance(summary, Summary):
+        raise ValueError(f"summary {live.seq} of the derived stream is missing")
+    return summary
+
+
+def _piece(body: str, about: str, span: ViewSpan) -> Piece:
+    text = tagged("memory", body, of=about)
+    tokens = estimate_text(text) + MESSAGE_OVERHEAD
+    return Piece("user", [(None, text_block(text))], tokens, span)
+
+
+def _span(spans: Spans) -> ViewSpan:
+    return ViewSpan("memory", spans[0][0], spans[-1][1])
+
+
+TOOL = "memory_compress"
+_BEGIN = "===== EARLIER CONVERSATION, COMPRESSED ====="
+_END = "===== END OF THE COMPRESSED CONVERSATION ====="
+
+
+def as_tool(live: LiveSummary, summary: Summary) -> list[Piece]:
+    """The summary as what a call of ``memory_compress`` returned."""
+    id_ = f"toolu_refold_{live.seq}"
+    use = {"type": "tool_use", "id": id_, "name": TOOL, "input": {}}
+    text = f"{_BEGIN}\n{summary_text(summary)}\n{_END}"
+    result = {"type": "tool_result", "tool_use_id": id_, "content": text}
+    span = ViewSpan("summary", live.first, live.last, live.seq)
+    tokens = live.tokens + 2 * MESSAGE_OVERHEAD
+    return [
+        Piece("assistant", [(None, use)], 0, span),
+        Piece("user", [(None, result)], tokens, span),
+    ]
+
+
+def acknowledged(text: str, live: LiveSummary) -> Piece:
+    """What the agent answers to the summaries, so that the next input is the user's."""
+    span = ViewSpan("summary", live.first, live.last, live.seq)
+    tokens = estimate_text(text) + MESSAGE_OVERHEAD
+    return Piece("assistant", [(None, text_block(text))], tokens, span)
+
 
 _INTRODUCTION = "Earlier parts of this session, in short, oldest first:\n"
 
@@ -276,3 +387,148 @@ def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
                 yield ViewSpan(kind, min(seqs), max(seqs))
             else:
                 yield from spans
+
+
+Budgets = Mapping[str, int]
+NO_BUDGETS: Final[Budgets] = MappingProxyType({})
+# What goes first when the whole is too much.
+_GIVEN_UP: Final = ("evidence", "examples", "memory", "advice")
+
+
+def assembled(
+    strategy: Strategy,
+    outline: Outline,
+    events: Iterable[Envelope],
+    *,
+    summaries: Iterable[Envelope] = (),
+    extras: Extras = NO_EXTRAS,
+    budgets: Budgets = NO_BUDGETS,
+) -> View:
+    """The view, with of ``extras`` what fits; ``cuts`` says what does not, and why.
+
+    A section over its budget loses its last items.  If the whole is over the window,
+    evidence goes first, then examples, memory and advice, last items first.  What the
+    session holds is never cut here; nor are system, tools and state: that they are too
+    large is told, and ``over_budget`` says by how much the whole is.
+
+    The view's extras are those that fit: made of them, it is the same again.
+
+    Raises InvalidEvent for a budget of no section, or below 0.
+    """
+    _check(budgets)
+    events, summaries = list(events), list(summaries)
+    fitting, cuts = _within_budgets(extras, budgets)
+    view = render(strategy, outline, events, summaries=summaries, extras=fitting)
+    if view.over_budget:
+        fitting, more = _within_window(fitting, view)
+        cuts += more
+        if fitting != view.extras:
+            view = render(
+                strategy, outline, events, summaries=summaries, extras=fitting
+            )
+    return replace(view, cuts=tuple(cuts))
+
+
+def _check(budgets: Budgets) -> None:
+    for name, budget in budgets.items():
+        if name not in SECTIONS:
+            known = ", ".join(SECTIONS)
+            raise InvalidEvent(
+                f"budgets: there is no section {name!r} (there is: {known})"
+            )
+        if not isinstance(budget, int) or budget < 0:
+            raise InvalidEvent(f"budgets: {name} must be 0 tokens or more")
+
+
+def _within_budgets(extras: Extras, budgets: Budgets) -> tuple[Extras, list[Cut]]:
+    cuts: list[Cut] = []
+    for name, budget in budgets.items():
+        items = _items(extras, name)
+        tokens = sum(cost for _, cost in items)
+        if tokens <= budget:
+            continue
+        if name not in _GIVEN_UP:
+            cuts.append(Cut(name, tokens, budget, "sent whole: it cannot be cut"))
+            continue
+        left, kept = budget, 0
+        for _, tokens_of in items:
+            left -= tokens_of
+            if left < 0:
+                break
+            kept += 1
+        extras = _keep(extras, name, items[:kept])
+        cuts.append(Cut(name, tokens, budget, _dropped(len(items) - kept, items)))
+    return extras, cuts
+
+
+def _within_window(extras: Extras, view: View) -> tuple[Extras, list[Cut]]:
+    over, window, cuts = view.over_budget, extras.window_tokens, []
+    for name in _GIVEN_UP:
+        items = _items(extras, name)
+        kept = len(items)
+        while kept and over > 0:
+            kept -= 1
+            over -= items[kept][1]
+        if kept < len(items):
+            tokens = sum(cost for _, cost in items)
+            why = f"the whole is over the window: {_dropped(len(items) - kept, items)}"
+            cuts.append(Cut(name, tokens, max(0, tokens - view.over_budget), why))
+            extras = _keep(extras, name, items[:kept])
+    if over > 0:
+        why = "sent whole: only what is handed in can be left out; compact the session"
+        cuts.append(Cut("whole", view.tokens, window, why))
+    return extras, cuts
+
+
+def _items(extras: Extras, name: str) -> list[tuple[tuple[Any, ...], int]]:
+    """What of a section is kept or left out together, with its cost."""
+    match name:
+        case "examples":
+            groups = _groups(extras.examples)
+            return [
+                (group, sum(estimate(m["content"]) + MESSAGE_OVERHEAD for m in group))
+                for group in groups
+            ]
+        case "memory":
+            texts = extras.memory
+            return [((t,), estimate_text(t) + MESSAGE_OVERHEAD) for t in texts]
+        case "evidence":
+            return [((t,), estimate_text(t)) for t in extras.evidence]
+        case "advice":
+            text = extras.advice_text
+            return [((extras.advice,), advice_cost(text))] if text else []
+    value = getattr(extras, name)
+    return [((value,), estimate(value))] if value else []
+
+
+def _groups(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
+    """Examples, each from a question of the user to before the next."""
+    groups: list[tuple[Message, ...]] = []
+    for message in messages:
+        if groups and not _asks(message):
+            groups[-1] = (*groups[-1], message)
+        else:
+            groups.append((message,))
+    return groups
+
+
+def _asks(message: Message) -> bool:
+    content = message["content"]
+    return message["role"] == "user" and not (
+        isinstance(content, list)
+        and any(block["type"] == "tool_result" for block in content)
+    )
+
+
+def _keep(
+    extras: Extras, name: str, items: Iterable[tuple[tuple[Any, ...], int]]
+) -> Extras:
+    kept = tuple(one for group, _ in items for one in group)
+    if name == "advice":
+        return replace(extras, advice=kept[0] if kept else None)
+    changed: dict[str, Any] = {name: kept}
+    return replace(extras, **changed)
+
+
+def _dropped(count: int, items: Sequence[object]) -> str:
+    return f"the last {count} of {len(items)} left out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Literal, NamedTuple, assert_never
 
@@ -22,6 +23,7 @@ from refold.domain.events import (
     RedactionApplied,
     Reflection,
     Request,
+    Span,
     StateUpdate,
     Summary,
     SystemPrompt,
@@ -30,6 +32,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.domain.tokens import MESSAGE_OVERHEAD
+from refold.projections.context.text import tagged
 
 Kind = Literal["user", "response", "call", "result", "late", "entry"]
 
@@ -158,3 +161,110 @@ def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
         return thread, Place("late", seq)
     kind: Kind = "result" if call.exchange == thread.response else "late"
     return thread, Place(kind, call.exchange, call)
+
+
+Spans = tuple[Span, ...]
+
+
+def spans_of(seqs: Iterable[int]) -> Spans:
+    """The runs that hold exactly these seqs."""
+    return joined((seq, seq) for seq in seqs)
+
+
+def joined(spans: Iterable[Span]) -> Spans:
+    """All seqs of ``spans``, which may overlap and stand in any order."""
+    runs: list[Span] = []
+    for first, last in sorted(spans):
+        if runs and first <= runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
+        else:
+            runs.append((first, last))
+    return tuple(runs)
+
+
+def behind(spans: Spans, seq: int) -> Spans:
+    """The seqs of ``spans`` and ``seq``, which is behind them all."""
+    if spans and spans[-1][1] == seq - 1:
+        return (*spans[:-1], (spans[-1][0], seq))
+    return (*spans, (seq, seq))
+
+
+def upto(spans: Spans, seq: int) -> Spans:
+    """The seqs of ``spans`` that are not above ``seq``."""
+    return tuple((first, min(last, seq)) for first, last in spans if first <= seq)
+
+
+def without(spans: Spans, taken: Spans) -> Spans:
+    """The seqs of ``spans`` that are not in ``taken``."""
+    rest = list(spans)
+    for low, high in taken:
+        cut: list[Span] = []
+        for first, last in rest:
+            cut += [(first, min(last, low - 1)), (max(first, high + 1), last)]
+        rest = [(first, last) for first, last in cut if first <= last]
+    return joined(rest)
+
+
+def holds(spans: Spans, seq: int) -> bool:
+    """Whether ``seq`` is one of them."""
+    for first, last in spans:  # noqa: SIM110  # a generator takes twice the time
+        if first <= seq <= last:
+            return True
+    return False
+
+
+ExchangeKind = Literal["user", "response", "entry", "late"]
+
+
+class Exchange(NamedTuple):
+    """The smallest piece that a context may drop, in the order of its events."""
+
+    kind: ExchangeKind
+    events: tuple[Envelope, ...]
+
+
+def arrange(events: Iterable[Envelope]) -> tuple[Exchange, ...]:
+    """The exchanges of ``events``, in the order of their first events.
+
+    So whatever comes while a response waits for results is shown behind them.
+    """
+    thread = Thread()
+    kinds: dict[int, ExchangeKind] = {}
+    members: dict[int, list[Envelope]] = {}
+    for envelope in events:
+        thread, placed = place(thread, envelope)
+        if placed is None:
+            continue
+        first = envelope.seq if placed.kind == "late" else placed.exchange
+        kinds.setdefault(first, _KINDS[placed.kind])
+        members.setdefault(first, []).append(envelope)
+    return tuple(Exchange(kinds[first], tuple(members[first])) for first in members)
+
+
+_KINDS: dict[Kind, ExchangeKind] = {
+    "user": "user",
+    "response": "response",
+    "call": "response",
+    "result": "response",
+    "entry": "entry",
+    "late": "late",
+}
+
+
+def seen_by(reader: str | None, envelope: Envelope) -> Envelope | None:
+    """The event as the agent ``reader`` sees it, or None if it does not.
+
+    An event without an agent is everybody's, one with an agent that agent's own.  Of
+    another's run only the result is seen: its ``final``, which comes in as a user's
+    input does.  No reader sees everything.
+    """
+    if reader is None or envelope.agent in (None, reader):
+        return envelope
+    if not isinstance(envelope.payload, Final):
+        return None
+    result = envelope.payload
+    text = tagged(
+        "agent_result", result.text, agent=envelope.agent, outcome=result.outcome
+    )
+    given = UserInput(text=text)
+    return envelope.model_copy(update={"payload": given, "type": given.type})

@@ -2,29 +2,213 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from statistics import fmean, median
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.canonical import canonical
+from refold.domain.envelope import from_microseconds
+from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
-from refold.projections.memory.confidence import lower_bound
-from refold.projections.memory.families import families, untainted
-from refold.projections.memory.item import (
-    EVIDENCE,
-    INDEPENDENT,
-    LASTS,
-    Evidence,
-    Item,
-    Procedural,
-    memory_id,
+from refold.projections.memory.sessions import (
+    EXTRACTOR,
+    Shown,
+    by_scenario,
+    families,
+    subpaths,
+    untainted,
 )
-from refold.projections.memory.paths import subpaths
-from refold.projections.memory.scenarios import by_scenario
-from refold.projections.memory.shown import Shown
-from refold.projections.memory.weights import weights
+
+Procedural: TypeAlias = Literal["path", "failure", "recovery", "check", "effort"]
+Declarative: TypeAlias = Literal["error", "topic", "progress", "mistake", "preference"]
+Kind: TypeAlias = Procedural | Declarative
+
+# So many independent sessions must show something before it may be said to a model.
+INDEPENDENT: Final = 3
+EVIDENCE: Final = 5
+_DAY: Final = 86_400_000_000
+# How long after it was last shown an item holds: what is known of a person, shorter.
+LASTS: Final[dict[Kind, int]] = {
+    **dict.fromkeys(("path", "failure", "recovery", "check", "effort"), 180 * _DAY),
+    **dict.fromkeys(("error", "topic", "progress"), 90 * _DAY),
+    "mistake": 30 * _DAY,
+    "preference": 365 * _DAY,
+}
+
+
+class Evidence(NamedTuple):
+    """Where it is shown: a session, and the seqs of events of it."""
+
+    session_id: str
+    seqs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that memory holds.
+
+    content:    structured, in a closed vocabulary: names and numbers, no text.
+    sessions:   how many sessions show it, those that are tainted left out;
+                ``tainted_sessions`` are those.  A session is one witness, and so is
+                one with all that was forked from it.
+    success:    the mean of how these sessions ended, 0 to 1; None if nothing says it.
+    confidence: the lower bound of what the item claims, 0 to 1.
+    against:    the lower bound of the contrary: for a path, of how it fails.
+    tainted:    too few sessions would show it without the tainted ones.
+    stale:      something newer says the contrary; kept, and not said to a model.
+    cost:       medians over its sessions: ``tokens``, ``milliseconds``.
+    evidence:   of at most ``EVIDENCE`` sessions, the newest.
+    models:     that took part in what shows it.
+    created_at: when it was first shown, ``updated_at`` last, in microseconds since
+                1970, by the clock of the events.
+    expires_at: after that it is not said any more.
+    version:    grows by one with each session that has to do with it.
+    """
+
+    memory_id: str
+    user_id: str
+    kind: Kind
+    scenario: str
+    content: JsonObject
+    sessions: int
+    tainted_sessions: int
+    success: float | None
+    confidence: float
+    against: float
+    tainted: bool
+    evidence: tuple[Evidence, ...]
+    created_at: int
+    updated_at: int
+    expires_at: int
+    models: tuple[str, ...] = ()
+    cost: JsonObject | None = None
+    stale: bool = False
+    extractor: int = EXTRACTOR
+
+    @property
+    def version(self) -> int:
+        return self.sessions + self.tainted_sessions
+
+    @property
+    def established(self) -> bool:
+        """Whether enough independent sessions show it, and nothing newer denies it."""
+        return self.sessions >= INDEPENDENT and not self.tainted and not self.stale
+
+    def to_json(self) -> JsonObject:
+        """All of it, under the names of the documentation."""
+        return {
+            "memory_id": self.memory_id,
+            "user_id": self.user_id,
+            "kind": self.kind,
+            "scenario": self.scenario,
+            "content": self.content,
+            "provenance": {
+                "sessions": [
+                    {"session_id": one.session_id, "seqs": list(one.seqs)}
+                    for one in self.evidence
+                ],
+                "extractor": self.extractor,
+                "models": list(self.models),
+            },
+            "sample_count": self.sessions,
+            "tainted_sessions": self.tainted_sessions,
+            "success": self.success,
+            "confidence": self.confidence,
+            "against": self.against,
+            "tainted": self.tainted,
+            "stale": self.stale,
+            "established": self.established,
+            "cost": self.cost,
+            "created_at": _told(self.created_at),
+            "updated_at": _told(self.updated_at),
+            "expires_at": _told(self.expires_at),
+            "version": self.version,
+        }
+
+
+def memory_id(kind: Kind, scenario: str, content: JsonObject) -> str:
+    """The item's name: 16 letters and digits, of what it says and where it holds."""
+    identity = b"\x00".join((kind.encode(), scenario.encode(), canonical(content)))
+    return "m" + hashlib.sha256(identity).hexdigest()[:15]
+
+
+def _told(at: int) -> str:
+    return from_microseconds(at).isoformat().replace("+00:00", "Z")
+
+
+# The agent's own word, where neither the environment nor a human says anything.
+OWN_WORD: Final = 0.5
+# So many deviations from the median are usual; beyond, weight falls as distance grows.
+_USUAL: Final = 3.0
+# Of normal data, the standard deviation is so many median absolute deviations.
+_NORMAL: Final = 1.4826
+_FEWEST: Final = 5
+_MEASURES: Final[tuple[Callable[[Shown], float], ...]] = (
+    lambda one: one.tokens,
+    lambda one: one.milliseconds,
+    lambda one: len(one.walked),
+    lambda one: one.iterations,
+)
+
+
+def weights(shown: Sequence[Shown]) -> dict[str, float]:
+    """By session, what its word counts among these: 1, or less, above 0.
+
+    A session whose tokens, time, steps or reflections are far from the median counts
+    as ``_USUAL`` robust deviations over its distance: the weights of P. J. Huber,
+    Robust Estimation of a Location Parameter, Annals of Mathematical Statistics 35
+    (1964), 73-101, with the median absolute deviation as the scale.  Fewer than five
+    sessions have no usual; where more than half are equal, the scale is a tenth of
+    the median, or 1.
+    """
+    parts = [_measured([measure(one) for one in shown]) for measure in _MEASURES]
+    return {
+        one.session_id: min(part[index] for part in parts)
+        * (OWN_WORD if one.own_word else 1.0)
+        for index, one in enumerate(shown)
+    }
+
+
+def _measured(values: Sequence[float]) -> list[float]:
+    if len(values) < _FEWEST:
+        return [1.0] * len(values)
+    middle = median(values)
+    spread = _NORMAL * median(abs(value - middle) for value in values)
+    scale = spread or max(1.0, abs(middle) / 10)
+    return [
+        min(1.0, _USUAL * scale / abs(value - middle)) if value != middle else 1.0
+        for value in values
+    ]
+
+
+# One-sided, 90 %: of ten bounds nine are below what they bound.
+Z: Final = 1.2816
+
+
+def lower_bound(successes: float, sessions: float) -> float:
+    """The lower end of Wilson's interval for ``successes`` of ``sessions``, 0 to 1.
+
+    E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
+    Journal of the American Statistical Association 22 (1927), 209-212.  Partial
+    successes count as their part.  Nothing is sure of nothing: 0 of 0 is 0.
+    """
+    if sessions <= 0:
+        return 0.0
+    rate, square = successes / sessions, Z * Z
+    middle = rate + square / (2 * sessions)
+    spread = Z * sqrt(rate * (1 - rate) / sessions + square / (4 * sessions**2))
+    return max(0.0, (middle - spread) / (1 + square / sessions))
+
+
+def upper_bound(successes: float, sessions: float) -> float:
+    """The upper end of the same interval; of 0 of 0 nothing is sure: 1."""
+    return 1.0 - lower_bound(sessions - successes, sessions) if sessions > 0 else 1.0
+
 
 _Key: TypeAlias = tuple[Procedural, bytes]
 
@@ -190,3 +374,159 @@ def effort(shown: Iterable[Shown]) -> dict[str, dict[str, float]]:
         }
         for scenario, some in by_scenario(untainted(shown)).items()
     }
+
+
+FEWEST: Final = 5
+NOBODY: Final = ""
+
+
+def shared(
+    by_user: Mapping[str, Sequence[Shown]],
+    k: int = FEWEST,
+    forgotten: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> list[Item]:
+    """The items that at least ``k`` users and ``k`` sessions show, the surest first.
+
+    A user is one witness, with the mean of their sessions, however many these are, and
+    none of what they want ``forgotten``.  ``evidence`` is empty, ``user_id`` too.
+
+    Raises InvalidConfiguration for ``k`` below 5.
+    """
+    if k < FEWEST:
+        raise InvalidConfiguration(f"an item of many users needs {FEWEST} at least")
+    found: dict[str, list[Item]] = defaultdict(list)
+    callers: dict[tuple[str, str], int] = defaultdict(int)
+    for user_id in sorted(by_user):
+        for item in items(by_user[user_id], user_id):
+            if item.sessions and item.memory_id not in forgotten.get(user_id, ()):
+                found[item.memory_id].append(item)
+        for scenario, tool in _called(by_user[user_id]):
+            callers[scenario, tool] += 1
+    kept = [
+        _together(some, callers)
+        for some in found.values()
+        if len(some) >= k and sum(item.sessions for item in some) >= k
+    ]
+    return sorted(kept, key=lambda item: (-item.confidence, item.memory_id))
+
+
+def _called(shown: Iterable[Shown]) -> set[tuple[str, str]]:
+    return {
+        (scenario, tool)
+        for scenario, some in by_scenario(untainted(shown)).items()
+        for one in some
+        for _, _, step in one.walked
+        for tool in step
+    }
+
+
+def _together(some: Sequence[Item], callers: Mapping[tuple[str, str], int]) -> Item:
+    first = some[0]
+    rates = [item.success for item in some if item.success is not None]
+    sure = lower_bound(sum(rates), len(rates))
+    against = lower_bound(len(rates) - sum(rates), len(rates))
+    if first.kind == "failure":
+        called = callers.get((first.scenario, str(first.content["tool"])), 0)
+        sure, against = lower_bound(len(some), max(called, len(some))), 0.0
+    updated = max(item.updated_at for item in some) // _DAY * _DAY
+    return replace(
+        first,
+        user_id=NOBODY,
+        sessions=sum(item.sessions for item in some),
+        tainted_sessions=0,
+        success=round(fmean(rates), 6) if rates else None,
+        confidence=round(sure, 6),
+        against=round(against, 6),
+        tainted=False,
+        evidence=(),
+        models=(),
+        cost=None,
+        created_at=min(item.created_at for item in some) // _DAY * _DAY,
+        updated_at=updated,
+        expires_at=updated + LASTS[first.kind],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """What goes with an item's being shown.  It is no proof that it is the cause.
+
+    shown, without: sessions of the same scenarios that ended, with it and without.
+    success:        the mean of how those with it ended, ``otherwise`` of the others.
+    low, high:      between them the difference lies, at 80 %.
+    iterations:     means of reflections with it; ``iterations_otherwise`` without.
+    """
+
+    memory_id: str
+    shown: int
+    without: int
+    success: float | None
+    otherwise: float | None
+    low: float | None
+    high: float | None
+    iterations: float | None
+    iterations_otherwise: float | None
+
+    @property
+    def difference(self) -> float | None:
+        if self.success is None or self.otherwise is None:
+            return None
+        return self.success - self.otherwise
+
+    def to_json(self) -> JsonObject:
+        found: JsonObject = {name: getattr(self, name) for name in self.__slots__}
+        return {**found, "difference": self.difference}
+
+
+def lifts(shown: Iterable[Shown]) -> list[Lift]:
+    """Of every item that any of these sessions was shown, those shown most first.
+
+    Sessions that are tainted, or of which nothing says how they ended, say nothing.
+    """
+    known = [one for one in untainted(shown) if one.success is not None]
+    names = sorted({name for one in known for name in one.advised})
+    found = [_lift(name, known) for name in names]
+    return sorted(found, key=lambda lift: (-lift.shown, lift.memory_id))
+
+
+def _lift(name: str, known: Sequence[Shown]) -> Lift:
+    scenarios = {one.scenario for one in known if name in one.advised}
+    same = [one for one in known if one.scenario in scenarios]
+    ours = [one for one in same if name in one.advised]
+    others = [one for one in same if name not in one.advised]
+    low, high = _interval(ours, others)
+    return Lift(
+        memory_id=name,
+        shown=len(ours),
+        without=len(others),
+        success=_mean([one.success or 0.0 for one in ours]),
+        otherwise=_mean([one.success or 0.0 for one in others]),
+        low=low,
+        high=high,
+        iterations=_mean([float(one.iterations) for one in ours]),
+        iterations_otherwise=_mean([float(one.iterations) for one in others]),
+    )
+
+
+def _interval(
+    ours: Sequence[Shown], others: Sequence[Shown]
+) -> tuple[float | None, float | None]:
+    """R. G. Newcombe, Interval estimation for the difference between independent
+    proportions, Statistics in Medicine 17 (1998), 873-890, his method 10.
+    """
+    if not ours or not others:
+        return None, None
+    (p, low, high), (q, below, above) = _rate(ours), _rate(others)
+    return (
+        round(p - q - sqrt((p - low) ** 2 + (above - q) ** 2), 6),
+        round(p - q + sqrt((high - p) ** 2 + (q - below) ** 2), 6),
+    )
+
+
+def _rate(some: Sequence[Shown]) -> tuple[float, float, float]:
+    good = sum(one.success or 0.0 for one in some)
+    return good / len(some), lower_bound(good, len(some)), upper_bound(good, len(some))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(fmean(values), 6) if values else None

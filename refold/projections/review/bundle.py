@@ -6,30 +6,294 @@ rule fires again on its events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
-from refold.domain.canonical import canonical, text_digest
-from refold.domain.certificate import timestamp
+from refold.domain.canonical import canonical, repaired, text_digest
 from refold.domain.envelope import Envelope, Warn
+from refold.domain.erasure import timestamp
 from refold.domain.errors import InvalidConfiguration, InvalidEvent
 from refold.domain.events import (
     JsonObject,
     Request,
     SessionEvent,
     SystemPrompt,
+    ToolCall,
+    ToolResult,
     event_of,
 )
 from refold.domain.model import Model, explain
-from refold.projections.review.cutting import FITS, Fit, slim
+from refold.projections.memory.sessions import reason_of, said_failed
 from refold.projections.review.incidents import Due, Seen, Watching
-from refold.projections.review.pairs import Pairs, units
-from refold.projections.review.rules import ReviewRules, rule_of, said_by
-from refold.projections.review.texts import cut, deeper
-from refold.projections.review.triggers import told
+from refold.projections.review.rules import ReviewRules, risks, rule_of, said_by, told
+
+DEEPEST: Final = 20  # that a value in a bundle is nested
+_MARK: Final = " [… {} characters left out …] "
+_MORE: Final = "[… {} more …]"
+_NESTED: Final = '\\\\\\"'  # JSON in JSON in JSON: it would be tried for too long
+_TOO_DEEP: Final = "[… too deep to show …]"
+_STOPS: Final = "，。；：！？、"  # noqa: RUF001 - they end words where no spaces do
+_NEAR: Final = 80  # characters in which a word next to a cut is looked for
+_LEAST, _SPARE, _LONGEST_KEY = 60, 30, 100
+
+
+def cut(text: str, most: int) -> str:
+    """Head and tail of ``text`` in at most ``most`` bytes of JSON, or all of it.
+
+    It is cut between words only, and not between words with digits: a number may be
+    written in groups.  What has no such place is left out.  JSON stays JSON.
+    """
+    size = _size(text)
+    if size <= most:
+        return text
+    as_json = _cut_json(text, most)
+    if as_json is not None:
+        return as_json
+    keep = len(text) * most // size
+    while keep >= 2:
+        shown = _ends(text, keep)
+        if _size(shown) <= most:
+            return shown
+        keep = keep * 9 // 10
+    return "…" if _size("…") <= most else ""
+
+
+def squeezed(value: Any, most: int, items: int) -> Any:
+    """JSON in at most ``most`` bytes, of the same shape as far as there is room.
+
+    items: how many entries are kept of a list or an object.
+    """
+    short = _squeezed(value, most, items, DEEPEST)
+    if _size(short) <= most:
+        return short
+    return _TOO_DEEP if _size(_TOO_DEEP) <= most else ""
+
+
+def _ends(text: str, keep: int) -> str:
+    head, tail = keep - keep // 3, len(text) - keep // 3
+    while head > 0 and not _between(text, head):
+        head -= 1
+    while tail < len(text) and not _between(text, tail):
+        tail += 1
+    return f"{text[:head]}{_MARK.format(tail - head)}{text[tail:]}".strip(" ")
+
+
+def _between(text: str, at: int) -> bool:
+    """Whether nothing that may be one value is parted at this place."""
+    before, after = text[at - 1], text[at : at + 1]
+    if before == "\n" or after in ("\n", ""):
+        return True
+    if not (before.isspace() or after.isspace() or before in _STOPS):
+        return False
+    last, first = text[max(at - _NEAR, 0) : at].split(), text[at : at + _NEAR].split()
+    return not (_has_digit(last[-1:]) and _has_digit(first[:1]))
+
+
+def _has_digit(words: list[str]) -> bool:
+    return any(character.isdigit() for word in words for character in word)
+
+
+def _cut_json(text: str, most: int) -> str | None:
+    """JSON in a text, cut as JSON; None if there is none in it."""
+    if not text.lstrip().startswith(("{", "[")) or _NESTED in text:
+        return None
+    try:
+        # No number loses digits: half of them would be half of a value.
+        value, _ = repaired(json.loads(text, parse_float=str))
+    except (ValueError, RecursionError):
+        return None
+    room = most
+    while room > _LEAST:
+        short = orjson.dumps(squeezed(value, room, most)).decode()
+        if _size(short) <= most:
+            return short
+        room = room * 3 // 4
+    return None
+
+
+def _squeezed(value: Any, room: int, items: int, depth: int) -> Any:
+    if isinstance(value, str):
+        return cut(value, room)
+    if not isinstance(value, dict | list):
+        return value
+    if _size(value) <= room and not deeper(value, depth):
+        return value
+    if not depth:
+        return _TOO_DEEP
+    if isinstance(value, list):
+        made = _entries([("", one) for one in value], room, items, depth)
+        return [one for _, one in made]
+    return dict(_entries(list(value.items()), room, items, depth))
+
+
+def _entries(
+    pairs: list[tuple[str, Any]], room: int, items: int, depth: int
+) -> list[tuple[str, Any]]:
+    """The first entries, each with its share of the room, and how many more."""
+    made: list[tuple[str, Any]] = []
+    names: set[str] = set()
+    left, count = room - _SPARE, min(len(pairs), items)
+    for index, (key, value) in enumerate(pairs[:count]):
+        if left < _LEAST // 2:
+            break
+        share = max(left // (count - index), min(left, _LEAST))
+        name = cut(key, min(max(share // 2, 40), _LONGEST_KEY))
+        if key and name in names:
+            break  # another long one of that length
+        names.add(name)
+        used = _size(name) + 2
+        made.append((name, _squeezed(value, share - used, items, depth - 1)))
+        left -= used + _size(made[-1][1])
+    if len(made) < len(pairs):
+        made.append(("…", _MORE.format(len(pairs) - len(made))))
+    return made
+
+
+def deeper(value: Any, most: int) -> bool:
+    """Whether lists and objects are nested more than ``most`` deep."""
+    if not isinstance(value, dict | list):
+        return False
+    if not most:
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return any(deeper(one, most - 1) for one in inner)
+
+
+def _size(value: Any) -> int:
+    return len(canonical(value))
+
+
+class Pairs(NamedTuple):
+    """Which result answers which call, by their seqs; a call may still be open."""
+
+    results: dict[int, int]
+    calls: dict[int, int | None]
+
+    @classmethod
+    def of(cls, events: Iterable[Envelope]) -> Pairs:
+        """Those of these events, which are in order."""
+        waiting: dict[str, int] = {}
+        results: dict[int, int] = {}
+        calls: dict[int, int | None] = {}
+        for envelope in events:
+            match envelope.payload:
+                case ToolCall(call_id=call_id):
+                    waiting[call_id] = envelope.seq
+                    calls[envelope.seq] = None
+                case ToolResult(call_id=call_id) if call_id in waiting:
+                    call = waiting.pop(call_id)
+                    results[envelope.seq], calls[call] = call, envelope.seq
+        return cls(results, calls)
+
+    def name(self, envelope: Envelope) -> str:
+        """What a call is called in a bundle: ids of providers may look like keys."""
+        return f"call-{self.results.get(envelope.seq, envelope.seq)}"
+
+
+def units(events: Sequence[Envelope], pairs: Pairs) -> list[tuple[int, ...]]:
+    """The seqs that belong together, in the order of their newest."""
+    found: list[tuple[int, ...]] = []
+    for envelope in events:
+        seq = envelope.seq
+        if seq in pairs.results:
+            found.append((pairs.results[seq], seq))
+        elif pairs.calls.get(seq) is None:
+            found.append((seq,))
+    return found
+
+
+class Fit(NamedTuple):
+    """How much of an event is kept: bytes of JSON of one text, entries of a list."""
+
+    bytes: int
+    items: int
+
+
+FITS: Final = (Fit(2_000, 20), Fit(500, 10), Fit(160, 3))
+# What may be any JSON.
+_ANY: Final = frozenset({"content", "arguments", "plan", "result"})
+# What is not needed to see what happened: signatures, files, and other bundles.
+_LEFT_OUT: Final = frozenset({"thinking", "usage", "bundle"})
+_CODE: Final = 1_000  # bytes of an error's code: rules look at all of it
+
+
+def slim(
+    envelope: Envelope, fit: Fit, *, call: str, keep: Sequence[JsonValue] = ()
+) -> JsonObject:
+    """The payload of an event, cut; what rules look at stays as it is for them.
+
+    call: what the call is called that it is, or answers.
+    keep: the issues that stay, whichever go.
+    """
+    payload: dict[str, Any] = envelope.payload.payload()
+    names = [str(code) for code in keep]
+    slimmed: dict[str, Any] = {}
+    for key, value in payload.items():
+        if key in _LEFT_OUT:
+            continue
+        if key == "issues":
+            value = sorted(value, key=lambda issue: not risks([issue], names))
+            slimmed[key] = [_issue(one, fit, names) for one in value[: fit.items]]
+        else:
+            slimmed[key] = call if key == "call_id" else _cut(key, value, fit)
+    if isinstance(envelope.payload, ToolResult):
+        slimmed["content"] = _still_failed(envelope.payload, slimmed["content"], fit)
+    return slimmed
+
+
+def _cut(key: str, value: Any, fit: Fit) -> Any:
+    if isinstance(value, str):
+        return cut(value, max(fit.bytes, _CODE) if key == "code" else fit.bytes)
+    if key == "attachments":
+        return [_attachment(one) for one in value[: fit.items]]
+    if key == "results":
+        return [_verdict(one, fit) for one in value[: fit.items]]
+    if key in _ANY:
+        return squeezed(value, fit.bytes, fit.items)
+    if key == "context":
+        short = squeezed(value, fit.bytes, fit.items)
+        return {"cut": short} if isinstance(short, str) else short
+    return value
+
+
+def _still_failed(result: ToolResult, content: Any, fit: Fit) -> Any:
+    """What is left of a result, with the words by which it says that it failed."""
+    if reason_of(result) is None or _fails(result, content):
+        return content
+    words, rest = said_failed(result.content)
+    room = max(fit.bytes - len(canonical(words)), 0)
+    for more in (cut(rest, room), ""):
+        if _fails(result, f"{words} {more}"):
+            return f"{words} {more}"
+    return words
+
+
+def _fails(result: ToolResult, content: Any) -> bool:
+    return reason_of(result.model_copy(update={"content": content})) is not None
+
+
+def _issue(value: Any, fit: Fit, names: Sequence[str]) -> Any:
+    short = squeezed(value, fit.bytes, fit.items)
+    found = risks([value], names)
+    return short if risks([short], names) == found else found[0]
+
+
+def _verdict(value: dict[str, Any], fit: Fit) -> dict[str, Any]:
+    """The verdict on an item, which is an object of texts."""
+    if len(canonical(value)) <= fit.bytes:
+        return value
+    return {k: cut(v, 40) if isinstance(v, str) else v for k, v in value.items()}
+
+
+def _attachment(value: dict[str, Any]) -> dict[str, Any]:
+    """What came with a text: what it is, not what is in it."""
+    named = ("kind", "media_type", "name")
+    return {key: cut(value[key], 100) for key in named if value.get(key)}
+
 
 _DEEPEST: Final = 128
 FORMAT: Final = "refold-review-bundle/1"

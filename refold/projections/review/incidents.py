@@ -6,8 +6,9 @@ is to be asked, that stays so, whatever comes later.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.envelope import Envelope, Warn
 from refold.domain.events import (
@@ -17,16 +18,94 @@ from refold.domain.events import (
     SessionEvent,
     UserInput,
 )
-from refold.projections.review.questions import asked_for
-from refold.projections.review.recovery import (
-    Happened,
-    Next,
-    Recovery,
-    next_step,
-    number_of,
+from refold.projections.review.decisions import asked_for
+from refold.projections.review.rules import (
+    Counts,
+    Failed,
+    Found,
+    ReviewRules,
+    Rule,
+    Step,
+    ToolRule,
+    found_by,
+    settles,
 )
-from refold.projections.review.rules import ReviewRules, Rule, ToolRule
-from refold.projections.review.triggers import Counts, Found, found_by, settles
+
+Happened: TypeAlias = Literal["failed", "degrade", "retry"]
+Next: TypeAlias = Literal["degrade", "retry", "wait", "human"]
+WARNINGS: Final[Mapping[Step, str]] = {"degrade": "degraded", "retry": "retried"}
+
+
+def next_step(
+    steps: Sequence[Step], happened: Sequence[Happened], *, over: bool = False
+) -> Next:
+    """What is to be done now.
+
+    A step is used up when it was recorded, or when it failed once more without: what
+    was done instead did not help either.  ``wait``: a step was recorded, and nothing
+    is known of how it went.
+
+    steps:    what the rule has the agent try, in turn.
+    happened: in order: ``failed`` each time the rule fired, else a recorded step.
+    over:     the turn is over, so that nothing of it can be tried again.
+    """
+    used, tried = _used_up(steps, happened)
+    if over or (used >= len(steps) and not tried):
+        return "human"
+    return "wait" if tried else steps[used]
+
+
+def number_of(steps: Sequence[Step], happened: Sequence[Happened]) -> int:
+    """Which step it is that comes next, counted from 1."""
+    return _used_up(steps, happened)[0] + 1
+
+
+def _used_up(steps: Sequence[Step], happened: Sequence[Happened]) -> tuple[int, bool]:
+    """How many steps are used up, and whether the last one is still being tried."""
+    used, tried, begun = 0, False, False
+    for what in happened:
+        if what == "failed":
+            used += begun and not tried
+            tried, begun = False, True
+        elif what in steps[used:]:
+            used, tried = steps.index(what, used) + 1, True
+    return used, tried
+
+
+class Recovery(NamedTuple):
+    """A step that an agent is to do now, and how it records it.
+
+    rule, seq: which rule fired, and at which event first.
+    figures:   what the rule counted, as of the newest time.
+    number:    which step it is of those that the rule has, from 1.
+    """
+
+    step: Step
+    rule: str
+    seq: int
+    figures: JsonObject
+    number: int
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for everybody who does this step: it is written once."""
+        return f"refold.recovery/{self.rule}/{self.seq}/{self.number}"
+
+    @property
+    def warning(self) -> Warn:
+        """What stands with the events of this step."""
+        detail = f"step {self.number} of {self.rule} at seq {self.seq}"
+        return Warn(code=WARNINGS[self.step], detail=detail)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What says, beside the events of the step, that they are one."""
+        return {"warnings": [self.warning.model_dump()]}
+
+    def to_json(self) -> JsonObject:
+        """All that there is to do it by."""
+        more = {"idempotency_key": self.idempotency_key, "meta": self.meta}
+        return {**self._asdict(), **more}
 
 
 class Seen(NamedTuple):
@@ -223,3 +302,82 @@ class Watching:
                 del self.state.live[key]
                 if isinstance(incident.rule, ToolRule):
                     self.state.counts.forgive(incident.found.subject)
+
+
+# Of what is folded and kept: a new number wherever one of the two changes.
+VERSION: Final = 1
+
+
+def name_of(rules: ReviewRules) -> str:
+    """Under which name it is kept: what other rules know is not it."""
+    return f"review-{VERSION}-{rules.digest()[:16]}"
+
+
+def dump(state: State) -> JsonObject:
+    """What there is to know of later events; what was asked is left out."""
+    due = state.unasked()
+    names = {(one.rule.name, one.first_seq) for one in state.live.values()}
+    asked = [[*name, seq] for name, seq in state.asked.items() if name in names]
+    counts = state.counts
+    kept: dict[str, Any] = {
+        "failures": {tool: list(map(list, f)) for tool, f in counts.failures.items()},
+        "lengths": dict(counts.lengths),
+        "rejected": list(counts.rejected),
+        "calls": {name: list(call) for name, call in counts.calls.items()},
+        "live": [_incident(one) for one in state.live.values()],
+        "due": [[one.rule.name, *one[1:5], list(one.seqs)] for one in due],
+        "asked": asked,
+        "turn": state.turn,
+    }
+    return kept
+
+
+def load(rules: ReviewRules, kept: JsonObject) -> State:
+    """The state that ``dump`` wrote under these rules."""
+    found: dict[str, Any] = kept
+    named = {rule.name: rule for rule in rules.rules}
+    live = [_loaded(named[one["rule"]], one) for one in found["live"]]
+    failures = found["failures"].items()
+    return State(
+        counts=Counts(
+            failures={tool: [Failed(*one) for one in some] for tool, some in failures},
+            lengths=found["lengths"],
+            rejected=found["rejected"],
+            calls={name: (seq, tool) for name, (seq, tool) in found["calls"].items()},
+        ),
+        live={(one.rule.name, one.found.subject): one for one in live},
+        due=[
+            Due(named[name], first, at, turn, figures, tuple(seqs))
+            for name, first, at, turn, figures, seqs in found["due"]
+        ],
+        asked={(name, first): seq for name, first, seq in found["asked"]},
+        turn=found["turn"],
+    )
+
+
+def _incident(one: Incident) -> dict[str, Any]:
+    return {
+        "rule": one.rule.name,
+        "turn": one.turn_seq,
+        "subject": one.found.subject,
+        "figures": one.found.figures,
+        "found": list(one.found.seqs),
+        "first": one.first_seq,
+        "happened": list(one.happened),
+        "seqs": sorted(one.seqs),
+        "over": one.over,
+        "human": one.human,
+    }
+
+
+def _loaded(rule: Rule, one: dict[str, Any]) -> Incident:
+    return Incident(
+        rule=rule,
+        turn_seq=one["turn"],
+        found=Found(one["subject"], one["figures"], tuple(one["found"])),
+        first_seq=one["first"],
+        happened=one["happened"],
+        seqs=set(one["seqs"]),
+        over=one["over"],
+        human=one["human"],
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 import re2
 
-from refold.redaction.engines.trigger import LONG_RUN, Trigger, names, windows
+from refold.redaction.engines.base import LONG_RUN, Trigger, names, windows
 from refold.redaction.values import RedactionError
 
 # A set finds in one pass which triggers are there, so small blocks make for few

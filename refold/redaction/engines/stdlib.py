@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from refold.redaction.engines.trigger import AFTER, BEFORE, Trigger, names
-from refold.redaction.fold import telling
+from refold.redaction.engines.base import AFTER, BEFORE, Trigger, names
+from refold.redaction.engines.fold import telling
 
 _RUN = re.compile(rb"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _BETWEEN = b" .()-/"

@@ -11,8 +11,14 @@ from typing import Any
 
 import hyperscan
 
-from refold.redaction.engines.octets import in_bytes, narrow
-from refold.redaction.engines.trigger import LONG_RUN, Trigger, names, windows
+from refold.redaction.engines.base import (
+    LONG_RUN,
+    Trigger,
+    in_bytes,
+    names,
+    narrow,
+    windows,
+)
 
 # With a run of digits in so many bytes, a pass over all is faster than a look at each.
 _DENSE = 1024

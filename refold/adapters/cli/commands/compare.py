@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.text import Text
 
-from refold.adapters.cli import opening
+from refold.adapters.cli import options as opening
 from refold.adapters.cli.options import Json, OneSession, User
-from refold.adapters.cli.output import complain, print_json
+from refold.adapters.cli.output import complain, counted, number, print_json, visible
 from refold.domain.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
-    from refold.store.comparing import Compared, How
+    from refold.adapters.cli.output import Screen
+    from refold.projections.compare.outcome import Outcome
+    from refold.store.explanations import Compared, How
 
 
 def compare(
@@ -64,8 +69,6 @@ def compare(
     with opening.existing(context) as store:
         compared = store.session(user, session).compare(strategy or None, **how)
     if plot is not None:
-        from refold.adapters.cli.picture import draw
-
         draw(compared.outcomes, plot)
     _show(compared, as_json=as_json)
 
@@ -76,8 +79,7 @@ def _show(compared: Compared, *, as_json: bool) -> None:
     if as_json:
         print_json([outcome.to_json() for outcome in compared.outcomes])
     else:
-        from refold.adapters.cli.comparison import show_comparison
-        from refold.adapters.cli.screen import Screen
+        from refold.adapters.cli.output import Screen
 
         show_comparison(Screen(), compared)
 
@@ -94,3 +96,219 @@ def _check_plot(path: Path) -> None:
         raise InvalidConfiguration(
             "--plot needs matplotlib: `pip install 'refold[plot]'` installs it"
         )
+
+
+_COLUMNS: Final = (
+    "strategy",
+    "#tokens",
+    "#peak",
+    "#cached",
+    "#written",
+    "#uncached",
+    "#compactions",
+    "#cost $",
+    "#recall",
+)
+_DASH: Final = "–"
+
+
+def show_comparison(screen: Screen, compared: Compared) -> None:
+    """Print the table, and below it what its figures mean."""
+    outcomes = compared.outcomes
+    first = outcomes[0] if outcomes else None
+    screen.line(
+        (counted(len(first.sent) if first else 0, "request"), "bold"),
+        f" in {counted(compared.events, 'event')}, ",
+        f"{counted(first.references if first else 0, 'reference')} back; ",
+        f"prices and cache of {compared.model.name}",
+    )
+    screen.line("")
+    screen.table(_COLUMNS, (_row(outcome, outcomes) for outcome in outcomes))
+    screen.line("")
+    for line in _notes(compared):
+        screen.line((line, "dim"))
+
+
+def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[str | Text]:
+    return [
+        visible(outcome.label),
+        number(outcome.tokens_total),
+        number(outcome.tokens_peak),
+        _share(outcome.cached, outcome.tokens_total),
+        _share(outcome.cache_writes, outcome.tokens_total),
+        _share(outcome.uncached, outcome.tokens_total),
+        number(len(outcome.compactions)) if outcome.compactions else _DASH,
+        _best(outcome.cost, [one.cost for one in outcomes]),
+        _DASH
+        if outcome.reference_recall is None
+        else f"{outcome.reference_recall:.1%}",
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else _DASH
+
+
+def _best(cost: float | None, costs: Sequence[float | None]) -> Text:
+    """A cost; the lowest stands out."""
+    if cost is None:
+        return Text(_DASH)
+    lowest = min(one for one in costs if one is not None)
+    return Text(_dollars(cost), "bold" if cost == lowest else "")
+
+
+def _dollars(cost: float) -> str:
+    return f"{cost:,.2f}" if cost >= 100 else f"{cost:.4f}"
+
+
+def _notes(compared: Compared) -> list[str]:
+    notes = [
+        "Tokens are those sent, in shares: read from the prompt cache, written to it, "
+        "and neither.",
+        "Cost is that of the prompts.  Recall: how much of what the agent referred "
+        "back to it was shown.",
+    ]
+    made = [one for one in compared.outcomes if one.done]
+    if made:
+        notes.append("Summaries took no model.  One at these prices would add:")
+        notes += [_added(one) for one in made]
+    over = [one for one in compared.outcomes if one.over_budget]
+    notes += [
+        f"{visible(one.label)} is over the window by up to {number(one.over_budget)} "
+        "tokens"
+        for one in over
+    ]
+    return notes
+
+
+def _added(outcome: Outcome) -> str:
+    cost = outcome.summarizer_cost
+    price = "" if cost is None else f"${_dollars(cost)}, "
+    failed = len(outcome.done) - len(outcome.compactions)
+    calls = counted(len(outcome.done), "call")
+    return (
+        f"  {visible(outcome.label)}: {price}{calls}, "
+        f"{number(outcome.summarizer_tokens)} tokens"
+        + (f"; {failed} of them failed" if failed else "")
+    )
+
+
+# Told apart by people who see fewer colours too, with the dashes.
+_COLOURS: Final = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000",
+    "#8c564b", "#7f7f7f", "#6a3d9a", "#999933", "#882255", "#44aa99",
+)  # fmt: skip
+_DASHES: Final = ("-", "--", "-.", ":")
+_LONGEST: Final = 40
+
+
+def draw(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Write the picture of ``outcomes`` to ``path``, whole or not at all."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    height = max(5.0, 2.5 + 0.34 * len(outcomes))
+    figure, (left, right) = pyplot.subplots(
+        1, 2, figsize=(13, height), width_ratios=(3, 1.15), layout="constrained"
+    )
+    _tokens(left, outcomes)
+    _recall(right, outcomes)
+    image = io.BytesIO()
+    figure.savefig(image, dpi=120, format="png")
+    pyplot.close(figure)
+    path.write_bytes(image.getvalue())
+
+
+def _tokens(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    """A line for each strategy, or one for all that sent the same."""
+    for group in _alike(outcomes):
+        first = outcomes[group[0]]
+        tokens = [request.tokens for request in first.sent]
+        marked = sorted({done.request for done in first.compactions})
+        marked = [place for place in marked if place < len(tokens)]
+        colour = _colour(group[0])
+        axes.plot(
+            range(1, len(tokens) + 1),
+            tokens,
+            _DASHES[group[0] // len(_COLOURS) % len(_DASHES)],
+            color=colour,
+            linewidth=2,
+            label=_joined([_name(outcomes[index]) for index in group]),
+        )
+        axes.plot(
+            [place + 1 for place in marked],
+            [tokens[place] for place in marked],
+            "v",
+            color=colour,
+            markeredgecolor="white",
+            markersize=9,
+            zorder=3,
+        )
+    axes.plot([], [], "v", color="#555555", label="compacted before this request")
+    axes.set_title("Tokens sent per request", fontsize=12)
+    axes.set_xlabel("request")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+    legend = axes.legend(fontsize=9, frameon=False, loc="upper left")
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    _bare(axes)
+
+
+def _alike(outcomes: Sequence[Outcome]) -> list[list[int]]:
+    """The places of outcomes, those that sent as much each time together."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index, outcome in enumerate(outcomes):
+        key = tuple(request.tokens for request in outcome.sent)
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())
+
+
+def _joined(names: list[str]) -> str:
+    """Several names as one label, in lines that are not too long."""
+    lines = [""]
+    for name in names:
+        if lines[-1] and len(lines[-1]) + len(name) > _LONGEST:
+            lines.append("")
+        lines[-1] += f"{name} = "
+    return "\n".join(line.rstrip() for line in lines).removesuffix(" =")
+
+
+def _recall(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    shares = [outcome.reference_recall for outcome in outcomes]
+    places = range(len(outcomes))
+    bars = axes.barh(
+        places,
+        [share or 0.0 for share in shares],
+        color=[_colour(index) for index in places],
+        height=0.7,
+    )
+    labels = ["no references" if one is None else f"{one:.1%}" for one in shares]
+    axes.bar_label(bars, labels, padding=3, fontsize=9)
+    axes.set_yticks(places, [_name(outcome) for outcome in outcomes], fontsize=9)
+    for text in axes.get_yticklabels():
+        text.set_parse_math(False)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.25)
+    axes.set_xticks([0, 0.5, 1], ["0 %", "50 %", "100 %"])
+    axes.set_title("Reference recall", fontsize=12)
+    _bare(axes)
+
+
+def _bare(axes: Any) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _colour(index: int) -> str:
+    return _COLOURS[index % len(_COLOURS)]
+
+
+def _name(outcome: Outcome) -> str:
+    """The label in characters that the font has, and not too long for the picture."""
+    name = outcome.label.encode("ascii", "backslashreplace").decode()
+    return name if len(name) <= _LONGEST else f"{name[:20]}…{name[21 - _LONGEST :]}"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from refold.adapters.cli import opening
+from refold.adapters.cli import options as opening
 from refold.adapters.cli.options import As, Json, OneSession, SomeStrategy, User
-from refold.adapters.cli.output import print_json
+from refold.adapters.cli.output import Screen, counted, marks, print_json, types
+from refold.adapters.cli.previews import DIGEST, content, readable
 
 if TYPE_CHECKING:
+    from refold.domain.envelope import Envelope
+    from refold.projections.context.view import View
     from refold.store import Session
 
 
@@ -66,8 +71,7 @@ def context(
         if as_json:
             print_json(view.to_json())
         else:
-            from refold.adapters.cli.screen import Screen
-            from refold.adapters.cli.views import show_view
+            from refold.adapters.cli.output import Screen
 
             show_view(Screen(), view, chosen.pages(upto=view.at))
 
@@ -75,10 +79,135 @@ def context(
 def _place(
     session: Session, at: int | None, call: int | None, response: int | None
 ) -> int | None:
-    from refold.adapters.cli import numbering
+    from refold.adapters.cli import previews as numbering
 
     if call is not None:
         return numbering.before_call(session.pages(), call)
     if response is not None:
         return numbering.before_response(session.pages(), response)
     return at
+
+
+_TALL: Final = 8
+_ROLES: Final = {"user": "bold cyan", "assistant": "bold", "system": "magenta"}
+_FEW: Final = 12
+
+
+def show_view(screen: Screen, view: View, behind: Iterable[Envelope]) -> None:
+    """Print ``view``; ``behind`` are the events up to its seq."""
+    told: dict[str, Any] = view.to_json()
+    _figures(screen, told)
+    if told["system"]:
+        _message(screen, "system", [{"type": "text", "text": _text(told["system"])}])
+    for message in told["messages"]:
+        _message(screen, message["role"], _blocks(message["content"]))
+    _hidden(screen, told["spans"], behind)
+
+
+def _figures(screen: Screen, told: Mapping[str, Any]) -> None:
+    over = ("  over its budget", "bold red") if told["over_budget"] else ""
+    screen.line(
+        (f"{told['strategy']}", "bold"),
+        f"  at seq {told['at']}  ",
+        (f"{told['tokens']:,} tokens", "bold"),
+        f"  {counted(len(told['messages']), 'message')}",
+        over,
+    )
+    screen.line((f"digest {told['digest']}", "dim"))
+    screen.line((f"strategy fingerprint {told['fingerprint'][:DIGEST]}", "dim"))
+    for span in told["spans"]:
+        screen.line(
+            ("  " + _span(span), "blue" if span["kind"] == "summary" else "dim")
+        )
+
+
+def _span(span: Mapping[str, Any]) -> str:
+    first, last = span.get("first"), span.get("last")
+    if first is None:
+        return str(span["kind"])
+    where = f"seq {first}" if first == last else f"seq {first} to {last}"
+    return f"{span['kind']:<8} {where}"
+
+
+def _message(screen: Screen, role: str, blocks: Sequence[Mapping[str, Any]]) -> None:
+    screen.line("")
+    screen.line((role, _ROLES.get(role, "bold")))
+    for block in blocks:
+        head, body, style = _said(block)
+        if head:
+            screen.line("  ", (head, style))
+        screen.body(body, indent="  " if not head else "    ", tall=_TALL)
+
+
+def _said(block: Mapping[str, Any]) -> tuple[str, str, str]:
+    """A block's head line, its text, and the colour of its head."""
+    match block.get("type"):
+        case "text":
+            return "", str(block["text"]), ""
+        case "thinking":
+            return "thinking", str(block.get("thinking") or ""), "dim"
+        case "tool_use":
+            head = f"calls {block.get('name')} ({block.get('id')})"
+            return head, readable(block.get("input")), "yellow"
+        case "tool_result":
+            failed = bool(block.get("is_error"))
+            head = (
+                f"result{' (failed)' if failed else ''} of {block.get('tool_use_id')}"
+            )
+            return head, content(block.get("content")), "red" if failed else "green"
+        case kind:
+            rest = {key: item for key, item in block.items() if key != "type"}
+            return str(kind), readable(rest), "magenta"
+
+
+def _blocks(content: Any) -> list[Mapping[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return list(content)
+
+
+def _text(system: Any) -> str:
+    if isinstance(system, str):
+        return system
+    return "\n\n".join(str(block.get("text", "")) for block in system)
+
+
+def _hidden(
+    screen: Screen, spans: Sequence[Mapping[str, Any]], behind: Iterable[Envelope]
+) -> None:
+    """Say what redaction and the size guard replaced in the events behind a view."""
+    found: Counter[str] = Counter()
+    places: dict[str, list[int]] = {}
+    stubs: list[int] = []
+    for envelope in behind:
+        if not _within(envelope.seq, spans):
+            continue
+        hidden = marks(envelope)
+        found.update(hidden.redacted)
+        for kind in hidden.redacted:
+            places.setdefault(kind, []).append(envelope.seq)
+        if hidden.guarded:
+            stubs.append(envelope.seq)
+    screen.line("")
+    screen.line(("hidden from the log", "bold"), " in the events behind this context")
+    for kind, count in sorted(found.items(), key=lambda item: (-item[1], item[0])):
+        screen.line(
+            "  ", (types({kind: count}), "red"), f"  in seq {_listed(places[kind])}"
+        )
+    if stubs:
+        what = "texts that were too large, or base64, moved to blobs:"
+        screen.line("  ", (what, "yellow"), f" in seq {_listed(stubs)}")
+    if not found and not stubs:
+        screen.line("  nothing: they are as they were given")
+
+
+def _within(seq: int, spans: Sequence[Mapping[str, Any]]) -> bool:
+    return any(
+        span.get("first") is not None and span["first"] <= seq <= span["last"]
+        for span in spans
+    )
+
+
+def _listed(seqs: Sequence[int]) -> str:
+    more = f" and {len(seqs) - _FEW} more" if len(seqs) > _FEW else ""
+    return ", ".join(map(str, seqs[:_FEW])) + more

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refold.adapters.cli import opening
-from refold.adapters.cli.durations import duration
-from refold.adapters.cli.options import Json, SomeSession, SomeUser
-from refold.adapters.cli.output import print_json
+from refold.adapters.cli import options as opening
+from refold.adapters.cli.options import Json, SomeSession, SomeUser, User
+from refold.adapters.cli.output import duration, print_json
 
 if TYPE_CHECKING:
-    from refold.adapters.cli.screen import Screen
+    from refold.adapters.cli.output import Screen
+    from refold.domain.erasure import RetentionPolicy, Signed
     from refold.store import SessionStore
-    from refold.store.erasing import Erasure, ErasurePlan
+    from refold.store.erasure import Erasure, ErasurePlan, Retained
 
 Operator = Annotated[
     str | None,
@@ -124,7 +124,7 @@ def _confirm(store: SessionStore, user: str, session: str | None, *, yes: bool) 
     if not sys.stdin.isatty():
         raise typer.BadParameter("it cannot be undone: --yes says that you mean it")
     plan = store.plan_erasure(user, session)
-    from refold.adapters.cli.wording import counted
+    from refold.adapters.cli.output import counted
 
     events = counted(plan.counts.get("events", 0), "event")
     sessions = counted(len(plan.sessions), "session")
@@ -170,13 +170,13 @@ def _shown(erased: Erasure, as_json: bool) -> dict[str, Any]:
 
 
 def _moment(when: int | None) -> str | None:
-    from refold.adapters.cli import wording
+    from refold.adapters.cli import output as wording
 
     return None if when is None else wording.rfc3339(when)
 
 
 def _report(screen: Screen, erased: Erasure) -> None:
-    from refold.adapters.cli.wording import counted, moment
+    from refold.adapters.cli.output import counted, moment
 
     if erased.due_at is not None:
         due = moment(erased.due_at)
@@ -195,7 +195,7 @@ def _report(screen: Screen, erased: Erasure) -> None:
 
 
 def _certificate(screen: Screen, erased: Erasure) -> None:
-    from refold.adapters.cli.wording import counted
+    from refold.adapters.cli.output import counted
 
     assert erased.certificate is not None  # noqa: S101  # as the caller has seen
     said = erased.certificate.statement
@@ -216,7 +216,7 @@ def _many(said: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def _files(screen: Screen, erased: Erasure) -> None:
-    from refold.adapters.cli.wording import counted
+    from refold.adapters.cli.output import counted
 
     files = dict(erased.files.get("files", {}))
     if files and not erased.files["names"]:
@@ -244,7 +244,7 @@ def _plan(plan: ErasurePlan, as_json: bool) -> None:
     if as_json:
         print_json(plan._asdict())
         return
-    from refold.adapters.cli.wording import number
+    from refold.adapters.cli.output import number
 
     screen = _screen()
     screen.line(f"would erase {len(plan.sessions)} sessions")
@@ -273,6 +273,205 @@ def _list(store: SessionStore, user: str | None, as_json: bool) -> None:
 
 
 def _screen() -> Screen:
-    from refold.adapters.cli.screen import Screen
+    from refold.adapters.cli.output import Screen
 
     return Screen()
+
+
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is redacted.")]
+
+
+def restore(
+    context: typer.Context,
+    user: User,
+    reason: Reason,
+    operator: Operator = None,
+    as_json: Json = False,
+) -> None:
+    """Undo an erasure that is held back, before its date; a certificate says so."""
+    with opening.existing(context) as store:
+        signed = store.restore(user, reason, operator=who(operator))
+    _say(signed, as_json, "readable again")
+
+
+def readmit(
+    context: typer.Context,
+    user: User,
+    reason: Reason,
+    operator: Operator = None,
+    as_json: Json = False,
+) -> None:
+    """Let a user who was erased come back with a new key; nothing returns with them."""
+    with opening.existing(context) as store:
+        signed = store.readmit(user, reason, operator=who(operator))
+    _say(signed, as_json, f"readmitted, in epoch {signed.statement['epoch']}")
+
+
+def hold(
+    context: typer.Context,
+    user: User,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the hold is called.")
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; it is redacted.")
+    ] = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="End the hold instead.")
+    ] = False,
+    operator: Operator = None,
+    as_json: Json = False,
+) -> None:
+    """Forbid to erase a user, by a named legal hold; without --name, list the holds."""
+    if name is not None and not reason:
+        raise typer.BadParameter("--reason says why, for the certificate")
+    with opening.existing(context) as store:
+        if name is None or reason is None:
+            holds = [held._asdict() for held in store.holds(user)]
+            signed = None
+        elif release:
+            signed = store.release_hold(user, name, reason, operator=who(operator))
+        else:
+            signed = store.hold(user, name, reason, operator=who(operator))
+    if name is None:
+        if as_json:
+            print_json(holds)
+        else:
+            for held in holds:
+                typer.echo(f"{held['name']}  {held['reason']}")
+    elif signed is None:
+        _nothing(as_json)
+    else:
+        _say(signed, as_json, "released" if release else "held")
+
+
+def _nothing(as_json: bool) -> None:
+    if as_json:
+        print_json(None)
+    else:
+        typer.echo("there is a hold of that name already")
+
+
+def _say(signed: Signed, as_json: bool, done: str) -> None:
+    if as_json:
+        print_json(signed.to_json())
+    else:
+        typer.echo(f"{done}: certificate {signed.statement['certificate_id']}")
+
+
+def freeze(
+    context: typer.Context,
+    user: User,
+    reason: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Why; it is redacted.  Left out: only show."),
+    ] = None,
+    lift: Annotated[
+        bool, typer.Option("--lift", help="Let the user go on instead.")
+    ] = False,
+    operator: Operator = None,
+    as_json: Json = False,
+) -> None:
+    """Take nothing of a user any more, or with --lift again; a certificate says so.
+
+    What is there can be read.  The database itself refuses appends, whoever makes
+    them, and neither `refold erase` nor `refold retain` takes anything.
+    """
+    if lift and reason is None:
+        raise typer.BadParameter("--reason says why, for the certificate")
+    with opening.existing(context) as store:
+        signed = None
+        if reason is not None:
+            change = store.unfreeze if lift else store.freeze
+            signed = change(user, reason, operator=who(operator))
+        frozen = store.is_frozen(user)
+    if as_json:
+        certificate = signed and signed.to_json()
+        print_json({"frozen": frozen, "certificate": certificate})
+    else:
+        typer.echo("frozen" if frozen else "not frozen")
+
+
+def retain(
+    context: typer.Context,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help='TOML: sessions = "30d", audit = "14d" …'),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="seed: sessions 30d, memory 90d, audit 14d."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would go; change nothing.")
+    ] = False,
+    key_backups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="How long backups of the key store survive: 35d, …"
+        ),
+    ] = None,
+    operator: Operator = None,
+    as_json: Json = False,
+) -> None:
+    """Erase what nobody used for as long as a policy says; nothing expires without.
+
+    Each user's expired sessions are erased with a certificate.  Those stay that are
+    used meanwhile, held, frozen, or gone on from by a fork in use.  Cut off, it is
+    completed by the next run.
+    """
+    chosen, survive = _policy(policy, preset), duration(key_backups)
+    with opening.existing(context) as store:
+        done = store.retain(
+            chosen, dry_run=dry_run, operator=who(operator), key_backups=survive
+        )
+    if as_json:
+        print_json(_as_json(done))
+    else:
+        _show(done)
+
+
+def _policy(file: Path | None, preset: str | None) -> RetentionPolicy:
+    from refold.domain.erasure import RetentionPolicy
+
+    if (file is None) == (preset is None):
+        raise typer.BadParameter("give one of --policy FILE and --preset NAME")
+    if file is not None:
+        return RetentionPolicy.read(file.read_bytes())
+    return RetentionPolicy.preset(preset or "")
+
+
+def _as_json(done: Retained) -> dict[str, Any]:
+    certificates = [
+        {"certificate": one.certificate.to_json(), "salt": one.salt}
+        for one in done.erasures
+        if one.certificate is not None
+    ]
+    return {
+        "dry_run": done.dry_run,
+        "sessions": [
+            {"user_id": user, "session_id": name} for user, name in done.sessions
+        ],
+        "kept": done.kept,
+        "completed": done.completed,
+        "blobs": done.blobs,
+        "audit": done.audit,
+        "certificates": certificates,
+    }
+
+
+def _show(done: Retained) -> None:
+    from refold.adapters.cli.output import Screen, counted, shown
+
+    screen = Screen()
+    for user, name in done.sessions:
+        screen.line(shown(f"{user} / {name}"))
+    went = "would be erased" if done.dry_run else "erased"
+    told = [f"{counted(len(done.sessions), 'session')} {went}"]
+    told += [f"{number:,} kept ({why})" for why, number in sorted(done.kept.items())]
+    if done.completed:
+        told.append(f"{counted(done.completed, 'erasure')} of before completed")
+    for what, number in (("blob", done.blobs), ("audit record", done.audit)):
+        if number is not None:
+            told.append(f"{counted(number, what)} {went}")
+    screen.line(", ".join(told))

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from refold.adapters.cli import opening
+from refold.adapters.cli import options as opening
 from refold.adapters.cli.options import Json, NewSession, Transcripts, User
-from refold.adapters.cli.output import print_json
-from refold.adapters.cli.wording import counted, number, types
+from refold.adapters.cli.output import counted, number, print_json, types
+from refold.domain.errors import ImportFailed
+from refold.domain.ids import MAX_ID
 
 if TYPE_CHECKING:
-    from refold.adapters.cli.naming import Named
-    from refold.adapters.cli.progress import Progress
-    from refold.adapters.cli.screen import Screen
+    from refold.adapters.cli.output import Progress, Screen
     from refold.adapters.importers import Skipped, Transcript
     from refold.store import SessionStore
-    from refold.store.extending import Extended
+    from refold.store.sessions import Extended
 
 
 def import_(
@@ -42,8 +41,7 @@ def import_(
     a transcript that has grown only what is new.  All files are read before anything
     is written.
     """
-    from refold.adapters.cli.naming import named
-    from refold.adapters.cli.progress import Progress
+    from refold.adapters.cli.output import Progress
 
     read = _read(paths, form)
     wanted = [item for item in named(read, session) if item.transcript.drafts]
@@ -95,7 +93,7 @@ def _extend(
 ) -> None:
     """Bring one transcript in; if it fails, say what has been written before."""
     from refold.domain.errors import ImportFailed, RefoldError
-    from refold.store.extending import extend
+    from refold.store.sessions import extend
 
     session = store.session(user, item.session)
     where = str(item.path)
@@ -133,7 +131,7 @@ def _as_json(done: _Done, skipped: Sequence[Skipped]) -> dict[str, object]:
 
 
 def _show(done: _Done, skipped: Sequence[Skipped]) -> None:
-    from refold.adapters.cli.screen import Screen
+    from refold.adapters.cli.output import Screen
 
     screen = Screen()
     if done.sessions:
@@ -163,7 +161,7 @@ def _show(done: _Done, skipped: Sequence[Skipped]) -> None:
 
 
 def _show_skipped(screen: Screen, skipped: Sequence[Skipped]) -> None:
-    from refold.adapters.cli.screen import shown
+    from refold.adapters.cli.output import shown
 
     reasons: dict[str, list[str]] = {}
     for item in skipped:
@@ -176,3 +174,101 @@ def _show_skipped(screen: Screen, skipped: Sequence[Skipped]) -> None:
             shown(why),
             (f"  ({places[0]}{more})", "dim"),
         )
+
+
+_ROOM = 20  # for what is put behind a name
+
+
+class Named(NamedTuple):
+    """A transcript, the file it is from, and the session it becomes."""
+
+    path: Path
+    transcript: Transcript
+    session: str
+
+
+def named(
+    read: Sequence[tuple[Path, Sequence[Transcript]]], session: str | None
+) -> list[Named]:
+    """Give each transcript its session.
+
+    session: what the only conversation is to be called; of several, each is called
+             that with a number.  None: as the file says, else by the file's name.
+
+    A sub-agent's run goes by the name of its conversation, ``~`` and a suffix.
+
+    Raises ImportFailed if two of them would become one session.
+    """
+    given = [
+        (path, transcript, name)
+        for path, transcripts in read
+        for transcript, name in zip(
+            transcripts, _main_names(path, transcripts), strict=True
+        )
+    ]
+    if session is not None:
+        given = _renamed(given, session)
+    made = [*_with_sub_agents(given)]
+    _check_apart(made)
+    return made
+
+
+_Given = tuple[Path, "Transcript", str]
+
+
+def _main_names(path: Path, transcripts: Iterable[Transcript]) -> list[str]:
+    """What the file calls each conversation; NAME-0001… where it does not."""
+    stem = _usable(path.stem)
+    names, nameless = [], 0
+    for transcript in transcripts:
+        if not transcript.session_id and transcript.parent_session_id is None:
+            nameless += 1
+            names.append(f"{stem}-{nameless:04}")
+        else:
+            names.append(transcript.session_id)
+    return names
+
+
+def _usable(stem: str) -> str:
+    """A file's name as the beginning of a session's name."""
+    printable = "".join(c if c.isprintable() else "?" for c in stem)
+    return printable.lstrip("_")[: MAX_ID - _ROOM] or "session"
+
+
+def _renamed(given: Sequence[_Given], session: str) -> list[_Given]:
+    mains = sum(1 for _, transcript, _ in given if transcript.parent_session_id is None)
+    renamed, number = [], 0
+    for path, transcript, name in given:
+        if transcript.parent_session_id is None:
+            number += 1
+            name = session if mains == 1 else f"{session}-{number:04}"
+        renamed.append((path, transcript, name))
+    return renamed
+
+
+def _with_sub_agents(given: Sequence[_Given]) -> Iterable[Named]:
+    mains = {
+        (path, transcript.session_id): name
+        for path, transcript, name in given
+        if transcript.parent_session_id is None
+    }
+    for path, transcript, name in given:
+        parent = transcript.parent_session_id
+        if parent is not None:
+            suffix = transcript.session_id.removeprefix(f"{parent}~") or "sub-agent"
+            name = f"{mains.get((path, parent), parent)}~{suffix}"
+        yield Named(path, transcript, name)
+
+
+def _check_apart(made: Iterable[Named]) -> None:
+    seen: dict[str, Path] = {}
+    for path, _, session in made:
+        if session in seen:
+            first = seen[session]
+            both = f"twice in it and in {first}" if first != path else "twice in it"
+            raise ImportFailed(
+                str(path),
+                f"session {session!r} is {both}: import one of them on its own with "
+                "--session NAME",
+            )
+        seen[session] = path

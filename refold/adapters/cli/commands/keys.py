@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refold.adapters.cli import opening
+from refold.adapters.cli import options as opening
 from refold.adapters.cli.options import Json, SomeSession, SomeUser
 from refold.adapters.cli.output import print_json
 from refold.domain.errors import RefoldError
 
 if TYPE_CHECKING:
-    from refold.adapters.master_source import MasterKeyFile
+    from refold.adapters.keys.master import MasterKeyFile
     from refold.store import SessionStore
 
 
@@ -70,7 +70,7 @@ def keys(
 
 def _file() -> MasterKeyFile | None:
     """The file that the master key is in, if it is in one."""
-    from refold.adapters.master_source import VARIABLE, MasterKeyFile
+    from refold.adapters.keys.master import VARIABLE, MasterKeyFile
 
     return None if os.environ.get(VARIABLE) else MasterKeyFile()
 
@@ -93,7 +93,7 @@ def _told(told: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(told)
         return
-    from refold.adapters.cli.screen import Screen
+    from refold.adapters.cli.output import Screen
 
     rows = [(name.replace("_", " "), str(value)) for name, value in told.items()]
     Screen().table(("what", "#value"), rows)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refold.adapters.cli import opening
+from refold.adapters.cli import options as opening
 from refold.adapters.cli.options import Json, SomeSession, SomeUser
 from refold.adapters.cli.output import print_json
 
 if TYPE_CHECKING:
-    from refold.adapters.cli.screen import Screen
-    from refold.domain.mending import Damage
+    from refold.adapters.cli.output import Screen
+    from refold.domain.ports import Damage
 
 
 def repair(
@@ -62,8 +62,7 @@ def _as_json(looked: int, found: list[Damage]) -> dict[str, Any]:
 
 
 def _show(looked: int, found: list[Damage]) -> None:
-    from refold.adapters.cli.screen import Screen
-    from refold.adapters.cli.wording import counted
+    from refold.adapters.cli.output import Screen, counted
 
     screen = Screen()
     for damage in found:
@@ -84,7 +83,7 @@ def _show(looked: int, found: list[Damage]) -> None:
 
 
 def _line(screen: Screen, damage: Damage) -> None:
-    from refold.adapters.cli.screen import shown
+    from refold.adapters.cli.output import shown
 
     user_id, session_id, stream = damage.stream
     where = f"{user_id} / {session_id}"

@@ -2,22 +2,201 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refold.adapters.cli import opening
-from refold.adapters.cli.commands.certificates import check_certificate
-from refold.adapters.cli.commands.exports import check_exported
-from refold.adapters.cli.commands.seals import check_proof, counts_of, show_seals
+from refold.adapters.cli import options as opening
 from refold.adapters.cli.options import Json, SomeSession, SomeUser
 from refold.adapters.cli.output import print_json
+from refold.domain.errors import RefoldError
 
 if TYPE_CHECKING:
-    from refold.adapters.cli.screen import Screen
+    from refold.adapters.cli.output import Screen
+    from refold.domain.erasure import Signed
     from refold.domain.ports import SessionInfo
-    from refold.store.verifying import Verified
+    from refold.domain.seals import SealsVerified
+    from refold.store.verification import Verified
+
+
+def check_certificate(
+    context: typer.Context,
+    file: Path,
+    public_key: Path | None,
+    *,
+    user: str | None,
+    session: str | None,
+    salt: str | None,
+    as_json: bool,
+) -> None:
+    """Check its signature, and with a salt whose it is; exits with 1 if not."""
+    from refold.domain.erasure import Signed
+
+    try:
+        signed = Signed.read(file.read_bytes())
+    except ValueError as error:
+        raise RefoldError(f"{file}: {error}") from None
+    problems = _problems(context, signed, public_key)
+    if salt is not None:
+        problems += _of(signed, user, session, salt)
+    told = {"ok": not problems, "certificate": signed.statement, "problems": problems}
+    if as_json:
+        print_json(told)
+    else:
+        _show(signed.statement, problems)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _problems(
+    context: typer.Context, signed: Signed, public_key: Path | None
+) -> list[str]:
+    from refold.adapters.keys.signatures import read_public_key, signed_by
+
+    kept: list[Signed] = []
+    if public_key is not None:
+        key = read_public_key(public_key.read_text("utf-8", errors="replace"))
+    else:
+        with opening.existing(context) as store:
+            key, kept = store.public_key(), store.certificates()
+    if not signed_by(key, signed.signature, signed.message()):
+        return ["it is not signed by this key: it is forged, or of another store"]
+    if public_key is None and signed.statement not in [one.statement for one in kept]:
+        return ["the store signed it, and does not have it: it was taken out"]
+    return []
+
+
+def _of(signed: Signed, user: str | None, session: str | None, salt: str) -> list[str]:
+    from refold.domain.erasure import subject
+
+    if user is None:
+        raise typer.BadParameter("--salt needs --user: whose it is said to be")
+    try:
+        secret = bytes.fromhex(salt)
+    except ValueError:
+        raise typer.BadParameter("a salt is 64 hex digits") from None
+    sessions = None if session is None else (session,)
+    if subject(secret, user, sessions) != signed.statement.get("subject"):
+        return ["it is of another user, or the salt is another's"]
+    return []
+
+
+def _show(statement: dict[str, Any], problems: list[str]) -> None:
+    from refold.adapters.cli.output import Screen, shown
+
+    screen = Screen()
+    for problem in problems:
+        screen.line(("✗ ", "bold red"), problem)
+    if problems:
+        return
+    screen.line(("✓ ", "bold green"), "signed by this store's key")
+    for name in ("act", "scope", "completed_at", "reason", "certificate_id"):
+        screen.line(f"  {name.replace('_', ' '):16}", shown(statement.get(name, "")))
+
+
+def check_exported(folder: Path, as_json: bool) -> None:
+    """Say whether the export is whole and as it was written; exit with 1 if not."""
+    from refold.store.exports import check_export
+
+    checked = check_export(folder)
+    ok = not checked.problems
+    if as_json:
+        problems = [problem.to_json() for problem in checked.problems]
+        counts, user = checked.counts, checked.user_id
+        print_json({"ok": ok, "user_id": user, "counts": counts, "problems": problems})
+    else:
+        from refold.adapters.cli.output import Screen, shown
+
+        screen = Screen()
+        for problem in checked.problems:
+            screen.line(("✗ ", "bold red"), shown(f"{problem.path}: {problem.detail}"))
+        if ok:
+            said = f"all of user {checked.user_id!r} is there, as it was written"
+            screen.line(("✓ ", "bold green"), shown(said))
+    if not ok:
+        raise typer.Exit(1)
+
+
+_SEALS_COUNTED = ("tree_heads", "leaves", "erased", "anchored", "unsealed")
+
+
+def counts_of(seals: SealsVerified) -> dict[str, int]:
+    """The counts, by name."""
+    return {name: getattr(seals, name) for name in _SEALS_COUNTED}
+
+
+def show_seals(screen: Screen, seals: SealsVerified) -> None:
+    """The tree in a line, what is wrong with it below."""
+    from refold.adapters.cli.output import counted, shown
+
+    if not seals.tree_heads and not seals.problems:
+        screen.line(("nothing is sealed: `refold seal` signs what is there", "dim"))
+        return
+    ok = not seals.problems
+    said = [
+        counted(seals.tree_heads, "tree head"),
+        f"{seals.anchored:,} anchored",
+        counted(seals.leaves, "leaf", "leaves"),
+        counted(seals.unsealed, "stream") + " not sealed to the end",
+    ]
+    screen.line(
+        ("✓ " if ok else "✗ ", "bold green" if ok else "bold red"),
+        "seals",
+        (f"  {', '.join(said)}", "dim"),
+    )
+    for problem in seals.problems:
+        whose = f"{problem.user_id} / {problem.session_id} " if problem.user_id else ""
+        place = "" if problem.seq is None else f"{problem.seq}: "
+        what = shown(f"{whose}{place}{problem.detail}")
+        screen.line("    ", (problem.code, "red"), "  ", what)
+
+
+def check_proof(
+    context: typer.Context, proof: Path, public_key: Path | None, as_json: bool
+) -> None:
+    """Check a proof with the key in that file, or with the store's; exits with 1."""
+    from refold import auditor
+    from refold.domain.errors import InvalidConfiguration
+
+    parsed = _parsed(proof)
+    key, anchored = _trusted(context, public_key)
+    try:
+        holds, said = True, auditor.check(parsed, key, anchored)
+    except auditor.Refused as refused:
+        holds, said = False, f"does not hold: {refused}"
+    except ValueError as error:
+        raise InvalidConfiguration(f"{proof}: {error}") from None
+    if as_json:
+        print_json({"ok": holds, "detail": said})
+    else:
+        from refold.adapters.cli.output import Screen, shown
+
+        Screen().line(("✓ " if holds else "✗ ", "bold"), shown(said))
+    if not holds:
+        raise typer.Exit(1)
+
+
+def _parsed(proof: Path) -> Any:
+    from refold.domain.errors import InvalidConfiguration
+
+    try:
+        return json.loads(proof.read_bytes())
+    except (ValueError, RecursionError):
+        raise InvalidConfiguration(f"{proof} is no JSON: it is no proof") from None
+
+
+def _trusted(context: typer.Context, public_key: Path | None) -> tuple[bytes, Any]:
+    """The key to check with, and the tree heads that are known to be the store's."""
+    from refold.adapters.keys.signatures import read_public_key
+
+    if public_key is not None:
+        return read_public_key(public_key.read_text("utf-8", errors="replace")), None
+    with opening.existing(context) as store:
+        heads = [head.to_json() for head in store.seals.heads()]
+        return store.seals.public_key(), heads
+
 
 _COUNTED = ("events", "compactions", "requests", "superseded", "superseded_digests")
 
@@ -113,13 +292,13 @@ def verify(
 
 
 def _screen() -> Screen:
-    from refold.adapters.cli.screen import Screen
+    from refold.adapters.cli.output import Screen
 
     return Screen()
 
 
 def _session(screen: Screen, info: SessionInfo, verified: Verified) -> None:
-    from refold.adapters.cli.screen import shown
+    from refold.adapters.cli.output import shown
 
     ok = not verified.problems
     screen.line(
@@ -139,7 +318,7 @@ def _session(screen: Screen, info: SessionInfo, verified: Verified) -> None:
 
 
 def _total(screen: Screen, totals: dict[str, int], problems: int) -> None:
-    from refold.adapters.cli.wording import counted
+    from refold.adapters.cli.output import counted
 
     sessions = counted(totals["sessions"], "session")
     if problems:
@@ -154,7 +333,7 @@ def _total(screen: Screen, totals: dict[str, int], problems: int) -> None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    from refold.adapters.cli.wording import counted
+    from refold.adapters.cli.output import counted
 
     told = [
         counted(counts[f"{what}s"], what) for what in ("event", "compaction", "request")

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from refold.adapters.cli import opening
+from refold.adapters.cli import options as opening
 from refold.adapters.cli.options import Json, OneSession, SomeStrategy, User
-from refold.adapters.cli.output import print_json
+from refold.adapters.cli.output import (
+    Screen,
+    counted,
+    print_json,
+    shown,
+    types,
+    visible,
+)
+from refold.adapters.cli.previews import DIGEST, STYLES, preview
 
 if TYPE_CHECKING:
-    from refold.store.explained import Explanation
+    from datetime import datetime
+
+    from refold.domain.envelope import Envelope
+    from refold.projections.context.why import Asked, Part
+    from refold.store.explanations import Explanation, Record
 
 
 def why(
@@ -63,13 +80,12 @@ def why(
             told = {"summary": open_, "summaries": opened}
         print_json(told)
     else:
-        from refold.adapters.cli import reasons
-        from refold.adapters.cli.screen import Screen
+        from refold.adapters.cli.output import Screen
 
         if open_ is not None:
-            reasons.show_opened(Screen(), explained, records)
+            show_opened(Screen(), explained, records)
         else:
-            reasons.show_why(Screen(), explained)
+            show_why(Screen(), explained)
     if _broken(explained):
         raise typer.Exit(1)
 
@@ -82,3 +98,256 @@ def _broken(explained: Explanation) -> bool:
         or any(record.source == "broken" for record in explained.records)
         or (sent is not None and sent.proof == "broken")
     )
+
+
+_WIDTH: Final = 100
+_DEEPEST: Final = 8
+_FEW_TYPES: Final = 4
+_PROOFS: Final = {
+    "holds": ("✓ derived again", "green"),
+    "superseded": ("superseded: redacted since", "yellow"),
+    "broken": ("✗ does not follow", "bold red"),
+}
+
+
+def show_why(screen: Screen, explained: Explanation) -> None:
+    """Print a whole context, or the one message that was asked about."""
+    from refold.store.explanations import BECAUSE
+
+    _figures(screen, explained)
+    records = {record.node.seq: record for record in explained.records}
+    because = ""
+    for number, run in groupby(explained.parts, lambda part: part.message):
+        parts = list(run)
+        screen.line("")
+        name = f"message {number}  {parts[0].role}" if number else "system prompt"
+        screen.line((name, "bold"))
+        for part in parts:
+            _part(screen, explained, part)
+            if BECAUSE[part.cause] != because or explained.message is not None:
+                because = BECAUSE[part.cause]
+                _said(screen, _whole_reason(explained, part), "    ")
+            if part.span is not None and part.span.summary in records:
+                record = records[part.span.summary]
+                hint = f": --open {record.node.seq} shows them"
+                _record(screen, record, "    ", hint)
+            if explained.message is not None:
+                for seq in part.seqs:
+                    _event(screen, explained, explained.events[seq], "    ")
+    _left_out(screen, explained)
+
+
+def show_opened(
+    screen: Screen, explained: Explanation, records: Sequence[Record]
+) -> None:
+    """Print a summary, what it absorbed, and the events at the bottom."""
+    for record in records:
+        indent = "  " * min(record.depth, _DEEPEST)
+        summary = record.node.summary
+        span = _where(summary.first_seq, summary.last_seq)
+        level = "" if record.depth <= _DEEPEST else f"  {record.depth} deep"
+        screen.line(
+            indent,
+            (f"summary {record.node.seq}", "bold blue"),
+            f"  level {summary.level}  {span}{level}",
+        )
+        _record(screen, record, indent + "  ")
+        for text in (summary.abridged, summary.text):
+            screen.body(text, indent=indent + "  | ", tall=4 if record.depth else None)
+        for envelope in explained.told(record):
+            _event(screen, explained, envelope, indent + "  ")
+
+
+def _figures(screen: Screen, explained: Explanation) -> None:
+    view, ref = explained.view, explained.strategy.ref
+    over = f"  {view.over_budget:,} over its window" if view.over_budget else ""
+    screen.line(
+        (f"{ref.name} {ref.version}", "bold"),
+        f"  at seq {explained.at}  {view.tokens:,} tokens"
+        f"  {counted(len(view.messages), 'message')}",
+        (over, "bold red"),
+    )
+    params = ", ".join(f"{k}={json.dumps(v)}" for k, v in ref.params.items())
+    _said(screen, params, "  ")
+    screen.line((f"  fingerprint {ref.fingerprint[:DIGEST]}", "dim"))
+    screen.line((f"  digest      {view.digest}", "dim"))
+    _request(screen, explained)
+    if min(explained.events) < 1:
+        screen.line(
+            "  seqs        0 and below: of what it was forked from, counted back"
+        )
+    for chain in explained.chains:
+        name = chain.stream.stream
+        stream = name if name == "main" else f"derived stream {name[:DIGEST]}"
+        proved = ("✓ proved", "green") if not chain.problems else ("✗", "bold red")
+        screen.line(
+            f"  chain       {chain.stream.session_id}, {stream}: ",
+            proved,
+            f"  {counted(chain.events, 'event')}, ends in {chain.hash[:DIGEST]}",
+        )
+        for problem in chain.problems:
+            screen.line("    ", (problem.code, "red"), "  ", shown(problem.detail))
+
+
+def _request(screen: Screen, explained: Explanation) -> None:
+    sent = explained.sent
+    if sent is None:
+        screen.line("  request     none recorded: this is what would have been sent")
+        return
+    screen.line(
+        f"  request     seq {sent.envelope.seq}, ",
+        f"digest {sent.request.digest[:DIGEST]} ",
+        _PROOFS[sent.proof],
+        "" if sent.shown else "  (this context is another)",
+    )
+    matches = {True: "sent as it is", False: "other bytes were sent", None: ""}
+    about = (sent.request.model or "", matches[sent.request.matches])
+    told = ", ".join(text for text in about if text)
+    _said(screen, visible(told), " " * 14)
+
+
+def _part(screen: Screen, explained: Explanation, part: Part) -> None:
+    span = part.span
+    kind = "none" if span is None else span.kind
+    style = "blue" if kind == "summary" else "yellow" if kind == "stub" else ""
+    where = "" if span is None or span.first is None else _where(span.first, span.last)
+    number = f" {span.summary}" if span and span.summary is not None else ""
+    events = [explained.events[seq] for seq in part.seqs]
+    about = ""
+    if events:
+        about = f"{_types(events)}  {_clock(events[0].ts)}"
+    gone = explained.superseded.intersection(part.seqs)
+    rest = f"  {where:<16}  {about}".rstrip()
+    screen.line(
+        "  ",
+        (f"{kind + number:<10}" if rest else kind, style),
+        rest,
+        ("  holds less than was sent: redacted since" if gone else "", "yellow"),
+    )
+
+
+def _whole_reason(explained: Explanation, part: Part) -> str:
+    from refold.store.explanations import BECAUSE
+
+    because = BECAUSE[part.cause]
+    pins = {explained.pins[seq].seq for seq in part.seqs if seq in explained.pins}
+    if pins:
+        because += f" (pin at seq {', '.join(map(str, sorted(pins)))})"
+    if part.cause in ("open", "newest_input", "pinned", "raw") and explained.newest:
+        because += f"; summary {explained.newest} was the newest decision"
+    return because
+
+
+def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None:
+    """Who decided, by which rule, who wrote it, and whether all of it follows."""
+    node, summary = record.node, record.node.summary
+    on = f" ({_moment(record.decided_on.ts)})" if record.decided_on else ""
+    screen.line(
+        indent,
+        f"decided at seq {summary.decided_at_seq}{on}, recorded "
+        f"{_moment(node.envelope.ts)} at seq {summary.appended_at_seq}",
+    )
+    _asked(screen, record.asked, record.source, indent)
+    model = f" ({summary.summarizer.model})" if summary.summarizer.model else ""
+    digest = summary.prompt_digest
+    prompt = f", prompt {digest[:DIGEST]}" if digest else ""
+    screen.line(
+        indent,
+        f"source digest {summary.source_digest[:DIGEST]} ",
+        _PROOFS[record.source],
+        f"  {counted(summary.source_event_count, 'event')}",
+    )
+    screen.line(
+        indent,
+        f"by {summary.summarizer.kind}{model}{prompt}: {summary.tokens_before:,} → "
+        f"{summary.tokens_after:,} tokens, hash {node.envelope.hash[:DIGEST]}",
+    )
+    if summary.absorbs:
+        absorbs = ", ".join(map(str, summary.absorbs))
+        screen.line(indent, f"level {summary.level}, absorbs {absorbs}{hint}")
+
+
+def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
+    if asked.same:
+        screen.line(
+            indent, "rule: ", asked.reason, "  ", ("✓ decides the same again", "green")
+        )
+        if asked.clock_mattered and asked.clock:
+            screen.line(
+                indent, f"time mattered: it was asked at {_moment(asked.clock)}"
+            )
+        return
+    made = asked.decided
+    other = "nothing" if made is None else _where(made.first_seq, made.last_seq)
+    why = ": its source was redacted since" if source == "superseded" else ""
+    screen.line(
+        indent,
+        ("rule: cannot be derived again", "yellow"),
+        f"{why} (asked at seq and time of then, it decides {other})",
+    )
+
+
+def _left_out(screen: Screen, explained: Explanation) -> None:
+    from refold.projections.context.units import spans_of
+    from refold.store.explanations import LEFT_OUT
+
+    runs = list(explained.runs())
+    if not runs and explained.message is not None:
+        return
+    screen.line("")
+    screen.line(("left out", "bold"), "" if runs else "  nothing")
+    before = ""
+    for one, events in runs:
+        summary = "" if one.summary is None else f": summary {one.summary}"
+        if (meaning := LEFT_OUT[one.why] + summary) != before:
+            screen.line("  ", meaning)
+        before = meaning
+        spans = [_where(*span) for span in spans_of(event.seq for event in events)]
+        listed = ", ".join(span.removeprefix("seq ") for span in spans)
+        via = f"through {one.via}: " if one.via not in (None, one.summary) else ""
+        _said(screen, f"{via}seq {listed}  {_types(events)}", "    ")
+
+
+def _event(
+    screen: Screen, explained: Explanation, envelope: Envelope, indent: str
+) -> None:
+    said = preview(envelope.payload)
+    text = " ".join(f"{said.note} {said.body}".split())
+    head = f"{indent}{envelope.seq:>4}  {_clock(envelope.ts)}  "
+    less = "  redacted since" if envelope.seq in explained.superseded else ""
+    end = f"  {envelope.hash[:DIGEST]}{less}"
+    room = _WIDTH - len(head) - len(envelope.type) - 2 - len(end)
+    said_ = shown(text)
+    said_.truncate(max(room, 1), overflow="ellipsis")
+    screen.line(
+        head,
+        (envelope.type, STYLES.get(envelope.type, "")),
+        "  ",
+        said_,
+        (end, "dim"),
+    )
+
+
+def _said(screen: Screen, text: str, indent: str) -> None:
+    for line in wrap(text, _WIDTH - len(indent)) or [""]:
+        if line:
+            screen.line((indent + line, "dim"))
+
+
+def _types(events: Iterable[Envelope]) -> str:
+    found = types(Counter(event.type for event in events))
+    few = found.split(", ")
+    more = f", {counted(len(few) - _FEW_TYPES, 'other type')}"
+    return ", ".join(few[:_FEW_TYPES]) + (more if len(few) > _FEW_TYPES else "")
+
+
+def _where(first: int | None, last: int | None) -> str:
+    return f"seq {first}" if first == last else f"seq {first} to {last}"
+
+
+def _clock(ts: datetime) -> str:
+    return f"{ts:%H:%M:%S}"
+
+
+def _moment(ts: datetime) -> str:
+    return f"{ts:%Y-%m-%d %H:%M:%S}"

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from refold.domain.envelope import Envelope
 from refold.domain.events import Aggregate, JsonObject, Verdict
 from refold.projections.memory.declared.labels import name_of
-from refold.projections.memory.item import EVIDENCE
+from refold.projections.memory.items import EVIDENCE
 
 # Raised when what is made of the same events becomes something else.
 EXTRACTOR: Final = 1

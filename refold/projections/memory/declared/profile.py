@@ -2,39 +2,367 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.canonical import canonical
-from refold.domain.certificate import timestamp
+from refold.domain.erasure import timestamp
 from refold.domain.events import JsonObject
 from refold.domain.ids import USER_SESSION
 from refold.domain.preferences import Preference
-from refold.projections.memory.declared.claiming import (
+from refold.projections.memory.advice import Line, cited, shown
+from refold.projections.memory.declared.claims import (
     Claim,
+    Names,
     Witness,
     about_error,
     about_subject,
     about_topic,
     clean,
+    effective,
     id_of,
+    in_time,
     item,
+    mean,
+    named,
+    names,
+    numbers,
+    weights,
 )
-from refold.projections.memory.declared.drawing import (
-    Area,
-    areas,
-    levels,
-    of_kind,
-    topics_of,
-)
-from refold.projections.memory.declared.errors import errors, mistakes
-from refold.projections.memory.declared.judged import Judged
-from refold.projections.memory.declared.naming import Names, named, names
-from refold.projections.memory.declared.progress import progress
-from refold.projections.memory.declared.taxonomy import Taxonomy, packaged
-from refold.projections.memory.declared.topics import topics
-from refold.projections.memory.item import Item
+from refold.projections.memory.declared.judged import Judged, Mistake, Tally, newest
+from refold.projections.memory.declared.labels import Taxonomy, packaged
+from refold.projections.memory.items import INDEPENDENT, LASTS, Declarative, Item
+
+
+class Area(NamedTuple):
+    """Something to improve, and the items because of which."""
+
+    name: str
+    because: tuple[str, ...]
+
+
+def of_kind(items: Iterable[Item], kind: Declarative, **content: Any) -> Iterator[Item]:
+    """Those of a kind, in whose content these stand."""
+    for one in items:
+        if one.kind == kind and content.items() <= one.content.items():
+            yield one
+
+
+def standing(items: Sequence[Item], which: str) -> list[Item]:
+    """Topics that are weak, or strong, by enough sessions."""
+    some = of_kind(items, "topic", standing=which)
+    return [one for one in some if one.established]
+
+
+def topics_of(items: Sequence[Item], which: str) -> tuple[str, ...]:
+    """Their names, each once."""
+    some = standing(items, which)
+    return tuple(dict.fromkeys(str(one.content["topic"]) for one in some))
+
+
+def areas(
+    items: Sequence[Item], sessions: Sequence[Judged], taxonomy: Taxonomy
+) -> Iterator[Area]:
+    """What to improve: each weak topic, by what helps against the surest error in it.
+
+    Then the common errors that are not in any of them.
+    """
+    common = [one for one in of_kind(items, "error") if one.established]
+    made, done = _errors_in(sessions), set[str]()
+    for weak in standing(items, "weak"):
+        here = made[str(weak.content["subject"]), str(weak.content["topic"])]
+        found = [one for one in common if one.content["error"] in here]
+        done |= {one.memory_id for one in found}
+        surest = sorted(found, key=lambda one: (-one.confidence, one.memory_id))[:1]
+        advice = taxonomy.advice_on(str(surest[0].content["error"]) if surest else "")
+        because = (weak.memory_id, *(one.memory_id for one in surest))
+        yield Area(f"{advice}_{weak.content['topic']}", because)
+    for one in common:
+        if one.memory_id not in done:
+            error = str(one.content["error"])
+            yield Area(f"{taxonomy.advice_on(error)}_{error}", (one.memory_id,))
+
+
+def _errors_in(sessions: Sequence[Judged]) -> dict[tuple[str, str], set[str]]:
+    """By subject and topic, the types of error made in it."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for one in clean(sessions):
+        for tally in one.tallies:
+            found[tally.subject, tally.topic].update(e for e, _, _ in tally.errors)
+    return found
+
+
+def levels(
+    items: Sequence[Item], sessions: Sequence[Judged], now: int
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Subject, topic, error type: how often, in what has not expired."""
+    known = {one.content["error"] for one in of_kind(items, "error")}
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for judged in clean(sessions):
+        for tally in judged.tallies:
+            if tally.last_at + LASTS["topic"] <= now:
+                continue
+            topic = found.setdefault(tally.subject, {}).setdefault(tally.topic, {})
+            for error, count, _ in tally.errors:
+                if error in known:
+                    topic[error] = topic.get(error, 0) + count
+    return found
+
+
+# Of all sessions, the newest.
+RECENT: Final = 20
+
+
+def errors(
+    user_id: str, judgeds: Sequence[Judged], taxonomy: Taxonomy
+) -> Iterator[Item]:
+    """Each type of error, sure as far as judged sessions show it.
+
+    ``count`` is how often it was made, ``weight`` the same with no session outvoting
+    the others.
+    """
+    shown: dict[str, list[tuple[Witness, int]]] = defaultdict(list)
+    tainted: dict[str, int] = defaultdict(int)
+    for one in judgeds:
+        for error, (witness, count) in _made(one).items():
+            if one.taints:
+                tainted[error] += 1
+            else:
+                shown[error].append((witness, count))
+    sessions = sum(bool(one.tallies) for one in clean(judgeds))
+    for error, found in sorted(shown.items()):
+        counts = [count for _, count in found]
+        about, category = about_error(error), taxonomy.category_of(error)
+        often = numbers(count=sum(counts), weight=sum(weights(counts)))
+        rate = len(found) / sessions
+        claim = Claim("error", about, {"category": category, **often}, rate, sessions)
+        witnesses = [witness for witness, _ in found]
+        yield item(user_id, claim, witnesses, tainted=tainted[error])
+
+
+def _made(judged: Judged) -> Mapping[str, tuple[Witness, int]]:
+    """Each error of a session, and how often it was made in it."""
+    counts: dict[str, int] = defaultdict(int)
+    seqs: dict[str, list[int]] = defaultdict(list)
+    times: dict[str, list[int]] = defaultdict(list)
+    for tally in judged.tallies:
+        for error, count, found in tally.errors:
+            counts[error] += count
+            seqs[error] += found
+            times[error] += (tally.first_at, tally.last_at)
+    return {
+        error: (
+            Witness(judged, tuple(seqs[error]), min(times[error]), max(times[error])),
+            count,
+        )
+        for error, count in counts.items()
+    }
+
+
+def mistakes(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
+    """The newest mistakes, the newest first; none of a session that may not speak."""
+    found = [
+        (one.at, judged, one) for judged in clean(judgeds) for one in judged.mistakes
+    ]
+    found.sort(key=lambda it: (-it[0], it[1].session_id, -it[2].seq, -it[2].nr))
+    for at, judged, one in found[:RECENT]:
+        yield item(
+            user_id,
+            _claim(judged.session_id, one),
+            [Witness(judged, (one.seq,), at, at)],
+        )
+
+
+def _claim(session_id: str, one: Mistake) -> Claim:
+    """Where it is, and of which kind: not what was asked, nor what was answered."""
+    place: JsonObject = {"session_id": session_id, "seq": one.seq, "nr": one.nr}
+    kind: JsonObject = {
+        "item_id": one.item,
+        "error": one.error,
+        "subject": one.subject,
+        "topic": one.topic,
+    }
+    return Claim("mistake", place, kind, 1.0, 1.0)
+
+
+Standing: TypeAlias = Literal["weak", "strong"]
+
+# The newest sessions with the topic, none older than an item of a topic lasts.
+WINDOW: Final = 10
+# A usual pass mark, and the least that learning for mastery asks for (B. S. Bloom,
+# Learning for Mastery, Evaluation Comment 1 (2), 1968: 80 to 90 %).
+WEAK_BELOW: Final = 0.6
+STRONG_FROM: Final = 0.8
+
+
+class _Seen(NamedTuple):
+    """A session in a window: what it says of the topic."""
+
+    witness: Witness
+    verdicts: int
+    rate: float
+
+
+class _Window(NamedTuple):
+    """What the sessions of a window say together."""
+
+    standing: Standing | None
+    rate: float
+    samples: float
+    verdicts: int
+    shows: tuple[Witness, ...]
+
+
+def topics(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
+    """Weak and strong topics, and what was said of them before and is not so now."""
+    seen: dict[tuple[str, str], list[_Seen]] = defaultdict(list)
+    tainted: dict[tuple[str, str], int] = defaultdict(int)
+    for one in judgeds:
+        for tally in one.tallies:
+            place = tally.subject, tally.topic
+            if tally.topic and one.taints:
+                tainted[place] += 1
+            elif tally.topic:
+                seen[place].append(_topics_seen(one, tally))
+    for place, some in sorted(seen.items()):
+        for standing, window, stale in _claimed(_ordered(some)):
+            beside = tainted[place]
+            yield _item(user_id, place, standing, window, tainted=beside, stale=stale)
+
+
+def _topics_seen(judged: Judged, tally: Tally) -> _Seen:
+    witness = Witness(judged, tally.seqs, tally.first_at, tally.last_at)
+    return _Seen(witness, tally.verdicts, tally.credit / tally.verdicts)
+
+
+def _ordered(some: Sequence[_Seen]) -> list[_Seen]:
+    by_session = {one.witness.judged.session_id: one for one in some}
+    ordered = in_time(one.witness for one in some)
+    return [by_session[witness.judged.session_id] for witness in ordered]
+
+
+def _claimed(seen: Sequence[_Seen]) -> Iterator[tuple[Standing, _Window, bool]]:
+    """What the newest window says, and the last that said otherwise: that is stale.
+
+    Of what was said before only what enough sessions showed is kept.
+    """
+    now = _window(seen)
+    if now.standing is not None:
+        yield now.standing, now, False
+    said: set[Standing | None] = {now.standing}
+    oldest = seen[-1].witness.last_at - LASTS["topic"]
+    for end in range(len(seen) - 1, 0, -1):
+        if seen[end - 1].witness.last_at <= oldest:
+            return  # what was said then has expired
+        before = _window(seen[max(0, end - WINDOW) : end])
+        standing = before.standing
+        if standing is None or standing in said or len(before.shows) < INDEPENDENT:
+            continue
+        said.add(standing)
+        yield standing, before, True
+
+
+def _window(seen: Sequence[_Seen]) -> _Window:
+    """The window that ends with the last of these sessions."""
+    oldest = seen[-1].witness.last_at - LASTS["topic"]
+    some = [one for one in seen[-WINDOW:] if one.witness.last_at > oldest]
+    weighed = weights([one.verdicts for one in some])
+    rate = mean([one.rate for one in some], weighed)
+    standing = _standing(rate)
+    shows = tuple(one.witness for one in some if _standing(one.rate) == standing)
+    verdicts = sum(one.verdicts for one in some)
+    return _Window(standing, rate, effective(weighed), verdicts, shows)
+
+
+def _standing(rate: float) -> Standing | None:
+    rate = round(rate, 6)
+    if rate < WEAK_BELOW:
+        return "weak"
+    return "strong" if rate >= STRONG_FROM else None
+
+
+def _item(
+    user_id: str,
+    place: tuple[str, str],
+    standing: Standing,
+    window: _Window,
+    *,
+    tainted: int,
+    stale: bool,
+) -> Item:
+    claim = Claim(
+        "topic",
+        about_topic(*place, standing),
+        numbers(rate=window.rate, verdicts=window.verdicts),
+        window.rate if standing == "strong" else 1 - window.rate,
+        window.samples,
+    )
+    return item(user_id, claim, window.shows, tainted=tainted, stale=stale)
+
+
+# What is so much older counts half: of a term's work the last month counts most, and
+# no single day decides.
+HALF_LIFE: Final = 30 * 86_400_000_000
+
+
+class _Done(NamedTuple):
+    """What a session says of a subject."""
+
+    witness: Witness
+    verdicts: int
+    rate: float
+
+
+def progress(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
+    """The level in each subject, 0 to 1: the mean of sessions, exponentially weighed.
+
+    A session's weight is that of its verdicts (``weights``), halved with each 30 days
+    that it is older than the newest: exponential smoothing for times that are not
+    regular, as in D. J. Wright, Forecasting Data Published at Irregular Time Intervals
+    Using an Extension of Holt's Method, Management Science 32 (1986), 499-510.
+    """
+    done: dict[str, list[_Done]] = defaultdict(list)
+    tainted: dict[str, int] = defaultdict(int)
+    for one in judgeds:
+        by_subject: dict[str, list[Tally]] = defaultdict(list)
+        for tally in one.tallies:
+            by_subject[tally.subject].append(tally)
+        by_subject.pop("", None)
+        for subject, tallies in by_subject.items():
+            if one.taints:
+                tainted[subject] += 1
+            else:
+                done[subject].append(_done(one, tallies))
+    for subject, some in sorted(done.items()):
+        yield _progress_item(user_id, subject, some, tainted[subject])
+
+
+def _done(judged: Judged, tallies: Sequence[Tally]) -> _Done:
+    verdicts = sum(one.verdicts for one in tallies)
+    witness = Witness(
+        judged,
+        newest(seq for one in tallies for seq in one.seqs),
+        min(one.first_at for one in tallies),
+        max(one.last_at for one in tallies),
+    )
+    return _Done(witness, verdicts, sum(one.credit for one in tallies) / verdicts)
+
+
+def _progress_item(
+    user_id: str, subject: str, some: Sequence[_Done], tainted: int
+) -> Item:
+    last = max(one.witness.last_at for one in some)
+    ages = [(last - one.witness.last_at) / HALF_LIFE for one in some]
+    capped = weights([one.verdicts for one in some])
+    weighed = [weight * 0.5**age for weight, age in zip(capped, ages, strict=True)]
+    level = mean([one.rate for one in some], weighed)
+    told = numbers(level=level, verdicts=sum(one.verdicts for one in some))
+    claim = Claim("progress", about_subject(subject), told, level, effective(weighed))
+    witnesses = [one.witness for one in some]
+    return item(user_id, claim, witnesses, tainted=tainted)
 
 
 class Stated(NamedTuple):
@@ -229,3 +557,125 @@ def _mistake(one: Item) -> JsonObject:
         "timestamp": timestamp(one.updated_at),
         **one.content,
     }
+
+
+# Of each section, the surest; of mistakes, the newest.
+MOST: Final = 5
+
+
+def lines(profile: Profile, now: int) -> list[Line]:
+    """The profile as advice, the most useful first, at most ``MOST`` lines a section.
+
+    Nothing that too few sessions show, that is stale, or that has expired at ``now``.
+    A mistake is one event: it is said only as an example of an error type or of a weak
+    topic that may be said, and as surely.  A preference is the user's own word and
+    needs no witnesses.
+    """
+    items = [one for one in profile.items if one.expires_at > now]
+    sure = [one for one in items if one.established]
+    sections: list[Iterable[Line]] = [
+        _told("Preference", of_kind(items, "preference")),
+        _told("Weak topic", standing(sure, "weak")),
+        _told("Common error type", of_kind(sure, "error")),
+        _areas(profile, {one.memory_id: one for one in sure}),
+        _told("Learning progress", of_kind(sure, "progress")),
+        _told("Strong topic", standing(sure, "strong")),
+        _mistakes(items, sure),
+    ]
+    return [line for section in sections for line in islice(section, MOST)]
+
+
+def why_not(profile: Profile, item: Item, *, now: int, threshold: float) -> list[str]:
+    """Why an item of the profile is not said to a model; nothing if it may be."""
+    found = [one for one in lines(profile, now) if one.memory_id == item.memory_id]
+    if found:
+        sure = max(line.sure for line in found)
+        low = f"below the threshold: {sure:.2f} of {threshold:.2f}"
+        return [low] if sure < threshold else []
+    reasons = list(_unfit(item))
+    if item.kind == "mistake" and not _as_examples(profile.items, [item]):
+        reasons.append("no example of an error type or topic that may be said")
+    return reasons or [f"{MOST} of its kind come first"]
+
+
+def _unfit(item: Item) -> Iterator[str]:
+    if item.kind in ("preference", "mistake") or item.established:
+        return
+    if item.tainted:
+        yield f"tainted: of its sessions {item.tainted_sessions} may not speak"
+    if item.stale:
+        yield "stale: something newer says the contrary"
+    if item.sessions < INDEPENDENT and not item.tainted:
+        yield "too few sessions show it"
+
+
+def _told(section: str, items: Iterable[Item]) -> Iterator[Line]:
+    for one in items:
+        yield _line(f"{section}: {told(one)}", [one], one.confidence)
+
+
+def _areas(profile: Profile, sure: Mapping[str, Item]) -> Iterator[Line]:
+    for area in profile.improvement_areas:
+        because = [sure[name] for name in area.because if name in sure]
+        if len(because) == len(area.because):
+            surest = max(one.confidence for one in because)
+            yield _line(f"Improvement area: {area.name}", because, surest)
+
+
+def _mistakes(items: Sequence[Item], sure: Sequence[Item]) -> Iterator[Line]:
+    for one, surest in _as_examples(sure, of_kind(items, "mistake")):
+        yield _line(f"Recent mistake: {told(one)}", [one], surest)
+
+
+def _line(text: str, because: Sequence[Item], sure: float) -> Line:
+    """A line that names what it comes from; it goes by the first of that."""
+    named = ", ".join(cited(one) for one in because)
+    sessions = [place.session_id for one in because for place in shown(one)]
+    return Line(f"- {text}; {named}", because[0].memory_id, sure, sessions)
+
+
+def told(item: Item) -> str:
+    """What an item of declarative memory says, in names and numbers."""
+    content: dict[str, Any] = dict(item.content)
+    match item.kind:
+        case "error":
+            often = f"{content['count']}× in {item.sessions} sessions"
+            return f"{content['error']}, {often}"
+        case "topic":
+            items = f"over {content['verdicts']} items"
+            return f"{place(content)}, {content['rate']:.0%} right {items}"
+        case "progress":
+            return f"{content['subject']} {content['level']:.0%}"
+        case "mistake":
+            about = (content["item_id"], place(content), content["error"])
+            return " ".join((timestamp(item.updated_at)[:10], *filter(None, about)))
+        case _:
+            value = content["value"]
+            shown = str(value).lower() if isinstance(value, bool) else value
+            return f"{content['key']} = {shown}"
+
+
+def place(content: dict[str, Any]) -> str:
+    """The topic, and its subject if it has one."""
+    topic, subject = content["topic"], content["subject"]
+    return f"{topic} ({subject})" if topic and subject else topic or subject
+
+
+def _as_examples(
+    items: Sequence[Item], mistakes: Iterable[Item]
+) -> list[tuple[Item, float]]:
+    """Mistakes of an error type or in a weak topic that may be said, and how surely."""
+    sure = [one for one in items if one.established]
+    errors = {one.content["error"]: one.confidence for one in of_kind(sure, "error")}
+    weak = {_where(one): one.confidence for one in standing(sure, "weak")}
+    found = []
+    for one in mistakes:
+        of = (errors.get(one.content["error"]), weak.get(_where(one)))
+        known = [confidence for confidence in of if confidence is not None]
+        if known:
+            found.append((one, max(known)))
+    return found
+
+
+def _where(item: Item) -> tuple[Any, Any]:
+    return item.content["subject"], item.content["topic"]

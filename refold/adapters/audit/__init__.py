@@ -1,1 +1,0 @@
-"""The audit log: accesses are named by keyed hashes, and written behind the store."""

@@ -1,0 +1,257 @@
+"""Messages of the Messages API, as callers write them, as events of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import anthropic
+
+from refold.adapters.importers import messages as blocks
+from refold.adapters.importers.base import Found, Piece
+from refold.domain.envelope import Draft
+from refold.domain.errors import InvalidEvent
+from refold.domain.events import (
+    AgentError,
+    AgentResponse,
+    Event,
+    JsonObject,
+    ProviderEdit,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserInput,
+    event_of,
+)
+from refold.store.sessions import Session
+
+INTERRUPTED: Final = "interrupted"
+_WHERE: Final = "anthropic.messages"
+_THINKING: Final = ("thinking", "redacted_thinking")
+_RETRYABLE: Final = frozenset({408, 409, 429})
+
+
+def plain(value: Any) -> Any:
+    """A response or block of the SDK as JSON, as it came; JSON as it is."""
+    if isinstance(value, anthropic.BaseModel):
+        return value.to_dict(mode="json")
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def events_of(message: JsonObject) -> list[Event]:
+    """The events of a whole response: what was said, its calls, what the API did.
+
+    Blocks that only the provider can read are kept byte for byte.
+    """
+    blocks = _blocks(message)
+    calls = [block for block in blocks if block["type"] == "tool_use"]
+    known = ("text", "tool_use", *_THINKING)
+    others = [block for block in blocks if block["type"] not in known]
+    management = message.get("context_management")
+    edits = management.get("applied_edits") if isinstance(management, dict) else None
+    events: list[Event] = [_response(message, message.get("stop_reason"))]
+    events += [
+        ToolCall(
+            call_id=call["id"], tool_name=call["name"], arguments=call.get("input", {})
+        )
+        for call in calls
+    ]
+    if edits or others:
+        edited: Any = edits or ()
+        events.append(ProviderEdit(edits=tuple(edited), blocks=tuple(others)))
+    return events
+
+
+def broken_off(message: JsonObject | None, error: AgentError) -> list[Event]:
+    """The events of a response that broke off: what came, and why no more did.
+
+    Nobody is to carry out its calls, and the last may be half of one: they stand in
+    the error, not as calls.
+    """
+    if message is None or not message.get("content"):
+        return [error]
+    calls: Any = [block for block in _blocks(message) if block["type"] == "tool_use"]
+    if calls:
+        context = {**(error.context or {}), "calls": calls}
+        error = error.model_copy(update={"context": context})
+    return [_response(message, INTERRUPTED), error]
+
+
+def error_of(error: BaseException | None) -> AgentError:
+    """Why there is no answer, or no whole one.
+
+    Never the API's own words, which may quote the request.  None: the caller left.
+    """
+    if error is None:
+        return _failed(INTERRUPTED, "the stream was left before its end")
+    if isinstance(error, anthropic.APIStatusError):
+        status = error.status_code
+        code = error.type or f"http_{status}"
+        context: JsonObject = {"status": status, "request_id": error.request_id}
+        retryable = status in _RETRYABLE or status >= 500 or "overloaded" in code
+        return _failed(code, f"HTTP {status}", retryable=retryable, context=context)
+    if isinstance(error, anthropic.APITimeoutError):
+        return _failed("timeout", "no answer in time", retryable=True)
+    if isinstance(error, anthropic.APIConnectionError):
+        return _failed("connection", "the API could not be reached", retryable=True)
+    return _failed(INTERRUPTED, f"{type(error).__name__} while the model answered")
+
+
+def _failed(
+    code: str,
+    message: str,
+    *,
+    retryable: bool = False,
+    context: JsonObject | None = None,
+) -> AgentError:
+    return AgentError(
+        code=code, message=message, where=_WHERE, retryable=retryable, context=context
+    )
+
+
+def _response(message: JsonObject, stop_reason: Any) -> AgentResponse:
+    blocks, usage = _blocks(message), message.get("usage")
+    return AgentResponse(
+        text="".join(block["text"] for block in blocks if block["type"] == "text"),
+        thinking=tuple(_thought(b) for b in blocks if b["type"] in _THINKING),
+        stop_reason=stop_reason,
+        usage=usage if isinstance(usage, dict) else None,
+    )
+
+
+def _thought(block: dict[str, Any]) -> Thinking:
+    names = ("type", "thinking", "signature", "data")
+    return Thinking(
+        **{name: block[name] for name in names if block.get(name) is not None}
+    )
+
+
+def _blocks(message: JsonObject) -> list[dict[str, Any]]:
+    content: Any = message.get("content") or []
+    return [block for block in content if isinstance(block, dict)]
+
+
+_SAID: Final = ("user_input", "agent_response", "tool_call", "tool_result")
+_NEWEST: Final = 50
+_ADDED: Final = frozenset({"cache_control", "caller", "parsed_output"})
+Key = tuple[str, ...]
+
+
+class News(NamedTuple):
+    """What of some messages a session does not hold yet.
+
+    ``differs``: they do not hold what the session ends with.
+    """
+
+    events: list[Event]
+    differs: bool = False
+
+
+def events_of_user(content: Any) -> list[Event]:
+    """What a user brings: a text, blocks of a user's message, or events.
+
+    Raises InvalidEvent for a block that cannot be told.
+    """
+    if content is None:
+        return []
+    given = [content] if isinstance(content, Event) else content
+    if not isinstance(given, str) and all(isinstance(one, Event) for one in given):
+        return list(given)
+    return _events(blocks.user(plain(given)))
+
+
+def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
+    """What of ``messages``, a whole conversation, comes after the session's end.
+
+    The newest piece of the session is looked for in them, from their end.  If it is
+    not there, what comes after the last answer in them is taken for new.
+
+    Raises InvalidEvent for a message that cannot be told.
+    """
+    last = _newest(session)
+    if last is None:
+        return News([event for message in messages for event in _of(message)])
+    new: list[Event] = []
+    since_answer: list[Event] | None = None
+    for message in reversed(messages):
+        events = _of(message)
+        if message.get("role") == "assistant" and since_answer is None:
+            since_answer = list(new)
+        for index in range(len(events) - 1, -1, -1):
+            if _key(_as_recorded(session, events[index])) == last:
+                return News([*events[index + 1 :], *new])
+        new = [*events, *new]
+    return News(new if since_answer is None else since_answer, differs=True)
+
+
+def normal(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as a view has them: in blocks, without what the SDK and a cache add."""
+    return [
+        {"role": message["role"], "content": _in_blocks(message["content"])}
+        for message in plain(list(messages))
+    ]
+
+
+def _in_blocks(content: Any) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [
+        {
+            key: value
+            for key, value in block.items()
+            if key not in _ADDED and value is not None
+        }
+        for block in content
+    ]
+
+
+def _of(message: Mapping[str, Any]) -> list[Event]:
+    content = plain(message.get("content"))
+    if message.get("role") == "assistant":
+        return _events(blocks.agent(content))
+    if message.get("role") == "user":
+        return _events(blocks.user(content))
+    raise InvalidEvent("a message must be of the user or of the assistant")
+
+
+def _events(found: Iterable[Found]) -> list[Event]:
+    events: list[Event] = []
+    for piece in found:
+        if not isinstance(piece, Piece):
+            raise InvalidEvent(f"a message cannot be recorded: {piece.why}")
+        events.append(event_of(piece.type, piece.fields))
+    return events
+
+
+def _newest(session: Session) -> Key | None:
+    """The key of the newest event that messages would hold too."""
+    found = session.writer.log.read(
+        session.stream, types=_SAID, limit=_NEWEST, newest=True
+    )
+    keys = (_key(envelope.payload) for envelope in reversed(found))
+    return next((key for key in keys if key is not None), None)
+
+
+def _as_recorded(session: Session, event: Event) -> Event:
+    """The event as it would be in the log: redacted."""
+    writer = session.writer
+    now = writer.clock()
+    return writer.redacted(Draft(event), user_id=session.user_id, now=now).event
+
+
+def _key(event: Event) -> Key | None:
+    """What tells a piece of a conversation; None of a response that says nothing."""
+    match event:
+        case UserInput(text=text, attachments=attachments):
+            files = (attachment.model_dump_json() for attachment in attachments)
+            return ("user", text.strip(), *files)
+        case AgentResponse(text=text) if text.strip():
+            return ("agent", text.strip())
+        case ToolCall(call_id=call_id):
+            return ("call", call_id)
+        case ToolResult(call_id=call_id):
+            return ("result", call_id)
+        case _:
+            return None

@@ -1,0 +1,407 @@
+"""Inspect's evaluation logs in JSON: samples with messages, timed by their events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Protocol
+
+from refold.adapters.importers import messages as blocks
+from refold.adapters.importers.base import (
+    Found,
+    Origin,
+    Piece,
+    Recording,
+    Skipped,
+    Source,
+    Transcript,
+    mapping,
+    milliseconds,
+    moment,
+    number,
+    placed,
+    sequence,
+    session_name,
+    text,
+)
+from refold.adapters.importers.messages import Message
+from refold.adapters.importers.openai import located
+from refold.adapters.importers.tau_bench import outcome
+from refold.domain.events import JsonObject
+
+_TOLD = frozenset({"model", "tool", "score"})
+_KNOWN = frozenset(
+    {
+        "approval",
+        "compaction",
+        "error",
+        "info",
+        "input",
+        "logger",
+        "sample_init",
+        "sample_limit",
+        "sandbox",
+        "score_edit",
+        "span_begin",
+        "span_end",
+        "state",
+        "step",
+        "store",
+        "subtask",
+    }
+)
+
+
+class Timing:
+    """The events of one sample, found by the message or call that they made."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._calls: dict[str, list[dict[str, Any]]] = {}
+        self._kinds: Counter[str] = Counter()
+        self._unmatched = 0
+        times = [moment(mapping(event).get("timestamp")) for event in events]
+        self.started = next((when for when in times if when), None)
+        self.ended = next((when for when in reversed(times) if when), None)
+        self._begun = False
+        for event in map(mapping, events):
+            self._add(event)
+
+    def origin(self, message: Message, task: str | None) -> Origin:
+        """What the log tells of a message."""
+        value = message.value
+        message_id = text(value.get("id"))
+        of_model = value.get("role") == "assistant"
+        answer = self._answers.pop(message_id or "", {}) if of_model else {}
+        return Origin(
+            message.place,
+            ts=self._when(value, answer),
+            model=text(value.get("model")) if of_model else None,
+            scenario=task,
+            response_id=(message_id or f"msg:{message.index}") if of_model else None,
+            usage=mapping(mapping(answer.get("output")).get("usage")) or None,
+            source=_source(value),
+        )
+
+    def took(self, call_id: str) -> float | None:
+        """The milliseconds of the oldest run of a call that was not asked for yet."""
+        events = self._calls.get(call_id)
+        if not events:
+            return None
+        return milliseconds(events.pop(0).get("working_time"), per_unit=1000.0)
+
+    def left_out(self) -> Iterator[str]:
+        """Say what of the events is not in the messages; ask after all messages."""
+        for kind, count in sorted(self._kinds.items()):
+            yield f"{kind} events ({count}): they are no messages"
+        answers = len(self._answers) + self._unmatched
+        if answers:
+            yield f"model events ({answers}) that no message has the id of"
+        calls = sum(map(len, self._calls.values()))
+        if calls:
+            yield f"tool events ({calls}) whose result is no message here"
+
+    def _when(self, value: dict[str, Any], answer: dict[str, Any]) -> datetime | None:
+        """When a message came; those before the first answer came as it all began."""
+        role = value.get("role")
+        if role == "assistant":
+            self._begun = True
+            return _inspect_events_end(answer)
+        if role == "tool":
+            events = self._calls.get(text(value.get("tool_call_id")) or "")
+            return _inspect_events_end(events[0]) if events else None
+        return None if self._begun else self.started
+
+    def _add(self, event: dict[str, Any]) -> None:
+        kind = text(event.get("event")) or ""
+        if kind == "tool" and text(event.get("id")):
+            self._calls.setdefault(event["id"], []).append(event)
+        elif kind == "model":
+            choices = sequence(mapping(event.get("output")).get("choices"))
+            made = mapping(mapping(choices[0]).get("message")) if choices else {}
+            message_id = text(made.get("id"))
+            if message_id and message_id not in self._answers:
+                self._answers[message_id] = event
+            else:
+                self._unmatched += 1
+        elif kind not in _TOLD:
+            self._kinds[kind if kind in _KNOWN else "other"] += 1
+
+
+def _inspect_events_end(event: dict[str, Any]) -> datetime | None:
+    return moment(event.get("completed")) or moment(event.get("timestamp"))
+
+
+def _source(value: dict[str, Any]) -> JsonObject:
+    return {"id": value["id"]} if text(value.get("id")) else {}
+
+
+_REFERENCES = ("attachment://", "tc://")
+_KINDS = {"image": "image", "document": "document", "audio": "file", "video": "file"}
+_OURS = frozenset({"text", "reasoning"})
+
+
+class Durations(Protocol):
+    """Knows how long calls took."""
+
+    def took(self, call_id: str) -> float | None:
+        """The milliseconds of a call, if the log tells."""
+        ...
+
+
+class Attachments:
+    """The texts of a sample that its messages and events only refer to."""
+
+    def __init__(self, texts: dict[str, Any]) -> None:
+        self._texts = texts
+        self._missing = 0
+
+    def resolved(self, value: Any) -> Any:
+        """``value`` with what it refers to; a reference that leads nowhere stays."""
+        if isinstance(value, str):
+            return self._text(value) if value.startswith(_REFERENCES) else value
+        if isinstance(value, dict):
+            return {key: self.resolved(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.resolved(item) for item in value]
+        return value
+
+    def missing(self) -> Iterator[str]:
+        """Say how many references led nowhere."""
+        if self._missing:
+            yield f"references ({self._missing}) to attachments that are not in the log"
+
+    def _text(self, reference: str) -> str:
+        found = self._texts.get(reference.partition("://")[2])
+        if isinstance(found, str):
+            return found
+        self._missing += 1
+        return reference
+
+
+def found(message: dict[str, Any], durations: Durations) -> Iterator[Found]:
+    """The events of one message."""
+    content = message.get("content")
+    match message.get("role"):
+        case "system":
+            yield blocks.system(content)
+        case "user":
+            yield from _user(content)
+        case "assistant":
+            yield from _assistant(message)
+        case "tool":
+            yield _result(message, durations)
+        case str():
+            yield Skipped("", "a message of a role that is not known")
+        case _:
+            yield Skipped("", "no message: it is no object with a role")
+
+
+def _user(content: Any) -> Iterator[Found]:
+    texts, files = [], []
+    parts = [content] if isinstance(content, str) else sequence(content)
+    for index, part in enumerate(parts):
+        words, file = blocks.plain([part]), _file(mapping(part))
+        if words is not None:
+            texts += words
+        elif file is not None:
+            files.append(file)
+        else:
+            yield Skipped(f"content[{index}]", "a part that is no text or file")
+    if texts or files or not parts:
+        yield blocks.said(texts, files)
+
+
+def _assistant(message: dict[str, Any]) -> Iterator[Found]:
+    content = message.get("content")
+    parts = [content] if isinstance(content, str) else sequence(content)
+    made: list[Found] = [*blocks.unreadable(content)]
+    for is_ours, run in blocks.runs(parts, _is_ours):
+        made += _response(run) if is_ours else _provider(run)
+    for index, value in enumerate(sequence(message.get("tool_calls"))):
+        call = mapping(value)
+        call_id, name = call.get("id"), call.get("function")
+        found = blocks.called(call_id, name, call.get("arguments"))
+        made.append(placed(found, f"tool_calls[{index}]"))
+    yield from made
+    if not made:
+        yield Skipped("", blocks.EMPTY)
+
+
+def _response(run: list[tuple[int, Any]]) -> Iterator[Found]:
+    parts = [part for _, part in run]
+    texts = [words for part in parts for words in blocks.plain([part]) or ()]
+    thinking = [
+        _thought(part)
+        for part in map(mapping, parts)
+        if part.get("type") == "reasoning"
+    ]
+    yield from blocks.answered(texts, thinking)
+    for index, part in run:
+        if sequence(mapping(part).get("citations")):
+            yield Skipped(f"content[{index}]", "the citations of a text, which is kept")
+
+
+def _provider(run: list[tuple[int, Any]]) -> Iterator[Found]:
+    """What the provider did by itself, such as a search; none of it is ours to read."""
+    yield Piece("provider_edit", {"blocks": [part for _, part in run]})
+
+
+def _result(message: dict[str, Any], durations: Durations) -> Found:
+    call_id = text(message.get("tool_call_id"))
+    if call_id is None:
+        return Skipped("", "a result that does not name its call")
+    error = mapping(message.get("error"))
+    fields: JsonObject = {
+        "call_id": call_id,
+        "content": _content(message.get("content"), error),
+        "status": "error" if error else "ok",
+    }
+    duration = durations.took(call_id)
+    if duration is not None:
+        fields["duration_ms"] = duration
+    return Piece("tool_result", fields)
+
+
+def _content(content: Any, error: dict[str, Any]) -> Any:
+    """What a tool returned and, as the model is told, why it failed."""
+    failure = text(error.get("message"))
+    if not failure or content == failure:
+        return "" if content is None else content
+    return {"error": failure, "content": content} if content else failure
+
+
+def _thought(part: dict[str, Any]) -> JsonObject:
+    reasoning = text(part.get("reasoning")) or ""
+    if part.get("redacted") is True:
+        return {"type": "redacted_thinking", "data": reasoning}
+    signature = text(part.get("signature"))
+    return {"type": "thinking", "thinking": reasoning, "signature": signature}
+
+
+def _file(part: dict[str, Any]) -> JsonObject | None:
+    kind = text(part.get("type")) or ""
+    url = text(part.get(kind))
+    if kind not in _KINDS or url is None:
+        return None
+    made = located(_KINDS[kind], url)
+    if text(part.get("filename")):
+        made["name"] = part["filename"]
+    return made
+
+
+def _is_ours(part: Any) -> bool:
+    return isinstance(part, str) or text(mapping(part).get("type")) in _OURS
+
+
+_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+_READ = frozenset(
+    {
+        "attachments",
+        "epoch",
+        "error",
+        "events",
+        "id",
+        "limit",
+        "messages",
+        "model_usage",
+        "scores",
+        "uuid",
+    }
+)
+
+
+class Inspect:
+    """Reads each sample of a log as a session."""
+
+    name = "inspect"
+
+    def recognises(self, source: Source) -> bool:
+        """Whether this is an evaluation's log, with samples or without."""
+        log = mapping(source.document)
+        return (
+            isinstance(log.get("eval"), dict) and "status" in log and "version" in log
+        )
+
+    def read(self, source: Source) -> Iterator[Transcript]:
+        """A transcript for each sample."""
+        log = mapping(source.document)
+        samples = sequence(log.get("samples"))
+        if not samples:
+            raise source.failed(
+                "holds no samples of an Inspect evaluation: log it with samples, or "
+                "name another format"
+            )
+        task = text(mapping(log.get("eval")).get("task"))
+        for index, value in enumerate(samples):
+            yield self._sample(source, f"samples[{index}]", mapping(value), task)
+
+    def _sample(
+        self, source: Source, place: str, sample: dict[str, Any], task: str | None
+    ) -> Transcript:
+        recording = Recording(self.name, source.name)
+        attachments = Attachments(mapping(sample.get("attachments")))
+        timing = Timing(sequence(sample.get("events")))
+        for index, raw in enumerate(sequence(sample.get("messages"))):
+            value = mapping(attachments.resolved(raw))
+            message = Message(f"{place} messages[{index}]", index, value)
+            origin = timing.origin(message, task)
+            recording.take(found(value, timing), origin)
+        end = Origin(place, ts=timing.ended, scenario=task)
+        recording.take(_end(attachments.resolved(_without_log(sample))), end)
+        for why in (*attachments.missing(), *timing.left_out(), *_more(sample)):
+            recording.skip(why, place)
+        return recording.transcript(_session(sample, task))
+
+
+def _session(sample: dict[str, Any], task: str | None) -> str:
+    if named := session_name(sample.get("uuid")):
+        return named
+    parts = (task, session_name(sample.get("id")), session_name(sample.get("epoch")))
+    return session_name("-".join(parts)) if all(parts) else ""  # type: ignore[arg-type]  # all are there
+
+
+def _without_log(sample: dict[str, Any]) -> dict[str, Any]:
+    return {key: sample.get(key) for key in ("error", "limit", "model_usage", "scores")}
+
+
+def _end(sample: Any) -> Iterator[Piece]:
+    """How the sample ended: its error, then its scores."""
+    error = mapping(sample.get("error"))
+    if error:
+        message = text(error.get("message")) or ""
+        yield Piece("error", {"code": "sample_error", "message": message})
+    scores = mapping(sample.get("scores"))
+    if scores or error:
+        values = [_value(mapping(score).get("value")) for score in scores.values()]
+        kept = ("scores", "model_usage", "limit")
+        fields = {
+            "outcome": _outcome(values),
+            "reward": values[0] if len(values) == 1 else None,
+            "result": {key: sample[key] for key in kept if sample.get(key)},
+        }
+        yield Piece("final", fields)
+
+
+def _value(value: Any) -> float | None:
+    """A score as a number: a grade, or what it is."""
+    if isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        return _GRADES.get(value)
+    return number(value)
+
+
+def _outcome(values: list[float | None]) -> str:
+    """The outcome that all scores from 0 to 1 agree on, else a partial one."""
+    told = {outcome(value) for value in values if value is not None and 0 <= value <= 1}
+    if not told:
+        return "unknown"
+    return told.pop() if len(told) == 1 else "partial"
+
+
+def _more(sample: dict[str, Any]) -> Iterator[str]:
+    more = len(sample.keys() - _READ)
+    if more:
+        yield f"further fields ({more}): the dataset's, and what the sample computed"

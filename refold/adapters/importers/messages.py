@@ -1,0 +1,400 @@
+"""Content blocks of the Messages API as events; Claude Code writes the same blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from refold.adapters.importers.base import (
+    Found,
+    Line,
+    Piece,
+    Skipped,
+    Source,
+    mapping,
+    placed,
+    sequence,
+    text,
+)
+from refold.domain.canonical import canonical
+from refold.domain.events import JsonObject
+
+Kind = TypeVar("Kind")
+
+_RESPONSE = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
+_THINKING = ("type", "thinking", "signature", "data")
+# How a file is given: where an attachment holds it, and where its block does.
+_SOURCES = {
+    "base64": ("data", "data"),
+    "text": ("text", "data"),
+    "url": ("url", "url"),
+    "file": ("url", "file_id"),
+    "content": ("text", "content"),
+}
+CANNOT_READ = "its content is neither text nor blocks"
+EMPTY = "an empty message"
+
+
+def said(
+    texts: Sequence[str], attachments: Sequence[JsonObject] = ()
+) -> Piece | Skipped:
+    """What a user said in one message, part after part."""
+    joined = "\n\n".join(part for part in texts if part)
+    if not joined and not attachments:
+        return Skipped("", EMPTY)
+    return Piece("user_input", {"text": joined, "attachments": list(attachments)})
+
+
+def answered(
+    texts: Sequence[str],
+    thinking: Sequence[JsonObject] = (),
+    *,
+    stop_reason: str | None = None,
+) -> Iterator[Piece]:
+    """What a model said in one response: nothing if it only called tools."""
+    joined = "".join(texts)
+    if joined or thinking:
+        fields: JsonObject = {"text": joined, "thinking": list(thinking)}
+        if stop_reason:
+            fields["stop_reason"] = stop_reason
+        yield Piece("agent_response", fields)
+
+
+def called(call_id: Any, name: Any, arguments: Any) -> Piece | Skipped:
+    """A call of a tool, if it can be told which."""
+    if not text(call_id):
+        return Skipped("", "a call without an id, so that no result could be its own")
+    if not text(name):
+        return Skipped("", "a call that does not name its tool")
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict | str):
+        arguments = canonical(arguments).decode()
+    return Piece(
+        "tool_call", {"call_id": call_id, "tool_name": name, "arguments": arguments}
+    )
+
+
+def system(content: Any) -> Piece | Skipped:
+    """A system prompt that is a text, or text blocks."""
+    texts = plain(content)
+    if texts is None:
+        return Skipped("", CANNOT_READ)
+    return Piece("system", {"text": "\n\n".join(texts)})
+
+
+def unreadable(content: Any) -> Iterator[Skipped]:
+    """Say so if a model's content is there, but neither a text nor a list."""
+    if not isinstance(content, str | list | None):
+        yield Skipped("", CANNOT_READ)
+
+
+def plain(content: Any) -> list[str] | None:
+    """The texts of a content that has nothing else in it, or None."""
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        return None
+    texts = [part if isinstance(part, str) else _text_of(part) for part in content]
+    return None if None in texts else [part for part in texts if part is not None]
+
+
+def user(content: Any) -> Iterator[Found]:
+    """The events of a user's message: texts and files in runs, results in between."""
+    if isinstance(content, str):
+        yield said([content])
+    elif not isinstance(content, list):
+        yield Skipped("", CANNOT_READ)
+    elif not content:
+        yield Skipped("", EMPTY)
+    else:
+        for is_result, run in runs(content, _is_result):
+            yield from map(_result, run) if is_result else _said(run)
+
+
+def agent(content: Any, *, stop_reason: Any = None) -> Iterator[Found]:
+    """The events of a model's message.
+
+    A response's text and thinking come first, its calls after them.  What only the
+    provider can read stands between two responses, byte for byte.
+    """
+    if isinstance(content, str | None):
+        content = [content] if content else []
+    yield from unreadable(content)
+    if not isinstance(content, list):
+        return
+    reason, silent = text(stop_reason), True
+    for kind, run in runs(content, _kind):
+        for found in _RUNS[kind](run, reason):
+            yield found
+            silent = False
+    if silent:
+        yield Skipped("", EMPTY)
+
+
+def runs(
+    parts: Sequence[Any], kind: Callable[[Any], Kind]
+) -> Iterator[tuple[Kind, list[tuple[int, Any]]]]:
+    """The parts with their indices, put together as long as they are of one kind."""
+    for told, run in groupby(enumerate(parts), key=lambda item: kind(item[1])):
+        yield told, list(run)
+
+
+def thinking_of(block: dict[str, Any]) -> JsonObject:
+    """A thinking block, as the provider gave it."""
+    return {key: block[key] for key in _THINKING if isinstance(block.get(key), str)}
+
+
+def attachment(block: dict[str, Any]) -> JsonObject | None:
+    """The image or document of a block, or None if it holds neither."""
+    kind, source = block.get("type"), mapping(block.get("source"))
+    where = _SOURCES.get(text(source.get("type")) or "")
+    if kind not in ("image", "document") or where is None:
+        return None
+    key, field = where
+    held = source.get(field)
+    if field == "content":
+        held = "\n\n".join(plain(held) or [])
+    if not text(held):
+        return None
+    found: JsonObject = {
+        "kind": kind,
+        key: f"file:{held}" if field == "file_id" else held,
+    }
+    if text(block.get("title")):
+        found["name"] = block["title"]
+    if text(source.get("media_type")):
+        found["media_type"] = source["media_type"]
+    return found
+
+
+def _said(run: list[tuple[int, Any]]) -> Iterator[Found]:
+    texts, files = [], []
+    for index, block in run:
+        words = block if isinstance(block, str) else _text_of(block)
+        file = attachment(mapping(block))
+        if words is not None:
+            texts.append(words)
+        elif file is not None:
+            files.append(file)
+        else:
+            yield Skipped(f"content[{index}]", "a block of a type that is not known")
+    if texts or files:
+        yield said(texts, files)
+
+
+def _result(item: tuple[int, Any]) -> Found:
+    index, block = item
+    call_id = block.get("tool_use_id")
+    if not text(call_id):
+        return Skipped(f"content[{index}]", "a result that does not name its call")
+    content = block.get("content")
+    return Piece(
+        "tool_result",
+        {
+            "call_id": call_id,
+            "content": "" if content is None else content,
+            "status": "error" if block.get("is_error") is True else "ok",
+        },
+    )
+
+
+def _responses(run: list[tuple[int, Any]], stop_reason: str | None) -> Iterator[Found]:
+    blocks = [(index, _as_block(block)) for index, block in run]
+    texts = [words for _, block in blocks if (words := _text_of(block)) is not None]
+    thinking = [
+        thinking_of(block) for _, block in blocks if "thinking" in str(block["type"])
+    ]
+    yield from answered(texts, thinking, stop_reason=stop_reason)
+    for index, block in blocks:
+        if block["type"] == "text" and _text_of(block) is None:
+            yield Skipped(f"content[{index}]", "a text block without a text")
+        if sequence(block.get("citations")):
+            yield Skipped(f"content[{index}]", "the citations of a text, which is kept")
+        if block["type"] == "tool_use":
+            call = called(block.get("id"), block.get("name"), block.get("input"))
+            yield placed(call, f"content[{index}]")
+
+
+def _provider(run: list[tuple[int, Any]], _: str | None) -> Iterator[Found]:
+    yield Piece("provider_edit", {"blocks": [block for _, block in run]})
+
+
+def _unknown(run: list[tuple[int, Any]], _: str | None) -> Iterator[Found]:
+    for index, _block in run:
+        yield Skipped(f"content[{index}]", "no block: it is no object with a type")
+
+
+_RUNS = {"response": _responses, "provider": _provider, "unknown": _unknown}
+
+
+def _kind(block: Any) -> str:
+    if isinstance(block, str):
+        return "response"
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        return "unknown"
+    return "response" if block["type"] in _RESPONSE else "provider"
+
+
+def _as_block(block: Any) -> dict[str, Any]:
+    return {"type": "text", "text": block} if isinstance(block, str) else mapping(block)
+
+
+def _text_of(block: Any) -> str | None:
+    found = mapping(block)
+    words = found.get("text")
+    return words if found.get("type") == "text" and isinstance(words, str) else None
+
+
+def _is_result(block: Any) -> bool:
+    return mapping(block).get("type") == "tool_result"
+
+
+Dialect: TypeAlias = Literal["openai", "anthropic"]
+
+_SESSION_KEYS = ("session_id", "conversation_id", "thread_id", "id")
+_READ_KEYS = frozenset({*_SESSION_KEYS, "messages", "system", "model"})
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_AGENT_FILE = "core_memory"  # such messages have more to them: a format of their own
+_OPENAI_ROLES = frozenset({"tool", "function"})
+_OPENAI_KEYS = ("tool_calls", "function_call", "tool_call_id", "refusal")
+_OPENAI_PARTS = frozenset({"image_url", "input_audio", "file", "refusal"})
+_ANTHROPIC_BLOCKS = frozenset(
+    {
+        "compaction",
+        "container_upload",
+        "document",
+        "image",
+        "mcp_tool_use",
+        "redacted_thinking",
+        "search_result",
+        "server_tool_use",
+        "thinking",
+        "tool_use",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as the file has it; ``index`` is its place in its conversation."""
+
+    place: str
+    index: int
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The messages of one session; ``header`` is the object around them."""
+
+    place: str
+    messages: Iterable[Message]
+    header: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def session(self) -> Any:
+        """What the file calls the session, if it says."""
+        return next(
+            (self.header[key] for key in _SESSION_KEYS if key in self.header), ""
+        )
+
+    @property
+    def unread(self) -> int:
+        """How many fields beside the messages have no place in a transcript."""
+        return len(self.header.keys() - _READ_KEYS)
+
+
+def conversations(source: Source) -> Iterator[Conversation]:
+    """The conversations of a file, in its order; none if it holds no chat."""
+    if source.is_lines:
+        yield from _of_lines(source.lines())
+        return
+    document = source.document
+    if isinstance(document, dict) and "role" in document and "messages" not in document:
+        yield from _of_lines(iter([Line(1, document)]))
+    elif isinstance(document, dict) or _is_chat(document):
+        yield from _of_value("", document)
+    else:
+        for index, item in enumerate(sequence(document)):
+            yield from _of_value(f"[{index}]", item)
+
+
+def dialect(source: Source) -> Dialect | None:
+    """Whose messages these are, or None if that cannot be told.
+
+    Tool calls, their results and files tell; failing those, a ``system`` beside the
+    messages tells the Messages API.  What fits both, text alone, is read as OpenAI's.
+    """
+    found: set[Dialect] = set()
+    aside = chatting = False
+    for conversation in conversations(source):
+        if _AGENT_FILE in conversation.header:
+            return None
+        aside |= "system" in conversation.header
+        for message in conversation.messages:
+            if text(message.value.get("role")) not in _ROLES:
+                return None
+            chatting = True
+            aside &= message.value["role"] not in ("system", "developer")
+            found |= _evidence(message.value)
+    if not chatting or len(found) > 1:
+        return None
+    return next(iter(found), "anthropic" if aside else "openai")
+
+
+def _of_lines(lines: Iterator[Line]) -> Iterator[Conversation]:
+    first = next(lines, None)
+    if first is None:
+        return
+    everything = chain([first], lines)
+    if isinstance(first.value, list) or "messages" in mapping(first.value):
+        for line in everything:
+            yield from _of_value(f"line {line.number}", line.value)
+    else:
+        messages = (
+            Message(f"line {line.number}", index, mapping(line.value))
+            for index, line in enumerate(everything)
+        )
+        yield Conversation("", messages)
+
+
+def _of_value(place: str, value: Any) -> Iterator[Conversation]:
+    """One conversation; of what is none, one whose only message cannot be read."""
+    prefix = f"{place} " if place else ""
+    header = mapping(value)
+    if isinstance(header.get("messages"), list):
+        yield Conversation(place, _numbered(header["messages"], prefix), header)
+    elif _is_chat(value):
+        yield Conversation(place, _numbered(value, prefix))
+    elif place:
+        yield Conversation(place, [Message(place, 0, {})])
+
+
+def _is_chat(value: Any) -> bool:
+    items = sequence(value)
+    return bool(items) and all("role" in mapping(item) for item in items)
+
+
+def _numbered(messages: list[Any], prefix: str = "") -> list[Message]:
+    return [
+        Message(f"{prefix}messages[{index}]", index, mapping(value))
+        for index, value in enumerate(messages)
+    ]
+
+
+def _evidence(message: dict[str, Any]) -> set[Dialect]:
+    """What a message shows of whose it is."""
+    found: set[Dialect] = set()
+    by_key = any(message.get(key) for key in _OPENAI_KEYS)
+    if message["role"] in _OPENAI_ROLES or by_key:
+        found.add("openai")
+    for part in sequence(message.get("content")):
+        kind = text(mapping(part).get("type")) or ""
+        if kind in _OPENAI_PARTS:
+            found.add("openai")
+        elif kind in _ANTHROPIC_BLOCKS or kind.endswith("tool_result"):
+            found.add("anthropic")
+    return found

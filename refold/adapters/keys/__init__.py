@@ -1,0 +1,1 @@
+"""Keys: the ring of users and sessions, the master key, and where they are kept."""

@@ -1,0 +1,414 @@
+"""Keys: a master key wraps each user's key, a user's key wraps each session's.
+
+Destroying one wrapped key makes all that is under it unreadable, wherever copies
+of the ciphertext survive.  The key store holds no name of a user or session, only
+keyed hashes of them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from refold.adapters.keys.master import SIZE, MasterKey
+from refold.adapters.keys.signatures import Signer, open_signer
+from refold.adapters.keys.store import KeyStore, Refs, UserEntry
+from refold.domain.chain import length_prefixed
+from refold.domain.errors import Erased, KeyUnavailable
+from refold.domain.ids import StreamId
+
+_MOST = 10_000
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """The values used last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[K, V] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value, made if it is not there."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        return self.put(key, make())
+
+    def put(self, key: K, value: V) -> V:
+        """Keep the value, and let the oldest go where there is no room."""
+        with self._lock:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            while len(self._kept) > _MOST:
+                self._kept.popitem(last=False)
+        return value
+
+    def forget(self, key: K) -> None:
+        """Keep it no longer."""
+        with self._lock:
+            self._kept.pop(key, None)
+
+    def forget_all(self, unwanted: Callable[[K], bool]) -> None:
+        """Keep none that is ``unwanted``."""
+        with self._lock:
+            for key in [key for key in self._kept if unwanted(key)]:
+                del self._kept[key]
+
+
+PEPPER: Final = "pepper"
+PEPPER_CONTEXT: Final = b"refold pepper"
+_NONCE = 12
+_TRIES: Final = 5
+
+
+class UserKey(NamedTuple):
+    """A user's key, ready for use.
+
+    ``key`` names things (``mac``) and stays when the user's key is rotated;
+    ``wrapping`` opens the keys of sessions.  ``wrapped`` is the key as it was stored.
+    """
+
+    ref: str
+    key: bytes
+    cipher: AESGCM
+    wrapping: AESGCM
+    wrapped: bytes
+    epoch: int = 1
+
+    @classmethod
+    def of(cls, ref: str, plain: bytes, entry: UserEntry) -> UserKey:
+        """The key that ``plain`` holds, once it was unwrapped."""
+        key, secret = plain[:SIZE], plain[SIZE:] or plain
+        cipher = AESGCM(_derive(key, "blobs"))
+        wrapping = AESGCM(_derive(secret, "sessions"))
+        return cls(ref, key, cipher, wrapping, entry.wrapped or b"", entry.epoch)
+
+    def mac(self, purpose: str, *parts: bytes) -> bytes:
+        """A keyed hash of ``parts`` for one ``purpose``; 32 bytes."""
+        message = length_prefixed((purpose.encode(), *parts))
+        return hmac.digest(self.key, message, "sha256")
+
+
+class SessionKey(NamedTuple):
+    """A session's key, ready for use; ``check`` tells it from another key."""
+
+    cipher: AESGCM
+    check: bytes
+    user: UserKey
+    version: int = 1
+
+
+class KeyRing:
+    """The keys of one store, unwrapped as they are needed and kept in memory."""
+
+    def __init__(self, store: KeyStore, master: MasterKey) -> None:
+        self.store, self.master = store, master
+        self._pepper, self._wrapped_pepper = self._open_pepper()
+        self._users: Recent[str, UserKey] = Recent()
+        self._sessions: Recent[tuple[str, str], SessionKey] = Recent()
+
+    def _open_pepper(self) -> tuple[bytes, bytes]:
+        wrapped = self.store.get_setting(PEPPER)
+        if wrapped is None:
+            fresh = self.master.wrap(os.urandom(SIZE), PEPPER_CONTEXT)
+            wrapped = self.store.add_setting(PEPPER, fresh)
+        return self.master.unwrap(wrapped, PEPPER_CONTEXT), wrapped
+
+    def reopen(self) -> None:
+        """Read again what the master key wraps here, after it was replaced."""
+        self._pepper, self._wrapped_pepper = self._open_pepper()
+
+    def signer(self) -> Signer:
+        """What signs certificates and tree heads."""
+        return open_signer(self.store, self.master)
+
+    def session(
+        self, user_id: str, session_id: str, *, now: int | None, check: bytes = b""
+    ) -> SessionKey:
+        """The session's key.  ``now`` lets a missing one be made, None does not.
+
+        ``now`` is in microseconds since 1970.  ``check`` names the key that is meant
+        where there are several; without it, or if it is not there, it is the one
+        that was used last here, or the oldest.
+
+        Raises KeyUnavailable if the key is missing or cannot be opened, Erased.
+        """
+        key = self._sessions.get(
+            (user_id, session_id), lambda: self._open_session(user_id, session_id, now)
+        )
+        if not check or key.check == check:
+            return key
+        for other in self._versions(user_id, session_id):
+            if other.check == check:
+                return self._sessions.put((user_id, session_id), other)
+        return key
+
+    def unseal(
+        self, user_id: str, session_id: str, sealed: bytes, context: bytes
+    ) -> bytes:
+        """Open what was sealed under the session's key, or under another of its keys.
+
+        Raises InvalidTag if it was not, KeyUnavailable if there is no key.
+        """
+        key = self.session(user_id, session_id, now=None)
+        try:
+            return unseal(key.cipher, sealed, context)
+        except InvalidTag:
+            for other in self._versions(user_id, session_id):
+                if other.check != key.check and _opens(other, sealed, context):
+                    self._sessions.put((user_id, session_id), other)
+                    return unseal(other.cipher, sealed, context)
+            raise
+
+    def successor(
+        self, user_id: str, session_id: str, *, of: SessionKey, now: int
+    ) -> SessionKey:
+        """The key after ``of``: one that was made and not used yet, or a new one."""
+        for key in self._versions(user_id, session_id):
+            if key.version > of.version:
+                return key
+        return self._add_session(user_id, session_id, now, of.version + 1)
+
+    def retire(self, user_id: str, session_id: str, *, before: SessionKey) -> int:
+        """Destroy the keys of lower versions for good; returns how many."""
+        self._sessions.put((user_id, session_id), before)
+        ref = self.session_ref(user_id, session_id)
+        return self.store.destroy_sessions(before.user.ref, ref, before=before.version)
+
+    def older(self, user_id: str, session_id: str, *, than: SessionKey) -> int:
+        """How many keys of lower versions there are."""
+        keys = self._versions(user_id, session_id)
+        return sum(key.version < than.version for key in keys)
+
+    def surplus(self, user_id: str | None = None, session_id: str | None = None) -> int:
+        """How many keys there are beyond one for each session: of all, a user, or one.
+
+        A rewriting that was cut off leaves them.
+        """
+        user = None if user_id is None else self.user_ref(user_id)
+        if user_id is None or session_id is None:
+            return self.store.surplus(user)
+        return self.store.surplus(user, self.session_ref(user_id, session_id))
+
+    def user(self, user_id: str, *, now: int | None) -> UserKey:
+        """The user's key, with the same rules as ``session``."""
+        return self._users.get(user_id, lambda: self._open_user(user_id, now))
+
+    def refs(self, user: UserKey, stream: StreamId) -> Refs:
+        """What a new session is known by that is sealed under this key."""
+        ref = self.session_ref(stream.user_id, stream.session_id)
+        return Refs(user.ref, ref, user.epoch)
+
+    def refuse_erased(self, user_id: str, session_id: str) -> None:
+        """Ask the key store itself: what this process remembers may be gone there.
+
+        Raises Erased.
+        """
+        self.forget(user_id, session_id)
+        ref = self.user_ref(user_id)
+        entry = self.store.get_user(ref)
+        if entry is not None and entry.wrapped is None:
+            raise Erased("the user")
+        if entry is not None:
+            self.store.session_keys(ref, self.session_ref(user_id, session_id))
+
+    def forget(self, user_id: str, session_id: str | None = None) -> None:
+        """Forget the key of the user and of the session, or of all the user's."""
+        self._users.forget(user_id)
+        if session_id is not None:
+            self._sessions.forget((user_id, session_id))
+        else:
+            self._sessions.forget_all(lambda known: known[0] == user_id)
+
+    def _open_user(self, user_id: str, now: int | None) -> UserKey:
+        ref = self.user_ref(user_id)
+        entry = self.store.get_user(ref)
+        if entry is None:
+            if now is None:
+                raise _missing("the user's key")
+            entry = self._add_user(ref, now)
+        if entry.wrapped is None:
+            raise Erased("the user")
+        context = user_context(ref, entry.epoch)
+        return UserKey.of(ref, self.master.unwrap(entry.wrapped, context), entry)
+
+    def _add_user(self, ref: str, now: int) -> UserEntry:
+        """Keep a new key, under the master key that is the newest by now."""
+        for _ in range(_TRIES):
+            fresh = self.master.wrap(os.urandom(SIZE), user_context(ref, 1))
+            pepper = self._wrapped_pepper
+            entry = self.store.add_user(ref, fresh, now, pepper=pepper)
+            if entry is not None:
+                return entry
+            self.reopen()
+        raise _busy()
+
+    def _open_session(
+        self, user_id: str, session_id: str, now: int | None
+    ) -> SessionKey:
+        self.user(user_id, now=now)
+        known = self._versions(user_id, session_id)
+        if known:
+            return known[0]
+        if now is None:
+            self.refuse_erased(user_id, session_id)
+            raise _missing("the session's key")
+        return self._add_session(user_id, session_id, now, 1)
+
+    def _add_session(
+        self, user_id: str, session_id: str, now: int, version: int
+    ) -> SessionKey:
+        """Keep a new key, under the key that the user has by now."""
+        ref = self.session_ref(user_id, session_id)
+        for _ in range(_TRIES):
+            user = self.user(user_id, now=None)
+            context = session_context(user.ref, ref, version)
+            fresh = seal(user.wrapping, os.urandom(SIZE), context)
+            wrapped = self.store.add_session(
+                user.ref, ref, fresh, now, under=user.wrapped, version=version
+            )
+            if wrapped is not None:
+                return self._opened(user_id, ref, version, wrapped)
+            self.forget(user_id)
+        raise _busy()
+
+    def _versions(self, user_id: str, session_id: str) -> list[SessionKey]:
+        """The session's keys that are in the key store now, the oldest first."""
+        ref = self.session_ref(user_id, session_id)
+        user = self.user(user_id, now=None)
+        found = sorted(self.store.session_keys(user.ref, ref).items())
+        return [self._opened(user_id, ref, version, key) for version, key in found]
+
+    def _opened(
+        self, user_id: str, ref: str, version: int, wrapped: bytes
+    ) -> SessionKey:
+        """The session's key; the user's is read again if it was rotated meanwhile."""
+        user = self.user(user_id, now=None)
+        try:
+            return _opened(user, ref, version, wrapped)
+        except InvalidTag:
+            self._users.forget(user_id)
+        user = self.user(user_id, now=None)
+        for number, again in self.store.session_keys(user.ref, ref).items():
+            wrapped = again if number == version else wrapped
+        try:
+            return _opened(user, ref, version, wrapped)
+        except InvalidTag:
+            raise KeyUnavailable(
+                "the session's key does not open with its user's key",
+                remedy="restore the key store from its newest backup",
+            ) from None
+
+    def user_ref(self, user_id: str) -> str:
+        """The keyed hash that names the user."""
+        return self._ref(b"user", user_id)
+
+    def session_ref(self, user_id: str, session_id: str) -> str:
+        """The keyed hash that names the session."""
+        return self._ref(b"session", user_id, session_id)
+
+    def _ref(self, kind: bytes, *names: str) -> str:
+        message = length_prefixed((kind, *(name.encode() for name in names)))
+        return hmac.digest(self._pepper, message, "sha256").hex()
+
+    def close(self) -> None:
+        """Let go of the key store and forget the keys."""
+        self._users, self._sessions = Recent(), Recent()
+        self.store.close()
+
+
+def idempotent_id(user: UserKey, session_id: str, key: str, index: int) -> UUID:
+    """The event id that the same idempotency key gives each time it is used."""
+    parts = (session_id.encode(), key.encode(), str(index).encode())
+    value = int.from_bytes(user.mac("event id", *parts)[:16], "big")
+    return uuid_of(value, version=8)
+
+
+def receipt_address(user: UserKey, stream: StreamId, key: str) -> bytes:
+    """Where the receipt of an append with this idempotency key is."""
+    return user.mac("receipt", str(stream).encode(), key.encode())
+
+
+def uuid7(now: int) -> UUID:
+    """A UUID of version 7: ``now`` in microseconds, the rest random (RFC 9562)."""
+    stamp = (now // 1000) & ((1 << 48) - 1)
+    random = int.from_bytes(os.urandom(10), "big")
+    return uuid_of(stamp << 80 | random, version=7)
+
+
+def uuid_of(value: int, *, version: int) -> UUID:
+    """``value`` as a UUID, its version and variant bits set (RFC 9562)."""
+    value = value & ~(0xF << 76) | version << 76
+    return UUID(int=value & ~(0x3 << 62) | 0x2 << 62)
+
+
+def seal(cipher: AESGCM, data: bytes, context: bytes) -> bytes:
+    """Encrypt ``data`` under a fresh nonce, bound to ``context``."""
+    nonce = os.urandom(_NONCE)
+    return nonce + cipher.encrypt(nonce, data, context)
+
+
+def unseal(cipher: AESGCM, sealed: bytes, context: bytes) -> bytes:
+    """Give back what ``seal`` encrypted; raises InvalidTag if it is not that."""
+    if len(sealed) < _NONCE + 16:
+        raise InvalidTag
+    return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], context)
+
+
+def user_context(user_ref: str, epoch: int) -> bytes:
+    """What a user's wrapped key is bound to."""
+    which = "" if epoch == 1 else f" {epoch}"
+    return f"refold user key{user_ref}{which}".encode()
+
+
+def session_context(user_ref: str, session_ref: str, version: int) -> bytes:
+    """What a session's wrapped key is bound to."""
+    which = "" if version == 1 else f" {version}"
+    return f"refold session key {user_ref} {session_ref}{which}".encode()
+
+
+def _opened(
+    user: UserKey, session_ref: str, version: int, wrapped: bytes
+) -> SessionKey:
+    """The session's key.  Raises InvalidTag if the user's key does not open it."""
+    context = session_context(user.ref, session_ref, version)
+    key = unseal(user.wrapping, wrapped, context)
+    check = hmac.digest(key, b"refold key check", "sha256")[:8]
+    return SessionKey(AESGCM(key), check, user, version)
+
+
+def _opens(key: SessionKey, sealed: bytes, context: bytes) -> bool:
+    try:
+        unseal(key.cipher, sealed, context)
+    except InvalidTag:
+        return False
+    return True
+
+
+def _derive(key: bytes, purpose: str) -> bytes:
+    return hmac.digest(key, b"refold " + purpose.encode(), "sha256")
+
+
+def _missing(what: str) -> KeyUnavailable:
+    return KeyUnavailable(
+        f"{what} is not in the key store",
+        remedy="point REFOLD_KEYS or REFOLD_HOME at the key store of this database",
+    )
+
+
+def _busy() -> KeyUnavailable:
+    return KeyUnavailable(
+        "keys are replaced by others all the time",
+        remedy="try again when they are done",
+    )

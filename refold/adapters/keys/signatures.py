@@ -1,0 +1,100 @@
+"""Signatures: the store's own Ed25519 key, and checking with the public half alone."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+)
+
+from refold.domain.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from refold.adapters.keys.master import MasterKey
+
+SETTING, CONTEXT = "signing key", b"refold signing key"
+
+
+class _Settings(Protocol):
+    """The part of the key store that a signing key is kept in."""
+
+    def get_setting(self, name: str) -> bytes | None: ...
+    def add_setting(self, name: str, value: bytes) -> bytes: ...
+
+
+class Signer:
+    """What signs certificates and tree heads: an Ed25519 key (RFC 8032).
+
+    ``public_key`` is its public half, 32 bytes; ``key_id`` names it in what is signed.
+    """
+
+    def __init__(self, private: bytes) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(private)
+        self.public_key = self._key.public_key().public_bytes_raw()
+        self.key_id = key_id(self.public_key)
+
+    def sign(self, message: bytes) -> bytes:
+        """The signature of ``message``, 64 bytes."""
+        return self._key.sign(message)
+
+
+def open_signer(settings: _Settings, master: MasterKey) -> Signer:
+    """The store's signer; its key is made and kept, wrapped, where there is none yet.
+
+    Raises KeyUnavailable if the master key does not open it.
+    """
+    wrapped = settings.get_setting(SETTING)
+    if wrapped is None:
+        fresh = master.wrap(os.urandom(32), CONTEXT)
+        wrapped = settings.add_setting(SETTING, fresh)
+    return Signer(master.unwrap(wrapped, CONTEXT))
+
+
+def key_id(public_key: bytes) -> str:
+    """The name of a public key: the first 16 hex digits of its SHA-256."""
+    return hashlib.sha256(public_key).hexdigest()[:16]
+
+
+def signed_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether the key signed exactly this message."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def public_pem(public_key: bytes) -> str:
+    """The public key as other tools read it (PEM, SubjectPublicKeyInfo)."""
+    key = Ed25519PublicKey.from_public_bytes(public_key)
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def read_public_key(text: str) -> bytes:
+    """A public key from PEM, base64 or hex; raises InvalidConfiguration for others."""
+    try:
+        if "BEGIN PUBLIC KEY" in text:
+            key = load_pem_public_key(text.strip().encode())
+            raw = key.public_bytes_raw() if isinstance(key, Ed25519PublicKey) else b""
+        elif len(text.strip()) == 64:
+            raw = bytes.fromhex(text.strip())
+        else:
+            raw = base64.b64decode(text.strip(), validate=True)
+        Ed25519PublicKey.from_public_bytes(raw)
+    except (ValueError, binascii.Error):
+        raise InvalidConfiguration(
+            "this is no Ed25519 public key: give PEM, or its 32 bytes in base64 or hex"
+        ) from None
+    return raw

@@ -1,0 +1,1 @@
+"""Seals: the tree over the ends of all streams, its proofs, and its anchors."""

@@ -1,0 +1,365 @@
+"""What differs between engines: each answers these in a file of its own."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from threading import Condition, Event, Lock
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError
+
+from refold.adapters.recorder import Batch, HeadRow, Heads, Rewrite, WriteOutcome
+from refold.adapters.sql.tables import Tables
+from refold.domain.errors import RefoldError, StoreUnavailable
+from refold.domain.ids import StreamId
+
+T = TypeVar("T")
+NOBODY: Final = ""  # whose rows are those of a table that has none of users
+
+
+class Dialect(Protocol):
+    """One database engine; ``mark`` stands for a value in its SQL."""
+
+    name: str
+    tables: Tables
+    mark: str
+    ends_of_span: tuple[str, str]
+    shared: str  # keeps what was selected as it is until the statement is committed
+    place: str  # names a row by where it lies
+    searchable: bool  # this process can read its files
+
+    def for_each_span(self, spans: str, columns: str, where: str) -> str:
+        """A query of events ``e``, for each span ``s`` in a column of ``v``.
+
+        ``where`` tells which by the ``ends_of_span``, first and last.
+        """
+        ...
+
+    def engine(self) -> Engine:
+        """The pool of connections, made on first use."""
+        ...
+
+    def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
+        """A connection that only reads: each statement is of one moment by itself.
+
+        ``user_id`` says whose rows; None is all users', NOBODY is a table without any.
+
+        Raises StoreUnavailable for all users' where one sees only one at a time.
+        """
+        ...
+
+    def writing(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
+        """A transaction that can write from its first statement on."""
+        ...
+
+    def casual(self) -> AbstractContextManager[Connection]:
+        """A transaction for rows that a power cut may take; no commit waits for it."""
+        ...
+
+    def has_sessions(self) -> bool:
+        """Whether there is any session, of whomever."""
+        ...
+
+    def translate(self, error: Exception) -> RefoldError | None:
+        """The error to raise for what the driver raised, or None to let it pass."""
+        ...
+
+    def prepare(self, connection: Connection) -> None:
+        """Check, inside the migration's transaction, that the database is ours."""
+        ...
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Let one migration run at a time."""
+        ...
+
+    def guard_events(self, connection: Connection) -> None:
+        """Make the database itself refuse UPDATE and DELETE on events.
+
+        But for ``rewrite``, in its own transaction, and then for no more than the
+        ciphertext.
+        """
+        ...
+
+    def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
+        """Write each batch or nothing of it, in one commit; an outcome for each."""
+        ...
+
+    def write_exclusive(
+        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    ) -> WriteOutcome:
+        """Write what ``build`` makes of the head while the head cannot move."""
+        ...
+
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
+    ) -> bool:
+        """Do what ``build`` makes of the session's heads while none can move."""
+        ...
+
+    def flush(self) -> None:
+        """Return when all that was committed survives a power cut."""
+        ...
+
+    def fetch(
+        self, user_id: str, query: str, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a query in the driver's own SQL, each value where a mark is.
+
+        All of them are of that user.
+        """
+        ...
+
+    def retrying(self, attempt: Callable[[], T]) -> T:
+        """Do ``attempt``, and again if a connection broke that may come back."""
+        ...
+
+    def settled(self) -> Any:
+        """An SQL condition on ``position``: no transaction can still write below."""
+        ...
+
+    def among(self, places: Any) -> Any:
+        """An SQL condition: the row lies where the query ``places`` says."""
+        ...
+
+    def clean(self, *, vacuum: bool) -> dict[str, Any]:
+        """Overwrite what was deleted, as far as that is possible; says what was done.
+
+        ``vacuum`` writes tables anew, which keeps others from them meanwhile.
+        """
+        ...
+
+    def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
+        """In how many of its files, and of how many names, any stands."""
+        ...
+
+    def size(self, connection: Connection) -> int:
+        """Bytes of the whole database on disk."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ErrorsTranslated(AbstractContextManager[None]):
+    """Turns what the driver raises inside into errors of ours."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, RefoldError):
+            ours = self._dialect.translate(error)
+            if ours is not None:
+                raise ours from None
+
+
+class Process:
+    """The process that opened ``what``, and whether it is still open."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._pid, self._closed = what, os.getpid(), False
+
+    def is_another(self) -> bool:
+        """Whether this is a forked child that uses ``what`` for the first time.
+
+        Raises StoreUnavailable if ``what`` was closed.
+        """
+        if self._closed:
+            raise StoreUnavailable(f"{self._what} was closed", remedy="open it again")
+        if self._pid == os.getpid():
+            return False
+        self._pid = os.getpid()
+        return True
+
+    def close(self) -> None:
+        """From here on it cannot be used."""
+        self._closed = True
+
+
+EngineName = Literal["sqlite", "postgresql"]
+
+
+def engine_of(url: str) -> tuple[EngineName, URL] | None:
+    """The engine and the parts of its URL; None if it is neither of the two."""
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    except ArgumentError:
+        return None
+    if backend == "sqlite":
+        return "sqlite", parsed
+    return ("postgresql", parsed) if backend in ("postgresql", "postgres") else None
+
+
+MOST: Final = 64
+# More than this is not taken from callers that do not wait.
+QUEUED: Final = 1024
+WriteGroup = Callable[[Sequence[Batch]], list[WriteOutcome | Exception]]
+Result: TypeAlias = WriteOutcome | Exception
+Done: TypeAlias = Callable[[Result], None]
+
+
+class _Pending:
+    """A batch in the queue, and who waits for it: a thread, or nobody (``done``)."""
+
+    __slots__ = ("batch", "done", "outcome", "wake")
+
+    def __init__(self, batch: Batch, done: Done | None = None) -> None:
+        self.batch, self.done = batch, done
+        self.outcome: Result | None = None
+        self.wake = Event() if done is None else None
+
+    def settle(self) -> None:
+        """Tell who waits."""
+        if self.wake is not None:
+            self.wake.set()
+        elif self.done is not None and self.outcome is not None:
+            self.done(self.outcome)
+
+
+class GroupCommit:
+    """Joins concurrent writes of this process into groups of at most ``MOST``."""
+
+    def __init__(self, write_group: WriteGroup) -> None:
+        self._write_group = write_group
+        self._begin()
+
+    def _begin(self) -> None:
+        """An empty queue: at first, and in a forked child."""
+        self._pid = os.getpid()
+        self._lock = Lock()
+        self._idle = Condition(self._lock)
+        self._queue: deque[_Pending] = deque()
+        self._led = False
+        self._thread: ThreadPoolExecutor | None = None
+
+    def write(self, batch: Batch) -> WriteOutcome:
+        """Write ``batch`` alone or with others; its outcome depends on none of them."""
+        if self._pid != os.getpid():
+            self._begin()
+        with self._lock:
+            alone, self._led = not self._led, True
+            if not alone:
+                pending = _Pending(batch)
+                self._queue.append(pending)
+        outcome = self._alone(batch) if alone else self._joined(pending)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def submit(self, batch: Batch, done: Done) -> bool:
+        """Leave ``batch`` to be written; False if the queue is full.
+
+        ``done`` is called once with its outcome, in the thread that wrote it; it must
+        return at once and raise nothing.
+        """
+        if self._pid != os.getpid():
+            self._begin()
+        with self._lock:
+            if len(self._queue) >= QUEUED:
+                return False
+            self._queue.append(_Pending(batch, done))
+            if self._led:
+                return True
+            try:
+                self._pass_on()
+            except RuntimeError:  # the interpreter ends: no thread starts any more
+                self._led = False
+                self._queue.clear()
+                return False
+        return True
+
+    def close(self) -> None:
+        """Return when what was left to be written is written."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._led)
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown()
+
+    def _alone(self, batch: Batch) -> Result:
+        try:
+            return self._write_group([batch])[0]
+        finally:
+            self._hand_over()
+
+    def _joined(self, pending: _Pending) -> Result:
+        try:
+            if pending.wake is not None:
+                pending.wake.wait()
+        except BaseException:
+            self._withdraw(pending)
+            raise
+        if pending.outcome is None:
+            self._lead()
+        return pending.outcome or RuntimeError("the write has no outcome")
+
+    def _withdraw(self, pending: _Pending) -> None:
+        """Leave the queue, and pass on the lead if it was just given."""
+        with self._lock:
+            if pending not in self._queue:
+                return
+            self._queue.remove(pending)
+            if pending.wake is not None and pending.wake.is_set():
+                self._pass_on()
+
+    def _lead(self, *, thread: bool = False) -> bool:
+        """Write what is queued; whether the lead stays here, in the thread."""
+        stays = False
+        with self._lock:
+            size = min(MOST, len(self._queue))
+            group = [self._queue.popleft() for _ in range(size)]
+        try:
+            outcomes = self._write_group([pending.batch for pending in group])
+            for pending, outcome in zip(group, outcomes, strict=True):
+                pending.outcome = outcome
+        except Exception as error:
+            for pending in group:
+                pending.outcome = pending.outcome or error
+        except BaseException:
+            self._requeue(group)
+            raise
+        finally:
+            stays = self._hand_over(thread=thread)
+            for pending in group:
+                if pending.outcome is not None:
+                    pending.settle()
+        return stays
+
+    def _requeue(self, group: list[_Pending]) -> None:
+        """The leader was interrupted: the others are written by the next one.
+
+        What was committed already is found by its hash, or is a conflict.
+        """
+        with self._lock:
+            self._queue.extendleft(reversed(group[1:]))
+
+    def _hand_over(self, *, thread: bool = False) -> bool:
+        with self._lock:
+            return self._pass_on(thread=thread)
+
+    def _pass_on(self, *, thread: bool = False) -> bool:
+        """Give the lead to the first in the queue; the lock is held.
+
+        Where nobody waits for that one, the lead is the thread's: True if it has it.
+        """
+        self._led = bool(self._queue)
+        if not self._queue:
+            self._idle.notify_all()
+        elif (wake := self._queue[0].wake) is not None:
+            wake.set()
+        elif thread:
+            return True
+        else:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "refold-writer")
+            self._thread.submit(self._lead_in_thread)
+        return False
+
+    def _lead_in_thread(self) -> None:
+        while self._lead(thread=True):
+            pass

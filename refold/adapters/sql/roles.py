@@ -1,0 +1,290 @@
+"""Who may do what on PostgreSQL: roles, the rows each of them sees, and their grants.
+
+A role has no right that is not written here, and sees no row of a table that is not.
+Rights are grants (which verbs, which columns) and row-level security (which rows); the
+owner of the tables is held by neither, so a store with one role works as it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import psycopg
+from sqlalchemy import MetaData, Table
+
+from refold.adapters.sql.postgres_append import SCHEMA
+from refold.domain.errors import StoreUnavailable
+
+APP: Final = "refold_app"
+WRITER: Final = "refold_writer"
+ERASER: Final = "refold_eraser"
+SEALER: Final = "refold_sealer"
+AUDITOR: Final = "refold_auditor"
+ROLES: Final = (APP, WRITER, ERASER, SEALER, AUDITOR)
+SETTING: Final = "refold.user_id"
+
+_ALL: Final = "true"
+_NONE: Final = "false"
+# In a query of its own: it is then asked once a statement, not once a row.
+_NAMED: Final = f"(SELECT current_setting('{SETTING}', true))"
+OWN: Final = f"user_id = {_NAMED}"
+# Records of erasing know a user by a keyed hash, which is what is named to see them.
+_OWN_RECORD: Final = f"user_ref = {_NAMED}"
+
+
+class Right(NamedTuple):
+    """One verb on a table: on which rows, which they may become, which columns."""
+
+    verb: str
+    rows: str = _ALL
+    becoming: str = ""
+    columns: tuple[str, ...] = ()
+
+
+Rights = Sequence[Right]
+
+
+def _lock(rows: str, column: str) -> Right:
+    """Rows can be locked, which takes the right to update, and not be changed."""
+    return Right("UPDATE", rows, becoming=_NONE, columns=(column,))
+
+
+def _all(rows: str, *verbs: str) -> Rights:
+    return [Right(verb, rows) for verb in verbs]
+
+
+_READ_OWN: Final = _all(OWN, "SELECT")
+_READ_OWN_RECORDS: Final = _all(_OWN_RECORD, "SELECT")
+_READ_ALL: Final = _all(_ALL, "SELECT")
+_CHANGE_OWN: Final = _all(OWN, "SELECT", "INSERT", "UPDATE", "DELETE")
+_CHANGE_ALL: Final = _all(_ALL, "SELECT", "INSERT", "UPDATE", "DELETE")
+_STREAM: Final = ("user_id", "session_id", "stream", "seq")
+_MOVES: Final = (
+    *("seq", "hash", "status", "state", "key_check", "tokens"),
+    *("created_at", "updated_at"),
+)
+
+_LIVE: Final = "status IN ('open', 'closed')"  # neither frozen nor erased
+_NOTE: Final = [Right("INSERT")]  # of what was done: whoever does something says so
+_EVERY: Final = (
+    *("events", "heads", "blobs", "receipts", "views", "leases", "settings"),
+    *("subjects", "erasures", "certificates", "holds"),
+    *("leaves", "seals", "tree_heads", "accesses"),
+)
+RIGHTS: Final[Mapping[str, Mapping[str, Rights]]] = {
+    APP: {
+        "heads": [*_READ_OWN, _lock(OWN, "updated_at")],
+        "events": _READ_OWN,
+        "blobs": _READ_OWN,
+        "receipts": _READ_OWN,
+        "seals": _READ_OWN,
+        "views": _CHANGE_OWN,
+        "leases": _CHANGE_OWN,
+        "accesses": _CHANGE_OWN,
+        "audit": _NOTE,
+        "subjects": _READ_OWN_RECORDS,
+        "erasures": _READ_OWN_RECORDS,
+        "certificates": _READ_OWN_RECORDS,
+        "holds": _READ_OWN_RECORDS,
+        "settings": _READ_ALL,
+        "leaves": _READ_ALL,
+        "tree_heads": _READ_ALL,
+    },
+    WRITER: {
+        "events": [
+            Right("SELECT", columns=(*_STREAM, "hash")),
+            Right("INSERT"),
+        ],
+        "heads": [
+            Right("SELECT"),
+            Right("INSERT", becoming="status <> 'erased'"),
+            Right("UPDATE", _LIVE, _LIVE, _MOVES),
+        ],
+        "blobs": [Right("INSERT")],
+        "receipts": [Right("SELECT"), Right("INSERT")],
+        "subjects": [
+            Right("SELECT"),
+            Right("INSERT", becoming="status = 'live' AND ref = user_ref"),
+            _lock(_ALL, "epoch"),
+        ],
+    },
+    SEALER: {
+        "events": [Right("SELECT", columns=(*_STREAM, "position", "event_id", "hash"))],
+        "heads": [
+            Right("SELECT", columns=(*_STREAM, "hash", "status")),
+            _lock(_ALL, "updated_at"),
+        ],
+        "audit": _NOTE,
+        "receipts": _READ_ALL,
+        "settings": _READ_ALL,
+        "leaves": _all(_ALL, "SELECT", "INSERT"),
+        "seals": _all(_ALL, "SELECT", "INSERT"),
+        "tree_heads": _all(_ALL, "SELECT", "INSERT"),
+    },
+    ERASER: {
+        "events": [
+            *_all(_ALL, "SELECT", "INSERT", "DELETE"),
+            Right("UPDATE", columns=("body", "first_digest")),
+        ],
+        "heads": _CHANGE_ALL,
+        "blobs": _CHANGE_ALL,
+        "receipts": _CHANGE_ALL,
+        "views": _CHANGE_ALL,
+        "leases": _CHANGE_ALL,
+        "accesses": _CHANGE_ALL,
+        "audit": _CHANGE_ALL,
+        "seals": _CHANGE_ALL,
+        "subjects": _CHANGE_ALL,
+        "erasures": _CHANGE_ALL,
+        "certificates": _all(_ALL, "SELECT", "INSERT"),
+        "holds": _CHANGE_ALL,
+        "leaves": [*_READ_ALL, Right("UPDATE", columns=("erasure",))],
+        "tree_heads": _READ_ALL,
+        "settings": _all(_ALL, "SELECT", "INSERT", "UPDATE"),
+    },
+    AUDITOR: {
+        **dict.fromkeys(_EVERY, _READ_ALL),
+        "audit": [*_READ_ALL, *_NOTE],
+    },
+}
+# Whether there is any session: what opens a store must know, whoever it sees.
+_HAS_SESSIONS: Final = f"""
+CREATE OR REPLACE FUNCTION {SCHEMA}.has_sessions() RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT EXISTS (SELECT FROM {SCHEMA}.heads) $$
+"""
+# Groups are written for several users in one commit, as another role: whoever has to
+# read becomes it to write, and inherits none of its rights meanwhile.
+_BECOME: Final = f"""
+DO $$ BEGIN
+  IF NOT pg_has_role('{{role}}', '{WRITER}', 'MEMBER') THEN
+    GRANT {WRITER} TO {{role}};
+  END IF;
+END $$
+"""
+_CREATE: Final = """
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN
+    CREATE ROLE {role} NOLOGIN NOINHERIT;
+  END IF;
+END $$
+"""
+_FORGET: Final = f"""
+DO $$ DECLARE old record; BEGIN
+  FOR old IN SELECT policyname, tablename FROM pg_policies
+    WHERE schemaname = '{SCHEMA}' AND policyname LIKE 'refold\\_%'
+  LOOP
+    EXECUTE format('DROP POLICY %I ON {SCHEMA}.%I', old.policyname, old.tablename);
+  END LOOP;
+END $$
+"""
+
+
+def statements(metadata: MetaData) -> Iterator[str]:
+    """What makes the roles and gives them their rights; can be run again.
+
+    To be run by the owner of the tables, who may create roles, in one transaction.
+    """
+    roles = ", ".join(ROLES)
+    yield from (_CREATE.format(role=role).strip() for role in ROLES)
+    yield from (_BECOME.format(role=role).strip() for role in (APP, ERASER))
+    yield _FORGET.strip()
+    yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {SCHEMA} FROM PUBLIC, {roles}"
+    yield f"GRANT USAGE ON SCHEMA {SCHEMA} TO {roles}"
+    yield _HAS_SESSIONS.strip()
+    yield f"REVOKE ALL ON FUNCTION {SCHEMA}.has_sessions() FROM PUBLIC"
+    yield f"GRANT EXECUTE ON FUNCTION {SCHEMA}.has_sessions() TO {roles}"
+    for table in sorted(metadata.tables.values(), key=lambda table: table.name):
+        yield f"ALTER TABLE {table.fullname} ENABLE ROW LEVEL SECURITY"
+        for role in ROLES:
+            for right in RIGHTS[role].get(table.name, ()):
+                yield _grant(table, role, right)
+                yield _policy(table, role, right)
+
+
+def _grant(table: Table, role: str, right: Right) -> str:
+    columns = f" ({', '.join(right.columns)})" if right.columns else ""
+    return f"GRANT {right.verb}{columns} ON {table.fullname} TO {role}"
+
+
+def _policy(table: Table, role: str, right: Right) -> str:
+    name = f"{role}_{right.verb.lower()}"
+    said = f"CREATE POLICY {name} ON {table.fullname} FOR {right.verb} TO {role}"
+    if right.verb != "INSERT":
+        said += f" USING ({right.rows})"
+    if right.verb in ("INSERT", "UPDATE"):
+        said += f" WITH CHECK ({right.becoming or right.rows})"
+    return said
+
+
+def classified() -> frozenset[str]:
+    """The tables that some role has a right to."""
+    return frozenset(name for tables in RIGHTS.values() for name in tables)
+
+
+# What a role sees: no policy holds it, all rows by a policy, or one user's at a time.
+Sight: TypeAlias = Literal["owner", "all", "one"]
+
+BIND: Final = f"SELECT set_config('{SETTING}', %s, true)"
+_WRITE: Final = f"SET ROLE {WRITER}"
+_WRITE_ONCE: Final = f"SET LOCAL ROLE {WRITER}"
+_SIGHT: Final = f"""
+SELECT row_security_active('{SCHEMA}.heads'), EXISTS (
+  SELECT FROM pg_policy p, unnest(p.polroles) r
+  WHERE p.polrelid = '{SCHEMA}.heads'::regclass AND p.polcmd IN ('r', '*')
+    AND pg_get_expr(p.polqual, p.polrelid) = 'true' AND pg_has_role(r, 'USAGE'))
+"""
+
+
+def sight(driver: psycopg.Connection[Any]) -> Sight:
+    """What the role of this connection sees."""
+    found = driver.execute(_SIGHT).fetchone()
+    walled, everyone = found or (True, False)
+    if not walled:
+        return "owner"
+    return "all" if everyone else "one"
+
+
+def fetch(
+    driver: psycopg.Connection[Any], user_id: str, query: str, values: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    """The rows of a query for that user, in one round trip.
+
+    Both statements are of one transaction, which the end of the pipeline commits: the
+    setting is gone with it.
+    """
+    with driver.pipeline():
+        driver.execute(BIND, (user_id,), prepare=True)
+        found = driver.execute(query, values, binary=True)
+    return found.fetchall()
+
+
+def bind(driver: psycopg.Connection[Any], user_id: str) -> None:
+    """Say for whom the transaction is."""
+    driver.execute(BIND, (user_id,))
+
+
+def any_session(seen: Sight) -> str:
+    """What asks whether there is any session: a role that sees one user's cannot."""
+    if seen == "owner":
+        return f"SELECT EXISTS (SELECT FROM {SCHEMA}.heads)"
+    return f"SELECT {SCHEMA}.has_sessions()"
+
+
+def become_writer(driver: psycopg.Connection[Any], *, once: bool = False) -> None:
+    """Write as the role that inserts for any user; ``once``: in this transaction."""
+    try:
+        driver.execute(_WRITE_ONCE if once else _WRITE)
+    except psycopg.Error:
+        if not once:
+            driver.close()  # it is nobody's yet
+        raise
+
+
+def refuse(shown: str) -> StoreUnavailable:
+    """What to raise for a read of all users: an empty answer would pass for one."""
+    return StoreUnavailable(
+        f"{shown} shows this role one user at a time",
+        remedy="name the user, or connect as a member of refold_auditor",
+    )

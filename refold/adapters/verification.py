@@ -1,0 +1,218 @@
+"""Proving a stream: its chain, what replaced its rows, its blobs and its head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from refold.adapters.heads import check_not_erased
+from refold.adapters.recorder import HeadRow
+from refold.adapters.rows import Opener, SealedEvent, cut_from, envelope_of
+from refold.domain.chain import Resealing, link_digest, resealed
+from refold.domain.envelope import Envelope
+from refold.domain.errors import CorruptEvent, Expired, KeyUnavailable
+from refold.domain.events import JsonObject, RedactionApplied
+from refold.domain.ids import StreamId
+from refold.domain.ports import EXPIRED, Problem
+
+if TYPE_CHECKING:
+    from refold.adapters.log import SealedLog
+
+PAGE: Final = 200
+
+
+class Auditor:
+    """Proves one stream of a log, row by row."""
+
+    def __init__(self, log: SealedLog, stream: StreamId) -> None:
+        self._log, self._stream = log, stream
+        self._bindings = Bindings.of(log, stream)
+        self._last: SealedEvent | None = None
+        self._row, self._upto = self._bounds()
+
+    def run(self) -> Iterator[Envelope | Problem]:
+        """Every event with its chain proved, then the head; or what is wrong."""
+        opener = self._log.mapper.opener(self._stream)
+        for page in self._pages():
+            for row, expected in page:
+                if wrong := self._chained(row, expected):
+                    yield from wrong
+                yield from self._opened(row, opener)
+        yield from self._head()
+
+    def chain(self) -> Iterator[int | Problem]:
+        """How many events each page has, its chain proved; or what is wrong.
+
+        Nothing is opened but the events that bind replaced rows.
+        """
+        for page in self._pages():
+            for row, expected in page:
+                if wrong := self._chained(row, expected):
+                    yield from wrong
+            yield len(page)
+        yield from self._head()
+
+    def _bounds(self) -> tuple[HeadRow | None, int | None]:
+        """The head row, and up to where events are proved: None to prove all there are.
+
+        The head is read before the events, so that what is appended meanwhile is no
+        fault.  An event behind it has moved it, or was put there: then a head that is
+        read again stands before it still.
+        """
+        recorder = self._log.recorder
+        row = recorder.head_row(self._stream)
+        try:
+            newest = recorder.rows(self._stream, limit=1, newest=True)
+        except CorruptEvent:
+            return row, None
+        end = newest[-1].seq if newest else 0
+        if end > (row.seq if row else 0):
+            row = recorder.head_row(self._stream)
+        return row, row.seq if row and row.seq >= end else None
+
+    def _pages(self) -> Iterator[list[tuple[SealedEvent, int]]]:
+        """The rows, each with the seq that it should have."""
+        after, rows = 0, self._log.recorder.rows
+        while page := rows(self._stream, after=after, upto=self._upto, limit=PAGE):
+            before = [after, *(row.seq for row in page)]
+            after, self._last = before[-1], page[-1]
+            yield [(row, seq + 1) for row, seq in zip(page, before, strict=False)]
+
+    def _chained(self, row: SealedEvent, expected: int) -> list[Problem]:
+        """What is wrong with a row's place in the chain, or with what it holds since.
+
+        Where the ciphertext was replaced, the hash follows from the digest of the
+        first.
+        """
+        digest, first, seq = sha256(row.state).digest(), row.first_digest, row.seq
+        wrong = []
+        if seq != expected:
+            wrong.append(self._problem(expected, "gap", "an event is missing"))
+        elif link_digest(row.prev_hash, row.context, first or digest) != row.hash:
+            wrong.append(self._problem(expected, "chain", "the hash does not follow"))
+        if first is not None or self._bindings:
+            now = Resealing(seq, first or digest, digest)
+            for at, detail in self._bindings.wrong(now, first):
+                wrong.append(self._problem(at, "replaced", detail))
+        return wrong
+
+    def _opened(self, row: SealedEvent, opener: Opener) -> Iterator[Envelope | Problem]:
+        seq = row.seq
+        try:
+            content = self._content(row, opener)
+            yield envelope_of(row, content)
+        except CorruptEvent as error:
+            yield self._problem(seq, "corrupt", error.reason)
+        except KeyUnavailable as error:
+            yield self._problem(seq, "key", str(error))
+        else:
+            for digest in cut_from(content):
+                yield from self._proved(seq, digest)
+
+    def _content(self, row: SealedEvent, opener: Opener) -> JsonObject:
+        try:
+            return opener.content(row)
+        except CorruptEvent:
+            self._log.key(self._stream)
+            raise
+
+    def _proved(self, seq: int, digest: str) -> Iterator[Problem]:
+        try:
+            data = self._log.blob(self._stream, digest)
+        except CorruptEvent:
+            data = None
+        except Expired as error:
+            yield self._problem(seq, EXPIRED, str(error))
+            return
+        if data is None or sha256(data).hexdigest() != digest:
+            detail = f"blob {digest} is missing, or is not what was written"
+            yield self._problem(seq, "blob", detail)
+
+    def _head(self) -> Iterator[Problem]:
+        last, row = self._last, self._row
+        if row is None:
+            if last is not None:
+                yield self._problem(None, "head", "the stream has no head row")
+            return
+        check_not_erased(self._stream, row)
+        if last is None or (row.seq, row.hash) != (last.seq, last.hash):
+            if now := self._log.recorder.head_row(self._stream):
+                check_not_erased(self._stream, now)
+            seq = last.seq if last else 0
+            detail = f"the head says seq {row.seq}, the events end at {seq}"
+            yield self._problem(row.seq, "head", detail)
+
+    def _problem(self, seq: int | None, code: str, detail: str) -> Problem:
+        return Problem(*self._stream, seq=seq, code=code, detail=detail)
+
+
+class Bindings:
+    """What the newest rewriting of a stream says that its rows hold since.
+
+    A rewriting takes every row there is, so the newest one alone counts.
+    """
+
+    def __init__(self, events: list[RedactionApplied]) -> None:
+        newest = max((event.key_version for event in events), default=0)
+        self._events = [event for event in events if event.key_version == newest]
+        self._rows: list[Resealing] = []
+
+    @classmethod
+    def of(cls, log: SealedLog, stream: StreamId) -> Bindings:
+        """Those of this stream, as far as they can be read."""
+        try:
+            found = log.read(stream.main, types=("redaction_applied",))
+        except (CorruptEvent, KeyUnavailable):
+            found = []  # the audit of the main stream says what is wrong with it
+        payloads = [envelope.payload for envelope in found]
+        return cls(
+            [
+                event
+                for event in payloads
+                if isinstance(event, RedactionApplied)
+                and event.stream == stream.stream
+                and event.digest
+            ]
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._events)
+
+    def wrong(
+        self, row: Resealing, first_digest: bytes | None
+    ) -> Iterator[tuple[int, str]]:
+        """What is wrong of this row, or of those that it is the last of.
+
+        Rows are given in order.
+        """
+        seq, event = row.seq, self._covering(row.seq)
+        if event is None:
+            if first_digest is not None:
+                yield seq, "it was replaced, and no redaction_applied event binds that"
+            return
+        if first_digest is None:
+            yield seq, "it is not what a redaction_applied event put there"
+        elif not _names(event, row):
+            yield seq, "it is not the ciphertext that a redaction_applied event names"
+        self._rows.append(row)
+        if seq == event.last_seq:
+            if resealed(self._rows) != event.digest:
+                span = f"seq {event.first_seq} to {seq}"
+                yield seq, f"{span} are not what a redaction_applied event binds"
+            self._rows = []
+
+    def _covering(self, seq: int) -> RedactionApplied | None:
+        for event in self._events:
+            if event.first_seq <= seq <= event.last_seq:
+                return event
+        return None
+
+
+def _names(event: RedactionApplied, row: Resealing) -> bool:
+    """Whether the event names this very ciphertext, if it names one of this row."""
+    if row.seq not in event.seqs:
+        return True
+    place = event.seqs.index(row.seq)
+    named = event.hashes[place], event.first_hashes[place]
+    return named == (row.digest.hex(), row.first_digest.hex())

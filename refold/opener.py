@@ -1,0 +1,348 @@
+"""Opening a store: the one place that chooses the adapters for a URL."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+
+from refold import config
+from refold.domain.errors import InvalidConfiguration, KeyUnavailable, RefoldError
+
+if TYPE_CHECKING:
+    from refold.adapters.keys.master import MasterKey
+    from refold.adapters.keys.signatures import Signer
+    from refold.adapters.keys.store import KeyStore
+    from refold.adapters.recorder import Recorder
+    from refold.adapters.sql.database import Dialect
+    from refold.domain.access_log import AuditSink
+    from refold.domain.seals import Anchor, Seals
+    from refold.projections.context.compaction import Summarizer
+    from refold.redaction.guard import Limits
+    from refold.redaction.plan import Recognizer
+    from refold.redaction.policy import Policy
+    from refold.redaction.redactor import Redactor
+    from refold.redaction.registered import Registered
+    from refold.store import SessionStore
+    from refold.store.compactions import Automatic
+
+log = logging.getLogger("refold")
+
+
+def open_store(
+    url: str | None = None,
+    *,
+    policy: str | os.PathLike[str] | Policy | None = None,
+    registered: Registered | None = None,
+    recognizer: Recognizer | None = None,
+    redactor: Redactor | None = None,
+    limits: Limits | None = None,
+    keys: str | KeyStore | None = None,
+    master: MasterKey | None = None,
+    anchor: str | os.PathLike[str] | Anchor | None = None,
+    compact: Automatic = "off",
+    summarizer: Summarizer | None = None,
+    remember: Automatic = "off",
+    shared_memory: bool | None = None,
+    count_uses: bool = True,
+    audit: str | AuditSink | None = None,
+) -> SessionStore:
+    """Open the store at ``url``, and make it if it is new.
+
+    url:    ``sqlite:///file.db``, ``postgresql://…``, or ``memory://`` for tests;
+            None is ``REFOLD_DB``, else ``sqlite:///refold.db``.
+    policy: what is redacted: a file, or a ``Policy``; None is ``REFOLD_POLICY``, else
+            the default.
+    registered: exact values that are redacted wherever they stand.
+    recognizer: a model of your own, asked after the rules, within the policy's limits.
+    redactor: a redactor made elsewhere, in place of the three above.
+    limits: of the size guard, in bytes; None is the policy's.
+    keys:   where wrapped keys are kept; None is ``REFOLD_KEYS``, else a file under
+            ``REFOLD_HOME``.  PostgreSQL needs one that all its clients reach.
+    master: what wraps the keys; None is ``REFOLD_MASTER_KEY``, else a file there.
+    anchor: where signed tree heads are kept outside the database: a file, or an Anchor;
+            None is ``REFOLD_ANCHOR``, else a file under ``REFOLD_HOME``.
+    compact: what an append that ends a turn sets off: nothing (``off``), a compaction
+            if one is due in a thread (``background``), or before it returns (``wait``).
+    summarizer: what writes summaries where a call names no other; None needs no model.
+    remember: the same choice for the user's memory, which an append may make worth
+            making anew: the end of a run, a human's decision, what went wrong.
+    shared_memory: allow ``store.shared_memory``: what many users' sessions show; None
+            is ``REFOLD_SHARED_MEMORY``, else no.
+    audit:  where each use of the store is recorded: ``table``, ``log``, ``file:PATH``,
+            several with commas, or ``off``; or a sink of your own.  None is
+            ``REFOLD_AUDIT``, else ``off``.
+    count_uses: count how often each session is read by its name, for retention; the
+            counts are written late, in batches.
+
+    Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
+    """
+    from refold.adapters.access_log import open_trail
+    from refold.adapters.erasure import check_belongs
+    from refold.adapters.keys.ring import KeyRing
+    from refold.adapters.keys.signatures import open_signer
+    from refold.adapters.log import LogFactory
+    from refold.redaction.guard import Limits
+    from refold.store import SessionStore
+    from refold.store.compactions import Upkeep
+
+    config.register_models()
+    upkeep = Upkeep(compact, remember, summarizer)
+    if redactor and any(
+        given is not None for given in (policy, registered, recognizer)
+    ):
+        raise InvalidConfiguration(
+            "a redactor has its own policy, registered values and recognizer: give "
+            "either it or those"
+        )
+    shares = config.shared_memory() if shared_memory is None else shared_memory
+    chosen = None if redactor else config.policy(policy)
+    if redactor is None:
+        redactor = make_redactor(chosen, registered=registered, recognizer=recognizer)
+    limits = limits or (chosen.limits() if chosen else Limits())
+    url = url or config.database()
+    if url.startswith("postgres") and not (keys or os.environ.get("REFOLD_KEYS")):
+        raise InvalidConfiguration(
+            "PostgreSQL needs REFOLD_KEYS, a database for keys that all its clients "
+            "reach (a key file of one host would lock out the others)"
+        )
+    with ExitStack() as opened:
+        recorder, store_id = _recorder(url)
+        opened.callback(recorder.close)
+        filled = recorder.has_sessions()
+        key_store = _key_store(url, store_id, keys, filled=filled)
+        opened.callback(key_store.close)
+        fresh = key_store.get_setting("pepper") is None
+        if fresh and filled:
+            raise KeyUnavailable(
+                "the key store of this database is empty, the database is not",
+                remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
+            )
+        wraps = master or master_key(url, create=fresh)
+        ring = KeyRing(key_store, wraps)
+        check_belongs(key_store, recorder.erasing(), store_id=store_id, filled=filled)
+        seals = _seals(recorder, anchor, lambda: open_signer(key_store, wraps))
+        trail = open_trail(audit or config.audit(), recorder.audit_rows, ring)
+        opened.pop_all()
+    sealed = LogFactory(recorder, ring).log()
+    return SessionStore(
+        sealed,
+        redactor,
+        limits,
+        upkeep=upkeep,
+        seals=seals,
+        audit=trail,
+        count_uses=count_uses,
+        shared_memory=shares,
+    )
+
+
+def _seals(
+    recorder: Recorder,
+    anchor: str | os.PathLike[str] | Anchor | None,
+    signer: Callable[[], Signer],
+) -> Seals | None:
+    if recorder.tree is None:
+        return None
+    from refold.adapters.seals.anchors import FileAnchor
+    from refold.adapters.seals.tree import TreeSeals
+
+    if anchor is None or isinstance(anchor, (str, os.PathLike)):
+        default = config.home() / "anchors" / f"{recorder.tree.store_id}.jsonl"
+        chosen = anchor or os.environ.get("REFOLD_ANCHOR") or default
+        anchor = FileAnchor(Path(chosen))
+    return TreeSeals(recorder.tree, recorder, anchor, signer)
+
+
+def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
+    """Destroy again the keys that an older key store brought back; returns how many.
+
+    Raises what ``open_store`` raises, but not that the key store is older.
+    """
+    from refold.adapters.erasure import reconcile
+    from refold.store.store import now
+
+    url = url or config.database()
+    with ExitStack() as opened:
+        recorder, store_id = _recorder(url)
+        opened.callback(recorder.close)
+        filled = recorder.has_sessions()
+        key_store = _key_store(url, store_id, keys, filled=filled)
+        opened.callback(key_store.close)
+        return reconcile(key_store, recorder.erasing(), now=now())
+
+
+def make_redactor(
+    policy: Policy | None = None,
+    *,
+    registered: Registered | None = None,
+    recognizer: Recognizer | None = None,
+) -> Redactor:
+    """The redactor that a policy describes; None is the default policy.
+
+    Raises InvalidConfiguration if its engine is not installed.
+    """
+    from refold.redaction.plan import Guard
+    from refold.redaction.redactor import Redactor
+
+    if policy:
+        guard = policy.guard(recognizer)
+    else:
+        guard = Guard(recognizer) if recognizer else None
+    plan = policy.plan() if policy else None
+    try:
+        return Redactor(plan, registered=registered, recognizer=guard)
+    except ModuleNotFoundError as error:
+        raise InvalidConfiguration(
+            f"the policy's engine is not installed ({error.name} is missing): "
+            'engine = "auto" takes the best there is'
+        ) from None
+
+
+def _recorder(url: str) -> tuple[Recorder, str]:
+    if url == "memory://":
+        from refold.adapters.memory import MemoryRecorder
+
+        return MemoryRecorder(), "memory"
+    from refold.adapters.sql.recorder import SqlRecorder
+    from refold.adapters.sql.schema import migrate
+
+    dialect = _dialect(url)
+    try:
+        store_id = migrate(dialect)
+    except BaseException:
+        dialect.close()
+        raise
+    return SqlRecorder(dialect), store_id
+
+
+def _dialect(url: str) -> Dialect:
+    from refold.adapters.sql.database import engine_of
+
+    match engine_of(url):
+        case "sqlite", parsed:
+            from refold.adapters.sql.sqlite import SqliteDialect
+
+            return SqliteDialect(parsed)
+        case "postgresql", parsed:
+            from refold.adapters.sql.postgres import PostgresDialect
+
+            return PostgresDialect(parsed)
+        case _:
+            raise InvalidConfiguration(
+                "this is no database URL that Refold knows: sqlite:///agent.db or "
+                "postgresql://user:password@host/database"
+            )
+
+
+def _key_store(
+    url: str, store_id: str, keys: str | KeyStore | None, *, filled: bool
+) -> KeyStore:
+    if keys is not None and not isinstance(keys, str):
+        return keys
+    from refold.adapters.sql.keystore import SqlKeyStore
+
+    chosen = keys or os.environ.get("REFOLD_KEYS")
+    if chosen:
+        if chosen == url:
+            log.warning(
+                "keys are kept in the database they protect: whoever restores a backup "
+                "of it can read what was erased"
+            )
+        return SqlKeyStore(chosen)
+    if url == "memory://":
+        from refold.adapters.memory import MemoryKeyStore
+
+        return MemoryKeyStore()
+    path = config.home() / "keys" / f"{store_id}.db"
+    if filled and not path.exists():
+        raise KeyUnavailable(
+            f"the key store of this database, {path}, is not there",
+            remedy="restore it, or set REFOLD_HOME or REFOLD_KEYS to where it is",
+        )
+    return SqlKeyStore(f"sqlite:///{path}")
+
+
+def master_key(url: str, *, create: bool) -> MasterKey:
+    """What wraps keys: ``REFOLD_MASTER_KEY``, else a file, made by ``create``.
+
+    Raises InvalidConfiguration, KeyUnavailable.
+    """
+    from refold.adapters.keys.master import (
+        VARIABLE,
+        LocalMasterKey,
+        MasterKeyFile,
+        from_environment,
+    )
+
+    if url == "memory://":
+        return LocalMasterKey(os.urandom(32), origin="memory")
+    if given := os.environ.get(VARIABLE):
+        return from_environment(given)
+    file = MasterKeyFile()
+    if create:
+        file.create()
+    return file.open()
+
+
+# A redactor takes some tenths of a second to make.
+_REMEMBERED: Final = 8
+
+
+class _Made(NamedTuple):
+    """A redactor, with its policy, so that no other takes that one's ``id``."""
+
+    redactor: Redactor
+    policy: object
+
+
+_made: Final[dict[str | int | None, _Made]] = {}
+
+
+@overload
+def redact(value: str, policy: str | os.PathLike[str] | Policy | None = ...) -> str: ...
+
+
+@overload
+def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = ...) -> Any: ...
+
+
+def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) -> Any:
+    """A text, or a value of JSON, as an event would hold it: redacted.
+
+    ``policy`` is a file, or a ``Policy``; None is ``REFOLD_POLICY``, else the default.
+    A process reads a file once.
+
+    Raises RefoldError if it cannot be redacted, InvalidConfiguration for a policy that
+    cannot be used.
+    """
+    from refold.redaction.redactor import RedactionError
+
+    redactor = _redactor(policy)
+    try:
+        clean, _ = redactor.value(value)
+    except RedactionError as error:
+        raise RefoldError(f"the value could not be redacted ({error})") from None
+    return clean
+
+
+def _redactor(policy: str | os.PathLike[str] | Policy | None) -> Redactor:
+    from refold import config
+
+    key: str | int | None
+    if policy is None:
+        key = os.environ.get("REFOLD_POLICY")
+    elif isinstance(policy, str | os.PathLike):
+        key = os.fspath(policy)
+    else:
+        key = id(policy)
+    known = _made.get(key)
+    if known is None:
+        known = _Made(make_redactor(config.policy(policy)), policy)
+        if len(_made) >= _REMEMBERED:
+            _made.clear()
+        _made[key] = known
+    return known.redactor

@@ -1,0 +1,305 @@
+"""history_summary: a long head becomes one summary beside an abridged history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from refold.domain.envelope import from_microseconds, microseconds
+from refold.domain.errors import UnknownStrategy
+from refold.projections.context.abridged import Limits
+from refold.projections.context.compaction import Compaction, Notes
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.parts import Unit
+from refold.projections.context.strategy import (
+    Layers,
+    Pinning,
+    SummaryForm,
+    batch,
+    held_back,
+    oldest_units,
+)
+from refold.projections.context.units import Spans, joined
+
+
+class AbridgedLimits(BaseModel):
+    """How much the abridged history keeps, in characters; ``listed`` of each list."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    total_chars: int = Field(default=10_000, ge=1)
+    user_chars: int = Field(default=1_000, ge=1)
+    agent_chars: int = Field(default=2_000, ge=1)
+    action_chars: int = Field(default=200, ge=1)
+    listed: int = Field(default=10, ge=1)
+
+    @property
+    def limits(self) -> Limits:
+        """The same for the summarizer that writes it."""
+        return Limits(**self.model_dump())
+
+
+class HistorySummary(Pinning):
+    """Summarise the head of a history that is too long; its tail stays raw.
+
+    trigger_on_history_size_chars: how long it may get; 0: as long as it likes.
+    trigger_on_history_size_chars_when_cache_expiring: how long while the provider's
+                        cache is about to expire, when a new prefix costs least.
+    history_tail_size_chars_to_exclude: the newest exchanges up to so many characters
+                        are the tail, at least ``min_tail_exchanges``.
+    cache_ttl_ms, buffer_time_before_cache_expiration_ms: the cache expires so long
+                        after the last call; from the buffer before that on the lower
+                        threshold counts.
+    summary_version:    only summaries of this version count.
+    prompt:             what a model is asked; empty: no model is.
+    abridged:           limits of the abridged history.
+    acknowledgement_text: what the agent answers to its summary.
+    second_guard:       what is done about a head over ``second_guard_chars``: ``fold``
+                        summarises it part by part, ``truncate`` leaves out the oldest
+                        parts and says which.
+    exclude_agents:     agents that never summarise.
+    summary_tokens:     how long a model's summary may be.
+    pin_tokens:         what pinned exchanges may take behind the summary.
+    memories:           the agent's long-term notes, if they are to be shown.
+    """
+
+    name: ClassVar[str] = "history_summary"
+    came_later: ClassVar[tuple[str, ...]] = ("memories",)
+    needs: ClassVar[Detail] = "units"
+    summaries_as: ClassVar[SummaryForm] = "acknowledged"
+
+    trigger_on_history_size_chars: int = Field(default=50_000, ge=0)
+    trigger_on_history_size_chars_when_cache_expiring: int = Field(default=30_000, ge=0)
+    history_tail_size_chars_to_exclude: int = Field(default=5_000, ge=0)
+    min_tail_exchanges: int = Field(default=1, ge=1)
+    cache_ttl_ms: int = Field(default=300_000, ge=0)
+    buffer_time_before_cache_expiration_ms: int = Field(default=30_000, ge=0)
+    summary_version: int = Field(default=3, ge=1)
+    prompt: str = ""
+    abridged: AbridgedLimits = AbridgedLimits()
+    acknowledgement_text: str = Field(
+        default="I have read the summary and go on from there.", min_length=1
+    )
+    second_guard: Literal["fold", "truncate"] = "fold"
+    second_guard_chars: int = Field(default=800_000, ge=3)
+    exclude_agents: tuple[str, ...] = Field(default=(), strict=False)
+    summary_tokens: int = Field(default=2_000, ge=1)
+    memories: Notes | None = None
+
+    @model_validator(mode="after")
+    def _cache_has_time(self) -> HistorySummary:
+        if self.buffer_time_before_cache_expiration_ms > self.cache_ttl_ms:
+            raise ValueError(
+                "buffer_time_before_cache_expiration_ms is over cache_ttl_ms"
+            )
+        return self
+
+    @cached_property
+    def _layers(self) -> Layers:
+        return Layers(notes=self.memories)
+
+    @property
+    def memory_layers(self) -> Layers:
+        """What it shows before its summary: the notes, if it is to."""
+        return self._layers
+
+    @property
+    def acknowledgement(self) -> str:
+        """What the agent answers to its summary."""
+        return self.acknowledgement_text
+
+    @property
+    def prompt_for_model(self) -> str | None:
+        """What a model is asked; empty: none can be."""
+        return self.prompt
+
+    @property
+    def history_beside(self) -> Limits | None:
+        """The abridged history that stands beside the text of each summary."""
+        return self.abridged.limits
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
+        """Notes that are too many, else the head if the history is over a threshold."""
+        notes = self._layers.due(outline, now)
+        if notes or held_back(outline, now):
+            return notes
+        reason = self._reason(outline, now)
+        if not reason:
+            return None
+        return self._head(outline, reason)
+
+    def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
+        """The rest of a head that was too long for one summary."""
+        if self._layers.behind(outline):
+            return self.decide(outline, now)
+        if outline.decided_at != outline.through_seq or held_back(outline, now):
+            return None
+        return self._head(outline, "more of the same head")
+
+    def due_at(self, outline: Outline, now: datetime) -> datetime | None:
+        """When the cache is about to expire, if the history is long enough for it."""
+        least = self.trigger_on_history_size_chars_when_cache_expiring
+        if outline.called_at is None or not least or _chars(outline) < least:
+            return None
+        buffer = self.buffer_time_before_cache_expiration_ms
+        left = (self.cache_ttl_ms - buffer) * 1_000
+        at = outline.called_at + left
+        return from_microseconds(at) if at > microseconds(now) else None
+
+    def expiring(self, outline: Outline, now: datetime) -> bool:
+        """Whether the provider's cache is about to expire."""
+        if outline.called_at is None:
+            return False
+        age = (microseconds(now) - outline.called_at) / 1_000
+        buffer = self.buffer_time_before_cache_expiration_ms
+        return self.cache_ttl_ms - buffer <= age < self.cache_ttl_ms
+
+    def _reason(self, outline: Outline, now: datetime) -> str:
+        chars, most = _chars(outline), self.trigger_on_history_size_chars
+        if most and chars >= most:
+            return f"{chars} characters, {most} are too many"
+        most = self.trigger_on_history_size_chars_when_cache_expiring
+        if most and chars >= most and self.expiring(outline, now):
+            return f"{chars} characters, {most} are too many as the cache expires"
+        return ""
+
+    def _head(self, outline: Outline, reason: str) -> Compaction | None:
+        units = oldest_units(outline, self._wish(outline))
+        omitted: Spans = ()
+        if sum(unit.chars for unit in units) > self.second_guard_chars:
+            if self.second_guard == "fold":
+                units = oldest_units(outline, self._fitting(units))
+            else:
+                omitted = _truncated(units, self.second_guard_chars)
+        made = batch(
+            outline,
+            units,
+            target=self.summary_tokens,
+            reason=reason,
+            absorbs=outline.summaries,
+            level=max((one.level for one in outline.summaries), default=0) + 1,
+        )
+        return replace(made, omitted=omitted) if made and omitted else made
+
+    def _wish(self, outline: Outline) -> int:
+        """How many of the oldest units are not the tail."""
+        total = count = 0
+        parts = list(exchanges(outline.units))
+        for index in range(len(parts) - 1, -1, -1):
+            size = sum(unit.chars for unit in parts[index])
+            fits = total + size < self.history_tail_size_chars_to_exclude
+            if not fits and count >= self.min_tail_exchanges:
+                return sum(map(len, parts[: index + 1]))
+            # Once one is refused all older ones are, so what was walked is the tail.
+            total, count = total + size, count + 1
+        return 0
+
+    def _fitting(self, units: Sequence[Unit]) -> int:
+        total = 0
+        for index, unit in enumerate(units):
+            total += unit.chars
+            if total > self.second_guard_chars:
+                return max(index, 1)
+        return len(units)
+
+
+def exchanges(units: Sequence[Unit]) -> Iterator[list[Unit]]:
+    """User inputs with the responses that answer them, or a further response."""
+    part: list[Unit] = []
+    for unit in units:
+        answers = len(part) == 1 and part[0].type == "user_input"
+        if part and not (answers and unit.type != "user_input"):
+            yield part
+            part = []
+        part.append(unit)
+    if part:
+        yield part
+
+
+def _chars(outline: Outline) -> int:
+    return sum(unit.chars for unit in outline.units)
+
+
+def _truncated(units: Sequence[Unit], limit: int) -> Spans:
+    """The oldest segments of a third of the limit, as the source of this rule does it.
+
+    A segment begins when the next exchange would overflow the one before; of four or
+    more, those from ``2 * ((n - 2) // 2)`` on are kept.
+    """
+    segments: list[list[Unit]] = [[]]
+    size = 0
+    for unit in units:
+        if size + unit.chars > limit // 3:
+            segments.append([])
+            size = 0
+        segments[-1].append(unit)
+        size += unit.chars
+    count = len(segments)
+    gone = segments[: 2 * ((count - 2) // 2)] if count >= 4 else []
+    return joined(span for part in gone for unit in part for span in unit.seqs)
+
+
+_RENAMED = {
+    "total_chars_limit": "total_chars",
+    "user_message_chars_limit": "user_chars",
+    "agent_response_chars_limit": "agent_chars",
+    "action_chars_limit": "action_chars",
+}
+
+
+def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
+    """The strategy that a JSON configuration of another agent's feature flags means.
+
+    given: an object with ``history_summary_params`` (an object, or JSON as text) and
+           ``history_summary_min_version``, perhaps with ``memories_params``, or the
+           parameters themselves.
+
+    None if it is switched off by an empty version.  Raises
+    UnknownStrategy for what it does not know.
+    """
+    flags = _object(given)
+    params = dict(flags)
+    if "history_summary_params" in flags:
+        version = flags.get("history_summary_min_version", "3")
+        if version in ("", None):
+            return None
+        params = dict(_object(flags["history_summary_params"]))
+        params["summary_version"] = _version(version)
+        if "memories_params" in flags:
+            params["memories"] = _memories(_object(flags["memories_params"]))
+    abridged = _object(params.pop("abridged_history_params", {}))
+    if abridged:
+        named = {_RENAMED.get(name, name): value for name, value in abridged.items()}
+        params["abridged"] = named
+    return HistorySummary(**params)
+
+
+def _memories(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of notes; an empty prompt is none there."""
+    return {key: value for key, value in given.items() if value != ""}
+
+
+def _version(given: object) -> int:
+    try:
+        return int(str(given))
+    except ValueError:
+        raise UnknownStrategy(
+            f"history_summary_min_version must be a whole number, got {given!r}"
+        ) from None
+
+
+def _object(given: object) -> Mapping[str, Any]:
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except json.JSONDecodeError as error:
+            raise UnknownStrategy(f"history_summary_params: {error}") from None
+    if not isinstance(given, Mapping):
+        raise UnknownStrategy("history_summary_params must be a JSON object")
+    return given

@@ -1,0 +1,150 @@
+"""hybrid: everything, then key events, then summaries, by thresholds of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from refold.domain.envelope import from_microseconds, microseconds
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.parts import Unit
+from refold.projections.context.strategy import (
+    Pinning,
+    Shown,
+    batch,
+    everything,
+    held_back,
+    oldest_units,
+    side_by_side,
+    with_input,
+)
+
+KEY_EVENTS = frozenset(
+    {"user_input", "tool_result", "aggregate", "final", "error", "hitl"}
+)
+
+
+class Hybrid(Pinning):
+    """Send all while it is little, key events while it is more, else summaries.
+
+    threshold_low:    from so many tokens on, only key events and plans are sent raw.
+    threshold_high:   from so many on, older exchanges are summarised.
+    last_n_events:    how many of the newest key events (user inputs, results,
+                      aggregates, finals, errors, human decisions) are sent.
+    last_n_plans:     how many of the newest plans.
+    keep_last:        so many of the newest exchanges are never summarised.
+    trigger:          what makes a summary due: ``tokens`` (threshold_high), ``count``
+                      (``trigger_count`` events), ``idle`` (nothing new for
+                      ``trigger_idle_sec`` seconds) or ``event`` (one of the type
+                      ``trigger_event`` came).
+    summary_model:    the model to ask, if the summarizer asks one; None: its own.
+    every, fan_in, summary_tokens, folded_tokens: of the tree of summaries, as in
+                      ``recursive_summary``.
+    pin_tokens:       what pinned exchanges may take behind the summaries.
+    """
+
+    name: ClassVar[str] = "hybrid"
+    needs: ClassVar[Detail] = "units"
+    stable_prefix: ClassVar[bool] = False
+
+    threshold_low: int = Field(default=4_000, ge=1)
+    threshold_high: int = Field(default=8_000, ge=1)
+    last_n_events: int = Field(default=40, ge=1)
+    last_n_plans: int = Field(default=3, ge=0)
+    keep_last: int = Field(default=3, ge=1)
+    trigger: Literal["tokens", "count", "idle", "event"] = "tokens"
+    trigger_count: int = Field(default=100, ge=1)
+    trigger_idle_sec: int = Field(default=600, ge=1)
+    trigger_event: str = "final"
+    summary_model: str | None = None
+    every: int = Field(default=10, ge=1)
+    fan_in: int = Field(default=2, ge=2)
+    summary_tokens: int = Field(default=500, ge=1)
+    folded_tokens: int = Field(default=800, ge=1)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Hybrid:
+        if self.threshold_low >= self.threshold_high:
+            raise ValueError("threshold_low must be less than threshold_high")
+        return self
+
+    @property
+    def model_for_summaries(self) -> str | None:
+        """The model to ask; None: the summarizer's own."""
+        return self.summary_model
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
+        """The oldest exchanges, if the trigger says so."""
+        if held_back(outline, now):
+            return None
+        reason = self._reason(outline, now)
+        return (self._batch(outline, reason) if reason else None) or self._fold(outline)
+
+    def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
+        """The next batch of the same check, then folds of neighbours."""
+        if held_back(outline, now):
+            return None
+        return self._batch(outline, "more of the same check") or self._fold(outline)
+
+    def due_at(self, outline: Outline, now: datetime) -> datetime | None:  # noqa: ARG002  # a fixed time
+        """When the session has been idle for long enough."""
+        if self.trigger != "idle" or len(outline.units) <= self.keep_last:
+            return None
+        idle = self.trigger_idle_sec * 1_000_000
+        return from_microseconds(outline.units[-1].at + idle)
+
+    def show(self, outline: Outline) -> Shown:
+        """Everything below the lower threshold, from there on what is key."""
+        if outline.tokens < self.threshold_low:
+            return everything(outline)
+        kept = (span for unit in self._kept(outline.units) for span in unit.seqs)
+        return Shown(with_input(outline, tuple(kept)))
+
+    def _kept(self, units: tuple[Unit, ...]) -> Iterator[Unit]:
+        """Key events and plans, and responses after the oldest key event."""
+        key = plans = 0
+        for unit in reversed(units):
+            more = unit.results + (unit.type in KEY_EVENTS and not unit.results)
+            if unit.type == "planner":
+                plans += 1
+                if plans <= self.last_n_plans:
+                    yield unit
+            elif more and key < self.last_n_events:
+                key += more
+                yield unit
+            elif unit.type in ("agent_response", "tool_call") and (
+                key < self.last_n_events
+            ):
+                yield unit
+
+    def _reason(self, outline: Outline, now: datetime) -> str:
+        match self.trigger:
+            case "tokens":
+                due = outline.tokens >= self.threshold_high
+                return f"{outline.tokens} tokens, {self.threshold_high} are high" * due
+            case "count":
+                count = sum(1 + unit.results for unit in outline.units)
+                return f"{count} events, {self.trigger_count} are due" * (
+                    count >= self.trigger_count
+                )
+            case "idle":
+                idle = microseconds(now) - (
+                    outline.units[-1].at if outline.units else 0
+                )
+                due = bool(outline.units) and idle >= self.trigger_idle_sec * 1_000_000
+                return f"nothing new for {self.trigger_idle_sec} s" * due
+            case "event":
+                due = any(unit.type == self.trigger_event for unit in outline.units)
+                return f"a {self.trigger_event} came" * due
+
+    def _batch(self, outline: Outline, reason: str) -> Compaction | None:
+        older = len(outline.units) - self.keep_last
+        units = oldest_units(outline, min(older, self.every)) if older > 0 else ()
+        return batch(outline, units, target=self.summary_tokens, reason=reason)
+
+    def _fold(self, outline: Outline) -> Compaction | None:
+        return side_by_side(outline, fan_in=self.fan_in, target=self.folded_tokens)

@@ -1,0 +1,64 @@
+"""token_budget: as many of the newest exchanges as fit."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from pydantic import Field
+
+from refold.domain.envelope import Envelope
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Detail, Outline, OutlineBuilder
+from refold.projections.context.strategy import (
+    Shown,
+    Strategy,
+    everything,
+    oldest_units,
+    with_input,
+)
+
+
+class TokenBudget(Strategy):
+    """Drop the oldest exchanges while all cost more than ``max_tokens``.
+
+    The newest exchange and the newest user input are sent whatever they cost; an
+    exchange that waits for a result is not dropped, nor is anything behind it.
+    """
+
+    name: ClassVar[str] = "token_budget"
+    needs: ClassVar[Detail] = "units"
+    stable_prefix: ClassVar[bool] = False
+
+    max_tokens: int = Field(default=16_000, ge=1)
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
+        """None: nothing is ever summarised."""
+        return None
+
+    def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
+        """Forget what is over the budget: it is not sent again."""
+        builder.take(envelope)
+        if builder.raw_tokens > self.max_tokens and len(builder.units) > 1:
+            builder.begin(self._within_budget(builder.outline()))
+
+    def _within_budget(self, outline: Outline) -> Outline:
+        open_ = {call.exchange for call in outline.thread.open}
+        wish, over = 0, outline.raw_tokens - self.max_tokens
+        for unit in outline.units:
+            if over <= 0 or unit.first in open_:
+                break
+            wish, over = wish + 1, over - unit.tokens
+        gone = oldest_units(outline, wish)
+        return outline._replace(
+            units=outline.units[len(gone) :],
+            raw_tokens=outline.raw_tokens - sum(unit.tokens for unit in gone),
+            cleared=gone[-1].first if gone else outline.cleared,
+        )
+
+    def show(self, outline: Outline) -> Shown:
+        """What fits: all, while nothing was dropped."""
+        if not outline.cleared:
+            return everything(outline)
+        first = outline.units[0].first
+        return Shown(with_input(outline, ((first, outline.through_seq),)))

@@ -1,0 +1,91 @@
+"""token_ratio: whole turns go once a share of the model's window is full."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.strategy import (
+    Pinning,
+    SummaryForm,
+    batch,
+    held_back,
+    oldest_units,
+)
+from refold.projections.models import window_of
+
+
+class TokenRatio(Pinning):
+    """Summarise all but the newest turns when the window is nearly full.
+
+    trigger_threshold:  the share of the window that makes it due.
+    keep_recent_turns:  so many of the newest turns stay raw; an input opens one.
+    model:              whose window it is; or ``max_context_tokens`` says it.
+    enabled:            False: nothing is ever due.
+    pin_tokens:         what pinned exchanges may take behind the summary.
+
+    The summary takes the place of all before it, as the result of a tool that the
+    agent called.  The turn that goes on is never summarised.
+    """
+
+    name: ClassVar[str] = "token_ratio"
+    needs: ClassVar[Detail] = "units"
+    summaries_as: ClassVar[SummaryForm] = "tool"
+
+    trigger_threshold: float = Field(default=0.8, gt=0, le=1, strict=False)
+    keep_recent_turns: int = Field(default=5, ge=1)
+    model: str | None = None
+    max_context_tokens: int | None = Field(default=None, ge=1)
+    enabled: bool = True
+
+    @model_validator(mode="after")
+    def _has_window(self) -> TokenRatio:
+        if (self.model is None) == (self.max_context_tokens is None):
+            raise ValueError("it needs either a model or max_context_tokens")
+        if self.model is not None:
+            window_of(self.model)
+        return self
+
+    @property
+    def window(self) -> int:
+        """How many tokens a request may have.  Raises UnknownModel."""
+        if self.max_context_tokens is not None:
+            return self.max_context_tokens
+        return window_of(self.model or "")
+
+    @property
+    def summary_tokens(self) -> int:
+        """How long the summary may be: a tenth of the window, within bounds."""
+        return min(4_000, max(500, self.window // 10))
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
+        """All before the newest turns, if the window is full to the threshold."""
+        limit = self.window * self.trigger_threshold
+        if not self.enabled or outline.tokens < limit or held_back(outline, now):
+            return None
+        units = oldest_units(outline, self._older(outline))
+        return batch(
+            outline,
+            units,
+            target=self.summary_tokens,
+            reason=f"{outline.tokens} tokens, at most {limit:.0f} of {self.window}",
+            absorbs=outline.summaries,
+            level=max((one.level for one in outline.summaries), default=0) + 1,
+        )
+
+    def _older(self, outline: Outline) -> int:
+        """How many exchanges are before the newest turns and the turn that goes on."""
+        inputs = [
+            index
+            for index, unit in enumerate(outline.units)
+            if unit.type == "user_input"
+        ]
+        return (
+            inputs[-self.keep_recent_turns]
+            if len(inputs) >= self.keep_recent_turns
+            else 0
+        )

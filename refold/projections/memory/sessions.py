@@ -1,0 +1,512 @@
+"""What one session shows: its path, how it ended, what failed and what then helped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import isfinite
+from typing import Any, Final, TypeAlias
+
+import orjson
+from pydantic import JsonValue
+
+from refold.domain.envelope import Envelope, Meta
+from refold.domain.events import (
+    AgentError,
+    Aggregate,
+    Event,
+    Final as Ending,
+    Fork,
+    HumanReview,
+    JsonObject,
+    Reflection,
+    Request,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from refold.domain.ids import MEMORY_ID
+
+# Told an event, it names the scenario that the event shows, or None.  It must be
+# deterministic: memory that is made again must come out the same.
+Classifier: TypeAlias = Callable[[Envelope], str | None]
+# What is known of all sessions together, whatever their scenario.
+GENERAL: Final = "general"
+_LONGEST: Final = 80
+
+
+def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
+    """A classifier that looks for words in what users say, the first scenario first."""
+    lowered = {
+        name: tuple(word.lower() for word in words) for name, words in scenarios.items()
+    }
+
+    def classify(envelope: Envelope) -> str | None:
+        if not isinstance(envelope.payload, UserInput):
+            return None
+        text = envelope.payload.text.lower()
+        for name, words in lowered.items():
+            if any(word in text for word in words):
+                return name
+        return None
+
+    return classify
+
+
+def by_scenario(shown: Iterable[Shown]) -> dict[str, list[Shown]]:
+    """The sessions of each scenario; ``general`` are all of them.  In order of ids."""
+    found: dict[str, list[Shown]] = {GENERAL: []}
+    for one in sorted(shown, key=lambda one: one.session_id):
+        for name in {GENERAL, one.scenario}:
+            found.setdefault(name, []).append(one)
+    return {name: found[name] for name in sorted(found) if found[name]}
+
+
+def tagged(envelope: Envelope) -> str | None:
+    """The scenario that the writer named, if it can be a name."""
+    tag = envelope.meta.scenario
+    return tag if tag and len(tag) <= _LONGEST and tag.isprintable() else None
+
+
+RETRIEVAL: Final = "memory_retrieval"
+FILES: Final = "memory"
+OWN_TOOLS: Final = frozenset({RETRIEVAL, FILES})
+
+
+# Tools that were called at once, by name: their order says nothing.
+Step: TypeAlias = tuple[str, ...]
+Path: TypeAlias = tuple[Step, ...]
+LONGEST: Final = 4
+
+
+def steps(calls: Sequence[tuple[int, str, int]]) -> list[tuple[int, int, Step]]:
+    """(first seq, last seq, tools) of each step; equal ones after each other are one.
+
+    calls: seq, tool and group of each; those of one group were made at once.
+    """
+    found: list[tuple[int, int, Step]] = []
+    groups: dict[int, list[tuple[int, str]]] = {}
+    for seq, tool, group in calls:
+        groups.setdefault(group, []).append((seq, tool))
+    for members in groups.values():
+        first, last = members[0][0], members[-1][0]
+        step = tuple(sorted({tool for _, tool in members}))
+        if found and found[-1][2] == step:
+            found[-1] = (found[-1][0], last, step)
+        else:
+            found.append((first, last, step))
+    return found
+
+
+def subpaths(
+    walked: Sequence[tuple[int, int, Step]], breaks: Sequence[int] = ()
+) -> Iterator[tuple[Path, int, int]]:
+    """Each path of 1 to ``LONGEST`` steps within it: (path, first seq, last seq).
+
+    None goes over a place in ``breaks``, which are in order.
+    """
+    ends = iter((*breaks, len(walked)))
+    limit = next(ends)
+    for start in range(len(walked)):
+        while start >= limit:
+            limit = next(ends)
+        for end in range(start + 1, min(limit, start + LONGEST) + 1):
+            part = walked[start:end]
+            yield tuple(step for _, _, step in part), part[0][0], part[-1][1]
+
+
+OTHER: Final = "other"
+CUT_OFF: Final = "cut_off"
+_LOOKED_AT: Final = 400
+# What a result begins with that is a failure, whatever its status says.
+_FAILED: Final = re.compile(
+    r"\s*(?:\{?\s*[\"']?(?:is_)?error[\"']?\s*[:=]"
+    r"(?!\s*(?:null|none|false|0|\"\"|''|\[\s*\]|\{\s*\})\s*(?:[,}\s]|$))"
+    r"|error\b(?!\s*[\"']?\s*[:=])|fatal\b|traceback \("
+    r"|exception\b|[a-z.]{0,40}(?:error|exception)\s*:)",
+    re.IGNORECASE,
+)
+# The first that is found counts.
+_REASONS: Final = tuple(
+    (name, re.compile(pattern, re.IGNORECASE))
+    for name, pattern in (
+        ("timeout", r"tim(?:ed|e)[ -]?out|deadline"),
+        ("rate_limit", r"rate.?limit|too many requests|\b429\b|quota"),
+        ("permission", r"permission|denied|forbidden|unauthori[sz]ed|\b40[13]\b"),
+        (
+            "not_found",
+            r"not (?:be )?found|no such|unknown|does(?: not|n't) exist|\b404\b",
+        ),
+        ("insufficient", r"insufficient|not enough|does not add up|exceed|too large"),
+        ("conflict", r"conflict|already|\b409\b|stale"),
+        (
+            "invalid",
+            r"invalid|missing|required|unexpected|malformed|syntax|cannot|must",
+        ),
+        ("unavailable", r"unavailable|refused|unreachable|connection|\b50[0-9]\b"),
+    )
+)
+REASONS: Final = (*(name for name, _ in _REASONS), CUT_OFF, OTHER)
+
+
+def reason_of(result: ToolResult) -> str | None:
+    """Why the call failed, as one of ``REASONS``; None if it did not.
+
+    Tools that report a failure as an ordinary result are told by how it begins.
+    """
+    if result.status == "unknown":
+        return CUT_OFF
+    text = _beginning(result.content)
+    if result.status == "ok" and not _FAILED.match(text):
+        return None
+    for name, pattern in _REASONS:
+        if pattern.search(text):
+            return name
+    return OTHER
+
+
+def said_failed(content: JsonValue) -> tuple[str, str]:
+    """The words by which a result says that it failed, and what a text has behind.
+
+    Both are empty if nothing at its beginning says so.
+    """
+    match = _FAILED.match(_beginning(content))
+    if match is None:
+        return "", ""
+    rest = content[match.end() :].lstrip() if isinstance(content, str) else ""
+    return " ".join(match[0].split()), rest
+
+
+def _beginning(content: JsonValue) -> str:
+    if isinstance(content, str):
+        return content[:_LOOKED_AT]
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        first = content[0].get("text")
+        if isinstance(first, str):
+            return first[:_LOOKED_AT]
+    return orjson.dumps(content)[:_LOOKED_AT].decode(errors="replace")
+
+
+# Raised when what is made of the same events becomes something else.
+EXTRACTOR: Final = 4
+_OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
+# What a human's decision says of the agent's work; one that it was moot says nothing.
+_DECISIONS: Final = {"accept": 1.0, "corrected": 0.0, "reject": 0.0}
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,63}")
+_CHECKS: Final = re.compile(r"verif|valid|check|test|lint|assert|review", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A call that failed, and what came of it.
+
+    reason: one of ``reasons.REASONS``.
+    fix:    the tool that next did not fail, the same or another; None if there was
+            none.  ``fixed_seq`` is of its result.
+    """
+
+    tool: str
+    reason: str
+    seq: int
+    fix: str | None = None
+    fixed_seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a session shows by itself.
+
+    success:    0 to 1, as it ended; None if nothing says how.  ``decided_seq`` is of
+                the event that says it.
+    own_word:   only the agent itself says how it ended.
+    walked:     (first seq, last seq, tools) of each step, agent by agent; no path goes
+                over the places in it that are ``breaks``.
+    checks:     tools that check something, and where each was first used.
+    iterations: how often the agent judged its own work.
+    taints:     why it must not speak for anything, by code; empty if it may.
+    advised:    the items of memory that the model was shown, by id, and the seq of the
+                request in which it first was.
+    parent:     the session that it was forked from, and where; or "" and 0.
+    family:     the session that its forks began with, once that was looked up.
+    project:    what its writer named as ``meta.project``.
+    began_at:   when its first event happened, ``ended_at`` its last; microseconds since
+                1970, by the clock of the events.
+    """
+
+    session_id: str
+    scenario: str
+    upto_seq: int
+    success: float | None = None
+    decided_seq: int = 0
+    own_word: bool = False
+    walked: tuple[tuple[int, int, Step], ...] = ()
+    breaks: tuple[int, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    checks: Mapping[str, int] = field(default_factory=dict)
+    iterations: int = 0
+    tokens: int = 0
+    milliseconds: float = 0.0
+    taints: tuple[str, ...] = ()
+    advised: Mapping[str, int] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    parent: tuple[str, int] = ("", 0)
+    family: str = ""
+    project: str = ""
+    began_at: int = 0
+    ended_at: int = 0
+
+    def dump(self) -> JsonObject:
+        """All of it as JSON."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        found["walked"] = [[a, b, list(step)] for a, b, step in self.walked]
+        found["failures"] = [
+            [getattr(one, name) for name in one.__slots__] for one in self.failures
+        ]
+        for name in ("taints", "models", "parent", "breaks"):
+            found[name] = list(found[name])
+        for name in ("checks", "advised"):
+            found[name] = dict(found[name])
+        return found
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any]) -> Shown:
+        """What ``dump`` wrote."""
+        found = dict(dumped)
+        found["walked"] = tuple((a, b, tuple(step)) for a, b, step in found["walked"])
+        found["failures"] = tuple(Failure(*one) for one in found["failures"])
+        for name in ("taints", "models", "parent", "breaks"):
+            found[name] = tuple(found[name])
+        return cls(**found)
+
+
+class Watching:
+    """Folds the events of one session, in order, into what they show.
+
+    agent: of several in a session, whose calls count; None: everybody's.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        classify: Classifier | None = None,
+        agent: str | None = None,
+    ) -> None:
+        self._session_id, self._classify, self._agent = session_id, classify, agent
+        self._upto = self._iterations = self._tokens = 0
+        self._began = self._ended = 0
+        self._tag: str | None = None
+        self._guess: str | None = None
+        # By agent: what one calls is no step of another's.
+        self._calls: dict[str, list[tuple[int, str, int]]] = {}
+        self._groups: dict[str, int] = {}
+        self._open: dict[str, tuple[int, str, str]] = {}
+        self._parent, self._project = ("", 0), ""
+        self._unfixed: list[Failure] = []
+        self._fixed: list[Failure] = []
+        self._checks: dict[str, int] = {}
+        self._advised: dict[str, int] = {}
+        self._models: set[str] = set()
+        self._milliseconds = 0.0
+        # By who says it: a human, the environment, the agent itself.
+        self._said: dict[str, tuple[float, int]] = {}
+        self._taints: dict[str, None] = {}
+
+    def take(self, envelope: Envelope) -> None:
+        """Look at the next event."""
+        self._upto = envelope.seq
+        self._began = min(self._began or envelope.at, envelope.at)
+        self._ended = max(self._ended, envelope.at)
+        self._tag = tagged(envelope) or self._tag
+        if self._classify is not None and self._guess is None:
+            self._guess = self._classify(envelope)
+        self._meta(envelope)
+        match envelope.payload:
+            case ToolCall() as call if self._counts(envelope):
+                self._call(envelope.seq, call, envelope.agent or "")
+            case ToolResult() as result:
+                self._result(envelope.seq, result)
+            case Reflection() as reflection:
+                self._reflection(envelope.seq, reflection)
+            case Aggregate() as aggregate:
+                self._aggregate(envelope.seq, aggregate)
+            case Ending() as ending:
+                self._ending(envelope.seq, ending)
+            case HumanReview(decision=str(decision)) if decision in _DECISIONS:
+                self._said["human"] = (_DECISIONS[decision], envelope.seq)
+            case Request(advised=advised):
+                self._told(envelope.seq, advised)
+            case Fork(session_id=session_id, at_seq=at_seq):
+                self._parent = (session_id, at_seq)
+
+    def _meta(self, envelope: Envelope) -> None:
+        meta = envelope.meta
+        if meta.usage is not None:
+            self._tokens += _tokens(meta.usage)
+        if meta.model is not None and _NAME.fullmatch(meta.model):
+            self._models.add(meta.model)
+        more = meta.model_extra or {}
+        project = more.get("project")
+        if isinstance(project, str) and _NAME.fullmatch(project):
+            self._project = project
+        if more.get("tainted"):
+            self._taints["marked"] = None
+        advised = more.get("advised")  # what a model asked memory for, and was told
+        self._told(envelope.seq, advised if isinstance(advised, list) else ())
+
+    def _told(self, seq: int, advised: Iterable[object]) -> None:
+        for name in advised:
+            if isinstance(name, str) and MEMORY_ID.fullmatch(name):
+                self._advised.setdefault(name, seq)
+
+    def _counts(self, envelope: Envelope) -> bool:
+        return self._agent is None or envelope.agent == self._agent
+
+    def _call(self, seq: int, call: ToolCall, agent: str) -> None:
+        if call.tool_name in OWN_TOOLS:
+            return
+        tool = self._named(call.tool_name)
+        group = self._groups.get(agent, 0)
+        self._calls.setdefault(agent, []).append((seq, tool, group))
+        self._open[call.call_id] = (seq, tool, agent)
+        if _CHECKS.search(tool):
+            self._checks.setdefault(tool, seq)
+
+    def _named(self, tool: str | None) -> str:
+        """The tool's name, if it is one: models make up others, and write in them."""
+        if tool is not None and _NAME.fullmatch(tool):
+            return tool
+        self._taints["odd_tool_name"] = None
+        return "?"
+
+    def _result(self, seq: int, result: ToolResult) -> None:
+        if result.untrusted:
+            self._taints["untrusted_result"] = None
+        called, tool, agent = self._open.pop(result.call_id, (0, "", ""))
+        if not called:
+            return
+        # What this agent calls from here on it calls with this result at hand.
+        self._groups[agent] = seq
+        self._milliseconds += result.duration_ms or 0.0
+        reason = reason_of(result)
+        if reason is not None:
+            self._unfixed.append(Failure(tool, reason, seq))
+            return
+        # Only a call that was made after the failure was seen can be what helped.
+        helped = [one for one in self._unfixed if one.seq < called]
+        if helped:
+            self._unfixed = [one for one in self._unfixed if one.seq >= called]
+            self._fixed += (replace(one, fix=tool, fixed_seq=seq) for one in helped)
+
+    def _reflection(self, seq: int, reflection: Reflection) -> None:
+        self._iterations += 1
+        if reflection.pass_ is not None:
+            self._said["agent"] = (float(reflection.pass_), seq)
+
+    def _aggregate(self, seq: int, aggregate: Aggregate) -> None:
+        verdicts = [one.verdict for one in aggregate.results]
+        if verdicts:
+            self._said["agent"] = (verdicts.count("correct") / len(verdicts), seq)
+
+    def _ending(self, seq: int, ending: Ending) -> None:
+        if ending.reward is not None and isfinite(ending.reward):
+            self._said["environment"] = (min(1.0, max(0.0, ending.reward)), seq)
+        elif ending.outcome in _OUTCOMES:
+            self._said["environment"] = (_OUTCOMES[ending.outcome], seq)
+
+    def shown(self) -> Shown:
+        """What the events up to here show."""
+        # A human's word counts, then the environment's; the agent's own if none else.
+        said = self._said
+        others = said.get("human") or said.get("environment")
+        success, decided = others or said.get("agent") or (None, 0)
+        walks = [steps(calls) for calls in self._calls.values()]
+        failures = sorted((*self._fixed, *self._unfixed), key=lambda one: one.seq)
+        return Shown(
+            session_id=self._session_id,
+            scenario=self._tag or self._guess or GENERAL,
+            upto_seq=self._upto,
+            success=success,
+            decided_seq=decided,
+            own_word=success is not None and not others,
+            walked=tuple(step for walk in walks for step in walk),
+            breaks=tuple(accumulate(len(walk) for walk in walks[:-1])),
+            failures=tuple(failures),
+            checks=dict(self._checks),
+            iterations=self._iterations,
+            tokens=self._tokens,
+            milliseconds=self._milliseconds,
+            taints=tuple(sorted(self._taints)),
+            advised=dict(self._advised),
+            models=tuple(sorted(self._models)),
+            parent=self._parent,
+            project=self._project,
+            began_at=self._began,
+            ended_at=self._ended,
+        )
+
+
+def watch(
+    session_id: str,
+    events: Iterable[Envelope],
+    classify: Classifier | None = None,
+    agent: str | None = None,
+) -> Shown:
+    """What these events of a session show."""
+    watching = Watching(session_id, classify, agent)
+    for envelope in events:
+        watching.take(envelope)
+    return watching.shown()
+
+
+def _tokens(usage: JsonObject) -> int:
+    counts = (usage.get("input_tokens"), usage.get("output_tokens"))
+    return sum(count for count in counts if isinstance(count, int))
+
+
+def families(shown: Iterable[Shown]) -> list[Shown]:
+    """Each session with its family, and with what it inherits; in order of ids.
+
+    Of a parent's taints all count, wherever they are; of what it was shown, that before
+    the fork.
+    """
+    known = {one.session_id: one for one in shown}
+    return [_member(one, known) for _, one in sorted(known.items())]
+
+
+def untainted(shown: Iterable[Shown]) -> list[Shown]:
+    """Those that may speak for something."""
+    return [one for one in families(shown) if not one.taints]
+
+
+def _member(one: Shown, known: dict[str, Shown]) -> Shown:
+    if one.family:
+        return one  # it was looked up already
+    taints, advised = set(one.taints), dict(one.advised)
+    family, (parent, at) = one.session_id, one.parent
+    while parent and parent != family:
+        family = parent
+        older = known.get(parent)
+        if older is None:
+            break
+        taints.update(older.taints)
+        for name, seq in older.advised.items():
+            if seq <= at:
+                advised.setdefault(name, 0)
+        parent, at = older.parent
+    return replace(one, family=family, taints=tuple(sorted(taints)), advised=advised)
+
+
+def may_trigger(event: Event, meta: Meta) -> bool:
+    """Whether memory is worth making anew after this.
+
+    The run ended, a human decided, an item was judged incorrect, something failed or
+    was degraded, or the agent reflected: it may be unsure, or have done so before.
+    """
+    match event:
+        case Aggregate(results=results):
+            return any(one.verdict == "incorrect" for one in results)
+        case Reflection() | AgentError() | Ending() | HumanReview(decision=str()):
+            return True
+    return bool(meta.warnings)

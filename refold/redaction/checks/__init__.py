@@ -1,0 +1,1 @@
+"""Checks that a rule names: they judge what its pattern found."""

@@ -1,0 +1,500 @@
+"""Judges of secrets: what looks random or chosen, and is not code or a stand-in."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from math import log2
+
+from refold.redaction.rules.rule import Candidate
+
+_LETTER, _DIGIT = re.compile("[A-Za-z]"), re.compile("[0-9]")
+_TURN = re.compile("(?<=[a-z])[A-Z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[A-Z]")
+# As much of a long value as needs a closer look.
+_ENOUGH = 128
+_BITS = (0.0, *(n * log2(n) for n in range(1, _ENOUGH + 1)))
+_STAND_IN = re.compile(
+    r"example|x{4,}|your[-_]|[-_]here|change[-_]?me|placeholder|dummy|\.{3}|\*{3}"
+)
+VARIABLE = re.compile(
+    r"\$[A-Za-z_{(]|--|\$\$|%[({A-Za-z]|[<{]|#\{|@\{|\[REDACTED|&[a-z]+;"
+    r"|(?i:env|vault|secret|op|ssm|arn|file)[:!]"
+)
+_LITERAL = re.compile(
+    r"(?i)(?:none|null|nil|true|false|undefined|nan|yes|no|on|off|string|str|bytes?"
+    r"|u?int(?:eger)?(?:8|16|32|64)?|float(?:32|64)?|number|bool(?:ean)?|object|any|text"
+    r"|password|passwd|required|optional|hidden|default|redacted|masked|empty|unset|n/a"
+    r"|varchar|char|email|bearer|basic|unknown|missing|invalid|disabled|enabled"
+    r"|utf-?8|base(?:32|64)|md5|sha-?(?:1|224|256|384|512)|hs256|rs256|bcrypt|argon2(?:id)?"
+    r"|oauth2?|oidc|v[0-9]+)"
+)
+_WORDS = re.compile(r"[A-Za-z]+(?:[-_./:\\ ]+[A-Za-z]+)*[-_./:?!=]*")
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+ATTRIBUTE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::)[A-Za-z_$][\w$]*)+")
+_NUMBERED = re.compile(r"([A-Za-z_$]+?)_?[0-9]{1,2}")
+_PATH = re.compile(
+    r"(?:[A-Za-z]:)?(?:\\+|/|~|\.{1,2}/)[\w.\-/\\~]*|[a-z][a-z0-9+.\-]*://.*"
+)
+# As one company's mail hands them out.
+_APP_PASSWORD = re.compile("[a-z]{4}(?: [a-z]{4}){3}")
+_FORMAT = re.compile(r"%[ds](?![0-9A-Za-z])|\.(?:pem|key|json|txt|crt|cer|ya?ml|env)$")
+# With a digit and a letter: a name, a path or a call has other signs, or no digit.
+_PLAIN_SECRET = re.compile(
+    r"(?=.{0,64}[0-9])(?=.{0,64}[A-Za-z])[A-Za-z0-9!@#$%^&*+=_/\-]{6,1024}"
+)
+_VARIABLE_SET = re.compile(
+    r"(?:[A-Z]{0,4}PASS(?:WORD|WD|PHRASE)?|PWD|PW)[0-9]?=['\"]?[^=]"
+)
+_KEYLIKE = re.compile(r"[A-Za-z0-9+/_\-.:]+={0,2}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128}|[0-9]+")
+# As files of packages pin them; a password with so few signs is hardly any.
+_VERSION = re.compile(r"v?[0-9]+(?:\.[0-9]+)+(?:[.\-+]?[a-z]{1,5}[0-9.]{0,4})?")
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Before the word key: what a secret key is of.
+_OWNERS = (
+    "api app access secret private auth encryption encrypt signing account "
+    "license client consumer master shared session service storage "
+    "subscription admin server write read deploy webhook hmac jwt aes cipher "
+    "crypto user application integration ingest instrumentation bot rest "
+    "functions function host event stream project root openai anthropic "
+    "stripe groq mistral cohere gemini google azure aws maps datadog "
+    "sendgrid mailgun algolia mapbox pinecone deepseek qwen dashscope "
+    "moonshot zhipu twilio github gitlab heroku cloudflare"
+)
+KEY_OWNERS = tuple(_OWNERS.split())
+# And where it is none.
+_THINGS = (
+    "cache partition primary foreign sort public group index hash row object file s3 "
+    "registry hot accessibility build idempotency dedup lookup shard"
+)
+NO_KEY_OF = tuple(_THINGS.split())
+_NO_KEY = re.compile(rf"(?i)(?:{'|'.join(NO_KEY_OF)})$")
+_ROLE = re.compile(
+    r"(?i)(?:pass(?:word|wd|phrase)?|pwd|token|tok|secret|key|cred|value|val|param|arg|var"
+    r"|str|string|text|data|input|output|user|name|node|type|line|item|idx|index|id|num"
+    r"|field|config|expected|actual|result|test|tmp|temp|buf|hash)$"
+)
+_COUNTED = (
+    "next|prev|page|paging|continuation|cursor|sync|resume|eos|bos|pad|unk|sep|cls|mask"
+    "|start|end|stop|first|last|max|min|num|per|of|special|count|cancell?ation"
+)
+_NO_SECRET_TOKEN = re.compile(
+    rf"(?:(?<![A-Za-z])(?i:{_COUNTED})|(?<=[a-z])(?:{_COUNTED.title()}))[-_ .]?$"
+)
+
+
+def entropy(text: str) -> float:
+    """Shannon's entropy in bits per character, of as much as tells."""
+    text = text[:_ENOUGH]
+    total = len(text)
+    if not total:
+        return 0.0
+    return log2(total) - sum(map(_BITS.__getitem__, map(text.count, set(text)))) / total
+
+
+def made_up(value: str) -> bool:
+    """Whether it was written for documentation."""
+    return bool(_STAND_IN.search(value[:_ENOUGH].lower()))
+
+
+def aws_secret(found: Candidate) -> bool:
+    return entropy(found.value) >= 3.5 and not made_up(found.value)
+
+
+def password(found: Candidate) -> bool:
+    """A value that somebody called a password."""
+    # Most of what is none is soon told: a text may hold thousands of such names.
+    if _LITERAL.fullmatch(found.value.rstrip("=")):
+        return False
+    if _argument(found) and not _plain_secret(found.value):
+        return False
+    if _in_environment(found) and " " not in found.value:
+        return _weak(found.value)
+    value = _chosen(found)
+    if value is None or len(value) < 4:
+        return False
+    if " " in value:
+        return _phrase(found)
+    return not _WORDS.fullmatch(value) or _jumbled(value)
+
+
+def token(found: Candidate) -> bool:
+    """A value called a token, a secret or a key: made by a machine, so mixed."""
+    value = found.value
+    # What is soon told comes first: a text may hold thousands of such names.
+    if len(value) < 8 or " " in value or not (_mixed(value) or _jumbled(value)):
+        return False
+    if _VERSION.fullmatch(value):
+        return False
+    if _argument(found) and not _plain_secret(value):
+        return False
+    return (
+        _chosen(found) is not None
+        and entropy(value) >= 2.5
+        and not _NO_SECRET_TOKEN.search(_named(found, 16))
+    )
+
+
+def key(found: Candidate) -> bool:
+    """A value called the key of something that a key opens."""
+    name = _named(found, 20).rstrip("-_ .").lower()
+    return name.endswith(KEY_OWNERS) and token(found)
+
+
+def _named(found: Candidate, length: int) -> str:
+    """What stands before the word that named the value."""
+    start = found.match.start()
+    return found.text[max(0, start - length) : start]
+
+
+def _mixed(value: str) -> bool:
+    letters = bool(_LETTER.search(value, 0, _ENOUGH))
+    return letters + len(_DIGIT.findall(value, 0, _ENOUGH)) >= 3
+
+
+def flag(found: Candidate) -> bool:
+    """The value of an option for a password; a mere word after a space is prose."""
+    named = found.text[found.match.start() : found.start]
+    return typed(found) if set(named) & set("=\"'`") else password(found)
+
+
+def sql(found: Candidate) -> bool:
+    """What SQL identifies a user by, and no prose about what something is."""
+    return typed(found) and (
+        found.match.group().startswith("IDENTIFIED") or not found.value.isalpha()
+    )
+
+
+def typed(found: Candidate) -> bool:
+    """A password that was typed after an option that takes one: a word will do."""
+    value = found.value
+    return not (
+        len(value) < 3
+        or _stands_in(value)
+        or value.startswith("-")
+        or found.after(1) in tuple("([{")
+    )
+
+
+def login(found: Candidate) -> bool:
+    """What stands after a user and a colon, where programs take a login."""
+    value = found.value
+    return not (len(value) < 3 or value.isdigit() or _stands_in(value))
+
+
+def login_argument(found: Candidate) -> bool:
+    """A login that is an argument by itself, where a group may follow the colon too."""
+    user = found.text[: found.start - 1]
+    mere = _WORDS.fullmatch(found.value) or found.value == user
+    return login(found) and not mere
+
+
+def env_key(found: Candidate) -> bool:
+    """A value of something that may be a key: long, mixed, and no digest of a file."""
+    value = found.value
+    return (
+        len(value) >= 16
+        and len(_DIGIT.findall(value, 0, _ENOUGH)) >= 2
+        and bool(_KEYLIKE.fullmatch(value))
+        and entropy(value) >= 3.2
+        and _chosen(found) is not None
+        and not (_DIGEST.fullmatch(value) or _UUID.fullmatch(value))
+        and not _NO_KEY.search(_named(found, 16))
+    )
+
+
+def password_of_key(found: Candidate) -> bool:
+    """The whole text under a key that is called a password."""
+    value = found.value
+    return len(value) >= 4 and not (_stands_in(value) or _sentence(value))
+
+
+def token_of_key(found: Candidate) -> bool:
+    """The whole text under a key that is called a token, a secret or a key."""
+    value = found.value
+    return (
+        len(value) >= 8
+        and " " not in value
+        and bool(re.search("[0-9]", value))
+        and bool(re.search("[A-Za-z]", value))
+        and entropy(value) >= 2.5
+        and not (_stands_in(value) or _WORDS.fullmatch(value) or _PATH.fullmatch(value))
+    )
+
+
+def chinese_password(found: Candidate) -> bool:
+    """What stands after 密码：; a plain word counts where nothing else follows it."""
+    value = found.value
+    if len(value) < 4 or _stands_in(value):
+        return False
+    return not _WORDS.fullmatch(value) or found.after(1) in "\n\r,，。;；\"'"
+
+
+def _chosen(found: Candidate) -> str | None:
+    """The value of an assignment, or None if it is code or stands for another."""
+    value, quote = found.value, _quote(found)
+    if _stands_in(value) or _PATH.fullmatch(value):
+        return None
+    if quote:
+        return value if found.after(1) in ("", "\\", quote) else None
+    code = (
+        value.startswith("?")
+        or found.after(1) in tuple("([{")
+        or (ATTRIBUTE.fullmatch(value) and not _scrambled(value))
+        or (_NAME.fullmatch(value) and _is_name(value))
+    )
+    return None if code else value
+
+
+def _scrambled(value: str) -> bool:
+    return (
+        len(value) >= 20
+        and len(re.findall("[0-9]", value)) >= 3
+        and entropy(value) >= 4
+    )
+
+
+def _strong(value: str) -> bool:
+    signs = set(re.findall("[!@#$%^&*~?]", value))
+    return len(signs) >= 3 and " " not in value and bool(re.search("[0-9]", value))
+
+
+def _plain_secret(value: str) -> bool:
+    return bool(_PLAIN_SECRET.fullmatch(value)) or _strong(value)
+
+
+def _argument(found: Candidate) -> bool:
+    """Whether the name and the value are arguments, of a call or in a list."""
+    named = found.text[found.match.start() : found.start]
+    return "," in named or "(" in named
+
+
+def _in_environment(found: Candidate) -> bool:
+    """Whether it stands as in a file of variables: ``DB_PASSWORD=letmein``."""
+    after = found.after(1)
+    return (
+        bool(_VARIABLE_SET.match(found.match.group()))
+        and found.before(1) in ("=", "'", '"')
+        and (after in tuple("\\'\";),|&") or not after.isascii() or not after.strip())
+    )
+
+
+def _weak(value: str) -> bool:
+    return not (
+        len(value) < 4 or " " in value or _stands_in(value) or _PATH.fullmatch(value)
+    )
+
+
+def _jumbled(value: str) -> bool:
+    """Whether the case of its letters changes more often than names change it."""
+    value = value[:_ENOUGH]
+    return (
+        len(value) >= 10
+        and value.isalnum()
+        and len(_TURN.findall(value)) >= 0.45 * len(value)
+    )
+
+
+def _quote(found: Candidate) -> str:
+    return found.before(1) if found.before(1) in ("'", '"', "`") else ""
+
+
+def _is_name(value: str) -> bool:
+    """Whether a bare word is more likely a variable than a secret."""
+    numbered = _NUMBERED.fullmatch(value)
+    return bool(_ROLE.search((numbered[1] if numbered else value)[-16:]))
+
+
+def _stands_in(value: str) -> bool:
+    return bool(
+        VARIABLE.match(value)
+        or _FORMAT.search(value)
+        or _LITERAL.fullmatch(value.rstrip("="))
+        or made_up(value)
+        or len(set(value[:_ENOUGH])) == 1
+    )
+
+
+def _phrase(found: Candidate) -> bool:
+    """Some words that were chosen: called a passphrase, or few and with a digit."""
+    words = found.value.count(" ") + 1
+    if _APP_PASSWORD.fullmatch(found.value):
+        return True
+    if "phrase" in found.match.group().lower()[:10]:
+        return 3 <= words <= 12
+    return words <= 4 and bool(re.search("[0-9]", found.value))
+
+
+def _sentence(value: str) -> bool:
+    """Text about a password rather than one."""
+    value = value.rstrip("\r\n")
+    if "\n" in value or value.count(" ") > 7:
+        return True
+    ends = value.endswith((".", "?", ":"))
+    return ends and (" " in value or bool(_WORDS.fullmatch(value)))
+
+
+_SCHEME = re.compile("[A-Z0-9]+(?:-[A-Z0-9]+)+")
+# Keys for tests hold words like fake, and open doors all the same.
+_FOR_SHOW = re.compile(r"example|x{5,}|\*{3}|\.{3}|your[-_]|placeholder")
+_HEADER = re.compile(rb'"(?:alg|enc)"\s{0,8}:')
+_COOKIE = re.compile(r"[\w.\-]+=([^\s;]+)")
+# Words that stand in a URL of documentation for what belongs there.
+_ANY_LOGIN = re.compile(
+    r"(?i)(?:my|your|some|db|the)?[_-]?(?:pass(?:word|wd)?|pwd|secret|token|pw|p)"
+)
+_ANY_HOST = re.compile(
+    r"(?i)@(?:(?:my|your|some|db|the|proxy)?[_-]?(?:host(?:name)?|server|domain|ip|address)"
+    r"|\.\.\.|x+)(?![\w\-])"
+)
+
+
+def issued(found: Candidate) -> bool:
+    """A key whose form hardly anything else has: only made-up ones are refused."""
+    value = found.value
+    return len(set(value[-48:])) >= 4 and not _FOR_SHOW.search(value[:256].lower())
+
+
+def varied(found: Candidate) -> bool:
+    """A key whose form something else might have: it must also look random."""
+    value = found.value[:256]
+    many = len(re.findall("[0-9]", value)) >= 2
+    return entropy(value) >= 3 and (many or _keys_jumbled(value)) and not made_up(value)
+
+
+def _keys_jumbled(value: str) -> bool:
+    return len(re.findall("[A-Z]", value)) >= 3 and len(re.findall("[a-z]", value)) >= 3
+
+
+def mixed(found: Candidate) -> bool:
+    """A value of letters in both cases and digits in no order."""
+    value = found.value[:256]
+    both = re.search("[A-Z]", value) and re.search("[a-z]", value)
+    digits = len(re.findall("[0-9]", value)) >= 2
+    return varied(found) and entropy(value) >= 3.4 and digits and bool(both)
+
+
+def azure_secret(found: Candidate) -> bool:
+    return mixed(found) and not found.value.startswith("~")
+
+
+def escaped(found: Candidate) -> bool:
+    """A token that holds percent escapes, as no run of base64 does."""
+    return "%" in found.value and varied(found)
+
+
+def jwt(found: Candidate) -> bool:
+    """The first part decodes to a header that names an algorithm."""
+    head = found.value.partition(".")[0]
+    try:
+        header = base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)).strip()
+    except ValueError:
+        return False
+    return header[:1] == b"{" and header[-1:] == b"}" and bool(_HEADER.search(header))
+
+
+def encoded_key(found: Candidate) -> bool:
+    """Base64 of a private key in PEM; its first line says so."""
+    head = re.sub(r"\\+n", "", found.value[:128])
+    plain = base64.b64decode(head[: len(head) // 4 * 4])
+    return b"PRIVATE KEY" in plain
+
+
+def bearer(found: Candidate) -> bool:
+    value = found.value
+    return bool(
+        re.search("[0-9]", value)
+        and not _SCHEME.fullmatch(value)
+        and entropy(value) >= 3
+        and not made_up(value)
+        and not ATTRIBUTE.fullmatch(value)
+        and "://" not in value
+    )
+
+
+def authorization(found: Candidate) -> bool:
+    """What follows a scheme, or stands alone, in a header that authorizes."""
+    return (
+        len(set(re.findall("[0-9]", found.value))) >= 2
+        and found.after(1) not in tuple("([")
+        and bearer(found)
+    )
+
+
+def basic(found: Candidate) -> bool:
+    """Base64 of ``user:password``."""
+    try:
+        plain = base64.b64decode(found.value + "=" * (-len(found.value) % 4))
+    except (ValueError, binascii.Error):
+        return False
+    return b":" in plain and all(32 <= byte < 127 for byte in plain)
+
+
+def docker_auth(found: Candidate) -> bool:
+    return basic(found)
+
+
+def cookie(found: Candidate) -> bool:
+    """Cookies of which one holds a token."""
+    return any(_token(value) for value in _COOKIE.findall(found.value[:8192]))
+
+
+def _token(value: str) -> bool:
+    return (
+        len(value) >= 12
+        and len(re.findall("[0-9]", value[:128])) >= 2
+        and bool(re.search("[A-Za-z]", value[:128]))
+        and entropy(value) >= 3
+        and not (VARIABLE.match(value) or ATTRIBUTE.fullmatch(value) or made_up(value))
+    )
+
+
+def session(found: Candidate) -> bool:
+    """The id of a session that opens it; a UUID in a log only names one."""
+    return _token(found.value) and not _UUID.fullmatch(found.value)
+
+
+def signature(found: Candidate) -> bool:
+    return varied(found) and not VARIABLE.match(found.value)
+
+
+def url_password(found: Candidate) -> bool:
+    """The password of a URL, unless it is a variable, masked, or of documentation."""
+    value = found.value
+    if VARIABLE.match(value) or set(value) <= set("*xX.-_"):
+        return False
+    return not (_ANY_LOGIN.fullmatch(value) and _ANY_HOST.match(found.after(24)))
+
+
+def url_token(found: Candidate) -> bool:
+    """A token in the place of a URL's user."""
+    value = found.value
+    return (
+        varied(found)
+        and len(re.findall("[0-9]", value)) >= 2
+        and bool(re.search("[A-Za-z]", value))
+        and entropy(value) >= 3.3
+    )
+
+
+def near_vendor(found: Candidate) -> bool:
+    """A long mixed value beside the name of a vendor; not a path, host or version."""
+    value = found.value
+    return (
+        varied(found)
+        and len(re.findall("[0-9]", value)) >= 3
+        and not re.search(r"/[a-z]|\.[a-z]|[0-9]\.[0-9]", value)
+        and not re.fullmatch(r"[a-z0-9]*[a-z]{4,}[-_][a-z0-9_\-]*", value)
+    )
+
+
+def told(found: Candidate) -> bool:
+    """A value that a sentence says is a secret: as mixed as no word is."""
+    value = found.value
+    return (
+        varied(found)
+        and len(re.findall("[0-9]", value)) >= 3
+        and bool(re.search("[A-Za-z]", value))
+        and not re.search("[a-z]{6}", value)
+    )

@@ -1,0 +1,256 @@
+"""The redactor: text or JSON in, the same without secrets and personal data out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from threading import Lock
+from time import perf_counter
+from typing import Final, TypeVar, overload
+
+import orjson
+
+from refold.redaction.engines import EngineName, check_installed
+from refold.redaction.plan import Plan, Tagger
+from refold.redaction.rules.rule import Rule
+from refold.redaction.scan import Scanner
+from refold.redaction.settle import Finds, Settler, Text
+from refold.redaction.values import (
+    MAX_DEPTH,
+    NO_SKIP,
+    JsonObject,
+    JsonValue,
+    RedactionError,
+    Skip,
+    Tally,
+    check_length,
+)
+from refold.redaction.walk import Around, Work, redacted
+
+__all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
+
+_Result = TypeVar("_Result")
+# What JSON has no word for must not be let through as if it were scanned.
+_STRICT: Final = (
+    orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
+
+
+class Redactor:
+    """A plan, ready to redact with.  Immutable: threads may share it.
+
+    A second pass changes nothing: ``text(text(x)) == text(x)``, and so for ``value``.
+
+    plan:       rules, and what is done with what they find.
+    registered: exact values that are redacted wherever they are; they win over the
+                plan's allow-lists.
+    recognizer: a user's own model, asked about every text after the rules.
+
+    Raises ModuleNotFoundError if the plan asks for an engine that is not installed.
+    """
+
+    __slots__ = ("_lock", "_made", "_plan", "_recognizer", "_registered", "_rule_set")
+
+    def __init__(
+        self,
+        plan: Plan | None = None,
+        *,
+        registered: Finds | None = None,
+        recognizer: Finds | None = None,
+    ) -> None:
+        self._plan = plan = plan or Plan()
+        check_installed(plan.engine)
+        self._registered, self._recognizer = registered, recognizer
+        self._rule_set = f"{plan.name}-2:{plan.fingerprint}"
+        self._lock = Lock()
+        self._made: Settler | None = None
+
+    @property
+    def _settler(self) -> Settler:
+        """Rules and engine, compiled when they are first needed."""
+        if self._made is None:
+            with self._lock:
+                if self._made is None:
+                    plan = self._plan
+                    self._made = Settler(
+                        plan,
+                        _compiled(plan.rules, plan.engine, plan.min_score),
+                        registered=self._registered,
+                        recognizer=self._recognizer,
+                    )
+        return self._made
+
+    @property
+    def plan(self) -> Plan:
+        """What it does."""
+        return self._plan
+
+    @property
+    def scanner(self) -> Scanner:
+        """What its rules run in."""
+        return self._settler.scanner
+
+    @property
+    def registered(self) -> Finds | None:
+        """The exact values that it redacts."""
+        return self._registered
+
+    @property
+    def recognizer(self) -> Finds | None:
+        """The user's own model."""
+        return self._recognizer
+
+    @property
+    def rule_set(self) -> str:
+        """The plan's name and a digest of all that decides what is redacted."""
+        return self._rule_set
+
+    @property
+    def engine(self) -> str:
+        """What runs the rules, and its version."""
+        return self.scanner.engine
+
+    def text(
+        self, text: str, *, key: str | None = None, tag: Tagger | None = None
+    ) -> tuple[str, Tally]:
+        """Redact ``text``, which stands under ``key``; tally what was found.
+
+        ``tag`` makes the pseudonyms, if the plan wants any.  Raises RedactionError.
+        """
+        return _failing_closed(lambda: self._text(text, key or "", tag))
+
+    def _text(self, text: str, key: str, tag: Tagger | None) -> tuple[str, Tally]:
+        check_length(text, self._plan.max_leaf_bytes)
+        prepared = self.scanner.look(text)
+        concern = self.scanner.concern(key)
+        if prepared is None and not (
+            concern.rules or self._settler.finds_more_in((text,))
+        ):
+            return text, Tally()
+        given = Text(text, prepared, concern)
+        return self._settler.settle([given], self._tag(tag), self._until())[0]
+
+    @overload
+    def value(
+        self,
+        value: JsonObject,
+        *,
+        skip: Skip = ...,
+        tag: Tagger | None = ...,
+        prove: bool = ...,
+    ) -> tuple[JsonObject, Tally]: ...
+
+    @overload
+    def value(
+        self,
+        value: JsonValue,
+        *,
+        skip: Skip = ...,
+        tag: Tagger | None = ...,
+        prove: bool = ...,
+    ) -> tuple[JsonValue, Tally]: ...
+
+    def value(
+        self,
+        value: JsonValue,
+        *,
+        skip: Skip = NO_SKIP,
+        tag: Tagger | None = None,
+        prove: bool = True,
+    ) -> tuple[JsonValue, Tally]:
+        """Redact every string, key and telling number of ``value``.
+
+        It is copied where it changes; a clean value is returned itself.  A key, its
+        parent, or the name beside a ``value`` gives context to what stands under it.
+        Strings that hold JSON are redacted as JSON.  What a path in ``skip`` leads to
+        is left alone.  Without ``prove`` it is not asked first whether it stays as
+        it is: the caller has asked ``sees_nothing``.
+
+        Raises RedactionError, also for what is not JSON or nested too deep.
+        """
+        return _failing_closed(lambda: self._value(value, skip, tag, prove))
+
+    def _value(
+        self, value: JsonValue, skip: Skip, tag: Tagger | None, prove: bool
+    ) -> tuple[JsonValue, Tally]:
+        if prove and self.sees_nothing(value, skip=skip):
+            return value, Tally()
+        work = Work(self._settler, self._tag(tag), self._until())
+        return redacted(value, work, Around(skip | self._plan.skip))
+
+    def sees_nothing(
+        self, value: JsonValue, *, skip: Skip = NO_SKIP, data: bytes | None = None
+    ) -> bool:
+        """Whether ``value`` would stay as it is, as far as that is seen at once.
+
+        False proves nothing.  ``data`` is its JSON, if that is at hand.
+        """
+        if not (self.scanner.gates and self._recognizer is None):
+            return False
+        settler = self._settler
+        if not settler.finds_more:
+            seen = settler.glance.sees_nothing(value, skip)
+            if seen is not None:
+                return seen
+        try:
+            return self._proves_clean(
+                orjson.dumps(value, option=_STRICT) if data is None else data
+            )
+        except orjson.JSONEncodeError:
+            # Half of a surrogate pair, a very large integer, or no JSON at all.
+            return False
+
+    def _proves_clean(self, data: bytes) -> bool:
+        """Whether nothing in this JSON triggers a rule."""
+        return (
+            len(data) <= self._plan.max_leaf_bytes
+            and data.count(b"[") + data.count(b"{") < MAX_DEPTH
+            and self.scanner.clean(data)
+            and not (
+                self._settler.finds_more
+                and self._settler.finds_more_in([data.decode()])
+            )
+        )
+
+    def receipt(self, tally: Tally) -> JsonObject:
+        """What an event says of its redaction: never what or how long.
+
+        Where is said, as JSON pointers, only if the plan's audit is ``paths``; if it is
+        ``silent``, not even how many.
+        """
+        receipt: JsonObject = {"rules": self.rule_set, "engine": self.engine}
+        if self._plan.audit == "silent":
+            return receipt
+        receipt["n"] = tally.n
+        if tally.n:
+            receipt["types"] = dict(sorted(tally.types.items()))
+        if self._plan.audit == "paths" and tally.paths:
+            receipt["paths"] = [*sorted(set(tally.paths))]
+        return receipt
+
+    def _tag(self, tag: Tagger | None) -> Tagger | None:
+        return tag if self._plan.pseudonyms else None
+
+    def _until(self) -> float:
+        budget = self._plan.budget_ms
+        return perf_counter() + budget / 1000 if budget else 0.0
+
+
+@lru_cache(maxsize=8)
+def _compiled(rules: tuple[Rule, ...], engine: EngineName, min_score: float) -> Scanner:
+    """Rules compiled for an engine, once: it takes most of a second."""
+    return Scanner(rules, engine, min_score)
+
+
+def _failing_closed(work: Callable[[], _Result]) -> _Result:
+    """Raise nothing but RedactionError, with no trace of the text that was at hand."""
+    try:
+        return work()
+    except RedactionError as error:
+        failure = error.with_traceback(None)
+    except Exception as error:
+        failure = RedactionError(f"redaction stopped with {type(error).__name__}")
+    # Outside of `except`, so that no context is attached.
+    raise failure

@@ -1,0 +1,129 @@
+"""Pack ``person``: names that a label or a key gives away."""
+
+from __future__ import annotations
+
+import re
+
+from refold.redaction.rules.rule import QUOTE, Candidate, Rule
+
+_LABEL = (
+    r"(?i:full|first|last|given|family|middle|maiden|sur|customer|client|patient|employee"
+    r"|student|applicant|passenger|guest|contact|cardholder|account[ _]holder|legal"
+    r"|beneficiary|recipient|sender|payee|buyer|seller|driver|member|author|user)"
+)
+_NAME = r"[A-Z\u00c0-\u00de][\w'’.\-]{0,24}(?: [A-Z\u00c0-\u00de][\w'’.\-]{0,24}){1,3}"
+_ONE = rf"{_NAME}|[A-Z\u00c0-\u00de][a-z\u00df-\u00ff'’\-]{{1,24}}"
+_HAN = r"[\u4e00-\u9fff]{2,4}(?:·[\u4e00-\u9fff]{1,6})?"
+_NOBODY = re.compile(
+    r"(?i)(?:.* )?(?:inc|ltd|llc|gmbh|corp|co|api|app|build|run|test|tests|deploy"
+    r"|install"
+    r"|setup|set|check|checkout|create|update|upload|download|job|jobs|lint|release|server"
+    r"|service|project|file|table|column|field|name|string|python|node|none|null|true|false"
+    r"|unknown|the|and|of|for|with|version|type|class|model|default|user|group|list|bank"
+    r"|university|school|street|road|hotel|page|report|data|dataset|system)(?: .*)?"
+)
+_NOT_A_NAME = re.compile(
+    r"未知|不详|无|必填|为空|不能|字段|类型|长度|列表|信息|参数|名称"
+)
+
+
+def person(found: Candidate) -> bool:
+    """Words that start with capitals, of which none is a word of machines or firms."""
+    return not _NOBODY.fullmatch(found.value)
+
+
+def person_zh(found: Candidate) -> bool:
+    return not _NOT_A_NAME.search(found.value)
+
+
+PERSON = (
+    Rule(
+        id="person.zh",
+        type="PERSON",
+        gate=(
+            "姓名",
+            "联系人",
+            "收件人",
+            "收货人",
+            "持卡人",
+            "法定代表人",
+            "患者",
+            "申请人",
+        ),
+        pattern=r"(?:姓名|联系人|收件人|收货人|持卡人|法定代表人|患者|申请人)"
+        r"(?:姓名)?(?:\\{0,7}[\"'])?[ \t]{0,4}[:：=为是][ \t]{0,4}(?:\\{0,7}[\"'])?"
+        rf"(?P<value>{_HAN})(?![\u4e00-\u9fff])",
+        group="value",
+        validator=person_zh,
+        priority=15,
+        examples=("姓名：«王小明»，男", "联系人: «李雷»", "收货人为«阿依古丽·买买提»"),
+        counter_examples=("姓名：必填", "姓名不能为空", "姓名：学生的姓名字段"),
+    ),
+    Rule(
+        id="person.label",
+        type="PERSON",
+        gate=("name",),
+        then=r"[ \t]{0,2}[:=]",
+        pattern=rf"(?<![\w.\-])(?i:name)[ \t]{{0,2}}[:=](?:[ \t]|\\{{1,7}}[nt]"
+        rf"|\n){{0,4}}"
+        rf"(?P<value>{_NAME})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\]|\Z))",
+        group="value",
+        validator=person,
+        priority=15,
+        examples=("Name: «Ada Lovelace»\nPhone", "name: «Grace B. Hopper», born"),
+        counter_examples=(
+            "Name: Deploy To Server",
+            "name: ada",
+            "filename: Ada Lovelace",
+        ),
+    ),
+    Rule(
+        id="person.named",
+        type="PERSON",
+        gate=("name",),
+        before=rf"(?<![A-Za-z]){_LABEL}[ _\-]?",
+        reach=20,
+        lead=r"[a-z _\-]",
+        then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
+        pattern=rf"(?i:name)(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?"
+        rf"(?P<value>{_ONE})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\)]|\Z))",
+        group="value",
+        validator=person,
+        priority=15,
+        examples=('full_name="«Ada Lovelace»"', "First name: «Émile»"),
+        counter_examples=("full_name: str", "file_name=Ada", "first name: none"),
+    ),
+    Rule(
+        id="person.role",
+        type="PERSON",
+        gate=("holder", "beneficiary", "recipient", "passenger", "patient"),
+        then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
+        pattern=r"(?:(?<![A-Za-z])|(?<=[Cc]ard))(?i:holder|beneficiary|recipient|passenger|patient)"
+        rf"(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?(?P<value>{_NAME})"
+        r"(?=[ \t]{0,4}(?:[\n,;|\"'<\\)]|\Z))",
+        group="value",
+        validator=person,
+        priority=15,
+        examples=("Patient: «Rosa Park»",),
+        counter_examples=("patient: None", "Patient: Rosa was here"),
+    ),
+    Rule(
+        id="person.key",
+        type="PERSON",
+        at="leaf",
+        gate=("name", "姓名", "联系人", "收件人", "收货人", "持卡人"),
+        score=0.45,
+        context=rf"(?<![A-Za-z]){_LABEL}[ _\-]?(?i:name)s?|(?<=[a-z])FullName"
+        rf"|(?:first|last|full|given|family|customer|patient|contact|holder)Name"
+        r"|(?<![A-Za-z])(?i:cardholder|surname)|姓名|联系人|收件人|收货人|持卡人",
+        pattern=rf"(?:{_ONE}|{_HAN})",
+        validator=person,
+        priority=15,
+        examples=(("customer_name", "«Ada Lovelace»"), ("姓名", "«王小明»")),
+        counter_examples=(
+            ("name", "Ada Lovelace"),
+            ("file_name", "Report"),
+            ("full_name", "the whole name of a thing"),
+        ),
+    ),
+)

@@ -1,0 +1,130 @@
+"""What a rule is: data that an engine compiles, and examples that prove it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+
+class Candidate(NamedTuple):
+    """What a pattern matched, for a validator to judge; ``text`` is all around it."""
+
+    text: str
+    start: int
+    end: int
+    match: re.Match[str]
+
+    @property
+    def value(self) -> str:
+        """The text that would be redacted."""
+        return self.text[self.start : self.end]
+
+    def before(self, length: int) -> str:
+        """Up to ``length`` characters that stand before the value."""
+        return self.text[max(0, self.start - length) : self.start]
+
+    def after(self, length: int) -> str:
+        """Up to ``length`` characters that stand after the value."""
+        return self.text[self.end : self.end + length]
+
+
+# True and False decide; a number is added to the score of what was matched.
+Validator: TypeAlias = Callable[[Candidate], bool | float]
+# A text with each «value» marked, or a key and the text under it.
+Example: TypeAlias = str | tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How values of one ``type`` look, and what a text must hold for that.
+
+    at:        where the pattern is tried. ``gate``: at each place of a gate literal;
+               ``digits``: around each long run of digits; ``leaf``: on a whole text
+               whose key gives the context.
+    digits:    how many digits a value has at least.
+    gate:      literals in lower case, one of which a text must hold in any case.
+    before:    a pattern that must match right before the literal, at most ``reach``
+               characters long; the finding starts where it does.
+    pattern:   bounded in every repeat, so that no text takes long.
+    group:     the group that is redacted.
+    validator: a function that may refuse what the pattern matched, or change its score.
+    score:     how likely the pattern and the validator alone make a value, from 0 to 1.
+    context:   a pattern of words, one of which stands shortly before the value or ends
+               its key.
+    boost:     what such a word adds to the score.
+    in_keys:   whether a key can be the context of what stands under it.
+    certain:   good enough for a bare number without context.
+    priority:  of findings that overlap, the highest names the type.
+
+    What reaches a policy's least score is found: a rule whose score is under it needs
+    its context.
+
+    lead, then, shape: what a text must hold for the pattern to match, for engines that
+    find it faster than the pattern; they never change what is found. ``lead``: a class
+    of the byte before a gate literal; ``then``: what follows a gate literal;
+    ``shape``: how the value looks, of a ``digits`` rule without a gate.  All three are
+    patterns of RE2 over UTF-8, in any case, without spaces or quotes that JSON would
+    escape.
+
+    examples and counter_examples are checked when a policy loads.
+    """
+
+    id: str
+    type: str
+    pattern: str
+    at: Literal["gate", "digits", "leaf"] = "gate"
+    digits: int = 0
+    gate: tuple[str, ...] = ()
+    before: str = ""
+    reach: int = 0
+    group: int | str = 0
+    validator: Validator | None = None
+    score: float = 0.9
+    context: str = ""
+    boost: float = 0.45
+    in_keys: bool = True
+    lead: str = ""
+    then: str = ""
+    shape: str = ""
+    certain: bool = False
+    priority: int = 0
+    examples: tuple[Example, ...] = ()
+    counter_examples: tuple[Example, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.at == "gate" and not self.gate:
+            raise ValueError(f"rule {self.id}: a gate is where its pattern is tried")
+        if any(literal != literal.lower() for literal in self.gate):
+            raise ValueError(f"rule {self.id}: its gate must be in lower case")
+
+    def canonical(self) -> list[str | bool | float | list[str]]:
+        """All that decides what the rule finds, as JSON."""
+        check = self.validator.__qualname__ if self.validator else ""
+        return [
+            self.id, self.type, self.pattern, self.at, str(self.digits),
+            list(self.gate), self.before, str(self.reach), str(self.group), check,
+            self.score, self.context, self.boost, self.in_keys, self.certain,
+            str(self.priority),
+        ]  # fmt: skip
+
+
+# A word may start after an escape of JSON, as in ``\neyJ``, or of a URL, as in ``%3D``.
+WORD = (
+    r"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrtbf])"
+    r"|(?<=%[0-37][0267ACDFacdf])|(?<=%25[0-37][0267ACDFacdf]))"
+)
+# Not inside a word or a number.
+START = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf]))"
+END = "(?![0-9A-Za-z])"
+# Not inside a longer number, a word, a fraction or a chain of numbers.
+FROM = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf]))(?<![0-9][.\-])"
+TO = r"(?![0-9A-Za-z])(?![.\-][0-9])"
+# The same, for a shape: a character that is part of it; texts have one at each end.
+EDGE = r"(?:[^0-9a-z]|\\[nrtbf])"
+STOP = "[^0-9a-z]"
+# The byte before a word, in any case; letters that may end an escape are allowed.
+LEAD = r"[^13-589eg-mo-qsu-z_\-]"
+
+QUOTE = r"\\{0,7}[\"'`]"

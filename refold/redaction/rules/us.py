@@ -1,0 +1,118 @@
+"""Pack ``pii-us``: numbers that the United States and its banks give to people."""
+
+from refold.redaction.checks.numbers import routing, ssn, student_number
+from refold.redaction.rules.rule import EDGE, END, FROM, START, STOP, TO, Rule
+
+_SSN_WORDS = r"(?i:ssn|social[ _-]?security(?:[ _-]?(?:number|no|num))?)(?![a-z])"
+_LICENSE_WORDS = (
+    r"(?i:driver'?s?'?[ _-]?(?:licen[cs]e|lic)|driving[ _-]?licen[cs]e"
+    r"|(?<![a-z])d\.?l\.?(?=[ _-]?(?:no|num|number|#)))(?![a-z])"
+)
+
+PII_US = (
+    Rule(
+        id="ssn",
+        type="SSN",
+        at="digits",
+        digits=9,
+        shape=rf"{EDGE}[0-8][0-9]{{2}}-[0-9]{{2}}-[0-9]{{4}}{STOP}",
+        pattern=rf"{FROM}[0-8][0-9]{{2}}-[0-9]{{2}}-[0-9]{{4}}{TO}",
+        validator=ssn,
+        priority=54,
+        examples=("His number is «123-45-6789».",),
+        counter_examples=(
+            "000-45-6789",
+            "666-45-6789",
+            "987-65-4321",
+            "123-00-6789",
+            "1123-45-6789",
+        ),
+    ),
+    Rule(
+        id="ssn.context",
+        type="SSN",
+        at="digits",
+        digits=9,
+        gate=("ssn", "social"),
+        score=0.45,
+        context=_SSN_WORDS,
+        pattern=rf"{START}[0-9]{{3}}([ .]?)[0-9]{{2}}\1[0-9]{{4}}{END}",
+        validator=ssn,
+        priority=54,
+        examples=("SSN is «123 45 6789»", ("ssn", "«123456789»")),
+        counter_examples=("123456789", "SSN 666 45 6789"),
+    ),
+    Rule(
+        id="itin",
+        type="ITIN",
+        at="digits",
+        digits=9,
+        shape=rf"{EDGE}9[0-9]{{2}}-[5-9][0-9]-[0-9]{{4}}{STOP}",
+        pattern=rf"{FROM}9[0-9]{{2}}-(?:5[0-9]|6[0-5]|7[0-9]|8[0-8]|9[0-24-9])-[0-9]{{4}}"
+        rf"{TO}",
+        priority=54,
+        examples=("ITIN: «912-70-1234»",),
+        counter_examples=("912-40-1234", "912-93-1234", "987-1-70-1234"),
+    ),
+    Rule(
+        id="ein.context",
+        type="EIN",
+        at="digits",
+        digits=9,
+        gate=("ein", "employer", "tax id"),
+        score=0.45,
+        context=r"(?<![A-Za-z])(?i:ein|employer (?:identification|id)|"
+        r"(?:federal )?tax id)"
+        r"(?![a-z])",
+        pattern=rf"{FROM}[0-9]{{2}}-[0-9]{{7}}{TO}",
+        priority=53,
+        examples=("EIN: «12-3456789»",),
+        counter_examples=("12-3456789", "being 12-3456789"),
+    ),
+    Rule(
+        id="passport.us",
+        type="PASSPORT",
+        at="digits",
+        digits=8,
+        gate=("passport",),
+        score=0.45,
+        context=r"(?i:passport)",
+        pattern=rf"{START}(?:[A-Za-z][0-9]{{8}}|[0-9]{{9}}){END}",
+        validator=student_number,
+        priority=52,
+        examples=("passport number «C12345678»", "passport # «123456789»"),
+        counter_examples=("C12345678", "passport A1234567890"),
+    ),
+    Rule(
+        id="license.us",
+        type="DRIVER_LICENSE",
+        at="digits",
+        digits=6,
+        gate=("driv", "dl"),
+        score=0.45,
+        context=_LICENSE_WORDS,
+        pattern=rf"{START}[A-Za-z]{{0,3}}[0-9](?:[ \-]?[0-9]){{5,13}}[A-Za-z]?{END}",
+        validator=student_number,
+        priority=48,
+        examples=(
+            "my driver's license number is «F162823540116»",
+            "DL# «D1234567»",
+            ("driver_license", "«2270-66-1551»"),
+        ),
+        counter_examples=("license F162823540116", "driver 1234567"),
+    ),
+    Rule(
+        id="routing.us",
+        type="ROUTING_NUMBER",
+        at="digits",
+        digits=9,
+        gate=("routing", "aba", "rtn"),
+        score=0.45,
+        context=r"(?<![A-Za-z])(?i:routing|aba|rtn)(?![a-z])",
+        pattern=rf"{FROM}[0-9]{{9}}{TO}",
+        validator=routing,
+        priority=48,
+        examples=("routing number: «021000021»", ("routing_number", "«011401533»")),
+        counter_examples=("021000021", "routing number: 021000022", "aba 990000003"),
+    ),
+)

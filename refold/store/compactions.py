@@ -1,0 +1,435 @@
+"""One step of compaction: decide, summarise, record; start and failure are recorded.
+
+What a model writes costs: it is asked for only under a lease, after the start is in
+the log.  Neither lock keeps two compactions from taking effect; the compare-and-set of
+the derived stream does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from uuid import uuid4
+
+from refold.domain.envelope import Draft, Envelope, from_microseconds
+from refold.domain.errors import InvalidConfiguration, RefoldError, StaleSession
+from refold.domain.events import (
+    AgentResponse,
+    CompactionNote,
+    Event,
+    Final as Ending,
+    Summary,
+)
+from refold.domain.ids import StreamId
+from refold.domain.ports import Leases, Standing
+from refold.projections.context.compaction import (
+    Compaction,
+    Source,
+    Summarizer,
+    Written,
+    retry_at,
+    summary_of,
+)
+from refold.projections.context.outline import Outline
+from refold.projections.context.strategy import Strategy, why_failed, write
+from refold.projections.memory.sessions import may_trigger
+from refold.store.appends import Order, Writer
+from refold.store.contexts import Viewer
+
+LEASE_SEC: Final = 60.0
+_RENEWALS: Final = 3  # in the time of one lease, so that one may fail
+
+
+class Hold:
+    """A lease that is held from ``take`` to the end of the ``with`` block.
+
+    A thread renews it meanwhile.  If the process dies, it ends by itself after the
+    seconds it was taken for.  ``asked`` is set at the end: whether others asked for
+    it meanwhile, who were refused.
+    """
+
+    @classmethod
+    def take(
+        cls, leases: Leases, stream: StreamId, *, clock: Callable[[], int], sec: float
+    ) -> Self | None:
+        """Take the lease of ``stream`` for ``sec`` seconds, or None: it is another's.
+
+        It is not waited for: its holder learns that it was asked for.
+        """
+        owner, now = uuid4().hex, clock()
+        until = now + int(sec * 1_000_000)
+        if not leases.take_lease(stream, owner, now=now, until=until):
+            return None
+        return cls(leases, stream, owner, clock, sec)
+
+    def __init__(
+        self,
+        leases: Leases,
+        stream: StreamId,
+        owner: str,
+        clock: Callable[[], int],
+        sec: float,
+    ) -> None:
+        self._leases, self._stream, self._owner = leases, stream, owner
+        self._clock, self._sec = clock, sec
+        self._done, self.asked = threading.Event(), False
+        self._renewing = Thread(target=self._renew, name="refold-lease", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._renewing.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        self._renewing.join()
+        try:
+            self.asked = self._leases.release_lease(self._stream, self._owner)
+        except RefoldError as lost:  # it ends by itself
+            log.warning("a lease could not be given back: %s", lost)
+
+    def renew(self) -> bool:
+        """Have it for all of its time again; False if another may have it by now."""
+        until = self._clock() + int(self._sec * 1_000_000)
+        return self._leases.renew_lease(self._stream, self._owner, until=until)
+
+    def _renew(self) -> None:
+        while not self._done.wait(self._sec / _RENEWALS):
+            try:
+                held = self.renew()
+            except RefoldError as error:
+                log.warning("a lease could not be renewed: %s", error)
+                continue
+            if not held:
+                return
+
+
+log = logging.getLogger("refold")
+
+
+@dataclass(frozen=True, slots=True)
+class Compactor:
+    """Compacts one session under one strategy.
+
+    Two compactors that decide at once meet at the derived stream's compare-and-set:
+    one takes effect, the other finds nothing due.  ``lease_sec`` is how long others
+    keep away from a session whose compactor died.
+    """
+
+    writer: Writer
+    viewer: Viewer
+    strategy: Strategy
+    summarizer: Summarizer
+    lease_sec: float = LEASE_SEC
+
+    def step(self) -> Envelope | None:
+        """Do what is due in one check: a compaction, and the folds that follow it.
+
+        If others asked while it was done, it is checked once more in their place.
+
+        Returns the first summary; None if nothing was due, another compactor is at
+        it or was first, or the summarizer failed or was refused (which is recorded).
+        """
+        if not self._costs:
+            return self._check()
+        first, again = None, True
+        while again:
+            done, again = self._leased()
+            first = first or done
+        return first
+
+    def is_due(self, standing: Standing) -> bool:
+        """Whether a step has something to do, as the session stands."""
+        outline = self.viewer.current(self.strategy, standing)
+        return self.strategy.decide(outline, self._now()) is not None
+
+    def due_at(self) -> datetime | None:
+        """When there may be something to do; None if only new events can bring it.
+
+        After a failure that is when the next attempt may be made.
+        """
+        outline, now = self.viewer.current(self.strategy), self._now()
+        if self.strategy.decide(outline, now) is not None:
+            return now
+        memory = outline.memory
+        times = (
+            self.strategy.due_at(outline, now),
+            retry_at(outline.failures, outline.failed_at),
+            retry_at(memory.failures, memory.failed_at),
+        )
+        return min((time for time in times if time is not None), default=None)
+
+    def _leased(self) -> tuple[Envelope | None, bool]:
+        """A check under the lease, if any is due; and whether others asked for it."""
+        outline = self.viewer.current(self.strategy)
+        if self.strategy.decide(outline, self._now()) is None:
+            return None, False
+        log_, clock = self.writer.log, self.writer.clock
+        lease = Hold.take(log_.leases, self._derived, clock=clock, sec=self.lease_sec)
+        if lease is None:
+            return None, False
+        with lease:
+            done = self._check(lease)
+        return done, lease.asked
+
+    def _check(self, lease: Hold | None = None) -> Envelope | None:
+        first: Envelope | None = None
+        outline = self.viewer.current(self.strategy)
+        decision = self.strategy.decide(outline, self._now())
+        while decision is not None:
+            if lease is not None and not lease.renew():
+                return first  # another is at it by now: a call would be wasted
+            done = self._carry_out(outline, decision)
+            if done is None:
+                return first
+            first = first or done
+            outline, _ = self.viewer.caught_up(self.strategy)
+            decision = self.strategy.follow_up(outline, self._now())
+        return first
+
+    def _carry_out(self, outline: Outline, decision: Compaction) -> Envelope | None:
+        source, started = self._source(decision), self.writer.clock()
+        if self._costs:
+            begun = self._append(outline, note_of("started", outline, decision))
+            if begun is None:
+                return None
+            outline = outline._replace(derived_seq=begun)
+        try:
+            target = decision.target_tokens
+            written = write(
+                self.strategy, self.summarizer, source, target_tokens=target
+            )
+        except Exception as error:
+            why = why_failed(error)
+            log.warning("a compaction failed, the context stays as it was: %s", why)
+            self._append(outline, note_of("failed", outline, decision, why))
+            return None
+        summary = self._summary(decision, source, written, started)
+        seq = self._append(outline, summary)
+        if seq is None:
+            return None
+        return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
+
+    def _summary(
+        self, decision: Compaction, source: Source, written: Written, started: int
+    ) -> Summary:
+        return summary_of(
+            decision,
+            source,
+            written,
+            strategy=self.strategy.ref,
+            appended_at_seq=self.writer.log.head(self.viewer.stream).seq,
+            duration_ms=(self.writer.clock() - started) / 1000,
+        )
+
+    def _source(self, decision: Compaction) -> Source:
+        return self.viewer.source(self._derived, decision)
+
+    def _append(self, outline: Outline, event: Event) -> int | None:
+        """Its seq in the derived stream; None if that has moved since ``outline``."""
+        order = Order(self._derived, (Draft(event),), expected_seq=outline.derived_seq)
+        try:
+            return self.writer.append(order).last_seq
+        except StaleSession:
+            return None
+
+    @property
+    def _costs(self) -> bool:
+        """Whether the summarizer costs money or time: yes, if it does not say."""
+        return getattr(self.summarizer, "costs", True)
+
+    @property
+    def _derived(self) -> StreamId:
+        return self.viewer.stream._replace(stream=self.strategy.fingerprint)
+
+    def _now(self) -> datetime:
+        return from_microseconds(self.writer.clock())
+
+
+def attempt_of(outline: Outline, decision: Compaction) -> int:
+    """Which attempt this is, counted from the last success of its kind."""
+    ours = decision.kind == "session"
+    return (outline.failures if ours else outline.memory.failures) + 1
+
+
+def note_of(
+    phase: Literal["started", "failed"],
+    outline: Outline,
+    decision: Compaction,
+    why: str = "",
+) -> CompactionNote:
+    """The note that an attempt began, or how it failed."""
+    return CompactionNote(
+        phase=phase,
+        why=why,
+        first_seq=decision.first_seq,
+        last_seq=decision.last_seq,
+        decided_at_seq=decision.decided_at_seq,
+        attempt=attempt_of(outline, decision),
+        kind=decision.kind,
+    )
+
+
+THREADS: Final = 2
+QUEUE: Final = 1_000
+
+
+class Background:
+    """Does named work in at most ``threads`` threads; ``queue`` pieces may wait.
+
+    Asked again for work that waits, it is done once; for work that runs, it is done
+    once more when that ends.  What fails is logged, and no one else's matter.
+    """
+
+    def __init__(self, *, threads: int = THREADS, queue: int = QUEUE) -> None:
+        self._threads, self._queue = threads, queue
+        self._closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._changed = Condition()
+        self._waiting: set[Hashable] = set()
+        self._running: dict[Hashable, bool] = {}
+        self._executor: ThreadPoolExecutor | None = None
+
+    def ask(self, name: Hashable, work: Callable[[], Any]) -> bool:
+        """Have ``work`` done soon; False if too much waits, or this is closed."""
+        if self._pid != os.getpid():  # a fork has none of its parent's threads
+            self._begin()
+        with self._changed:
+            if self._closed:
+                return False
+            if name in self._waiting:
+                return True
+            if name in self._running:
+                self._running[name] = True
+                return True
+            if len(self._waiting) >= self._queue:
+                log.warning("too much work waits in the background: it is asked later")
+                return False
+            self._waiting.add(name)
+            self._pool().submit(self._run, name, work)
+            return True
+
+    def wait_idle(self) -> None:
+        """Return when nothing waits or runs."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._waiting or self._running))
+
+    def close(self) -> None:
+        """Let what runs end, and what waits be forgotten."""
+        with self._changed:
+            self._closed = True
+            executor = self._executor if self._pid == os.getpid() else None
+        if executor is not None:
+            executor.shutdown(wait=True, cancel_futures=True)
+        with self._changed:
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._threads, "refold-background")
+        return self._executor
+
+    def _run(self, name: Hashable, work: Callable[[], Any]) -> None:
+        with self._changed:
+            self._waiting.discard(name)
+            self._running[name] = False
+        while True:
+            attempt(work)
+            with self._changed:
+                if self._running[name] and not self._closed:
+                    self._running[name] = False
+                    continue
+                del self._running[name]
+                self._changed.notify_all()
+                return
+
+
+def attempt(
+    work: Callable[[], Any],
+    *,
+    otherwise: str = "a compaction that nobody waits for failed",
+) -> bool:
+    """Do ``work``; else log ``otherwise``, and why as far as that may be said."""
+    try:
+        work()
+    except Exception as error:
+        why = str(error) if isinstance(error, RefoldError) else type(error).__name__
+        log.warning("%s: %s", otherwise, why)
+        return False
+    return True
+
+
+Automatic: TypeAlias = Literal["off", "background", "wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What happens after an append that may have ended a turn.
+
+    automatic:  ``off``: nothing; ``background``: a thread compacts what is due;
+                ``wait``: it is done before the append returns.
+    remember:   the same of the user's memory, after what makes it worth while.
+    summarizer: what writes summaries where a call names no other; None is
+                ``abridged``.
+
+    Raises InvalidConfiguration for another way.
+    """
+
+    automatic: Automatic = "off"
+    remember: Automatic = "off"
+    summarizer: Summarizer | None = None
+    background: Background = field(default_factory=Background)
+
+    def __post_init__(self) -> None:
+        known = ", ".join(get_args(Automatic))
+        for name, value in (("compact", self.automatic), ("remember", self.remember)):
+            if value not in get_args(Automatic):
+                raise InvalidConfiguration(
+                    f"{name} takes one of {known}, not {value!r}"
+                )
+
+    def appended(
+        self, events: Sequence[Event], name: Hashable, compact: Callable[[], Any]
+    ) -> None:
+        """Compact as configured if ``events`` may have ended a turn; never raises.
+
+        The events are in the log by now: what fails here is logged.
+        """
+        if self.automatic != "off" and ends_turn(events):
+            self._do(self.automatic, name, compact)
+
+    def learned(
+        self, drafts: Sequence[Draft], name: Hashable, learn: Callable[[], Any]
+    ) -> None:
+        """Make memory anew as configured if these may say more; never raises."""
+        if self.remember != "off" and any(
+            may_trigger(draft.event, draft.meta) for draft in drafts
+        ):
+            self._do(self.remember, ("memory", name), learn)
+
+    def _do(self, how: Automatic, name: Hashable, work: Callable[[], Any]) -> None:
+        if how == "wait":
+            attempt(work)
+        else:
+            self.background.ask(name, work)
+
+
+def ends_turn(events: Sequence[Event]) -> bool:
+    """Whether a turn may be complete after these: the agent has had its say."""
+    return bool(events) and isinstance(events[-1], AgentResponse | Ending)

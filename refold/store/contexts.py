@@ -1,0 +1,456 @@
+"""What a model is sent: the outline of a session, brought up to date and rendered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from refold import config
+from refold.domain.envelope import Envelope
+from refold.domain.errors import (
+    Erased,
+    InvalidConfiguration,
+    RedactionFailed,
+    SessionNotFound,
+)
+from refold.domain.events import JsonObject, Request, Span, Summary
+from refold.domain.ids import StreamId
+from refold.domain.ports import (
+    PAGE,
+    EventLog,
+    Lagging,
+    Place,
+    Scope,
+    Standing,
+    StoredView,
+)
+from refold.projections.context.compaction import Compaction, Source, new_in, source_of
+from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.render import NO_BUDGETS, Budgets, assembled
+from refold.projections.context.strategies import spec, turn_window
+from refold.projections.context.strategies.for_agent import ForAgent, for_one, reader_of
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategies.pipeline import of_steps
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.units import spans_of
+from refold.projections.context.view import NO_EXTRAS, Extras, HandedIn, View
+from refold.redaction.redactor import RedactionError
+from refold.store.appends import Writer
+from refold.store.history import History, handed_in, in_spans, with_blobs
+
+
+class Handed(NamedTuple):
+    """What was handed in as it is recorded, and the tools as they are sent."""
+
+    extras: Extras = NO_EXTRAS
+    tools: tuple[JsonObject, ...] = ()
+    budgets: Budgets = NO_BUDGETS
+
+
+def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
+    """``given``, redacted as its request will be when it is recorded.
+
+    So what a model is sent is what the log holds, and can be shown again.  Tools alone
+    are sent as they are: they are of the program, not of the user.
+
+    Raises InvalidEvent, RedactionFailed.
+    """
+    if not given:
+        return Handed()
+    extras = Extras.of(given)
+    clean = _redacted(writer, user_id, extras.dump())
+    try:
+        kept = Extras.load(clean, extras.window_tokens)
+    except ValueError:
+        reason = "what was handed in is no JSON any more"
+        raise RedactionFailed("request", reason=reason) from None
+    return Handed(kept, extras.tools, given.get("budgets") or NO_BUDGETS)
+
+
+def _redacted(
+    writer: Writer, user_id: str, sections: Mapping[str, str]
+) -> dict[str, str]:
+    """In the place and the form in which the event of the request holds them."""
+    try:
+        clean: Any = writer.redactor.value(
+            {"handed": {**sections}}, tag=writer.tagger(user_id)
+        )[0]
+    except RedactionError as error:
+        raise RedactionFailed("request", reason=str(error)) from None
+    return {name: str(text) for name, text in clean["handed"].items()}
+
+
+WORTH_STORING: Final = 64
+NOTHING: Final = Handed()
+As: TypeAlias = Literal["sent", "rebuilt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Shows one session under any strategy; writes nothing but stored outlines."""
+
+    log: EventLog
+    history: History
+
+    @property
+    def stream(self) -> StreamId:
+        return self.history.stream
+
+    def current(self, strategy: Strategy, standing: Standing | None = None) -> Outline:
+        """The outline at the head: the stored one and what came after it.
+
+        ``standing`` is what was read for it already.
+        """
+        return self._folded(strategy, standing or self._standing(strategy))
+
+    def show(
+        self,
+        strategy: Strategy,
+        handed: Handed = NOTHING,
+        *,
+        standing: Standing | None = None,
+    ) -> View:
+        """The view at the head; its outline is stored once enough is new in it.
+
+        ``standing`` is what was read for it already, with what the stored view shows.
+        """
+        if standing is None:
+            standing = self._standing(strategy, shown=True)
+        outline, stored = self._folded(strategy, standing), standing.view
+        if outline.through_seq - (stored.through_seq if stored else 0) >= WORTH_STORING:
+            self._store(strategy, outline, stored)
+        return self.render(strategy, outline, handed, standing=standing)
+
+    def catch_up(self, strategy: Strategy) -> bool:
+        """Store the outline at the head; True if it moved and nobody was first."""
+        return self.caught_up(strategy)[1]
+
+    def caught_up(
+        self, strategy: Strategy, standing: Standing | None = None
+    ) -> tuple[Outline, bool]:
+        """The outline at the head, which is stored; and whether this did it.
+
+        ``standing`` is what was read for it already.
+        """
+        standing = standing or self._standing(strategy)
+        outline = self._folded(strategy, standing)
+        return outline, self._store(strategy, outline, standing.view)
+
+    def keep(self, strategy: Strategy, outline: Outline) -> bool:
+        """Store an outline that was folded elsewhere, unless a newer one is stored."""
+        stored = self.log.load_view(self.stream, strategy.fingerprint)
+        if stored is not None and stored.through_seq > outline.through_seq:
+            return False
+        return self._store(strategy, outline, stored)
+
+    def _store(
+        self, strategy: Strategy, outline: Outline, stored: StoredView | None
+    ) -> bool:
+        through, derived = (
+            (stored.through_seq, stored.derived_seq) if stored else (0, 0)
+        )
+        if (through, derived) == (outline.through_seq, outline.derived_seq):
+            return False
+        body: JsonObject = {
+            "outline": outline.dump(),
+            "strategy": strategy.ref.model_dump(mode="json"),
+        }
+        shows = named_in(strategy, outline)
+        view = StoredView(outline.through_seq, outline.derived_seq, body, *shows)
+        return self.log.save_view(
+            self.stream, strategy.fingerprint, view, replaces=through
+        )
+
+    def _standing(self, strategy: Strategy, *, shown: bool = False) -> Standing:
+        return self.log.standing(self.stream, strategy.fingerprint, shown=shown)
+
+    def _folded(self, strategy: Strategy, standing: Standing) -> Outline:
+        """The stored outline with what came behind it; all anew if it is of no use."""
+        outline, stored = _loaded(strategy, standing.view), standing.view
+        known: Sequence[Envelope] | None = standing.new
+        derived = standing.derived
+        if stored is not None and not outline.events:
+            known, derived = None, self._derived(strategy)
+        elif len(derived) >= PAGE:
+            derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
+        after = outline.through_seq if outline.events else None
+        events = self.history.events(after=after, known=known)
+        outline = strategy.read(outline, events)
+        for envelope in derived:
+            outline = fold_derived(outline, envelope)
+        return outline
+
+    def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
+        """The outline as it was at ``seq``, with the summaries that counted then."""
+        outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
+        for envelope in self._counting(strategy, seq, as_):
+            outline = fold_derived(outline, envelope)
+        return outline
+
+    def _counting(self, strategy: Strategy, seq: int, as_: As) -> list[Envelope]:
+        """The summaries that count at ``seq``."""
+        summaries = [
+            (envelope, envelope.payload)
+            for envelope in self._derived(strategy)
+            if isinstance(envelope.payload, Summary)
+        ]
+        if as_ == "rebuilt":
+            return [
+                entry for entry, summary in summaries if summary.decided_at_seq <= seq
+            ]
+        request = self.last_request(upto=seq, fingerprint=strategy.fingerprint)
+        if request is not None:
+            return [entry for entry, _ in summaries if entry.seq <= request.derived_seq]
+        return [entry for entry, summary in summaries if summary.appended_at_seq <= seq]
+
+    def last_request(
+        self, *, upto: int | None = None, fingerprint: str | None = None
+    ) -> Request | None:
+        """The newest recorded request, of this strategy if one is named."""
+        while True:
+            found = self.log.read(
+                self.stream, upto=upto, types=("request",), limit=1, newest=True
+            )
+            if not found or not isinstance(found[0].payload, Request):
+                return None
+            request = found[0].payload
+            if fingerprint in (None, request.strategy.fingerprint):
+                return request
+            upto = found[0].seq - 1
+
+    def render(
+        self,
+        strategy: Strategy,
+        outline: Outline,
+        handed: Handed = NOTHING,
+        *,
+        standing: Standing | None = None,
+    ) -> View:
+        """The view of an outline: the events and summaries it names, and no others."""
+        outline = strategy.judged(outline)
+        known = () if standing is None else (*standing.shown, *standing.new)
+        made = () if standing is None else (*standing.summaries, *standing.derived)
+        events = self.history.spans(outline.reads(strategy.show(outline).raw), known)
+        view = assembled(
+            strategy,
+            outline,
+            (with_blobs(self.log, envelope) for envelope in events),
+            summaries=self._named(strategy, outline.shown_summaries, made),
+            extras=handed.extras,
+            budgets=handed.budgets,
+        )
+        return replace(view, tools=handed.tools)
+
+    def handed_at(self, seq: int) -> Handed:
+        """What was handed in with the newest request at or before ``seq``.
+
+        Behind it, evidence and state are not: they were that request's alone.
+        """
+        found = self.log.read(
+            self.stream, upto=seq, types=("request",), limit=1, newest=True
+        )
+        if not found or not isinstance(found[0].payload, Request):
+            return NOTHING
+        extras = handed_in(self.log, self.stream, found[0].payload)
+        if found[0].seq < seq:
+            extras = replace(extras, evidence=(), state=None)
+        return Handed(extras, extras.tools)
+
+    def _named(
+        self, strategy: Strategy, seqs: Sequence[int], known: Iterable[Envelope]
+    ) -> list[Envelope]:
+        stream = self.stream._replace(stream=strategy.fingerprint)
+        return in_spans(self.log, stream, spans_of(seqs), known)
+
+    def _derived(self, strategy: Strategy, after: int = 0) -> list[Envelope]:
+        stream = self.stream._replace(stream=strategy.fingerprint)
+        return self.log.read(stream, after=after)
+
+    def source_matches(self, envelope: Envelope) -> bool:
+        """Whether a summary's source digest follows from what it was made of."""
+        summary = envelope.payload
+        if not isinstance(summary, Summary):
+            return True
+        compaction = Compaction.of(summary, reader=reader_of(summary.strategy))
+        stream = self.stream._replace(stream=envelope.stream)
+        try:
+            source = self.source(stream, compaction)
+        except ValueError:
+            return False
+        return source.digest == summary.source_digest
+
+    def source(self, derived: StreamId, compaction: Compaction) -> Source:
+        """What a compaction summarises: what it absorbs, and the events that are new.
+
+        Raises ValueError if a summary that it absorbs is missing.
+        """
+        absorbed = in_spans(self.log, derived, spans_of(compaction.absorbs))
+        events = self.history.spans(new_in(compaction, absorbed))
+        return source_of(compaction, events=events, summaries=absorbed)
+
+    def requested(self, request: Request) -> View:
+        """The view that a recorded request was made of, derived again."""
+        strategy = spec.parse(request.strategy.model_dump())
+        outline = strategy.read(
+            strategy.begin(), self.history.events(upto=request.through_seq)
+        )
+        for envelope in self._derived(strategy):
+            if envelope.seq <= request.derived_seq:
+                outline = fold_derived(outline, envelope)
+        extras = handed_in(self.log, self.stream, request)
+        return self.render(strategy, outline, Handed(extras, extras.tools))
+
+
+def named_in(
+    strategy: Strategy, outline: Outline
+) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    """The events that a view of this outline shows: of the main and derived stream."""
+    reads = outline.reads(strategy.show(outline).raw)
+    main = tuple((max(first, 1), last) for first, last in reads if last >= 1)
+    return main, spans_of(outline.shown_summaries)
+
+
+def opened(
+    log: EventLog, stream: StreamId, strategy: Strategy
+) -> tuple[Viewer, Standing]:
+    """What shows a session, and how it stands for its view at the head: one read.
+
+    Raises SessionNotFound.
+    """
+    standing = log.standing(stream, strategy.fingerprint, shown=True)
+    if standing.head.seq == 0:
+        raise SessionNotFound(stream.user_id, stream.session_id)
+    return Viewer(log, History.of(log, standing.head.state)), standing
+
+
+def _loaded(strategy: Strategy, stored: StoredView | None) -> Outline:
+    if stored is None:
+        return strategy.begin()
+    try:
+        return Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # as written
+    except (KeyError, ValueError):
+        return strategy.begin()
+
+
+class RequestedViews:
+    """Derives views of one session; requests are best asked for in their order."""
+
+    def __init__(self, viewer: Viewer) -> None:
+        self._viewer = viewer
+        self._outlines: dict[str, Outline] = {}
+
+    def view(self, request: Request) -> View:
+        """The view that a recorded request was made of.
+
+        Raises UnknownStrategy, CorruptEvent, KeyUnavailable.
+        """
+        strategy = spec.parse(request.strategy.model_dump())
+        outline = self._outlines.get(strategy.fingerprint)
+        if outline is None or not _before(outline, request):
+            outline = strategy.begin()
+        outline = self._read(strategy, outline, request)
+        self._outlines[strategy.fingerprint] = outline
+        extras = handed_in(self._viewer.log, self._viewer.stream, request)
+        handed = Handed(extras, extras.tools)
+        return self._viewer.render(strategy, outline, handed)
+
+    def _read(self, strategy: Strategy, outline: Outline, request: Request) -> Outline:
+        viewer = self._viewer
+        after = outline.through_seq if outline.events else None
+        events = viewer.history.events(after=after, upto=request.through_seq)
+        outline = strategy.read(outline, events)
+        if request.derived_seq <= outline.derived_seq:
+            return outline
+        derived = viewer.stream._replace(stream=strategy.fingerprint)
+        for envelope in viewer.log.read(
+            derived, after=outline.derived_seq, upto=request.derived_seq
+        ):
+            outline = fold_derived(outline, envelope)
+        return outline
+
+
+def _before(outline: Outline, request: Request) -> bool:
+    """Whether the outline holds nothing that the request did not read."""
+    main = outline.through_seq <= request.through_seq
+    return main and outline.derived_seq <= request.derived_seq
+
+
+def chosen(given: str | Strategy | None, last: Request | None) -> Strategy:
+    """The strategy that ``given`` names.
+
+    None is that of the last recorded request, else the settings file's, else
+    everything raw.  ``@file.toml`` names a file.
+
+    Raises UnknownStrategy, InvalidConfiguration.
+    """
+    if isinstance(given, Strategy):
+        return given
+    if given is None and last is not None:
+        return spec.parse(last.strategy.model_dump())
+    settings = config.settings()
+    if given is None:
+        given = settings.get("strategy")
+        if given is None:
+            return KeepAll()
+        if not isinstance(given, str):
+            raise InvalidConfiguration("[context] strategy must be a text")
+    return _configured(given, settings)
+
+
+def for_agent(agent: str, strategy: str | Strategy | None = None) -> Strategy:
+    """``strategy`` as one of several agents in a session is shown it.
+
+    Left out, it is the settings file's, else everything raw.
+    """
+    return for_one(agent, chosen(strategy, None))
+
+
+def _configured(given: str, settings: dict[str, Any]) -> Strategy:
+    if given.startswith("@"):
+        return spec.parse(config.read_toml(Path(given[1:])))
+    steps = spec.split(given)
+    if len(steps) > 1:
+        return of_steps([_configured(step, settings) for step in steps])
+    name, params = spec.read(given)
+    if name == ForAgent.name:
+        return for_agent(params.pop("agent", ""), params.pop("strategy", None))
+    table = settings.get(name, {})
+    if not isinstance(table, dict):
+        raise InvalidConfiguration(f"[context] {name} must be a table")
+    if name == turn_window.TurnWindow.name:
+        return turn_window.from_settings(params, os.environ, table)
+    return spec.strategy(name, {**table, **params})
+
+
+def lagging(log: EventLog, scope: Scope, *, by: int = 1) -> Iterator[Lagging]:
+    """The views that are behind by so many events or more, read in pages."""
+    after: Place | None = None
+    full = True
+    while full:
+        page = log.lagging(scope, by=by, limit=PAGE, after=after)
+        yield from page
+        full = len(page) == PAGE
+        after = page[-1].place if page else None
+
+
+def bring_up(log: EventLog, place: Place) -> bool:
+    """Store the view as of now; False if another was first, or it cannot be read.
+
+    Raises what reading the session raises, unless it was erased meanwhile.
+    """
+    try:
+        return _brought_up(log, place)
+    except Erased:
+        return False
+
+
+def _brought_up(log: EventLog, place: Place) -> bool:
+    standing = log.standing(StreamId(place.user_id, place.session_id), place.name)
+    if standing.view is None or "strategy" not in standing.view.body:
+        return False
+    strategy = spec.parse(standing.view.body["strategy"])  # type: ignore[arg-type]  # as written
+    viewer = Viewer(log, History.of(log, standing.head.state))
+    return viewer.caught_up(strategy, standing)[1]

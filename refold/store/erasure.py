@@ -1,0 +1,796 @@
+"""Erasing, step by step: marked, unreadable, deleted, certified, and looked for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from importlib import import_module
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import uuid4
+
+from refold.domain.canonical import repaired
+from refold.domain.erasure import (
+    FORMAT,
+    FREEZE,
+    LONGEST,
+    SALT,
+    Erasures,
+    Job,
+    LegalHold,
+    OldBlobs,
+    RetentionPolicy,
+    Signed,
+    Stage,
+    Unused,
+    Whose,
+    subject,
+    timestamp,
+)
+from refold.domain.errors import (
+    CorruptEvent,
+    Erased,
+    InvalidConfiguration,
+    InvalidEvent,
+    KeyUnavailable,
+    NotErased,
+    OnHold,
+    SessionNotFound,
+    StoreUnavailable,
+)
+from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
+from refold.domain.ports import Problem, SessionInfo, scope
+from refold.store.appends import Writer
+from refold.store.verification import Verified, with_forks
+
+_TRIES: Final = 3
+_NAMES: Final = 20  # of sessions that are looked for in files, beside the user
+_TELLING: Final = 6
+_HIDDEN: Final = "[REDACTED:USER_ID]"
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+Progress = Callable[[str, int, int], None]
+
+
+class Erasure(NamedTuple):
+    """What came of an erasure.
+
+    certificate: the signed statement; None where nothing was left to sign.
+    salt:        in hex: with it the certificate can be shown to be this user's.  It is
+                 handed over here, once, and kept nowhere.
+    already:     it was erased before; only what a cut off run left was done.
+    due_at:      when it will be destroyed, if it is held back; microseconds since 1970.
+    left:        rows that a search of every table found afterwards.
+    cleaned:     what was done to overwrite deleted bytes.
+    files:       in how many places a search of the files found names.
+    """
+
+    certificate: Signed | None = None
+    salt: str = ""
+    already: bool = False
+    due_at: int | None = None
+    left: Mapping[str, int] = _NOTHING
+    cleaned: Mapping[str, Any] = _NOTHING
+    files: Mapping[str, Any] = _NOTHING
+
+
+class ErasurePlan(NamedTuple):
+    """What an erasure would delete, and what forbids it."""
+
+    sessions: list[str]
+    counts: dict[str, int]
+    holds: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Who asks for what to be erased, and how."""
+
+    whose: Whose
+    reason: str
+    operator: str
+    grace: timedelta | None = None
+    key_backups: timedelta | None = None
+    vacuum: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("grace", "key_backups"):
+            span = getattr(self, name)
+            if span is not None and not timedelta(0) <= span <= LONGEST:
+                raise InvalidConfiguration(f"{name} must be from 0 to 999999 days")
+
+
+@dataclass(frozen=True, slots=True)
+class Eraser:
+    """Erases in the store of a writer."""
+
+    writer: Writer
+    progress: Progress | None = None
+
+    @property
+    def erasures(self) -> Erasures:
+        return self.writer.log.erasures
+
+    def plan(self, whose: Whose) -> ErasurePlan:
+        """What would be deleted; nothing is changed."""
+        whose = self._with_forks(whose)
+        found = self.writer.log.sessions(whose.user_id)
+        names = [i.session_id for i in found if i.session_id in (whose.sessions or ())]
+        if whose.sessions is None:
+            names = [info.session_id for info in found]
+        holds = [hold.name for hold in self.erasures.holds(whose.user_id)]
+        return ErasurePlan(names, self.erasures.left(whose), holds)
+
+    def erase(self, ask: Ask) -> Erasure:
+        """Do all of it, or what is left of it."""
+        job = self._under_way(ask.whose)
+        if job is None:
+            try:
+                self._refuse_erased(ask.whose)
+            except Erased:
+                # A backup of the database may have come back since.
+                if not any(self.erasures.left(ask.whose).values()):
+                    return self._erased_before(ask)
+            job = self._begun(ask)
+        elif job.stage == "held" and ask.grace is None:
+            job = job.at("held", due_at=None)
+        return self.run(job, vacuum=ask.vacuum, at_once=ask.grace is None)
+
+    def _under_way(self, whose: Whose) -> Job | None:
+        """The job that is of the same, once a restoration that was cut off is done."""
+        for job in self.erasures.jobs(whose.user_id):
+            if _same(job.whose, whose):
+                if job.stage != "restoring":
+                    return job
+                self.restored(job)
+        return None
+
+    def _refuse_erased(self, whose: Whose) -> None:
+        self.erasures.refuse_erased(whose.user_id)
+        for name in whose.sessions or ():
+            stream = StreamId(whose.user_id, name, MAIN)
+            if self.writer.log.head(stream).seq:
+                continue
+            # What lost its head is not listed any more, and can be erased all the same.
+            if not any(self.erasures.left(Whose(whose.user_id, (name,))).values()):
+                raise SessionNotFound(whose.user_id, name)
+
+    def _erased_before(self, ask: Ask) -> Erasure:
+        """Nothing is left to do but to clean up behind a run that was cut off."""
+        signed = self.erasures.certificates(ask.whose.user_id)
+        acts = [one for one in signed if one.statement["act"] == "erased"]
+        whole = ask.whose.sessions is None
+        last = acts[-1] if acts and whole else None
+        return self._searched(ask.whose, Erasure(last, already=True), [], ask.vacuum)
+
+    def _begun(self, ask: Ask) -> Job:
+        return self.erasures.begin(self.asked(ask, self._with_forks(ask.whose)))
+
+    def asked(self, ask: Ask, whose: Whose) -> Job:
+        """The job of erasing ``whose``; nothing is kept of it yet."""
+        now = self.writer.clock()
+        facts: dict[str, Any] = {
+            "reason": self.redacted(ask.reason, whose),
+            "operator": self.redacted(ask.operator, whose),
+            "requested_at": timestamp(now),
+            "key_backups_until": _until(now, ask.key_backups),
+            "tree_before": self.erasures.tree_head(),
+        }
+        due_at = None if ask.grace is None else now + _microseconds(ask.grace)
+        return self.erasures.new_job(whose, due_at=due_at, facts=facts)
+
+    def _with_forks(self, whose: Whose) -> Whose:
+        """The sessions, and those forked from them, which read their events."""
+        if whose.sessions is None:
+            return whose
+        user_id, names = whose.user_id, whose.sessions
+        infos = [i for i in self.writer.log.sessions(user_id) if i.status != "erased"]
+        found = with_forks(self.writer, infos, user_id, names)
+        return whose._replace(sessions=tuple(sorted(found)))
+
+    def redacted(self, text: str, whose: Whose) -> str:
+        """The text as a certificate may say it: it names nobody.
+
+        Short names of sessions are left: they would stand in any text.
+        """
+        clean: Any = self.writer.redactor.value({"text": repaired(text)[0]})[0]
+        said = str(clean["text"])
+        infos = self.writer.log.sessions(whose.user_id) if said else []
+        names = {info.session_id for info in infos if len(info.session_id) >= _TELLING}
+        for name in (whose.user_id, *(whose.sessions or ()), *names):
+            if name.lower() not in said.lower():
+                continue
+            said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", _HIDDEN, said, flags=re.I)
+        return said
+
+    def run(self, job: Job, *, vacuum: bool = False, at_once: bool = False) -> Erasure:
+        """Go on with a job from where it is; one that is not due is held back."""
+        now = self.writer.clock()
+        later = job.due_at is not None and job.due_at > now and not at_once
+        if not job.past("shredded"):
+            job = self._marked(job)
+            self._forgotten(job)
+            if later:
+                return self._held(job, now)
+            keys = self.erasures.destroy_keys(job, now=now)
+            moment = timestamp(self.writer.clock())
+            job = self._to(job, "shredded", keys=keys, unreadable_at=moment)
+        if not job.past("counted"):
+            job = self._counted(job)
+        names = list(job.facts.get("names", ()))
+        self._deleted(job)
+        self._forgotten(job)
+        erasure = self._certified(self._to(job, "deleted"))
+        return self._searched(job.whose, erasure, names, vacuum)
+
+    def _marked(self, job: Job) -> Job:
+        """Mark it, with forks that began until then: from an erased one none begins."""
+        self.erasures.mark(job)
+        whose = self._with_forks(job.whose)
+        # Looked up after: who else runs this may have marked them, and kept that.
+        for known in self.erasures.jobs(job.whose.user_id):
+            if (known.job_id, known.stage) == (job.job_id, job.stage):
+                job = known
+        names = {*(whose.sessions or ()), *(job.whose.sessions or ())}
+        if names == set(job.whose.sessions or ()):
+            return job
+        wider = whose._replace(sessions=tuple(sorted(names)))
+        return self._marked(self.erasures.widen(job, wider) or job)
+
+    def _forgotten(self, job: Job) -> None:
+        """What was learned from sessions is in what is kept of the user as a whole.
+
+        Dropped once they are marked, and again at the end: who made it of them
+        meanwhile looks afterwards whether they are there, and may have been killed.
+        """
+        if job.whose.sessions is not None:
+            self.writer.log.drop_views(job.whose.user_id, USER_SESSION)
+
+    def _held(self, job: Job, now: int) -> Erasure:
+        if job.stage == "begun":
+            keys = self.erasures.hold_keys(job, now=now)
+            self._to(job, "held", keys=keys)
+        return Erasure(due_at=job.due_at)
+
+    def _to(self, job: Job, stage: Stage, **facts: Any) -> Job:
+        """Keep how far it is, unless others took it further."""
+        kept = self.erasures.advance(job.at(stage, **facts), job.stage)
+        return job.at(stage, **facts) if kept is None else kept
+
+    def _counted(self, job: Job) -> Job:
+        remains = self.erasures.remains(job.whose)
+        whole = job.whose.sessions is None
+        infos = self.writer.log.sessions(job.whose.user_id) if whole else []
+        names = [info.session_id for info in infos] or list(job.whose.sessions or ())
+        return self._to(
+            job,
+            "counted",
+            counts=remains.counts,
+            leaves={"count": remains.leaves, "root": remains.root.hex()},
+            sessions=len(names),
+            names=names[:_NAMES],
+        )
+
+    def _deleted(self, job: Job) -> None:
+        """Delete until a search finds nothing: what was under way may come late."""
+        totals = job.facts.get("counts", {})
+        for _ in range(_TRIES):
+            done: dict[str, int] = {}
+            for table, number in self.erasures.delete(job):
+                done[table] = done.get(table, 0) + number
+                if self.progress is not None:
+                    self.progress(table, done[table], int(totals.get(table, 0)))
+            if not any(self.erasures.left(job.whose).values()):
+                return
+        raise StoreUnavailable(
+            "rows of what is erased appear again and again",
+            remedy="close what writes them, and run `refold erase --due`",
+        )
+
+    def _certified(self, job: Job) -> Erasure:
+        now, salt = self.writer.clock(), os.urandom(SALT)
+        user_id = job.whose.user_id
+        statement = {
+            **self.statement("erased", job.job_id, job.whose, salt),
+            "sessions": job.facts["sessions"],
+            "requested_at": job.facts["requested_at"],
+            "unreadable_at": job.facts["unreadable_at"],
+            "completed_at": timestamp(now),
+            "reason": job.facts["reason"],
+            "operator": job.facts["operator"],
+            "counts": job.facts["counts"],
+            "keys": job.facts["keys"],
+            "leaves": job.facts["leaves"],
+            "tree": {
+                "before": job.facts["tree_before"],
+                "after": self.erasures.tree_head(),
+                "leaves": self.erasures.tree_leaves(job),
+            },
+            "key_backups_until": job.facts["key_backups_until"],
+            "rows_left": self.erasures.left(job.whose),
+        }
+        signed = self.erasures.certify(job, user_id, statement, now=now)
+        if signed is None:
+            return Erasure(already=True)
+        return Erasure(signed, salt.hex())
+
+    def statement(
+        self, act: str, certificate_id: str, whose: Whose, salt: bytes
+    ) -> dict[str, Any]:
+        """What every certificate says."""
+        user_id, sessions = whose
+        return {
+            "format": FORMAT,
+            "certificate_id": certificate_id,
+            "act": act,
+            "scope": "user" if sessions is None else "session",
+            "subject": subject(salt, user_id, sessions),
+            "store": self.erasures.facts(),
+            "refold": import_module("refold").__version__,
+        }
+
+    def _searched(
+        self, whose: Whose, erasure: Erasure, names: list[str], vacuum: bool
+    ) -> Erasure:
+        """Overwrite what was deleted, and look for it in every table and file."""
+        names = [whose.user_id, *sorted({*names, *(whose.sessions or ())})]
+        cleaned = self.erasures.clean(vacuum=vacuum)
+        files = self.erasures.found_in_files(names)
+        if any(files["files"].values()) and not cleaned["vacuum"]:
+            # Bytes that were freed before cells were overwritten: all is written anew.
+            cleaned = self.erasures.clean(vacuum=True)
+            files = self.erasures.found_in_files(names)
+        left = self.erasures.left(whose)
+        return erasure._replace(left=left, cleaned=cleaned, files=files)
+
+    def restored(self, job: Job) -> Signed | None:
+        """Undo an erasure that is held back, and say so."""
+        kept = job if job.stage == "restoring" else self._to(job, "restoring")
+        if kept.stage != "restoring":
+            return None
+        self.erasures.restore(kept)
+        now, user_id = self.writer.clock(), kept.whose.user_id
+        statement = {
+            **self.statement("restored", kept.job_id, kept.whose, os.urandom(SALT)),
+            "requested_at": kept.facts["requested_at"],
+            "completed_at": timestamp(now),
+            "reason": kept.facts.get("restored_for", ""),
+            "operator": kept.facts.get("restored_by", ""),
+        }
+        return self.erasures.certify(kept, user_id, statement, now=now)
+
+
+def _same(known: Whose, asked: Whose) -> bool:
+    if known.sessions is None or asked.sessions is None:
+        return known.sessions is asked.sessions
+    return set(asked.sessions) <= set(known.sessions)
+
+
+def _until(now: int, span: timedelta | None) -> str | None:
+    return None if span is None else timestamp(now + _microseconds(span))
+
+
+def _microseconds(span: timedelta) -> int:
+    return span // timedelta(microseconds=1)
+
+
+_RETURNED = "erased before; a backup of the database brought rows back"
+
+
+class Forgets:
+    """The part of a store that erases."""
+
+    _writer: Writer
+
+    def erase(
+        self,
+        user_id: str,
+        reason: str,
+        *,
+        session_id: str | None = None,
+        operator: str = "",
+        grace: timedelta | None = None,
+        key_backups: timedelta | None = None,
+        vacuum: bool = False,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
+
+        Nothing of the user can be read or written from the moment on that the call has
+        marked the heads.  Cut off, it is completed by the next one; done, it does
+        nothing more.  What runs meanwhile ends with Erased.
+
+        session_id:  forget only this session, and what was forked from it.
+        reason, operator: for the certificate; redacted, and the user's name taken out.
+        grace:       unreadable at once, but destroyed only after this time, and until
+                     then ``restore`` undoes it.
+        key_backups: how long backups of the key store survive: until then somebody who
+                     has both backups can read what was erased.
+        vacuum:      have the engine write its tables anew, so that no deleted byte is
+                     left in its files; others wait meanwhile.
+        progress:    is told table, rows deleted of it, and how many there are.
+
+        Raises OnHold, SessionNotFound, StoreUnavailable, InvalidConfiguration for a
+        time of less than nothing or of more than 999999 days.
+        """
+        whose = _whose(user_id, session_id)
+        ask = Ask(whose, reason, operator, grace, key_backups, vacuum)
+        return Eraser(self._writer, progress).erase(ask)
+
+    def plan_erasure(self, user_id: str, session_id: str | None = None) -> ErasurePlan:
+        """What ``erase`` would delete, and which holds forbid it; changes nothing."""
+        return Eraser(self._writer).plan(_whose(user_id, session_id))
+
+    def erasures(self) -> list[Job]:
+        """Erasures that are not done: cut off, or held back until their date."""
+        return self._writer.log.erasures.jobs()
+
+    def _unfinished(
+        self, user_id: str | None
+    ) -> Iterator[tuple[SessionInfo, Verified]]:
+        """Erasures that were cut off, as problems of what they are of."""
+        for job in self._writer.log.erasures.jobs(user_id):
+            owner, names = job.whose
+            if job.stage != "held" and user_id in (None, owner):
+                name = names[0] if names else "_user"
+                detail = "its erasure was cut off: `refold erase --due` completes it"
+                problem = Problem(owner, name, "main", None, "erasure", detail)
+                info = SessionInfo(owner, name, 0, "erased", 0, 0, 0)
+                yield info, Verified(0, 0, 0, [problem])
+
+    def erase_due(
+        self, *, vacuum: bool = False, progress: Progress | None = None
+    ) -> Iterator[Erasure]:
+        """Complete every erasure that was cut off, or whose time has come.
+
+        Users who were erased and whose rows a backup of the database brought back are
+        erased again.
+        """
+        now, eraser = self._writer.clock(), Eraser(self._writer, progress)
+        for job in self.erasures():
+            if job.stage == "restoring":
+                eraser.restored(job)
+            elif job.stage != "held" or (job.due_at or 0) <= now:
+                yield eraser.run(job, vacuum=vacuum)
+        for user_id in self._writer.log.erasures.returned():
+            yield eraser.erase(Ask(Whose(user_id), _RETURNED, "", vacuum=vacuum))
+
+    def restore(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
+        """Undo the erasures of a user that are held back; a certificate says so.
+
+        Raises NotErased if there is none.
+        """
+        eraser, signed = Eraser(self._writer), None
+        whose = _whose(user_id, None)
+        for job in self._writer.log.erasures.jobs(user_id):
+            if job.stage in ("held", "restoring"):
+                said = {
+                    "restored_for": eraser.redacted(reason, whose),
+                    "restored_by": eraser.redacted(operator, whose),
+                }
+                job = replace(job, facts={**job.facts, **said})
+                signed = eraser.restored(job) or signed
+        if signed is None:
+            raise NotErased("there is no erasure of that user that could be undone")
+        return signed
+
+    def readmit(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
+        """Let a user who was erased come back: with a new key, in a new epoch.
+
+        Nothing of before comes back.  Raises NotErased.
+        """
+        check_id("user_id", user_id)
+        epoch = self._writer.log.erasures.readmit(user_id, now=self._writer.clock())
+        return self._said("readmitted", user_id, reason, operator, epoch=epoch)
+
+    def hold(
+        self, user_id: str, name: str, reason: str, *, operator: str = ""
+    ) -> Signed | None:
+        """Forbid to erase a user, by a legal hold of this name; None if it was there.
+
+        It keeps an erasure from beginning, not one that is under way.
+        """
+        check_id("user_id", user_id)
+        _check_hold(name)
+        eraser = Eraser(self._writer)
+        said = eraser.redacted(reason, _whose(user_id, None))
+        hold = LegalHold(check_id("name", name), said, self._writer.clock())
+        if not self._writer.log.erasures.hold(user_id, hold):
+            return None
+        return self._said("legal hold", user_id, reason, operator, hold=name)
+
+    def release_hold(
+        self, user_id: str, name: str, reason: str, *, operator: str = ""
+    ) -> Signed:
+        """End a legal hold.  Raises NotErased if there is none of that name."""
+        _check_hold(name)
+        check_id("user_id", user_id)
+        if not self._writer.log.erasures.release(user_id, check_id("name", name)):
+            raise NotErased(f"there is no legal hold {name!r} on that user")
+        return self._said("legal hold released", user_id, reason, operator, hold=name)
+
+    def holds(self, user_id: str) -> list[LegalHold]:
+        """The legal holds on a user."""
+        return self._writer.log.erasures.holds(check_id("user_id", user_id))
+
+    def certificates(self, user_id: str | None = None) -> list[Signed]:
+        """What was signed, of a user or all, the oldest first."""
+        return self._writer.log.erasures.certificates(scope(user_id).user_id)
+
+    def public_key(self) -> bytes:
+        """What certificates and tree heads are checked with: 32 bytes of Ed25519."""
+        return self._writer.log.erasures.public_key()
+
+    def _said(
+        self, act: str, user_id: str, reason: str, operator: str, **facts: Any
+    ) -> Signed:
+        """Sign and keep that something was done."""
+        eraser, whose = Eraser(self._writer), _whose(user_id, None)
+        now = self._writer.clock()
+        statement = {
+            **eraser.statement(act, str(uuid4()), whose, os.urandom(SALT)),
+            "completed_at": timestamp(now),
+            "reason": eraser.redacted(reason, whose),
+            "operator": eraser.redacted(operator, whose),
+            **facts,
+        }
+        signed = eraser.erasures.certify(None, user_id, statement, now=now)
+        assert signed is not None  # noqa: S101  # there is no job that others could end
+        return signed
+
+
+def _check_hold(name: str) -> None:
+    if name == FREEZE:
+        raise InvalidEvent(f"{name!r} names no legal hold: store.freeze and unfreeze")
+
+
+def _whose(user_id: str, session_id: str | None) -> Whose:
+    check_id("user_id", user_id)
+    if session_id is None:
+        return Whose(user_id)
+    if session_id == USER_SESSION:
+        raise InvalidEvent(f"{USER_SESSION!r} is of the whole user: erase the user")
+    return Whose(user_id, (check_session_id(session_id),))
+
+
+REASON: Final = "retention"
+_AT_ONCE: Final = 500  # sessions of one erasure
+RetainingProgress: TypeAlias = Callable[[str, str], None]
+
+
+class Retained(NamedTuple):
+    """What a retention did, or with ``dry_run`` would do.
+
+    sessions:  user and session of those that expired.
+    kept:      how many did and are there still, by what keeps them: ``hold``,
+               ``freeze``, ``fork`` (a living one needs it), ``in_use`` (by now), or
+               ``unreadable``: users of whom something does not open.
+    completed: erasures of before that were cut off, and are done now.
+    erasures:  with their certificates.
+    blobs, audit: how many of these expired; None where that was not asked.
+    """
+
+    dry_run: bool
+    sessions: list[tuple[str, str]]
+    kept: dict[str, int]
+    completed: int
+    erasures: list[Erasure]
+    blobs: int | None = None
+    audit: int | None = None
+
+
+class _Due(NamedTuple):
+    """Which sessions of a user expired, and which of those a living fork needs."""
+
+    names: list[str]
+    forked: list[str]
+
+
+class How(NamedTuple):
+    """How a policy is applied; ``progress`` is told each user and session that goes."""
+
+    dry_run: bool = False
+    operator: str = ""
+    key_backups: timedelta | None = None
+    progress: RetainingProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Eraser(Eraser):
+    """Erases; deleted bytes are overwritten once, when all erasures are done."""
+
+    def _with_forks(self, whose: Whose) -> Whose:
+        """No fork can be left: it began, and marked, only if none was there."""
+        return whose
+
+    def _searched(
+        self,
+        whose: Whose,
+        erasure: Erasure,
+        names: list[str],  # noqa: ARG002  # the caller's
+        vacuum: bool,  # noqa: ARG002  # the caller's
+    ) -> Erasure:
+        return erasure._replace(left=self.erasures.left(whose))
+
+
+@dataclass(slots=True)
+class Retainer:
+    """Applies a policy to the sessions of a store."""
+
+    writer: Writer
+    policy: RetentionPolicy
+    how: How
+    _kept: dict[str, int] = field(default_factory=dict)
+    _sessions: list[tuple[str, str]] = field(default_factory=list)
+    _erasures: list[Erasure] = field(default_factory=list)
+
+    def run(self) -> Retained:
+        """Complete what was cut off, then erase what is unused."""
+        eraser = _Eraser(self.writer)
+        completed = [] if self.how.dry_run else list(self._completed(eraser))
+        for user_id, infos in self._users():
+            try:
+                self._of_user(eraser, user_id, infos)
+            except (CorruptEvent, KeyUnavailable):
+                # What it was forked from cannot be told, so nothing of the user goes.
+                self._keep("unreadable", 1)
+        blobs, erasures = self._blobs(), self._erasures
+        if not self.how.dry_run and (completed or erasures or blobs):
+            cleaned = eraser.erasures.clean(vacuum=False)
+            erasures = [one._replace(cleaned=cleaned) for one in erasures]
+        done = self.how.dry_run, self._sessions, self._kept, len(completed), erasures
+        return Retained(*done, blobs)
+
+    def _blobs(self) -> int | None:
+        """How many whole texts expired; what is behind a fork stays for the fork."""
+        if self.policy.blobs is None:
+            return None
+        keeping, done = self.writer.log.keeping, 0
+        before = self.writer.clock() - self.policy.blobs // timedelta(microseconds=1)
+        whose, kept, forked = "", False, set[str]()
+        expire = _counted if self.how.dry_run else keeping.expire_blobs
+        for blobs in keeping.old_blobs(before):
+            try:
+                if blobs.user_id != whose:
+                    whose, kept = blobs.user_id, True
+                    forked = self._forked(whose)
+                    kept = bool(self.writer.log.erasures.holds(whose))
+                if not kept and blobs.session_id not in forked:
+                    done += expire(blobs)
+            except (CorruptEvent, KeyUnavailable):
+                self._keep("unreadable", 1)
+        return done
+
+    def _forked(self, user_id: str) -> set[str]:
+        """The sessions of a user that others go on from."""
+        infos = self.writer.log.sessions(user_id)
+        names = [info.session_id for info in infos if not _is_apart(info)]
+        origins: dict[str, str | None] = {}
+        found = {self._origin(user_id, name, origins) for name in names}
+        return {name for name in found if name is not None}
+
+    def _completed(self, eraser: Eraser) -> Iterator[Erasure]:
+        for job in eraser.erasures.jobs():
+            if job.facts.get("reason") == REASON and job.due_at is None:
+                yield eraser.run(job)
+
+    def _users(self) -> Iterator[tuple[str, list[SessionInfo]]]:
+        if self.policy.sessions is None:
+            return
+        found = self.writer.log.sessions()
+        for user_id, infos in groupby(found, lambda info: info.user_id):
+            yield user_id, list(infos)
+
+    def _of_user(self, eraser: Eraser, user_id: str, infos: list[SessionInfo]) -> None:
+        origins: dict[str, str | None] = {}
+        lost = 0
+        while True:
+            due = self._due(user_id, infos, origins)
+            if not due.names or self._is_held(user_id, due):
+                break
+            some = due.names if self.how.dry_run else due.names[:_AT_ONCE]
+            done = self._erased(eraser, Whose(user_id, tuple(some)), infos)
+            if done is not None:
+                self._sessions += [(user_id, name) for name in some]
+                lost = 0
+            elif (lost := lost + 1) == _TRIES:
+                self._keep("in_use", len(due.names))
+                break
+            if self.how.dry_run:
+                break
+            self._erasures += [done] if done else []
+            infos = self.writer.log.sessions(user_id)
+        self._keep("fork", len(due.forked))
+
+    def _due(
+        self, user_id: str, infos: list[SessionInfo], origins: dict[str, str | None]
+    ) -> _Due:
+        """Which are unused; ``origins`` remembers what was forked from what."""
+        mine = [info for info in infos if not _is_apart(info)]
+        last = self._reads(user_id)
+        old = {
+            info.session_id
+            for info in mine
+            if max(info.updated_at, last.get(info.session_id, 0)) <= self._since
+        }
+        if not old:
+            return _Due([], [])
+        waiting = [info.session_id for info in mine if info.session_id not in old]
+        needed: set[str] = set()
+        while waiting:
+            origin = self._origin(user_id, waiting.pop(), origins)
+            if origin is not None and origin not in needed:
+                needed.add(origin)
+                waiting.append(origin)
+        return _Due(sorted(old - needed), sorted(old & needed))
+
+    def _reads(self, user_id: str) -> Mapping[str, int]:
+        """When each session was read last, if that is what uses one."""
+        if self.policy.since == "append":
+            return {}
+        found = self.writer.log.keeping.accesses(user_id)
+        return {one.session_id: one.last_at for one in found}
+
+    def _origin(
+        self, user_id: str, name: str, known: dict[str, str | None]
+    ) -> str | None:
+        """What a session was forked from; nothing ever changes that."""
+        if name not in known:
+            try:
+                state = self.writer.log.head(StreamId(user_id, name, MAIN)).state
+            except Erased:
+                return None
+            known[name] = state.forked_from[0] if state.forked_from else None
+        return known[name]
+
+    @property
+    def _since(self) -> int:
+        """What was used later is in use; microseconds since 1970."""
+        age = self.policy.sessions or timedelta(0)
+        return self.writer.clock() - age // timedelta(microseconds=1)
+
+    def _is_held(self, user_id: str, due: _Due) -> bool:
+        """Whether something forbids to erase anything of the user's."""
+        holds = self.writer.log.erasures.holds(user_id)
+        frozen = any(hold.name == FREEZE for hold in holds)
+        if holds:
+            self._keep("freeze" if frozen else "hold", len(due.names))
+        return bool(holds)
+
+    def _erased(
+        self, eraser: Eraser, whose: Whose, infos: list[SessionInfo]
+    ) -> Erasure | None:
+        """Erase them, unless one was used, or another session began, meanwhile."""
+        if self.how.dry_run:
+            return Erasure()
+        job = eraser.asked(
+            Ask(whose, REASON, self.how.operator, None, self.how.key_backups), whose
+        )
+        known = frozenset(info.session_id for info in infos)
+        unused = Unused(self._since, self.policy.since == "access", known)
+        try:
+            begun = self.writer.log.keeping.begin_unused(job, unused)
+        except (OnHold, Erased):
+            return None
+        if begun is None:
+            return None
+        for name in whose.sessions or ():
+            if self.how.progress is not None:
+                self.how.progress(whose.user_id, name)
+        return eraser.run(begun)
+
+    def _keep(self, why: str, number: int) -> None:
+        if number:
+            self._kept[why] = self._kept.get(why, 0) + number
+
+
+def _counted(blobs: OldBlobs) -> int:
+    return len(blobs.addresses)
+
+
+def _is_apart(info: SessionInfo) -> bool:
+    """Erased already, or no session of an agent: what a user allows expires never."""
+    return info.status == "erased" or info.session_id.startswith("_")

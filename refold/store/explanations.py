@@ -1,0 +1,726 @@
+"""Why a context is as it is: derived again from the log, and proved on the way."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypedDict
+
+from refold import config
+from refold.domain.envelope import Envelope
+from refold.domain.errors import (
+    InvalidConfiguration,
+    InvalidEvent,
+    RefoldError,
+    UnknownModel,
+)
+from refold.domain.events import AgentResponse, Pin, RedactionApplied, Request
+from refold.domain.ids import MAIN, StreamId
+from refold.domain.ports import EXPIRED, EventLog, Problem
+from refold.projections import models
+from refold.projections.compare.outcome import Comparison, Outcome
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.compaction import Compaction, Summarizer, source_of
+from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.strategies import spec
+from refold.projections.context.strategies.for_agent import reader_of
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.units import spans_of
+from refold.projections.context.view import NO_EXTRAS, Extras, View
+from refold.projections.context.why import (
+    Asked,
+    Cause,
+    Node,
+    Part,
+    Reason,
+    Unshown,
+    ask_again,
+    nodes_of,
+    opened,
+    parts_of,
+    pin_of,
+    told,
+    unshown,
+)
+from refold.projections.models import ModelInfo
+from refold.store.contexts import Viewer, chosen
+from refold.store.history import History, with_blobs
+from refold.store.verification import Superseded
+
+Proof = Literal["holds", "superseded", "broken"]
+BECAUSE: Final[Mapping[Cause, str]] = {
+    "system": "the newest system prompt of the session",
+    "handed_in": "handed in by the caller",
+    "memory": "a memory layer, as it was at the newest compaction or the first request",
+    "own_words": "put there by Refold, so that the provider takes the messages",
+    "summary": "stands for what was compacted",
+    "raw": "sent word for word: nothing stands for it",
+    "open": "sent word for word: it was open when the compaction was decided",
+    "newest_input": "sent word for word: the newest user input, though compacted",
+    "no_result": "no result of the call was recorded yet",
+    "pinned": "sent word for word: it is pinned",
+    "cleared": "a stub: the strategy cleared this result",
+    "shortened": "cut in the middle: over a quarter of the window",
+    "pins_budget": "a stub: pinned, but over the budget of pins",
+    "window": "says how much the strategy leaves out",
+}
+LEFT_OUT: Final[Mapping[Reason, str]] = {
+    "agent": "not shown: it is another agent's",
+    "type": "not shown: its type is for the log alone",
+    "replaced": "not shown: another system prompt took its place",
+    "question": "not shown: a question to a human is told with its decision",
+    "said": "not shown: a response has said the same",
+    "empty": "not shown: it holds nothing that a model can be sent",
+    "compacted": "a summary stands for it",
+    "omitted": "in the span of a summary, whose summarizer was not given it",
+    "cleared": "a stub stands for this result",
+    "pins_budget": "pinned, but over the budget of pins: a stub stands for it",
+    "window": "the strategy does not reach back to it, or picks others",
+    "later": "recorded after this context was made",
+}
+
+
+class Record(NamedTuple):
+    """What is known of a summary.
+
+    live:       whether it is in the context; if not, another has absorbed it.
+    decided_on: the event that was the last when it was decided.
+    asked:      what the strategy says when it is asked again.
+    source:     whether its source digest was derived again; ``superseded`` if what it
+                was made of has been redacted since.
+    """
+
+    node: Node
+    depth: int
+    live: bool
+    decided_on: Envelope | None
+    asked: Asked
+    source: Proof
+
+
+class Sent(NamedTuple):
+    """A recorded request, and whether its digest was derived again.
+
+    shown: whether the context that is explained has that digest.
+    """
+
+    envelope: Envelope
+    request: Request
+    digest: str
+    proof: Proof
+    shown: bool
+
+
+class Chain(NamedTuple):
+    """The hash chain of a stream, proved from its first event on."""
+
+    stream: StreamId
+    events: int
+    hash: str
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A context taken apart.
+
+    at:         the seq that was asked about; the view may end earlier, if a request
+                stands there.
+    message:    the one message that was asked about, or None.
+    parts:      of the view, or of that message, in their order.
+    records:    of the summaries behind the parts, each before those it absorbed.
+    unshown:    events that are not shown, with reasons; of one message, those that
+                its parts stand for.
+    events:     all events up to ``at`` by seq; those of a parent count down from 0.
+    pins:       the pin event of each event that is shown because it is pinned.
+    newest:     the newest summary, whose decision the raw parts came out of.
+    superseded: seqs of events that were redacted again: they hold less than was sent.
+    """
+
+    strategy: Strategy
+    at: int
+    message: int | None
+    view: View
+    sent: Sent | None
+    parts: tuple[Part, ...]
+    records: tuple[Record, ...]
+    unshown: tuple[Unshown, ...]
+    events: Mapping[int, Envelope]
+    pins: Mapping[int, Envelope]
+    newest: int | None
+    chains: tuple[Chain, ...]
+    superseded: frozenset[int]
+
+    def opened(self, summary: int) -> tuple[Record, ...]:
+        """That summary and all that it absorbed, each before its own.
+
+        Raises InvalidEvent if it is not behind this context.
+        """
+        known = {record.node.seq: record for record in self.records}
+        if summary not in known:
+            there = ", ".join(map(str, sorted(known))) or "none"
+            raise InvalidEvent(
+                f"summary {summary} is not behind this context (there is: {there})"
+            )
+        nodes = {seq: record.node for seq, record in known.items()}
+        return tuple(
+            known[node.seq]._replace(depth=depth)
+            for depth, node in opened(nodes, summary)
+        )
+
+    def runs(self) -> Iterator[tuple[Unshown, list[Envelope]]]:
+        """The events that are not shown, those together that have all in common.
+
+        The ``seq`` of a run is its first event's; runs of one reason are neighbours.
+        """
+        runs: dict[tuple[object, ...], dict[object, list[Unshown]]] = {}
+        for one in self.unshown:
+            same = runs.setdefault((one.why, one.summary), {})
+            same.setdefault(one.via, []).append(one)
+        for same in runs.values():
+            for run in same.values():
+                yield run[0], [self.events[one.seq] for one in run]
+
+    def told(self, record: Record) -> list[Envelope]:
+        """The events that a summary was itself made of."""
+        span = record.node.own
+        if span is None:
+            return []
+        found = map(self.events.get, range(span[0], span[1] + 1))
+        seen = (self.strategy.sees(event) for event in found if event)
+        return told(record.node, [event for event in seen if event])
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON; events by seq, type, time and hash, never by content."""
+        view = self.view
+        return {
+            "at": self.at,
+            "message": self.message,
+            "strategy": self.strategy.ref.model_dump(mode="json"),
+            "view": {
+                "through_seq": view.at,
+                "derived_seq": view.derived_seq,
+                "digest": view.digest,
+                "tokens": view.tokens,
+                "over_budget": view.over_budget,
+                "messages": len(view.messages),
+            },
+            "request": None if self.sent is None else _sent(self.sent),
+            "chains": [_chain(chain) for chain in self.chains],
+            "parts": [self._part(part) for part in self.parts],
+            "summaries": [self._record(record) for record in self.records],
+            "left_out": [self._run(run, events) for run, events in self.runs()],
+            "superseded": sorted(self.superseded),
+        }
+
+    def _part(self, part: Part) -> dict[str, Any]:
+        span, newest = part.span, self.newest
+        pins = {seq: self.pins[seq] for seq in part.seqs if seq in self.pins}
+        own = span.summary if span else None
+        raw = part.cause in ("raw", "open", "newest_input", "pinned", "pins_budget")
+        return {
+            "message": part.message,
+            "role": part.role,
+            "first_block": part.first,
+            "blocks": part.blocks,
+            "kind": span.kind if span else None,
+            "first": span.first if span else None,
+            "last": span.last if span else None,
+            "summary": own,
+            "cause": part.cause,
+            "why": BECAUSE[part.cause],
+            "decided_by": own if own is not None else newest if raw else None,
+            "pinned_by": [
+                {"seq": seq, "pin": pin.seq, "reason": _reason(pin)}
+                for seq, pin in pins.items()
+            ],
+            "events": [self.reference(self.events[seq]) for seq in part.seqs],
+        }
+
+    def _record(self, record: Record) -> dict[str, Any]:
+        envelope, summary = record.node.envelope, record.node.summary
+        hidden = ("strategy", "text", "abridged")
+        fields = {k: v for k, v in summary.payload().items() if k not in hidden}
+        own = self.told(record)
+        decided_on, asked = record.decided_on, record.asked
+        return {
+            "seq": record.node.seq,
+            "live": record.live,
+            **fields,
+            "ts": _time(envelope),
+            "hash": envelope.hash,
+            "decided_at": decided_on and _time(decided_on),
+            "asked_again": {
+                "same": asked.same,
+                "reason": asked.reason,
+                "clock": asked.clock and rfc3339(asked.clock),
+                "clock_mattered": asked.clock_mattered,
+                "decided": asked.decided
+                and [asked.decided.first_seq, asked.decided.last_seq],
+            },
+            "source": record.source,
+            "text": summary.text,
+            "abridged": summary.abridged,
+            "events": [self.reference(event) for event in own],
+        }
+
+    def _run(self, run: Unshown, events: list[Envelope]) -> dict[str, Any]:
+        return {
+            "why": run.why,
+            "meaning": LEFT_OUT[run.why],
+            "summary": run.summary,
+            "via": run.via,
+            "spans": [list(span) for span in spans_of(event.seq for event in events)],
+            "events": len(events),
+            "types": dict(Counter(event.type for event in events)),
+        }
+
+    def reference(self, envelope: Envelope) -> dict[str, Any]:
+        """An event by its place; one of a parent also by the session it is in."""
+        told_ = {
+            "seq": envelope.seq,
+            "type": envelope.type,
+            "ts": _time(envelope),
+            "tokens": envelope.token_estimate,
+            "hash": envelope.hash,
+        }
+        if envelope.seq < 1:
+            told_["session_id"] = envelope.session_id
+        if envelope.seq in self.superseded:
+            told_["superseded"] = True
+        return told_
+
+
+def _sent(sent: Sent) -> dict[str, Any]:
+    return {
+        "seq": sent.envelope.seq,
+        "ts": _time(sent.envelope),
+        "model": sent.request.model,
+        "through_seq": sent.request.through_seq,
+        "derived_seq": sent.request.derived_seq,
+        "digest": sent.request.digest,
+        "derived_again": sent.digest,
+        "proof": sent.proof,
+        "matches": sent.request.matches,
+        "is_this_view": sent.shown,
+    }
+
+
+def _chain(chain: Chain) -> dict[str, Any]:
+    return {
+        "session_id": chain.stream.session_id,
+        "stream": chain.stream.stream,
+        "events": chain.events,
+        "hash": chain.hash,
+        "problems": [problem.to_json() for problem in chain.problems],
+    }
+
+
+def _reason(pin: Envelope) -> str:
+    return pin.payload.reason if isinstance(pin.payload, Pin) else ""
+
+
+def _time(envelope: Envelope) -> str:
+    return rfc3339(envelope.ts)
+
+
+def rfc3339(ts: datetime) -> str:
+    """A time for programs."""
+    return ts.isoformat().replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Explainer:
+    """Explains the contexts of one session under one strategy; writes nothing."""
+
+    viewer: Viewer
+    strategy: Strategy
+
+    @property
+    def log(self) -> EventLog:
+        return self.viewer.log
+
+    def explain(self, at: int | None, *, message: int | None = None) -> Explanation:
+        """Take apart what a model was sent when ``at`` was the newest event.
+
+        Where ``at`` is a recorded request, that is what is taken apart.  None is what
+        the next call would be sent.
+
+        message: counted from 1; None is all of them.
+
+        Raises InvalidEvent if the context has no such message.
+        """
+        sent = self._sent(at)
+        view, outline = self._view(at, sent)
+        outline = self.strategy.judged(outline)
+        at = view.at if at is None else at
+        events = {event.seq: event for event in self.viewer.history.events(upto=at)}
+        if message is not None and not 1 <= message <= len(view.messages):
+            raise InvalidEvent(
+                f"message {message} is not in this context: it has "
+                f"{len(view.messages)}, counted from 1"
+            )
+        derived = self.log.read(self._derived, upto=outline.derived_seq)
+        nodes = nodes_of(derived)
+        parts = parts_of(self.strategy, outline, view, events)
+        out = unshown(self.strategy, outline, parts, nodes, list(events.values()))
+        chosen = [part for part in parts if message in (None, part.message)]
+        past = Superseded(self.viewer.history, self._redacted())
+        live = [part.span.summary for part in chosen if part.span]
+        behind = dict.fromkeys(seq for seq in live if seq is not None)
+        return Explanation(
+            strategy=self.strategy,
+            at=at,
+            message=message,
+            view=view,
+            sent=self._proved(sent, view, past),
+            parts=tuple(chosen),
+            records=tuple(self._records(nodes, behind, events, derived, past)),
+            unshown=tuple(_of_parts(out, chosen) if message else out),
+            events=events,
+            pins=_pins(chosen, outline, events.values()),
+            newest=max((one.seq for one in outline.summaries), default=None),
+            chains=tuple(self._chains(self.viewer.history, with_derived=bool(derived))),
+            superseded=past.main.intersection(events),
+        )
+
+    @property
+    def _derived(self) -> StreamId:
+        return self.viewer.stream._replace(stream=self.strategy.fingerprint)
+
+    def _sent(self, at: int | None) -> tuple[Envelope, Request] | None:
+        """The newest request of this strategy up to there."""
+        upto = at
+        while found := self.log.read(
+            self.viewer.stream, upto=upto, types=("request",), limit=1, newest=True
+        ):
+            (envelope,) = found
+            request = envelope.payload
+            if isinstance(request, Request) and (
+                request.strategy.fingerprint == self.strategy.fingerprint
+            ):
+                return envelope, request
+            upto = envelope.seq - 1
+        return None
+
+    def _view(
+        self, at: int | None, sent: tuple[Envelope, Request] | None
+    ) -> tuple[View, Outline]:
+        if at is None:
+            outline = self.viewer.current(self.strategy)
+            return self.viewer.render(self.strategy, outline), outline
+        if sent is None or sent[0].seq != at:
+            outline = self.viewer.at(self.strategy, at, "sent")
+            handed = self.viewer.handed_at(at)
+            return self.viewer.render(self.strategy, outline, handed), outline
+        request = sent[1]
+        events = self.viewer.history.events(upto=request.through_seq)
+        outline = self.strategy.read(self.strategy.begin(), events)
+        for envelope in self.log.read(self._derived, upto=request.derived_seq):
+            outline = fold_derived(outline, envelope)
+        return self.viewer.requested(request), outline
+
+    def _proved(
+        self, sent: tuple[Envelope, Request] | None, view: View, past: Superseded
+    ) -> Sent | None:
+        if sent is None:
+            return None
+        envelope, request = sent
+        again = self.viewer.requested(request).request()
+        proof: Proof = "holds"
+        if _digests(again) != _digests(request):
+            proof = "superseded" if past.touches_request(envelope) else "broken"
+        shown = view.digest == again.digest
+        return Sent(envelope, request, again.digest, proof, shown)
+
+    def _records(
+        self,
+        nodes: Mapping[int, Node],
+        live: Iterable[int],
+        events: Mapping[int, Envelope],
+        derived: Sequence[Envelope],
+        past: Superseded,
+    ) -> Iterator[Record]:
+        live = list(live)
+        found = list(opened(nodes, *live))
+        outlines = self._decided_on([node for _, node in found], events, derived)
+        for depth, node in found:
+            summary = node.summary
+            source: Proof = "holds"
+            if not _follows(node, nodes, events):
+                past_it = past.touches_summary(node.envelope)
+                source = "superseded" if past_it else "broken"
+            decided_on = events.get(summary.decided_at_seq)
+            clocks = list(_clocks(node.envelope, summary.decided_at_seq, events))
+            asked = ask_again(self.strategy, outlines[node.seq], summary, clocks)
+            yield Record(node, depth, node.seq in live, decided_on, asked, source)
+
+    def _decided_on(
+        self,
+        nodes: Iterable[Node],
+        events: Mapping[int, Envelope],
+        derived: Sequence[Envelope],
+    ) -> dict[int, Outline]:
+        """The outline that each of these summaries was decided with, by its seq.
+
+        Both streams are folded as they were then: each once, and side by side.
+        """
+        outlines: dict[int, Outline] = {}
+        outline = self.strategy.begin()
+        main, own = deque(events.values()), deque(derived)
+        for node in sorted(nodes, key=lambda node: node.seq):
+            while own and own[0].seq < node.seq:
+                envelope = own.popleft()
+                outline = self._read(outline, main, _decided_at(envelope))
+                outline = fold_derived(outline, envelope)
+            outline = self._read(outline, main, node.summary.decided_at_seq)
+            outlines[node.seq] = outline
+        return outlines
+
+    def _read(self, outline: Outline, main: deque[Envelope], upto: int) -> Outline:
+        while main and main[0].seq <= upto:
+            outline = self.strategy.fold(outline, main.popleft())
+        return outline
+
+    def _redacted(self) -> dict[str, set[int]]:
+        """The seqs of the session's events that were redacted again, by stream."""
+        seqs: dict[str, set[int]] = {}
+        for envelope in self.log.read(self.viewer.stream, types=("redaction_applied",)):
+            if isinstance(envelope.payload, RedactionApplied):
+                named = envelope.payload
+                seqs.setdefault(named.stream, set()).update(named.seqs)
+        return seqs
+
+    def _chains(self, history: History, *, with_derived: bool) -> Iterator[Chain]:
+        """The chains of the session and of those it was forked from."""
+        streams = [history.stream._replace(stream=MAIN)]
+        parent = history.parent
+        while parent is not None:
+            streams.append(parent.stream)
+            parent = parent.parent
+        if with_derived:
+            streams.append(self._derived)
+        for stream in streams:
+            count, last, problems = 0, "", []
+            for item in self.log.audit(stream):
+                if isinstance(item, Problem):
+                    problems += [item] if item.code != EXPIRED else []
+                else:
+                    count, last = count + 1, item.hash
+            yield Chain(stream, count, last, tuple(problems))
+
+
+def _follows(
+    node: Node, nodes: Mapping[int, Node], events: Mapping[int, Envelope]
+) -> bool:
+    """Whether a summary's source digest is that of what it was made of."""
+    summary, (first, last) = node.summary, node.own or (1, 0)
+    compaction = Compaction.of(summary, reader=reader_of(summary.strategy))
+    source = source_of(
+        compaction,
+        events=[events[seq] for seq in range(first, last + 1) if seq in events],
+        summaries=[nodes[seq].envelope for seq in summary.absorbs],
+    )
+    return source.digest == summary.source_digest
+
+
+def _decided_at(envelope: Envelope) -> int:
+    return getattr(envelope.payload, "decided_at_seq", None) or 0
+
+
+def _digests(request: Request) -> tuple[str | None, ...]:
+    return (request.digest, request.system_digest, request.tools_digest)
+
+
+def _of_parts(found: Iterable[Unshown], parts: Sequence[Part]) -> Iterator[Unshown]:
+    """What these parts stand for."""
+    stubs: Final = ("cleared", "pins_budget", "window")
+    spans = [(part.cause, part.span) for part in parts if part.span is not None]
+    summaries = {span.summary for _, span in spans} - {None}
+    for one in found:
+        in_stub = any(
+            cause == one.why
+            and cause in stubs
+            and (span.first or 0) <= one.seq <= (span.last or 0)
+            for cause, span in spans
+        )
+        if one.summary in summaries or in_stub:
+            yield one
+
+
+def _pins(
+    parts: Iterable[Part], outline: Outline, events: Iterable[Envelope]
+) -> dict[int, Envelope]:
+    pins = [event for event in events if isinstance(event.payload, Pin)]
+    upto = outline.decided_at or 0
+    found = {}
+    for part in parts:
+        for seq in part.seqs if part.cause == "pinned" else ():
+            if (pin := pin_of(seq, pins, upto=upto)) is not None:
+                found[seq] = pin
+    return found
+
+
+def _clocks(
+    envelope: Envelope, decided_at: int, events: Mapping[int, Envelope]
+) -> Iterator[datetime]:
+    """The times at which a summary may have been decided, the likeliest first.
+
+    That is before its text was written; in a rebuild it is the time of the events.
+    """
+    took = getattr(envelope.payload, "duration_ms", None) or 0
+    yield envelope.ts - timedelta(milliseconds=took)
+    for seq in (decided_at, decided_at + 1):
+        if seq in events:
+            yield events[seq].ts
+
+
+DEFAULT_MODEL: Final = "claude-sonnet-5-5"
+
+
+class Skipped(NamedTuple):
+    """A strategy that could not be run with its defaults, and why."""
+
+    strategy: str
+    why: str
+
+
+class Compared(NamedTuple):
+    """A log under strategies, in their order, and those left out.
+
+    model:  whose prices and cache rules counted.
+    events: how many the log has.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    skipped: tuple[Skipped, ...]
+    model: ModelInfo
+    events: int
+
+
+class How(TypedDict, total=False):
+    """How a log is compared.
+
+    model:      whose prices, cache rules and window count; left out, the prices and
+                cache rules of the model that answered last, or of ``DEFAULT_MODEL``,
+                and the window that contexts have without a model.
+    prices:     a TOML file with a table [models] that stands before all others.
+    recorded:   whether the summaries that are in the log are used, from where they were
+                decided, and no others made.
+    summarizer: what writes those that are made, in memory; left out, ``abridged``.
+    """
+
+    model: str | None
+    prices: str | os.PathLike[str] | None
+    recorded: bool
+    summarizer: Summarizer | None
+
+
+def compare(
+    viewer: Viewer, strategies: Iterable[str | Strategy] | None, how: How
+) -> Compared:
+    """The session's log under ``strategies``, or under all there are.
+
+    Raises UnknownStrategy, UnknownModel, InvalidConfiguration.
+    """
+    _know_models(how.get("prices"))
+    named = None if strategies is None else list(_labelled(strategies))
+    model, recorded = how.get("model"), how.get("recorded", False)
+    known = models.model_info(model) if model else None
+    events = [with_blobs(viewer.log, event) for event in viewer.history.events()]
+    comparison = Comparison(
+        events,
+        known or _model_of(events),
+        how.get("summarizer") or Abridged(),
+        Extras(window_tokens=known.context_tokens) if known else NO_EXTRAS,
+    )
+    if named is None:
+        return _all(comparison, viewer, recorded=recorded)
+    outcomes = (
+        _under(comparison, viewer, one, label, recorded=recorded)
+        for label, one in named
+    )
+    return Compared(tuple(outcomes), (), comparison.model, len(events))
+
+
+def _know_models(prices: str | os.PathLike[str] | None) -> None:
+    """Make the models of the file ``prices`` known."""
+    if prices is None:
+        return
+    table = config.read_toml(Path(prices)).get("models")
+    if not isinstance(table, dict):
+        raise InvalidConfiguration(f"{prices} has no table [models]")
+    models.register_models(table, where=os.fspath(prices))
+
+
+def _all(comparison: Comparison, viewer: Viewer, *, recorded: bool) -> Compared:
+    """Every registered strategy with its defaults; what cannot run is left out."""
+    outcomes, skipped = [], []
+    for name in spec.STRATEGIES:
+        try:
+            one = _default(name, comparison.model)
+            outcomes.append(_under(comparison, viewer, one, name, recorded=recorded))
+        except RefoldError as error:
+            skipped.append(Skipped(name, str(error)))
+    return Compared(
+        tuple(outcomes), tuple(skipped), comparison.model, len(comparison.events)
+    )
+
+
+def _under(
+    comparison: Comparison,
+    viewer: Viewer,
+    strategy: Strategy,
+    label: str,
+    *,
+    recorded: bool,
+) -> Outcome:
+    if not recorded:
+        return comparison.under(strategy, label=label)
+    stream = viewer.stream._replace(stream=strategy.fingerprint)
+    found = viewer.log.read(stream)
+    return comparison.under(strategy, label=label, recorded=found)
+
+
+def _default(name: str, model: ModelInfo) -> Strategy:
+    """The strategy as configured; for the compared model if it has to know one."""
+    try:
+        return chosen(name, None)
+    except RefoldError:
+        if "model" not in spec.STRATEGIES[name].model_fields:
+            raise
+        return spec.strategy(name, {"model": model.name})
+
+
+def _labelled(
+    strategies: Iterable[str | Strategy],
+) -> Iterator[tuple[str, Strategy]]:
+    for given in strategies:
+        strategy = chosen(given, None)
+        yield given if isinstance(given, str) else _label(strategy), strategy
+
+
+def _label(strategy: Strategy) -> str:
+    """A short name for a strategy: its own, and the parameters it was given."""
+    given = (
+        f"{name}={getattr(strategy, name)}"
+        for name in type(strategy).model_fields
+        if name in strategy.model_fields_set
+    )
+    params = ",".join(given)
+    return f"{strategy.name}:{params}" if params else strategy.name
+
+
+def _model_of(events: Sequence[Envelope]) -> ModelInfo:
+    """The model that answered last, if its prices are known; else the default."""
+    answers = (e for e in reversed(events) if isinstance(e.payload, AgentResponse))
+    named = next((e.meta.model for e in answers if e.meta.model), None)
+    try:
+        info = models.model_info(named or DEFAULT_MODEL)
+    except UnknownModel:
+        info = models.model_info(DEFAULT_MODEL)
+    return info if info.prices else models.model_info(DEFAULT_MODEL)

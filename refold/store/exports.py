@@ -1,0 +1,425 @@
+"""All that is kept of a user, written to a directory: readable, whole, or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from refold.domain.canonical import digest
+from refold.domain.chain import GENESIS
+from refold.domain.envelope import Envelope
+from refold.domain.erasure import timestamp
+from refold.domain.errors import (
+    Erased,
+    Expired,
+    ExportFailed,
+    InvalidConfiguration,
+    SessionNotFound,
+)
+from refold.domain.events import JsonObject
+from refold.domain.ids import MAIN, StreamId
+from refold.domain.ports import EventLog, Head, Scope, SessionInfo
+from refold.redaction.guard import restored
+from refold.store.appends import Writer
+from refold.store.memory import User
+
+FORMAT: Final = "refold-export/1"
+MANIFEST: Final = "manifest.json"
+_BLOCK: Final = 1 << 20
+
+
+class File(NamedTuple):
+    """A file of an export, by its path within it."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+    def to_json(self) -> JsonObject:
+        return dict(self._asdict())
+
+
+class Files:
+    """Writes the files of an export; each is on disk when it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.written: dict[str, File] = {}
+
+    def has(self, path: str) -> bool:
+        return path in self.written
+
+    def write(self, path: str, data: bytes) -> None:
+        """A file of these bytes."""
+        with self.opened(path) as write:
+            write(data)
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[Callable[[bytes], None]]:
+        """A new file that only its owner can read, to be written piece by piece."""
+        place = self._folder / path
+        self._make(place.parent)
+        hashed, size = hashlib.sha256(), 0
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+
+            def write(data: bytes) -> None:
+                nonlocal size
+                file.write(data)
+                hashed.update(data)
+                size += len(data)
+
+            yield write
+            file.flush()
+            os.fsync(file.fileno())
+        self.written[path] = File(path, size, hashed.hexdigest())
+
+    def _make(self, folder: Path) -> None:
+        """The directories down to this one, the owner's alone whatever the umask."""
+        if folder != self._folder and not folder.exists():
+            self._make(folder.parent)
+            folder.mkdir(mode=0o700)
+
+
+def digested(folder: Path, path: str) -> File:
+    """What is in the file at ``path`` now.  Raises OSError."""
+    hashed, size = hashlib.sha256(), 0
+    with (folder / path).open("rb") as file:
+        while block := file.read(_BLOCK):
+            hashed.update(block)
+            size += len(block)
+    return File(path, size, hashed.hexdigest())
+
+
+def paths_in(folder: Path) -> set[str]:
+    """Every file below ``folder``, by its path within it; links are files too."""
+    found = set()
+    for place, _, names in os.walk(folder):
+        for name in names:
+            found.add((Path(place) / name).relative_to(folder).as_posix())
+    return found
+
+
+# Events are opened a page at a time, however long a session is.
+_PAGE = 100
+_NAMED = 5
+
+
+class Exported(NamedTuple):
+    """Where an export is, and what its manifest says."""
+
+    path: Path
+    manifest: JsonObject
+
+
+def export_user(writer: Writer, user_id: str, out: Path) -> Exported:
+    """Write everything of the user to ``out``, which must not be there, or be empty.
+
+    What is read is of one moment for each stream; sessions that begin meanwhile are
+    not in it.  ``out`` appears at the end, whole; memory is bounded but for the list
+    of files.
+
+    Raises Erased if the user or a session is erased meanwhile, SessionNotFound for a
+    user who has nothing, ExportFailed if there is something at ``out``.
+    """
+    out = out.absolute()
+    with _whole_or_nothing(out) as folder:
+        manifest = _Export(writer, user_id, Files(folder)).run()
+    return Exported(out, manifest)
+
+
+@contextmanager
+def _whole_or_nothing(out: Path) -> Iterator[Path]:
+    """A directory of the owner's alone that takes its name once it is whole."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ExportFailed(
+            f"there is something at {str(out)!r} already: an export needs a directory "
+            "that is new or empty"
+        )
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        yield folder
+        os.rename(folder, out)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Export:
+    writer: Writer
+    user_id: str
+    files: Files
+
+    @property
+    def log(self) -> EventLog:
+        return self.writer.log
+
+    def run(self) -> JsonObject:
+        """Write it all, the manifest last."""
+        infos = self._sessions()
+        sessions = [
+            self._session(number, info) for number, info in enumerate(infos, start=1)
+        ]
+        manifest = self._manifest(sessions, self._about())
+        self._check_there(infos)
+        return manifest
+
+    def _sessions(self) -> list[SessionInfo]:
+        self.log.erasures.refuse_erased(self.user_id)
+        found = self.log.sessions(self.user_id)
+        infos = [info for info in found if info.status != "erased"]
+        if not infos:
+            if found:
+                raise Erased("the user")
+            raise SessionNotFound(self.user_id, "*")
+        lost = self.log.orphans(Scope(self.user_id))
+        if lost:
+            names = ", ".join(sorted({repr(one.session_id) for one in lost})[:_NAMED])
+            raise ExportFailed(
+                f"there are events of {names} and no head, so they are not listed: "
+                f"`refold repair --user {self.user_id} --apply` lists them again"
+            )
+        return infos
+
+    def _check_there(self, infos: list[SessionInfo]) -> None:
+        """Nothing of it was erased since it was read.  Raises Erased."""
+        self.log.erasures.refuse_erased(self.user_id)
+        found = {info.session_id: info for info in self.log.sessions(self.user_id)}
+        for info in infos:
+            now = found.get(info.session_id)
+            if now is None or now.status == "erased":
+                raise Erased(f"session {info.session_id!r}")
+
+    def _session(self, number: int, info: SessionInfo) -> JsonObject:
+        """The streams of one session, the main one first."""
+        folder = f"sessions/{number:05}"
+        main = StreamId(info.user_id, info.session_id, MAIN)
+        streams: list[Any] = []
+        for name in self.log.streams(info.user_id, info.session_id):
+            place = "events" if name == MAIN else f"derived/{name}"
+            stream = main._replace(stream=name)
+            streams.append(self._stream(stream, f"{folder}/{place}.jsonl"))
+        views = self._views(main, f"{folder}/views.json")
+        return {
+            "session_id": info.session_id,
+            "status": info.status,
+            "created_at": timestamp(info.created_at),
+            "updated_at": timestamp(info.updated_at),
+            "tokens": info.tokens,
+            "forked_from": self._parent(main),
+            "views": views,
+            "streams": streams,
+        }
+
+    def _parent(self, main: StreamId) -> JsonObject | None:
+        origin = self.log.head(main).state.forked_from
+        if origin is None:
+            return None
+        return {"session_id": origin[0], "at_seq": origin[1]}
+
+    def _stream(self, stream: StreamId, path: str) -> JsonObject:
+        """Its events up to where it ends now, one a line, and their blobs."""
+        head = self.log.head(stream)
+        with self.files.opened(path) as write:
+            for envelope in self._events(stream, head):
+                write(orjson.dumps(envelope.to_json()) + b"\n")
+                self._blobs(envelope)
+        end = head.hash.hex()
+        return {"stream": stream.stream, "seq": head.seq, "hash": end, "file": path}
+
+    def _events(self, stream: StreamId, head: Head) -> Iterator[Envelope]:
+        after = 0
+        while after < head.seq:
+            page = self.log.read(stream, after=after, upto=head.seq, limit=_PAGE)
+            if not page:
+                raise Erased(f"session {stream.session_id!r}")
+            yield from page
+            after = page[-1].seq
+
+    def _blobs(self, envelope: Envelope) -> None:
+        """The whole texts that were cut from the event, each once."""
+        main = envelope.stream_id.main
+
+        def write(sha256: str) -> None:
+            path = f"blobs/{sha256}"
+            if not self.files.has(path):
+                with suppress(Expired):
+                    data = self.log.blob(main, sha256)
+                    if data is not None:
+                        self.files.write(path, data)
+
+        restored(envelope.payload.payload(), write)
+
+    def _views(self, main: StreamId, path: str) -> str | None:
+        """What is kept for contexts: which events they show, by strategy."""
+        views: JsonObject = {}
+        for name in self.log.view_names(main.user_id, main.session_id):
+            view = self.log.load_view(main, name)
+            if view is not None:
+                views[name] = {"through_seq": view.through_seq, "body": view.body}
+        if not views:
+            return None
+        self.files.write(path, orjson.dumps(views, option=orjson.OPT_INDENT_2))
+        return path
+
+    def _about(self) -> JsonObject:
+        """What is known of the user besides: consent, holds, what was signed."""
+        erasures = self.log.erasures
+        holds: list[Any] = [
+            {**hold._asdict(), "created_at": timestamp(hold.created_at)}
+            for hold in erasures.holds(self.user_id)
+        ]
+        status = User(self.writer, self.user_id).status().to_json()
+        signed = [one.to_json() for one in erasures.certificates(self.user_id)]
+        uses: list[Any] = [
+            {
+                "session_id": one.session_id,
+                "reads": one.reads,
+                "last": timestamp(one.last_at),
+            }
+            for one in self.log.keeping.accesses(self.user_id)
+        ]
+        about: JsonObject = {"user_id": self.user_id, **status, "holds": holds}
+        about["accesses"] = uses
+        self.files.write("user.json", orjson.dumps(about, option=orjson.OPT_INDENT_2))
+        with self.files.opened("certificates.jsonl") as write:
+            for certificate in signed:
+                write(orjson.dumps(certificate) + b"\n")
+        return {"certificates": len(signed), "holds": len(holds)}
+
+    def _manifest(self, sessions: list[JsonObject], about: JsonObject) -> JsonObject:
+        streams: list[Any] = [s for one in sessions for s in one["streams"]]  # type: ignore[union-attr]  # as _session made it
+        main = [one["seq"] for one in streams if one["stream"] == MAIN]
+        derived = [one["seq"] for one in streams if one["stream"] != MAIN]
+        blobs = [path for path in self.files.written if path.startswith("blobs/")]
+        manifest: JsonObject = {
+            "format": FORMAT,
+            "made_at": timestamp(self.writer.clock()),
+            "refold": version("refold"),
+            "store": self.log.erasures.facts(),
+            "tree_head": self.log.erasures.tree_head(),
+            "user_id": self.user_id,
+            "counts": {
+                "sessions": len(sessions),
+                "events": sum(main),
+                "derived": sum(derived),
+                "blobs": len(blobs),
+                **about,
+            },
+            "sessions": list(sessions),
+            "files": [file.to_json() for file in self.files.written.values()],
+        }
+        manifest["digest"] = digest(manifest)
+        whole = orjson.dumps(manifest, option=orjson.OPT_INDENT_2)
+        self.files.write(MANIFEST, whole)
+        return manifest
+
+
+class ExportProblem(NamedTuple):
+    """Which file is not as the manifest says, and why."""
+
+    path: str
+    detail: str
+
+    def to_json(self) -> JsonObject:
+        return dict(self._asdict())
+
+
+class ExportChecked(NamedTuple):
+    """What the manifest says is there, and what does not fit."""
+
+    user_id: str
+    counts: JsonObject
+    problems: list[ExportProblem]
+
+
+def check_export(folder: Path) -> ExportChecked:
+    """Check every file of an export against its manifest, and each stream's chain.
+
+    Raises InvalidConfiguration where there is no manifest of an export: what was cut
+    off has none.
+    """
+    manifest = _read(folder)
+    try:
+        problems = list(_problems(folder, manifest))
+        return ExportChecked(manifest["user_id"], manifest["counts"], problems)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        problem = ExportProblem(MANIFEST, "it does not say what an export's says")
+        return ExportChecked("", {}, [problem])
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = orjson.loads((folder / MANIFEST).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise InvalidConfiguration(
+            f"there is no {MANIFEST} of an export in {str(folder)!r}: name the "
+            "directory that `refold export --out` made"
+        )
+    return manifest
+
+
+def _problems(folder: Path, manifest: dict[str, Any]) -> Iterator[ExportProblem]:
+    said = {name: value for name, value in manifest.items() if name != "digest"}
+    if digest(said) != manifest.get("digest"):
+        yield ExportProblem(MANIFEST, "it is not what was written")
+        return
+    listed = {file["path"]: file for file in manifest["files"]}
+    for path in sorted(paths_in(folder) - set(listed) - {MANIFEST}):
+        yield ExportProblem(path, "the manifest does not name it")
+    wrong = {path: _wrong(folder, path, file) for path, file in listed.items()}
+    for path, detail in wrong.items():
+        if detail:
+            yield ExportProblem(path, detail)
+    for stream in (s for one in manifest["sessions"] for s in one["streams"]):
+        path, detail = stream["file"], "the manifest does not name it"
+        if path in wrong:
+            detail = "" if wrong[path] else _broken(folder, stream)
+        if detail:
+            yield ExportProblem(path, detail)
+
+
+def _wrong(folder: Path, path: str, file: JsonObject) -> str:
+    """What is wrong with one file; empty if nothing is."""
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts:
+        return "it is outside of the export"
+    try:
+        found = digested(folder, path)
+    except OSError:
+        return "it is missing, or cannot be read"
+    if found.to_json() != file:
+        return "it is not what was written"
+    if path.startswith("blobs/") and pure.name != found.sha256:
+        return "it is not the text of that digest"
+    return ""
+
+
+def _broken(folder: Path, stream: JsonObject) -> str:
+    """Where a stream's events do not follow on each other; empty if they do."""
+    seq, last = 0, GENESIS.hex()
+    try:
+        with (folder / str(stream["file"])).open("rb") as lines:
+            for line in lines:
+                event = orjson.loads(line)
+                if (event["seq"], event["prev_hash"]) != (seq + 1, last):
+                    return f"the event behind seq {seq} does not follow on it"
+                seq, last = event["seq"], event["hash"]
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        return f"what is behind seq {seq} is no event"
+    if (seq, last) != (stream["seq"], stream["hash"]):
+        return f"the chain ends at seq {seq}, the manifest says {stream['seq']}"
+    return ""

@@ -1,0 +1,857 @@
+"""The memory of a user: what each session shows, kept until the session moves on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, Unpack
+
+from refold.domain.access_log import Access
+from refold.domain.canonical import canonical, text_digest
+from refold.domain.envelope import Draft, Envelope
+from refold.domain.erasure import timestamp
+from refold.domain.errors import (
+    CorruptEvent,
+    Erased,
+    InvalidConfiguration,
+    InvalidEvent,
+    KeyUnavailable,
+    StoreUnavailable,
+)
+from refold.domain.events import (
+    Consent,
+    Forget,
+    JsonObject,
+    Request,
+    StateUpdate,
+    Summary,
+)
+from refold.domain.ids import MAIN, MEMORY_ID, USER_SESSION, StreamId, check_id
+from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
+from refold.domain.preferences import Preference, stated, stating, unstated, unstating
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.view import NO_ADVICE, Advice
+from refold.projections.memory.advice import (
+    Candidate,
+    Choosing,
+    ChoosingArgs,
+    Line,
+    choose,
+    chosen_by,
+    shortlist,
+)
+from refold.projections.memory.declared.judged import (
+    EXTRACTOR as DECLARED_EXTRACTOR,
+    Judged,
+    Judging,
+)
+from refold.projections.memory.declared.labels import Taxonomy
+from refold.projections.memory.declared.profile import Profile, Stated, lines, profile
+from refold.projections.memory.items import (
+    NOBODY,
+    Item,
+    Lift,
+    effort,
+    items,
+    lifts,
+    shared,
+)
+from refold.projections.memory.sessions import (
+    EXTRACTOR,
+    EXTRACTOR as WATCHED,
+    GENERAL,
+    Classifier,
+    Shown,
+    Watching,
+    by_scenario,
+    families,
+    untainted,
+    watch,
+)
+from refold.projections.memory.tool import Answer, Known, Query, answer
+from refold.store.access_log import USER, audits
+from refold.store.appends import Order, Receipt, Writer
+from refold.store.history import handed_in, read_on
+
+# Beside the views of strategies, sealed and dropped like them.
+SHOWN: Final = "memory-"
+JUDGED: Final = "declared-"
+ADVICE: Final = "advice-"
+
+
+def drop_kept(log: EventLog, user_id: str, *kept: str) -> None:
+    """Drop what is kept; other views go with it, and are folded again when needed.
+
+    Of a user who is frozen it stays: it is dropped when they go on.
+    """
+    for info in log.sessions(user_id):
+        names = log.view_names(user_id, info.session_id) if info.is_live else []
+        if any(name.startswith(kept) for name in names):
+            log.drop_views(user_id, info.session_id)
+
+
+def keep(
+    log: EventLog, stream: StreamId, name: str, view: StoredView, *, replaces: int
+) -> None:
+    """Keep it for the next call, if another was not first and it may be written.
+
+    A program that may only read makes it each time.
+    """
+    with suppress(StoreUnavailable):
+        log.save_view(stream, name, view, replaces=replaces)
+
+
+DECLARATIVE_MEMORY: Final = "declarative_memory"
+MEMORY_OPT_OUT: Final = "memory_opt_out"
+# A scope is looked up by its name, so it must be none that redaction would change.
+_SCOPE: Final = re.compile(r"[a-z][a-z_]{0,63}(\.[a-z][a-z_]{0,63}){0,3}")
+
+
+class Said(NamedTuple):
+    """The last word of a user on one scope, and when it was recorded."""
+
+    granted: bool
+    at: str
+
+
+class ConsentStatus(NamedTuple):
+    """What a user allows now; what was never asked is not allowed.
+
+    scopes: the last word on each scope that there was one on.
+    """
+
+    scopes: dict[str, Said]
+
+    @property
+    def memory_opt_out(self) -> bool:
+        """Whether nothing of the user may go to memory; sessions work all the same."""
+        return self.allows(MEMORY_OPT_OUT)
+
+    @property
+    def declarative_memory(self) -> bool:
+        """Whether what the user is like may be remembered: asked for, and not out."""
+        return self.allows(DECLARATIVE_MEMORY) and not self.memory_opt_out
+
+    def allows(self, scope: str) -> bool:
+        """Whether the last word on the scope was yes."""
+        return scope in self.scopes and self.scopes[scope].granted
+
+    def to_json(self) -> JsonObject:
+        return {
+            "memory_opt_out": self.memory_opt_out,
+            "declarative_memory": self.declarative_memory,
+            "consent": {name: dict(said._asdict()) for name, said in self._sorted()},
+        }
+
+    def _sorted(self) -> list[tuple[str, Said]]:
+        return sorted(self.scopes.items())
+
+
+@audits(USER, "writer")
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user as a whole, apart from any one session."""
+
+    writer: Writer
+    user_id: str
+
+    @property
+    def _stream(self) -> StreamId:
+        return StreamId(self.user_id, USER_SESSION, MAIN)
+
+    def consent(self, scope: str, *, granted: bool = True, reason: str = "") -> Receipt:
+        """Record that the user allows something from now on, or does not any more.
+
+        scope: what it is about: ``declarative_memory``, or a name of your own of
+               lower-case letters, ``_`` and up to three dots.
+
+        Raises InvalidEvent for another scope, and as an append does.
+        """
+        if not _SCOPE.fullmatch(scope):
+            raise InvalidEvent(
+                "a consent's scope is a name of lower-case letters, _ and dots"
+            )
+        event = Consent(scope=scope, granted=granted, reason=reason)
+        return self.writer.append(Order(self._stream, (Draft(event),)))
+
+    def withdraw(self, scope: str, *, reason: str = "") -> Receipt:
+        """Record that the user does not allow it any more."""
+        return self.consent(scope, granted=False, reason=reason)
+
+    def opt_out(self, *, reason: str = "") -> Receipt:
+        """Record that nothing of the user may go to memory from now on."""
+        return self.consent(MEMORY_OPT_OUT, reason=reason)
+
+    def opt_in(self, *, reason: str = "") -> Receipt:
+        """Take an opt-out back; what needs its own consent needs it all the same."""
+        return self.withdraw(MEMORY_OPT_OUT, reason=reason)
+
+    def forget(self, memory_id: str, *, reason: str = "") -> Receipt:
+        """Record that this item of memory is not to be there any more.
+
+        It stays away, also when memory is made anew, whatever sessions show.
+
+        Raises InvalidEvent for what cannot be an item's id.
+        """
+        if not MEMORY_ID.fullmatch(memory_id):
+            raise InvalidEvent("an item of memory is named by m and 15 hex digits")
+        event = Forget(item_id=memory_id, reason=reason)
+        return self.writer.append(Order(self._stream, (Draft(event),)))
+
+    def prefer(self, key: str, value: Preference) -> Receipt:
+        """Record what the user prefers, as they said or confirmed it.
+
+        key:   a name of up to 64 lower-case letters, digits and ``_``.
+        value: true, false, a number, or a token of up to 64 letters, digits and
+               ``_ . : + / -`` and at most six words: no sentence.
+
+        Raises InvalidEvent for others, for what redaction would change, and unless the
+        user allows ``declarative_memory``: nothing is written then.
+        """
+        event = stating(key, value)
+        if not self.status().declarative_memory:
+            raise InvalidEvent(
+                "preferences are kept of users who allow it: record that first, with "
+                f"user.consent({DECLARATIVE_MEMORY!r})"
+            )
+        draft, now = Draft(event), self.writer.clock()
+        clean = self.writer.redacted(draft, user_id=self.user_id, now=now)
+        if clean.event != event:
+            raise InvalidEvent("redaction would change this preference: give another")
+        return self.writer.append(Order(self._stream, (draft,)))
+
+    def unprefer(self, key: str) -> Receipt:
+        """Record that it is no preference of the user's any more.
+
+        Raises InvalidEvent for what cannot be the name of one.
+        """
+        draft = Draft(unstating(key))
+        return self.writer.append(Order(self._stream, (draft,)))
+
+    def status(self) -> ConsentStatus:
+        """What the user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
+        return consent_status(self.writer.log, self.user_id)
+
+
+class Wishes(NamedTuple):
+    """What a user allows, and which items of memory they want to be gone."""
+
+    consent: ConsentStatus
+    forgotten: frozenset[str] = frozenset()
+
+    def after(self, envelopes: Iterable[Envelope]) -> Wishes:
+        """What holds after these events too, in their order."""
+        scopes, forgotten = dict(self.consent.scopes), set(self.forgotten)
+        for envelope in envelopes:
+            match envelope.payload:
+                case Consent(scope=scope, granted=granted):
+                    scopes[scope] = Said(granted, timestamp(envelope.at))
+                case Forget(item_id=item_id):
+                    forgotten.add(item_id)
+        return Wishes(ConsentStatus(scopes), frozenset(forgotten))
+
+
+def consent_status(log: EventLog, user_id: str) -> ConsentStatus:
+    """What a user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
+    return wishes(log, user_id).consent
+
+
+def wishes(log: EventLog, user_id: str) -> Wishes:
+    """What a user wants now.  Raises Erased, KeyUnavailable, CorruptEvent."""
+    stream, nothing = StreamId(user_id, USER_SESSION, MAIN), Wishes(ConsentStatus({}))
+    if log.head(stream).seq == 0:
+        return nothing
+    return nothing.after(read_on(log, stream, types=("consent", "forget")))
+
+
+NAME: Final = f"{SHOWN}{EXTRACTOR}"
+
+
+class Of(NamedTuple):
+    """What memory is made of: of all, or of one agent, or of one project.
+
+    classify: names the scenario of sessions that no ``meta.scenario`` tags.
+    agent:    only what this agent called, of several in a session.
+    project:  only sessions that are tagged with this ``meta.project``.
+    """
+
+    classify: Classifier | None = None
+    agent: str | None = None
+    project: str | None = None
+
+
+EVERYTHING: Final = Of()
+
+
+class Memory(NamedTuple):
+    """What a user's sessions show together.
+
+    success: the mean of how sessions ended, 0 to 1: what an item is measured by;
+             ``means`` are those of each scenario.
+    items:   the surest first.
+    effort:  by scenario, the medians of tokens, milliseconds and iterations.
+    effect:  how sessions ended that were shown an item, against the others.
+    """
+
+    user_id: str
+    sessions: int
+    success: float | None
+    means: dict[str, float]
+    items: list[Item]
+    effort: dict[str, dict[str, float]]
+    effect: list[Lift]
+    opted_out: bool = False
+
+    def named(self, memory_id: str) -> Item | None:
+        """The item of that id."""
+        return next((one for one in self.items if one.memory_id == memory_id), None)
+
+    def advice(self, *, now: int, **how: Unpack[ChoosingArgs]) -> Advice:
+        """What of it may be said to a model, ``now`` in microseconds since 1970.
+
+        Raises InvalidConfiguration.
+        """
+        choosing = chosen_by(how)
+        listed = shortlist(self.items, choosing.scenario, now=now, means=self.means)
+        return choose(listed, choosing, now=now)
+
+
+def remember(log: EventLog, user_id: str, of: Of = EVERYTHING) -> Memory:
+    """Make the memory of a user from the log; what did not change is not read again.
+
+    A session that cannot be read is left out: ``verify`` says what is wrong with it.
+    Of a user who opted out of memory there is none, and what was kept of it is dropped.
+
+    Raises Erased, and where it cannot be told what the user allows, CorruptEvent and
+    KeyUnavailable.
+    """
+    wanted = wishes(log, user_id)
+    if wanted.consent.memory_opt_out:
+        drop_kept(log, user_id, SHOWN, JUDGED, ADVICE)
+        return Memory(user_id, 0, None, {}, [], {}, [], opted_out=True)
+    return together_of(user_id, list(watched(log, user_id, of)), wanted.forgotten)
+
+
+def means_of(shown: Iterable[Shown]) -> dict[str, float]:
+    """How sessions ended that are not tainted, by scenario."""
+    return {
+        name: sum(ended) / len(ended)
+        for name, some in by_scenario(untainted(shown)).items()
+        if (ended := [one.success for one in some if one.success is not None])
+    }
+
+
+def together_of(
+    user_id: str, shown: Sequence[Shown], forgotten: frozenset[str] = frozenset()
+) -> Memory:
+    """What these sessions show together, without what the user wants to be gone.
+
+    What is gone in one scenario is gone in all: it is the same thing.
+    """
+    shown = families(shown)
+    means, every = means_of(shown), items(shown, user_id)
+    gone = {_thing(one) for one in every if one.memory_id in forgotten}
+    return Memory(
+        user_id,
+        len(shown),
+        means.get(GENERAL),
+        means,
+        [one for one in every if _thing(one) not in gone],
+        effort(shown),
+        lifts(shown),
+    )
+
+
+def _thing(item: Item) -> tuple[str, bytes]:
+    return item.kind, canonical(item.content)
+
+
+def shared_memory(log: EventLog, k: int) -> Memory:
+    """What the sessions of all users show, each thing by ``k`` of them or more.
+
+    Who opted out is left out, and a user of whom it cannot be told whether they did.
+    """
+    users = sorted({info.user_id for info in log.sessions()})
+    by_user: dict[str, list[Shown]] = {}
+    forgotten: dict[str, frozenset[str]] = {}
+    for user_id in users:
+        with suppress(CorruptEvent, Erased, KeyUnavailable):
+            wanted = wishes(log, user_id)
+            if not wanted.consent.memory_opt_out:
+                by_user[user_id] = list(watched(log, user_id))
+                forgotten[user_id] = wanted.forgotten
+    found = shared(by_user, k, forgotten)
+    if not found:
+        return Memory(NOBODY, 0, None, {}, [], {}, [])
+    everything = [one for some in by_user.values() for one in some]
+    told = {item.scenario for item in found} | {GENERAL}
+    means = {name: at for name, at in means_of(everything).items() if name in told}
+    return Memory(NOBODY, len(everything), means.get(GENERAL), means, found, {}, [])
+
+
+def watched(log: EventLog, user_id: str, of: Of = EVERYTHING) -> Iterator[Shown]:
+    """What each session of the user shows, those left out that cannot be read."""
+    for info in log.sessions(user_id):
+        if info.status == "erased" or info.session_id.startswith("_"):
+            continue
+        with suppress(CorruptEvent, Erased, KeyUnavailable):
+            shown = _of_session(log, info, of)
+            if of.project in (None, shown.project):
+                # Nothing happened after it was recorded, whatever a clock said.
+                yield replace(
+                    shown,
+                    began_at=min(shown.began_at, info.updated_at),
+                    ended_at=min(shown.ended_at, info.updated_at),
+                )
+
+
+def _of_session(log: EventLog, info: SessionInfo, of: Of) -> Shown:
+    """What one session shows; of a part, or as another classifies it, nothing is kept.
+
+    Nor is anything of a session that is frozen: what is there stays as it is.
+    """
+    stream = StreamId(info.user_id, info.session_id, MAIN)
+    whole = of.classify is None and of.agent is None
+    stored = log.load_view(stream, NAME) if whole else None
+    known = stored.through_seq if stored else 0
+    if stored and stored.body and known == info.head_seq:
+        return Shown.load(stored.body)
+    shown = watch(stream.session_id, read_on(log, stream), of.classify, of.agent)
+    if whole and info.is_live and shown.upto_seq > known:
+        view = StoredView(shown.upto_seq, 0, shown.dump())
+        keep(log, stream, NAME, view, replaces=known)
+    return shown
+
+
+DECLARED_NAME: Final = f"{JUDGED}{DECLARED_EXTRACTOR}"
+
+
+def profile_of(
+    log: EventLog, user_id: str, now: int, *, taxonomy: Taxonomy | None = None
+) -> Profile:
+    """Make the profile of a user from the log; what did not change is not read again.
+
+    Of a user who has not consented, or opted out of memory, it is empty; what was kept
+    is dropped.  A session that cannot be read is left out.
+
+    now:      in microseconds since 1970; what has expired then is left out.
+    taxonomy: None is the packaged one.
+
+    Raises Erased, and where it cannot be told what the user allows, CorruptEvent and
+    KeyUnavailable.
+    """
+    wanted = wishes(log, user_id)
+    if not wanted.consent.declarative_memory:
+        if DECLARATIVE_MEMORY in wanted.consent.scopes:  # else nothing was ever kept
+            drop_kept(log, user_id, JUDGED)
+        return Profile(user_id)
+    return profile(
+        user_id,
+        _judged(log, user_id),
+        _preferences(log, user_id),
+        now=now,
+        taxonomy=taxonomy,
+        forgotten=wanted.forgotten,
+    )
+
+
+def _preferences(log: EventLog, user_id: str) -> dict[str, Stated]:
+    """The last word on each, of those that were stated while the user consented."""
+    stream = StreamId(user_id, USER_SESSION, MAIN)
+    found: dict[str, Stated] = {}
+    wanted = Wishes(ConsentStatus({}))
+    for envelope in read_on(log, stream, types=("consent", "state")):
+        wanted = wanted.after([envelope])
+        if isinstance(envelope.payload, StateUpdate):
+            for key in unstated(envelope.payload):
+                found.pop(key, None)
+            if wanted.consent.declarative_memory:
+                found.update(_stated(envelope, envelope.payload))
+    return found
+
+
+def _stated(envelope: Envelope, update: StateUpdate) -> Iterator[tuple[str, Stated]]:
+    for key, value in stated(update):
+        yield key, Stated(value, envelope.seq, envelope.at)
+
+
+def _judged(log: EventLog, user_id: str) -> Iterator[Judged]:
+    for info in log.sessions(user_id):
+        if info.status == "erased" or info.session_id.startswith("_"):
+            continue
+        with suppress(CorruptEvent, Erased, KeyUnavailable):
+            yield _declared_of_session(log, info)
+
+
+def _declared_of_session(log: EventLog, info: SessionInfo) -> Judged:
+    """What one session's verdicts show; nothing is kept of one that is frozen."""
+    stream = StreamId(info.user_id, info.session_id, MAIN)
+    stored = log.load_view(stream, DECLARED_NAME)
+    known = stored.through_seq if stored else 0
+    # The taints are of what watches tools: when that becomes another, so do they.
+    if stored and (known, stored.body.get("watched")) == (info.head_seq, WATCHED):
+        return Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # as saved below
+    judged = _read(log, stream)
+    if info.is_live:
+        body: JsonObject = {"watched": WATCHED, "judged": judged.dump()}
+        view = StoredView(judged.upto_seq, 0, body)
+        keep(log, stream, DECLARED_NAME, view, replaces=known)
+    return judged
+
+
+def _read(log: EventLog, stream: StreamId) -> Judged:
+    watching, judging = Watching(stream.session_id), Judging(stream.session_id)
+    for envelope in read_on(log, stream):
+        watching.take(envelope)
+        judging.take(envelope)
+    return judging.judged(watching.shown().taints)
+
+
+MADE_BY: Final = "memory.extractor"
+_HOUR: Final = timedelta(hours=1)
+_TRIES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shortlist:
+    """What may be said of a user's memory in one scenario.
+
+    made_at:   microseconds since 1970.
+    scenarios: all that there are, ``general`` with them.
+    profile:   lines about the user, said with consent only.
+    """
+
+    made_at: int
+    scenarios: list[str]
+    candidates: list[Candidate]
+    profile: list[Line]
+    wishes: Wishes
+
+    def advice(self, how: Choosing, *, now: int) -> Advice:
+        """What is said of it."""
+        return choose(self._wanted(), how, now=now, profile=self._about())
+
+    def says_still(self, advice: Advice, how: Choosing, now: int) -> bool:
+        """Whether all that was said may be said as it was."""
+        said = {one.memory_id: one for one in self._wanted()}
+        about = {one.memory_id for one in self._about() if _said_in(one, advice)}
+        for name in advice.items:
+            one = said.get(name)
+            known = one is not None and one.may_be_said(how, now)
+            if not (name in about or (known and one and one.claim in advice.text)):
+                return False
+        return len(advice.items) <= how.top + len(about)
+
+    def _about(self) -> list[Line]:
+        """What is said of the user: nothing without their consent."""
+        if not self.wishes.consent.declarative_memory:
+            return []
+        gone = self.wishes.forgotten
+        return [one for one in self.profile if one.memory_id not in gone]
+
+    def _wanted(self) -> list[Candidate]:
+        if self.wishes.consent.memory_opt_out:
+            return []
+        names = self.wishes.forgotten
+        gone = {one.thing for one in self.candidates if one.memory_id in names}
+        return [one for one in self.candidates if one.thing not in gone]
+
+    def dump(self) -> dict[str, Any]:
+        return {
+            "made_at": self.made_at,
+            "scenarios": self.scenarios,
+            "candidates": [list(one) for one in self.candidates],
+            "profile": [list(line) for line in self.profile],
+            "scopes": {name: list(s) for name, s in self.wishes.consent.scopes.items()},
+            "forgotten": sorted(self.wishes.forgotten),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Adviser:
+    """Advises in the store of a writer, about one user."""
+
+    writer: Writer
+    user_id: str
+
+    @property
+    def _log(self) -> EventLog:
+        return self.writer.log
+
+    @property
+    def _stream(self) -> StreamId:
+        return StreamId(self.user_id, USER_SESSION, MAIN)
+
+    def shortlist(self, scenario: str, *, fresh: timedelta = _HOUR) -> Shortlist:
+        """What may be said: as it is kept, made anew if it is older than ``fresh``.
+
+        In a scenario that no session was in it is what may be said in general.
+        """
+        kept = self._kept(scenario, fresh)
+        if kept is None and scenario != GENERAL:
+            general = self._kept(GENERAL, fresh)
+            kept = general if general and scenario not in general.scenarios else None
+        return kept or self.learn(scenario)
+
+    def _kept(self, scenario: str, fresh: timedelta) -> Shortlist | None:
+        kept = _loaded(self._log.standing(self._stream, _name(scenario)))
+        age = self.writer.clock() - kept.made_at if kept else 0
+        return kept if 0 <= age <= fresh / timedelta(microseconds=1) else None
+
+    def learn(self, *scenarios: str) -> Shortlist:
+        """Make it anew from the log, for these scenarios and in general, and keep it.
+
+        Returns that of the first that is named.  Whoever is last sees what there is: if
+        a session moved on while it was made, it is made again, a few times; if one was
+        erased, what was kept is dropped.
+        """
+        for _ in range(_TRIES):
+            before = self._log.sessions(self.user_id)
+            head = self._log.head(self._stream)
+            made = self._made(dict.fromkeys((*scenarios, GENERAL)))
+            first = next(iter(made.values()))
+            frozen = any(info.status.startswith("frozen") for info in before)
+            if frozen or not before or first.wishes.consent.memory_opt_out:
+                return first
+            if head.seq == 0:
+                self._begin()
+                continue
+            self._keep(made, head.seq)
+            after = self._log.sessions(self.user_id)
+            if _readable(before) - _readable(after):
+                self._log.drop_views(self.user_id, USER_SESSION)
+            elif _ends(before) == _ends(after):
+                break
+        return first
+
+    def _made(self, scenarios: Iterable[str]) -> dict[str, Shortlist]:
+        now, wanted = self.writer.clock(), wishes(self._log, self.user_id)
+        memory = remember(self._log, self.user_id)
+        about = lines(profile_of(self._log, self.user_id, now), now)
+        known = sorted(memory.means)
+        made = {}
+        for name in scenarios:
+            listed = shortlist(memory.items, name, now=now, means=memory.means)
+            made[name] = Shortlist(now, known, listed, about, wanted)
+        return made
+
+    def _keep(self, made: Mapping[str, Shortlist], through: int) -> None:
+        """As of the moment before it was made: wishes that came since are behind it."""
+        for scenario, listed in made.items():
+            if scenario == GENERAL or scenario in listed.scenarios:
+                name = _name(scenario)
+                known = self._log.load_view(self._stream, name)
+                replaces = known.through_seq if known else 0
+                view = StoredView(through, 0, listed.dump())
+                keep(self._log, self._stream, name, view, replaces=replaces)
+
+    def _begin(self) -> None:
+        """Begin the session that concerns all of the user: it says who made memory."""
+        event = StateUpdate(set={MADE_BY: EXTRACTOR})
+        draft, key = Draft(event), f"{MADE_BY} {EXTRACTOR}"
+        self.writer.append(Order(self._stream, (draft,), idempotency_key=key))
+
+    def for_session(
+        self, stream: StreamId, strategy: Strategy, how: Choosing
+    ) -> Advice:
+        """What the session is told: what its last request was, until it is compacted.
+
+        So that what a model is sent begins as it did before.  What must not be said any
+        more is not: then it is chosen anew.
+        """
+        listed, now = self.shortlist(how.scenario), self.writer.clock()
+        request = self._last_request(stream, strategy)
+        if request is not None:
+            said = self._said(stream, request)
+            since = request.derived_seq if said is NO_ADVICE else said.derived_seq
+            if not self._compacted(stream, strategy, since):
+                good = said.tokens <= how.tokens and listed.says_still(said, how, now)
+                if good and self._are_there(said.sessions):
+                    return said
+        derived = stream._replace(stream=strategy.fingerprint)
+        upto = self._log.head(derived).seq
+        return replace(listed.advice(how, now=now), derived_seq=upto)
+
+    def _said(self, stream: StreamId, request: Request) -> Advice:
+        """What a recorded request says to have said."""
+        if not request.advised:
+            return NO_ADVICE
+        found = handed_in(self._log, stream, request)
+        return Advice.recorded(found.advice, request.advised)
+
+    def _are_there(self, names: Collection[str]) -> bool:
+        """Whether none of these sessions was erased."""
+        wanted = set(names)
+        infos = self._log.sessions(self.user_id) if wanted else []
+        return wanted <= _readable(infos)
+
+    def _last_request(self, stream: StreamId, strategy: Strategy) -> Request | None:
+        found = self._log.read(stream, types=("request",), limit=1, newest=True)
+        request = found[0].payload if found else None
+        if not isinstance(request, Request):
+            return None
+        return request if request.strategy.fingerprint == strategy.fingerprint else None
+
+    def _compacted(self, stream: StreamId, strategy: Strategy, since: int) -> bool:
+        derived = stream._replace(stream=strategy.fingerprint)
+        made = self._log.read(derived, after=since, types=("summary",))
+        return any(
+            isinstance(one.payload, Summary) and one.payload.kind == "session"
+            for one in made
+        )
+
+
+def _name(scenario: str) -> str:
+    """Of a view: it stands in plain, so it does not name the scenario."""
+    return f"{ADVICE}{EXTRACTOR}-{text_digest(scenario)[:16]}"
+
+
+def _said_in(line: Line, advice: Advice) -> bool:
+    return line.text.partition(";")[0] in advice.text
+
+
+def _loaded(standing: Standing) -> Shortlist | None:
+    view = standing.view
+    stated = any(isinstance(one.payload, StateUpdate) for one in standing.new)
+    if view is None or not view.body or stated or len(standing.new) >= PAGE:
+        return None  # nothing is kept, or more was said since than a wish
+    body: dict[str, Any] = dict(view.body)
+    scopes = {name: Said(*said) for name, said in body["scopes"].items()}
+    known = Wishes(ConsentStatus(scopes), frozenset(body["forgotten"]))
+    return Shortlist(
+        made_at=body["made_at"],
+        scenarios=body["scenarios"],
+        candidates=[Candidate(*one) for one in body["candidates"]],
+        profile=[Line(*one) for one in body["profile"]],
+        wishes=known.after(standing.new),
+    )
+
+
+def _ends(infos: Iterable[SessionInfo]) -> dict[str, tuple[int, str]]:
+    return {
+        info.session_id: (info.head_seq, info.status)
+        for info in infos
+        if info.session_id != USER_SESSION
+    }
+
+
+def _readable(infos: Iterable[SessionInfo]) -> set[str]:
+    return {info.session_id for info in infos if info.status != "erased"}
+
+
+def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choosing) -> Answer:
+    """What the memory of the stream's user says to a query, in the session it is of.
+
+    Of a user who opted out nothing is said, and without consent nothing of what they
+    are like.  Raises Erased, KeyUnavailable, CorruptEvent.
+    """
+    now = writer.clock()
+    memory = remember(writer.log, stream.user_id)
+    profile = list(_profile(writer, stream.user_id, now))
+    found = answer(query, Known(memory.items, memory.means, profile), how, now=now)
+    if writer.audit is not None:
+        counts = {"items": len(found.items)}
+        access = Access("memory_load", stream.user_id, stream.session_id, counts=counts)
+        writer.audit.note(access)
+    return found
+
+
+def _profile(writer: Writer, user_id: str, now: int) -> Iterator[tuple[Line, Item]]:
+    """What may be said of the user, which without their consent is nothing."""
+    profile = profile_of(writer.log, user_id, now)
+    items = {item.memory_id: item for item in profile.items}
+    for line in lines(profile, now):
+        if line.memory_id in items:
+            yield line, items[line.memory_id]
+
+
+# What makes memory is imported by who asks for it: others need not wait for it.
+
+
+class Remembers:
+    """The part of a store that says what sessions show together."""
+
+    _writer: Writer
+    _shares_memory: bool
+
+    def memory(
+        self,
+        user_id: str,
+        *,
+        classify: Classifier | None = None,
+        agent: str | None = None,
+        project: str | None = None,
+    ) -> Memory:
+        """What the user's sessions show: tools that worked, that failed, that helped.
+
+        By scenario, and under ``general`` all together.
+
+        Made of the log alone, and kept for each session until it moves on.  A user
+        who opted out of memory has none, and what was kept of them is dropped.
+
+        Raises Erased.
+
+        classify: names the scenario of sessions that no ``meta.scenario`` tags.
+        agent:    only of what this agent called, of several in a session.
+        project:  only of sessions that are tagged with this ``meta.project``.
+
+        With a classifier or an agent every session is read again.
+        """
+
+        user_id = check_id("user_id", user_id)
+        return remember(self._writer.log, user_id, Of(classify, agent, project))
+
+    def profile(self, user_id: str, *, taxonomy: Taxonomy | None = None) -> Profile:
+        """What verdicts on the user's work show, and what they prefer, if they consent.
+
+        Empty of who has not allowed ``declarative_memory``, or opted out of memory.
+
+        taxonomy: the types of error there are; None is the packaged one.
+
+        Raises Erased.
+        """
+
+        user_id, now = check_id("user_id", user_id), self._writer.clock()
+        return profile_of(self._writer.log, user_id, now, taxonomy=taxonomy)
+
+    def advice(
+        self,
+        user_id: str,
+        *,
+        fresh: timedelta = _HOUR,
+        **how: Unpack[ChoosingArgs],
+    ) -> Advice:
+        """What of the user's memory may be said to a model, as ``context`` takes it.
+
+        It is read from a short list, which is made anew if it is older than ``fresh``.
+        ``session.advice`` gives the same all through a session until it is compacted.
+
+        Raises InvalidConfiguration, Erased.
+        """
+        from refold.projections.memory.advice import chosen_by
+
+        adviser = Adviser(self._writer, check_id("user_id", user_id))
+        choosing, now = chosen_by(how), self._writer.clock()
+        listed = adviser.shortlist(choosing.scenario, fresh=fresh)
+        return listed.advice(choosing, now=now)
+
+    def shared_memory(self, *, k: int = 5) -> Memory:
+        """What the sessions of many users show together, naming none of them.
+
+        Off unless the store was opened with ``shared_memory=True``.  An item is in it
+        only if ``k`` users or more, and as many sessions, show it.  Who opted out is
+        not counted, nor who is erased: it is made of the log each time.
+        ``Memory.advice`` says what of it may be said to a model.
+
+        Raises InvalidConfiguration if it is off, and for ``k`` below 5.
+        """
+        if not self._shares_memory:
+            raise InvalidConfiguration(
+                "memory of many users is off: set REFOLD_SHARED_MEMORY=on, or open the "
+                "store with shared_memory=True"
+            )
+
+        return shared_memory(self._writer.log, k)

@@ -1,0 +1,713 @@
+"""Rebuilding contexts: a log walked as the agent's loop would have, under a strategy.
+
+A strategy is judged before each call of a model, at the end of each turn, and at the
+times that it names itself; the events' own times are the clock.  What it decides goes
+into its derived stream, one durable append after another, and that stream alone says
+how far a rebuild came: cut off anywhere, it goes on behind the last of them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.process import BaseProcess
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from refold.domain.envelope import (
+    ACTIVATED,
+    Draft,
+    Envelope,
+    Meta,
+    from_microseconds,
+    microseconds,
+)
+from refold.domain.errors import (
+    CorruptEvent,
+    Erased,
+    InvalidConfiguration,
+    KeyUnavailable,
+    StaleSession,
+    SummarizerFailed,
+)
+from refold.domain.events import (
+    AgentResponse,
+    CompactionNote,
+    Final as Ending,
+    JsonObject,
+    Request,
+    Summary,
+)
+from refold.domain.ids import MAIN, RESERVED, StreamId
+from refold.domain.ports import SessionInfo
+from refold.domain.tokens import estimate_text
+from refold.projections.context.compaction import (
+    Compaction,
+    Source,
+    Summarizer,
+    Written,
+    new_in,
+    source_of,
+    summary_of,
+)
+from refold.projections.context.outline import Outline, OutlineBuilder, fold_derived
+from refold.projections.context.strategy import Strategy, why_failed, write
+from refold.projections.context.units import Place
+from refold.store.appends import Order, Writer
+from refold.store.compactions import LEASE_SEC, Hold, note_of
+from refold.store.contexts import Viewer, chosen
+from refold.store.history import History
+
+if TYPE_CHECKING:
+    from refold.domain.ports import EventLog
+    from refold.store.sessions import Session
+
+_TOLD_EVERY = 100
+# So many of the newest events are at hand for a summary: most are of no older ones.
+_RECENT: Final = 300
+_HELD = (
+    "another process compacts it under this strategy, or was killed less than a minute "
+    "ago: run it again later"
+)
+Progress: TypeAlias = Callable[[int], None]
+# When a strategy was judged: the newest seq, and the time in microseconds.
+_Place: TypeAlias = tuple[int, int]
+
+
+class Rebuilt(NamedTuple):
+    """What rebuilding one session did; in a dry run, what it would do.
+
+    events:       of its main stream, all of them walked.
+    compactions:  summaries that were made; ``there_before`` is how many there were.
+    failures:     attempts that failed, each recorded.
+    tokens_in:    what the summarizer was given, as Refold estimates it, and
+                  ``tokens_out`` what it wrote, or in a dry run may write at most.
+    problem:      why the session could not be rebuilt; empty if it was.
+    """
+
+    user_id: str
+    session_id: str
+    events: int = 0
+    compactions: int = 0
+    there_before: int = 0
+    failures: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    problem: str = ""
+
+    def to_json(self) -> JsonObject:
+        """The same for programs."""
+        return {**self._asdict()}
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilder:
+    """Rebuilds sessions for one strategy; readers of others see nothing of it.
+
+    strict:  stop at a summarizer that fails, with nothing recorded of the failure, so
+             that the next run tries the same again.  Without it a failure is recorded
+             and held against later attempts as it would have been, in the events' time.
+    dry_run: write nothing; summaries are only imagined.
+    """
+
+    writer: Writer
+    strategy: Strategy
+    summarizer: Summarizer
+    strict: bool = False
+    dry_run: bool = False
+
+    @property
+    def costs(self) -> bool:
+        """Whether a summary costs money or time: yes, if nobody says otherwise."""
+        return not self.dry_run and getattr(self.summarizer, "costs", True)
+
+    def run(self, stream: StreamId, progress: Progress | None = None) -> Rebuilt:
+        """Rebuild one session; ``progress`` is told how many of its events are walked.
+
+        Where summaries cost, it is done under the lease of the derived stream.
+
+        Raises SummarizerFailed if strict, Erased, CorruptEvent, KeyUnavailable.
+        """
+        if not self.costs:
+            return self._run(stream, progress or _nobody)
+        log, clock = self.writer.log, self.writer.clock
+        derived = stream._replace(stream=self.strategy.fingerprint)
+        lease = Hold.take(log.leases, derived, clock=clock, sec=LEASE_SEC)
+        if lease is None:
+            return Rebuilt(stream.user_id, stream.session_id, problem=_HELD)
+        with lease:
+            return self._run(stream, progress or _nobody, lease)
+
+    def _run(
+        self, stream: StreamId, progress: Progress, lease: Hold | None = None
+    ) -> Rebuilt:
+        log = self.writer.log
+        told = Rebuilt(stream.user_id, stream.session_id)
+        while True:
+            viewer = Viewer(log, History.of(log, log.head(stream).state))
+            walk = _Walk(self, viewer, told, progress, lease)
+            try:
+                outline = walk.go()
+            except StaleSession:
+                # Another rebuild, or a live one, made the step: go on behind it.
+                told = walk.told
+                continue
+            except _Overtaken:
+                return walk.told._replace(problem=_HELD)
+            if not self.dry_run:
+                viewer.keep(self.strategy, outline)
+            return walk.told._replace(events=max(outline.through_seq, 0))
+
+
+class _Overtaken(Exception):
+    """The lease is another's by now: whatever is asked of a model may be in vain."""
+
+
+class _Walk:
+    """One walk from a session's first event to its newest."""
+
+    def __init__(
+        self,
+        by: Rebuilder,
+        viewer: Viewer,
+        told: Rebuilt,
+        progress: Progress,
+        lease: Hold | None,
+    ) -> None:
+        self._by, self._strategy, self._viewer = by, by.strategy, viewer
+        self._stream = viewer.stream._replace(stream=by.strategy.fingerprint)
+        self._progress, self._lease = progress, lease
+        self._builder = OutlineBuilder(by.strategy.begin())
+        self._now: Outline | None = None
+        self._timed = type(by.strategy).due_at is not Strategy.due_at
+        self._recent: deque[Envelope] = deque(maxlen=_RECENT)
+        self._derived = by.writer.log.read(self._stream)
+        self._judged, self._unfinished = _left_off(self._derived)
+        self._unread = list(self._derived)
+        self._asked = False
+        made = sum(isinstance(entry.payload, Summary) for entry in self._derived)
+        self.told = told
+        if not told.compactions:
+            self.told = told._replace(there_before=made)
+
+    def go(self) -> Outline:
+        """Walk all events there are; returns the outline at the last of them."""
+        newest: Envelope | None = None
+        ended = False
+        self._read_derived()
+        for envelope in self._viewer.history.events():
+            if newest is not None:
+                placed = self._builder.place(envelope)
+                called = self._is_called(envelope, placed)
+                ended = ended and not _goes_on(newest, envelope, placed)
+                self._pass(newest.ts, envelope.ts, check=called or ended)
+            ended = self._fold(envelope)
+            newest = envelope
+        if newest is not None:
+            now = from_microseconds(self._by.writer.clock())
+            self._pass(newest.ts, now, check=ended)
+        self._progress(max(self._builder.through_seq, 0))
+        return self._outline
+
+    @property
+    def _outline(self) -> Outline:
+        """The outline as it is now; to make one for each event would cost the most."""
+        if self._now is None:
+            self._now = self._builder.outline()
+        return self._now
+
+    def _take_derived(self, entry: Envelope) -> None:
+        self._now = fold_derived(self._outline, entry)
+        self._builder.begin(self._now)
+
+    def _fold(self, envelope: Envelope) -> bool:
+        """Take in an event; returns whether the agent ended its turn with it."""
+        self._strategy.take(self._builder, envelope)
+        self._now = None
+        self._recent.append(envelope)
+        self._read_derived()
+        if envelope.seq > 0 and envelope.seq % _TOLD_EVERY == 0:
+            self._progress(envelope.seq)
+        answered = isinstance(envelope.payload, AgentResponse) and self._builder.idle
+        return answered or isinstance(envelope.payload, Ending)
+
+    def _read_derived(self) -> None:
+        """Fold what earlier runs made, once the log is read as far as they read it."""
+        if self._builder.through_seq >= self._judged[0]:
+            for entry in self._unread:
+                self._take_derived(entry)
+            self._unread = []
+
+    def _is_called(self, envelope: Envelope, placed: Place | None) -> bool:
+        """Whether a model was called right before this event.
+
+        Where its request was recorded, that is the call, and the response is not
+        another.
+        """
+        if isinstance(envelope.payload, Request):
+            asked = envelope.meta.status != ACTIVATED
+            self._asked = self._asked or asked
+            return asked
+        if placed is None:
+            return False
+        begins = placed.kind in ("response", "call") and placed.exchange == envelope.seq
+        asked, self._asked = self._asked, False
+        return begins and not asked
+
+    def _pass(self, begin: datetime, end: datetime, *, check: bool) -> None:
+        """Let the time from one event to the next pass, and judge when it is due."""
+        seq = self._builder.through_seq
+        if seq < 1 or seq < self._judged[0]:
+            return
+        if self._unfinished:
+            self._judge(from_microseconds(self._judged[1]))
+        if check:
+            self._judge(begin)
+        now = begin
+        while True:
+            if self._judged[0] == seq:
+                now = max(now, from_microseconds(self._judged[1]))
+            due = self._due(now, end)
+            if due is None or (seq, microseconds(due)) == self._judged:
+                return
+            self._judge(due)
+
+    def _due(self, now: datetime, end: datetime) -> datetime | None:
+        failed = self._builder.failed_at
+        if failed is not None and failed == microseconds(now):
+            # What fails here fails now, not then: the next event is soon enough.
+            return None
+        if not self._timed:
+            return None
+        due = self._strategy.due_at(self._outline, now)
+        if due is None or max(due, now) >= end:
+            return None
+        return max(due, now)
+
+    def _judge(self, now: datetime) -> None:
+        """One check, unless it was done: what is due, and what follows from it."""
+        here = (self._builder.through_seq, microseconds(now))
+        if here > self._judged:
+            decision = self._strategy.decide(self._outline, now)
+        elif here == self._judged and self._unfinished:
+            decision = self._strategy.follow_up(self._outline, now)
+        else:
+            return
+        self._judged, self._unfinished = here, False
+        while decision is not None and self._carry_out(decision, now):
+            decision = self._strategy.follow_up(self._outline, now)
+
+    def _carry_out(self, decision: Compaction, now: datetime) -> bool:
+        if self._lease is not None and not self._lease.renew():
+            raise _Overtaken
+        source, started = self._source(decision), self._by.writer.clock()
+        if self._by.costs:
+            self._record(note_of("started", self._outline, decision), now)
+        try:
+            target = decision.target_tokens
+            written = write(
+                self._strategy, self._by.summarizer, source, target_tokens=target
+            )
+        except Exception as error:
+            self._fail(decision, error, now)
+            return False
+        summary = self._summary(decision, source, written, started)
+        self._record(summary, now)
+        out = decision.target_tokens if self._by.dry_run else summary.tokens_after
+        self.told = self.told._replace(
+            compactions=self.told.compactions + 1,
+            tokens_in=self.told.tokens_in + estimate_text(source.text),
+            tokens_out=self.told.tokens_out + out,
+        )
+        self._progress(max(self._builder.through_seq, 0))
+        return True
+
+    def _source(self, decision: Compaction) -> Source:
+        new = new_in(decision, self._derived)
+        own = (event for event in self._recent if event.seq > 0)
+        events = self._viewer.history.spans(new, own)
+        return source_of(decision, events=events, summaries=self._derived)
+
+    def _summary(
+        self, decision: Compaction, source: Source, written: Written, started: int
+    ) -> Summary:
+        writer = self._by.writer
+        return summary_of(
+            decision,
+            source,
+            written,
+            strategy=self._strategy.ref,
+            appended_at_seq=writer.log.head(self._viewer.stream).seq,
+            duration_ms=(writer.clock() - started) / 1000,
+        )
+
+    def _fail(self, decision: Compaction, error: Exception, now: datetime) -> None:
+        why = why_failed(error)
+        if self._by.strict:
+            name, seq = self._viewer.stream.session_id, decision.decided_at_seq
+            raise SummarizerFailed(f"session {name!r} at seq {seq}: {why}") from None
+        self._record(note_of("failed", self._outline, decision, why), now)
+        self.told = self.told._replace(failures=self.told.failures + 1)
+
+    def _record(self, event: Summary | CompactionNote, now: datetime) -> None:
+        """Write it at the time at which it was decided, and take it in."""
+        keep = self._imagined if self._by.dry_run else self._kept
+        entry = keep(event, now)
+        if isinstance(event, Summary):
+            # What was absorbed is asked for no more: a long session makes thousands.
+            gone = set(event.absorbs)
+            self._derived = [one for one in self._derived if one.seq not in gone]
+            self._derived.append(entry)
+        self._take_derived(entry)
+
+    def _kept(self, event: Summary | CompactionNote, now: datetime) -> Envelope:
+        writer = self._by.writer
+        rebuilt_at = from_microseconds(writer.clock()).astimezone(UTC)
+        meta = Meta.of({"rebuilt_at": rebuilt_at.isoformat()})
+        draft = Draft(event, ts=now, meta=meta)
+        order = Order(self._stream, (draft,), expected_seq=self._outline.derived_seq)
+        seq = writer.append(order).last_seq
+        return writer.log.read(self._stream, after=seq - 1, limit=1)[0]
+
+    def _imagined(self, event: Summary | CompactionNote, now: datetime) -> Envelope:
+        """What would be recorded, as far as the walk reads it."""
+        return Envelope(
+            event_id=UUID(int=0),
+            seq=self._outline.derived_seq + 1,
+            ts=now,
+            type=event.type,
+            user_id=self._stream.user_id,
+            session_id=self._stream.session_id,
+            stream=self._stream.stream,
+            payload=event,
+            redaction={},
+            token_estimate=0,
+            prev_hash="",
+            hash="",
+            schema_version=event.version,
+        )
+
+
+def _nobody(_: int) -> None:
+    """Progress that nobody is told of."""
+
+
+def _goes_on(newest: Envelope, envelope: Envelope, placed: Place | None) -> bool:
+    """Whether an answer that seemed to end its turn has a call in it."""
+    if placed is None or not isinstance(newest.payload, AgentResponse):
+        return False
+    return placed.kind == "call" and placed.exchange != envelope.seq
+
+
+def _left_off(derived: list[Envelope]) -> tuple[_Place, bool]:
+    """Where the newest entry was decided, and whether more may follow from it there."""
+    newest, unfinished = (0, 0), False
+    for entry in derived:
+        match entry.payload:
+            case (
+                Summary(decided_at_seq=seq)
+                | CompactionNote(phase="failed", decided_at_seq=int(seq))
+            ) if seq >= newest[0]:
+                newest = (seq, microseconds(entry.ts))
+                unfinished = isinstance(entry.payload, Summary)
+    return newest, unfinished
+
+
+Told: TypeAlias = Callable[[int], None]
+RebuildingApartProgress: TypeAlias = Callable[[SessionInfo, int], None]
+Rebuild: TypeAlias = Callable[[SessionInfo, Told], Rebuilt]
+_KILLED: Final = "the process that rebuilt it was killed: run it again"
+
+
+def can_fork() -> bool:
+    """Whether processes can be forked here: never beside threads, which may hold locks.
+
+    On macOS the system's own libraries do not survive it.
+    """
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+def rebuild_apart(
+    rebuild: Rebuild,
+    sessions: Sequence[SessionInfo],
+    jobs: int,
+    told: RebuildingApartProgress | None,
+) -> Iterator[Rebuilt]:
+    """Rebuild ``sessions`` in ``jobs`` processes, which are there when this returns.
+
+    Yields each session when it is done; one whose process was killed is a problem of
+    its own.  What a rebuild raises is raised here, and ends the others.
+    """
+    team = _Team(rebuild, min(jobs, len(sessions)))
+    return team.run(deque(sessions), told)
+
+
+class _Team:
+    """The processes, and the session that each is at."""
+
+    def __init__(self, rebuild: Rebuild, size: int) -> None:
+        self._processes: list[BaseProcess] = []
+        self._ends: list[Connection] = []
+        self._at: dict[Connection, SessionInfo] = {}
+        context = multiprocessing.get_context("fork")
+        for _ in range(size):
+            ours, theirs = Pipe()
+            self._ends.append(ours)
+            process = context.Process(
+                target=_serve, args=(rebuild, theirs, tuple(self._ends)), daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+
+    def run(
+        self, waiting: deque[SessionInfo], told: RebuildingApartProgress | None
+    ) -> Iterator[Rebuilt]:
+        try:
+            for end in self._ends:
+                self._give(end, waiting)
+            while self._at:
+                heard = wait(list(self._at))
+                for end in [end for end in self._at if end in heard]:
+                    yield from self._heard(end, waiting, told)
+            for info in waiting:
+                yield _lost(info)
+        finally:
+            self._end()
+
+    def _give(self, end: Connection, waiting: deque[SessionInfo]) -> None:
+        if waiting:
+            info = waiting.popleft()
+            self._at[end] = info
+            try:
+                end.send(info)
+            except OSError:
+                return  # it was killed: its end says so when it is read
+
+    def _heard(
+        self,
+        end: Connection,
+        waiting: deque[SessionInfo],
+        told: RebuildingApartProgress | None,
+    ) -> Iterator[Rebuilt]:
+        try:
+            kind, what = end.recv()
+        except (EOFError, OSError):
+            yield _lost(self._at.pop(end))
+            return
+        if kind == "walked":
+            if told is not None:
+                told(self._at[end], what)
+            return
+        del self._at[end]
+        if kind == "failed":
+            raise _unpacked(*what)
+        yield what
+        self._give(end, waiting)
+
+    def _end(self) -> None:
+        for end in self._ends:
+            end.close()
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join()
+
+
+def _lost(info: SessionInfo) -> Rebuilt:
+    return Rebuilt(info.user_id, info.session_id, problem=_KILLED)
+
+
+def _serve(rebuild: Rebuild, end: Connection, parents: tuple[Connection, ...]) -> None:
+    """Rebuild one session after another, until the other end closes."""
+    # Held open here, the parent's ends would outlive the parent.
+    for other in parents:
+        other.close()
+    # Ctrl-C reaches the whole group: it is the parent that ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        while True:
+            info = end.recv()
+            try:
+                done = rebuild(info, lambda count: end.send(("walked", count)))
+            except Exception as error:
+                end.send(("failed", _packed(error)))
+            else:
+                end.send(("done", done))
+    except (EOFError, OSError):
+        return
+
+
+def _packed(error: Exception) -> tuple[type[Exception], tuple[Any, ...], Any]:
+    """What an error is made of: most of ours take other arguments than they keep."""
+    packed = type(error), error.args, vars(error)
+    try:
+        pickle.dumps(packed)
+    except Exception:
+        return RuntimeError, (f"{type(error).__name__}: {error}",), {}
+    return packed
+
+
+def _unpacked(
+    kind: type[Exception], args: tuple[Any, ...], fields: dict[str, Any]
+) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(fields)
+    return error
+
+
+RebuildingAllProgress: TypeAlias = Callable[[SessionInfo, int], None]
+
+
+class _Stopped(Exception):
+    """Another session's rebuild failed, or nobody waits for this one any more."""
+
+
+def rebuild_all(
+    rebuilder: Rebuilder,
+    sessions: Sequence[SessionInfo],
+    *,
+    jobs: int,
+    progress: RebuildingAllProgress | None = None,
+) -> Iterator[Rebuilt]:
+    """Rebuild ``sessions``, up to ``jobs`` at a time; yields each when it is done.
+
+    In processes where that can be, else in threads; in threads too where summaries
+    cost, for who waits for a model needs no core, and its client should not be forked.
+    A session that cannot be read is a problem of its own.  What ends the whole (an
+    error, or the caller having enough) ends those under way at their next step.
+
+    Raises InvalidConfiguration if ``jobs`` is under 1.
+    """
+    if jobs < 1:
+        raise InvalidConfiguration(f"jobs must be at least 1, got {jobs}")
+    wanted = [info for info in sessions if info.session_id not in RESERVED]
+    if jobs == 1 or len(wanted) < 2:
+        return (_one(rebuilder, info, progress, Event()) for info in wanted)
+    if not rebuilder.costs and rebuilder.writer.log.shared and can_fork():
+        return rebuild_apart(partial(_alone, rebuilder), wanted, jobs, progress)
+    return _beside(rebuilder, wanted, jobs, progress)
+
+
+def _beside(
+    rebuilder: Rebuilder,
+    sessions: Sequence[SessionInfo],
+    jobs: int,
+    progress: RebuildingAllProgress | None,
+) -> Iterator[Rebuilt]:
+    stop, pool = Event(), ThreadPoolExecutor(jobs, "refold-rebuild")
+    try:
+        futures = [
+            pool.submit(_one, rebuilder, info, progress, stop) for info in sessions
+        ]
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _alone(rebuilder: Rebuilder, info: SessionInfo, told: Told) -> Rebuilt:
+    try:
+        return _one(rebuilder, info, lambda _, done: told(done), Event())
+    finally:
+        if rebuilder.writer.audit is not None:  # this process is ended, not closed
+            rebuilder.writer.audit.flush()
+
+
+def _one(
+    rebuilder: Rebuilder,
+    info: SessionInfo,
+    progress: RebuildingAllProgress | None,
+    stop: Event,
+) -> Rebuilt:
+    def told(done: int) -> None:
+        if stop.is_set():
+            raise _Stopped
+        if progress is not None:
+            progress(info, done)
+
+    try:
+        return rebuilder.run(StreamId(info.user_id, info.session_id, MAIN), told)
+    except (CorruptEvent, Erased, KeyUnavailable) as error:
+        return Rebuilt(info.user_id, info.session_id, problem=str(error))
+
+
+def activate(session: Session, strategy: Strategy) -> bool:
+    """Let readers that name no strategy get this one from now on.
+
+    They get that of the last recorded request, so one is recorded: what the next call
+    is sent under the new strategy, with the status ``activated``.
+
+    Returns False, with nothing changed, if they get it already, or if the session is
+    closed: nothing is sent from it any more.  Raises SessionNotFound.
+    """
+    if session.head().status == "closed":
+        return False
+    if default_fingerprint(session) == strategy.fingerprint:
+        return False
+    request = session.context(strategy).request()
+    session.append(request, meta={"status": ACTIVATED})
+    return True
+
+
+def retire(session: Session, fingerprint: str, *, why: str = "") -> bool:
+    """Give up a strategy's derived stream: its stored view goes, its events stay.
+
+    Returns False if there is none, or it was given up before.  A summary that is made
+    in it later takes it up again.
+
+    Raises InvalidConfiguration if it is what readers get who name none.
+    """
+    log, stream = session.writer.log, session.stream._replace(stream=fingerprint)
+    if default_fingerprint(session) == fingerprint:
+        raise InvalidConfiguration(
+            f"session {session.session_id!r} shows what it is asked for under the "
+            "strategy that is to be retired: activate another one first"
+        )
+    newest = log.read(stream, limit=1, newest=True)
+    retired = bool(newest) and _is_retirement(newest[0].payload)
+    if newest and not retired:
+        note = CompactionNote(phase="retired", why=why)
+        session.writer.append(Order(stream, (Draft(note),)))
+    _drop_view(log, session.stream, fingerprint)
+    return bool(newest) and not retired
+
+
+def default_fingerprint(session: Session) -> str:
+    """Of the strategy that a reader gets who names none."""
+    log, state = session.writer.log, session.head().state
+    if state.last_request:
+        request = Viewer(log, History.of(log, state)).last_request()
+        if request is not None:
+            return request.strategy.fingerprint
+    return chosen(None, None).fingerprint
+
+
+def _is_retirement(event: object) -> bool:
+    return isinstance(event, CompactionNote) and event.phase == "retired"
+
+
+def _drop_view(log: EventLog, stream: StreamId, name: str) -> None:
+    """Drop one stored view; what is lost of others if cut off here is folded again."""
+    names = log.view_names(stream.user_id, stream.session_id)
+    if name not in names:
+        return
+    others = {other: log.load_view(stream, other) for other in names if other != name}
+    log.drop_views(stream.user_id, stream.session_id)
+    for other, view in others.items():
+        if view is not None:
+            log.save_view(stream, other, view, replaces=0)

@@ -1,0 +1,311 @@
+"""Questions to a human: asked by rules over a session's events, and decided once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from typing import Final, NamedTuple
+
+from refold.domain.envelope import Draft, Envelope, Meta
+from refold.domain.errors import (
+    AlreadyDecided,
+    CorruptEvent,
+    Erased,
+    EventTooLarge,
+    IdempotencyConflict,
+    InvalidConfiguration,
+    InvalidEvent,
+    KeyUnavailable,
+    RedactionFailed,
+    RefoldError,
+    SessionNotFound,
+)
+from refold.domain.events import HumanReview, JsonObject
+from refold.domain.ids import StreamId, bounded, check_id, check_session_id
+from refold.domain.ports import EventLog, Head, StoredView
+from refold.projections.context.units import joined
+from refold.projections.review import incidents as kept
+from refold.projections.review.bundle import MOST_BYTES, Source, bare, bundle_of
+from refold.projections.review.decisions import (
+    DECISIONS,
+    NOTE,
+    Decision,
+    Review,
+    reviews_of,
+    urgency,
+)
+from refold.projections.review.incidents import Due, Recovery, Seen, Watching
+from refold.projections.review.rules import ReviewRules, told
+from refold.store.appends import Order, Receipt, Writer
+from refold.store.history import read_on
+
+_TYPE: Final = "hitl"
+
+
+class Unreadable(NamedTuple):
+    """A session whose questions cannot be read, and why."""
+
+    user_id: str
+    session_id: str
+    error: CorruptEvent | KeyUnavailable
+
+
+class Reviews(list[Review]):
+    """Questions to a human; ``unreadable`` are the sessions that may have more."""
+
+    def __init__(
+        self, found: Iterable[Review] = (), unreadable: Iterable[Unreadable] = ()
+    ) -> None:
+        super().__init__(found)
+        self.unreadable = tuple(unreadable)
+
+
+class AsksHumans:
+    """The part of a session that asks a human, and takes the decision."""
+
+    __slots__ = ()
+    stream: StreamId
+    writer: Writer
+
+    def review(self, rules: ReviewRules | None = None) -> Reviewed:
+        """Ask a human, by ``hitl`` events, what the rules say is to be asked.
+
+        What was asked already is not asked again, whoever asked it, and under whatever
+        figures of the rule.
+
+        rules: left out, those that are shipped.
+
+        Raises SessionNotFound, and what an append raises: SessionClosed, Frozen …
+        """
+        # Who never asks a human need not wait for what it takes to.
+
+        return ask(self.writer, self._begun(), rules)
+
+    def decide(
+        self, seq: int, decision: Decision, *, by: str, note: str = ""
+    ) -> Receipt:
+        """Record what a human decided on the question at ``seq``.
+
+        decision: ``accept``: the agent's work was right; ``reject``: it was wrong;
+                  ``corrected``: a human mended it; ``dismissed``: it need not be said.
+        by:       who decided; redacted, like all that is stored, and so is the note.
+
+        Raises SessionNotFound, InvalidEvent for another decision and where no question
+        is, AlreadyDecided where there is a decision, and what an append raises.
+        """
+        if decision not in DECISIONS:
+            raise InvalidEvent(f"a decision is one of {', '.join(DECISIONS)}")
+        if not isinstance(by, str) or not by.strip():
+            raise InvalidEvent("by says who decided: a name or a role")
+        if not isinstance(note, str):
+            raise InvalidEvent("a note is a text")
+        self._begun()
+        asked = self._question(seq)
+        event = HumanReview(
+            trigger=asked.trigger,
+            severity=asked.severity,
+            decision=decision,
+            decided_by=by,
+            refers_to=asked.seq,
+        )
+        meta = Meta.of({NOTE: note} if note else None)
+        order = Order(
+            self.stream, (Draft(event, meta=meta),), f"refold.decision/{asked.seq}"
+        )
+        try:
+            receipt = self.writer.append(order)
+        except IdempotencyConflict as earlier:
+            raise AlreadyDecided(seq, decided_at=earlier.first_seq) from None
+        if receipt.duplicate:
+            raise AlreadyDecided(seq, decided_at=receipt.first_seq)
+        return receipt
+
+    def _begun(self) -> Head:
+        head = self.writer.log.head(self.stream)
+        if head.seq == 0:
+            raise SessionNotFound(self.stream.user_id, self.stream.session_id)
+        return head
+
+    def _question(self, seq: int) -> Review:
+        if type(seq) is not int:
+            raise InvalidEvent("seq says which question: a whole number")
+        seq = bounded("seq", seq)
+        found = reviews_of(_reviews(self.writer.log, self.stream, after=seq - 1))
+        if not found or found[0].seq != seq:
+            raise InvalidEvent(
+                f"seq {seq} of the session is no question to a human: "
+                "`refold review list` names those there are"
+            )
+        decided = found[0].decided
+        if decided is not None:
+            raise AlreadyDecided(seq, decided_at=decided.seq)
+        return found[0]
+
+
+class ListsReviews:
+    """The part of a store that lists what humans were asked."""
+
+    log: EventLog
+
+    def reviews(
+        self,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        open_only: bool = True,
+    ) -> Reviews:
+        """The questions to a human, the gravest first, then those that wait longest.
+
+        A session that cannot be read is left out, and stands in ``unreadable``.
+
+        open_only: only those that can be decided, and were not.
+        """
+        if user_id is not None:
+            check_id("user_id", user_id)
+        if session_id is not None:
+            check_session_id(session_id)
+        found: list[Review] = []
+        unreadable: list[Unreadable] = []
+        for info in self.log.sessions(user_id, session_id=session_id):
+            if info.status == "erased" or info.session_id.startswith("_"):
+                continue
+            closed = info.status in ("closed", "frozen-closed")
+            stream = StreamId(info.user_id, info.session_id)
+            try:
+                found += reviews_of(_reviews(self.log, stream), closed=closed)
+            except Erased:
+                continue  # meanwhile
+            except (CorruptEvent, KeyUnavailable) as error:
+                unreadable.append(Unreadable(*stream[:2], error))
+        wanted = [one for one in found if one.is_open] if open_only else found
+        return Reviews(sorted(wanted, key=urgency), unreadable)
+
+
+def _reviews(log: EventLog, stream: StreamId, *, after: int = 0) -> Iterator[Envelope]:
+    return read_on(log, stream, after=max(after, 0), types=(_TYPE,))
+
+
+# So many new events are read again rather than kept.
+_WORTH: Final = 200
+# So many of the newest events of a turn are looked at for a bundle.
+_NEWEST: Final = 200
+# What a store can have against a bundle; with less in it, it may take it.
+_REFUSED: Final = (EventTooLarge, InvalidEvent, RedactionFailed)
+_SMALLER: Final = (MOST_BYTES, MOST_BYTES // 4, MOST_BYTES // 16)
+
+
+class Reviewed(NamedTuple):
+    """What rules found in a session that is to be done now.
+
+    asked:      the seqs of the questions that were asked a human just now.
+    recoveries: what the agent is to do before one is asked; each has the ``meta`` and
+                the ``idempotency_key`` to append it with.
+    """
+
+    asked: list[int]
+    recoveries: list[Recovery]
+
+
+def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
+    """Ask what is not asked yet in the session of this head.
+
+    A question that cannot be asked is raised when all others were.
+
+    Raises InvalidConfiguration for what are no rules, and what an append raises.
+    """
+    if rules is None:
+        rules = ReviewRules.default()
+    if not isinstance(rules, ReviewRules):
+        raise InvalidConfiguration("rules: they are made by ReviewRules.read(text)")
+    watching = _watched(writer.log, head, rules)
+    asked: list[int] = []
+    refused: RefoldError | None = None
+    for due in watching.state.unasked():
+        source = _source(writer.log, head.state.stream, rules, due)
+        try:
+            asked.append(_ask(writer, head.state.stream, source))
+        except _REFUSED as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
+    return Reviewed([seq for seq in asked if seq], watching.recoveries())
+
+
+def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watching:
+    """What the rules know of a session now; where much is new it is kept.
+
+    Of a session that is frozen nothing is: what is there stays as it is.
+    """
+    stream, name = head.state.stream, kept.name_of(rules)
+    stored = log.load_view(stream, name)
+    known = stored.through_seq if stored else 0
+    state = kept.load(rules, stored.body) if stored and stored.body else None
+    watching = Watching(rules, state)
+    begun = after = known if state else 0
+    for envelope in read_on(log, stream, after=begun):
+        watching.take(Seen.of(envelope))
+        after = envelope.seq
+    if after - begun >= _WORTH and head.status == "open" and not head.frozen:
+        view = StoredView(after, 0, kept.dump(watching.state))
+        log.save_view(stream, name, view, replaces=known)
+    return watching
+
+
+def _ask(writer: Writer, stream: StreamId, source: Source) -> int:
+    """The seq of the question; 0 if it was asked meanwhile.
+
+    A bundle that is refused is asked with less of it, then without its events.
+    """
+    refused: RefoldError | None = None
+    for most in _SMALLER:
+        bundle = bundle_of(source, most)
+        if not bundle.events:
+            break
+        try:
+            return _append(writer, stream, source.due, bundle.to_json())
+        except _REFUSED as error:
+            refused = error
+    told_why = str(refused or "what shows it is too large")
+    without = bare(source, told_why).to_json()
+    try:
+        return _append(writer, stream, source.due, without)
+    except _REFUSED:
+        # Where it is names the question: without that it would be asked again.
+        where: JsonObject = {"where": without["where"]}
+        return _append(writer, stream, source.due, where)
+
+
+def _append(writer: Writer, stream: StreamId, due: Due, bundle: JsonObject) -> int:
+    event = HumanReview(
+        trigger=due.rule.name,
+        severity=due.rule.severity,
+        question=f"{told(due.figures)} {due.rule.question}".strip(),
+        bundle=bundle,
+    )
+    key = f"refold.review/{due.rule.name}/{due.first_seq}"
+    try:
+        receipt = writer.append(Order(stream, (Draft(event),), key))
+    except IdempotencyConflict:
+        return 0  # by other rules, or another version: it is asked all the same
+    return 0 if receipt.duplicate else receipt.first_seq
+
+
+def _source(log: EventLog, stream: StreamId, rules: ReviewRules, due: Due) -> Source:
+    """What the question's bundle is made of, read from the log."""
+    before = due.turn_seq - 1
+    turn = log.read(stream, after=before, upto=due.at_seq, limit=_NEWEST, newest=True)
+    have = {envelope.seq for envelope in turn}
+    spans = joined([(seq, seq) for seq in {*due.seqs, due.turn_seq} - have])
+    events = [*(log.read(stream, spans=spans) if spans else []), *turn]
+    system, request = (
+        log.read(stream, upto=due.at_seq, types=(kind,), newest=True, limit=1)
+        for kind in ("system", "request")
+    )
+    return Source(
+        due=due,
+        rules=rules,
+        refold=import_module("refold").__version__,
+        events=events,
+        system=system[0] if system else None,
+        request=request[0] if request else None,
+    )

@@ -1,0 +1,805 @@
+"""Proving a session: its chains and heads, its calls and results, what it derived."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
+
+from refold.domain.envelope import Draft, Envelope, Meta, microseconds
+from refold.domain.errors import (
+    CorruptEvent,
+    Erased,
+    EventTooLarge,
+    Expired,
+    KeyUnavailable,
+    RedactionFailed,
+    RefoldError,
+    UnknownStrategy,
+)
+from refold.domain.events import (
+    Fork,
+    JsonObject,
+    RedactionApplied,
+    Request,
+    Summary,
+    ToolCall,
+    event_of,
+)
+from refold.domain.ids import MAIN, StreamId
+from refold.domain.ports import (
+    EXPIRED,
+    JUNK,
+    WRONG_TYPE,
+    Damage,
+    EventLog,
+    Head,
+    Kind,
+    Mends,
+    Problem,
+    Rewritten,
+    Scope,
+    SessionInfo,
+    StoredView,
+)
+from refold.domain.session import SessionState, accepted_next, evolve
+from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.strategies import spec
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.units import spans_of
+from refold.projections.context.view import View
+from refold.redaction.chokepoint import RedactedEvent, redact_payload
+from refold.redaction.guard import Limits, restored
+from refold.redaction.redactor import RedactionError
+from refold.store.appends import Writer
+from refold.store.contexts import RequestedViews, Viewer, named_in
+from refold.store.history import History, born, read_on
+
+
+def wrong_views(log: EventLog, stream: StreamId) -> Iterator[Problem]:
+    """The stored views of the session that are not what the log makes.
+
+    One of a strategy that is not known here, or of an older form, is left out: nothing
+    is shown of it either.  Each is folded anew.
+    """
+    names = log.view_names(stream.user_id, stream.session_id)
+    if not names:
+        return
+    viewer = Viewer(log, History.of(log, log.head(stream).state))
+    for name in names:
+        stored = log.load_view(stream, name)
+        detail = stored and _wrong(viewer, name, stored)
+        if stored and detail:
+            place = stream._replace(stream=name)
+            yield Problem(*place, stored.through_seq, "view", detail)
+
+
+def _wrong(viewer: Viewer, name: str, stored: StoredView) -> str | None:
+    if not stored.body:
+        return "the stored view does not open: it is folded anew when it is needed"
+    try:
+        strategy = spec.parse(stored.body["strategy"])  # type: ignore[arg-type]  # as written
+        known = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # the same
+    except (KeyError, TypeError, ValueError, UnknownStrategy):
+        return None
+    if strategy.fingerprint != name:
+        return "the stored view is of another strategy"
+    if known != _folded(viewer, strategy, stored):
+        return "the stored view is not what the log makes of it: drop it"
+    if named_in(strategy, known) != (stored.shows, stored.shows_derived):
+        return "the stored view is read with events that it does not show"
+    return None
+
+
+def _folded(viewer: Viewer, strategy: Strategy, stored: StoredView) -> Outline:
+    """The outline of what the view has read, from the beginning."""
+    events = viewer.history.events(upto=stored.through_seq)
+    outline = strategy.read(strategy.begin(), events)
+    derived = viewer.stream._replace(stream=strategy.fingerprint)
+    if stored.derived_seq:
+        for envelope in viewer.log.read(derived, upto=stored.derived_seq):
+            outline = fold_derived(outline, envelope)
+    return Outline.load(outline.dump())
+
+
+class Superseded:
+    """The superseded events that a session's contexts are made of.
+
+    ``own`` are the session's, by stream; those of the sessions it was forked from are
+    read from their logs, and counted as the fork counts them.
+    """
+
+    def __init__(self, history: History, own: Mapping[str, Iterable[int]]) -> None:
+        self._derived = {name: set(seqs) for name, seqs in own.items() if name != MAIN}
+        self._main = {*own.get(MAIN, ()), *_inherited(history)}
+
+    @property
+    def main(self) -> frozenset[int]:
+        """The seqs of the main stream that hold less than they did."""
+        return frozenset(self._main)
+
+    def touches_summary(self, envelope: Envelope) -> bool:
+        """Whether what this summary was made of is not there any more."""
+        summary = envelope.payload
+        if not isinstance(summary, Summary):
+            return False
+        absorbed = self._derived.get(envelope.stream, set()).intersection(
+            summary.absorbs
+        )
+        # Of what it absorbs, its source is the summaries; of the rest, the events.  How
+        # far those reach it does not say, so the whole span counts.
+        first, last = summary.first_seq, summary.last_seq
+        return bool(absorbed) or any(first <= seq <= last for seq in self._main)
+
+    def touches_request(self, envelope: Envelope) -> bool:
+        """Whether what this view was made of is not there any more."""
+        request = envelope.payload
+        if not isinstance(request, Request):
+            return False
+        if envelope.seq in self._main:  # what was handed in with it
+            return True
+        summaries = self._derived.get(request.strategy.fingerprint, set())
+        return any(seq <= request.through_seq for seq in self._main) or any(
+            seq <= request.derived_seq for seq in summaries
+        )
+
+
+def _inherited(history: History) -> Iterator[int]:
+    if history.parent is None:
+        return
+    parent, at = history.parent, history.at
+    found = parent.log.read(parent.stream, types=("redaction_applied",))
+    for envelope in found:
+        event = envelope.payload
+        if isinstance(event, RedactionApplied) and event.stream == MAIN:
+            yield from (seq - at for seq in event.seqs if seq <= at)
+    yield from (seq - at for seq in _inherited(parent) if seq <= at)
+
+
+_TRIES: Final = 3
+_READ: Final = 100
+
+
+class Verified(NamedTuple):
+    """What was proved of a session, and what is wrong with it.
+
+    superseded:         events that were redacted again: their chain is proved from
+                        the first ciphertext, and that the present one took its place;
+                        and those whose whole text expired.
+    superseded_digests: digests of summaries and requests that cannot be derived
+                        again, for they were made of what such events held.
+    """
+
+    events: int
+    compactions: int
+    requests: int
+    problems: list[Problem]
+    superseded: int = 0
+    superseded_digests: int = 0
+
+
+class Verifier:
+    """Proves one session, stream by stream.
+
+    ``chain_only``: that no row was changed, added or taken away, and nothing of what
+    the rows hold; none is decrypted.
+    """
+
+    def __init__(
+        self, log: EventLog, stream: StreamId, *, chain_only: bool = False
+    ) -> None:
+        self._log, self._stream, self._chain_only = log, stream, chain_only
+        self._begin()
+
+    def _begin(self) -> None:
+        self._problems: list[Problem] = []
+        self._events = 0
+        # Their seqs, not what they hold: a long session has many.
+        self._summaries: dict[StreamId, list[int]] = {}
+        self._requests: list[int] = []
+        self._superseded: dict[str, set[int]] = {}
+        self._underived = 0
+
+    def run(self) -> Verified:
+        """Prove the session, again if it was changed by others meanwhile."""
+        for _ in range(_TRIES):
+            before = self._end()
+            verified = self._run()
+            if not verified.problems or self._end() == before:
+                break
+            self._begin()
+        return verified
+
+    def _end(self) -> list[SessionInfo]:
+        user_id, session_id, _ = self._stream
+        return self._log.sessions(user_id, session_id=session_id)
+
+    def _run(self) -> Verified:
+        """Read everything once, then derive again what was derived from it."""
+        names = self._log.streams(self._stream.user_id, self._stream.session_id)
+        for name in [MAIN, *(name for name in names if name != MAIN)]:
+            stream = self._stream._replace(stream=name)
+            prove = self._prove_chain if self._chain_only else self._prove
+            self._guarded(stream, prove, stream)
+        if not self._problems:
+            self._guarded(self._stream, self._derive_again, self._stream)
+        if not self._problems and not self._chain_only:
+            self._guarded(self._stream, self._check_views, self._stream)
+        return Verified(
+            self._events,
+            sum(len(seqs) for seqs in self._summaries.values()),
+            len(self._requests),
+            self._problems,
+            sum(len(seqs) for seqs in self._superseded.values()),
+            self._underived,
+        )
+
+    def _guarded(
+        self, stream: StreamId, prove: Callable[[StreamId], None], what: StreamId
+    ) -> None:
+        """A session that cannot be read is a problem of its own, not of others."""
+        try:
+            prove(what)
+        except (CorruptEvent, KeyUnavailable, Erased) as error:
+            seq = error.seq if isinstance(error, CorruptEvent) else None
+            self._problems.append(Problem(*stream, seq, "unreadable", str(error)))
+        except RefoldError:
+            raise
+        except JUNK:
+            self._problems.append(Problem(*stream, None, "unreadable", WRONG_TYPE))
+
+    def _prove(self, stream: StreamId) -> None:
+        state = SessionState(stream)
+        for item in self._log.audit(stream):
+            if isinstance(item, Problem):
+                if item.code == EXPIRED:
+                    self._superseded.setdefault(item.stream, set()).add(item.seq or 0)
+                else:
+                    self._problems.append(item)
+                continue
+            self._events += 1
+            state = self._accept(state, item)
+            if isinstance(item.payload, Summary):
+                self._summaries.setdefault(stream, []).append(item.seq)
+            elif isinstance(item.payload, Request):
+                self._requests.append(item.seq)
+            elif isinstance(item.payload, RedactionApplied):
+                seqs = self._superseded.setdefault(item.payload.stream, set())
+                seqs.update(item.payload.seqs)
+        if not self._problems:
+            self._compare(stream, state)
+
+    def _prove_chain(self, stream: StreamId) -> None:
+        for item in self._log.audit_chain(stream):
+            if isinstance(item, Problem):
+                self._problems.append(item)
+            else:
+                self._events += item
+
+    def _accept(self, state: SessionState, envelope: Envelope) -> SessionState:
+        """Follow the session's rules: each result answers one open call."""
+        if isinstance(envelope.payload, Fork) and envelope.seq == 1:
+            state = born(self._log, state.stream, envelope.payload)
+        try:
+            accepted_next(state, envelope.payload)
+        except RefoldError as error:
+            self._report(envelope, "rule", str(error))
+        return evolve(state, envelope.payload)
+
+    def _compare(self, stream: StreamId, state: SessionState) -> None:
+        try:
+            head = self._log.head(stream)
+        except RefoldError as error:
+            self._problems.append(Problem(*stream, None, "head", str(error)))
+            return
+        # What was appended since the events were read has moved the head.
+        if head.seq > state.head_seq:
+            for envelope in self._log.read(stream, after=state.head_seq, upto=head.seq):
+                state = evolve(state, envelope.payload)
+        if unnamed(head.state) != unnamed(state):
+            detail = "the head does not hold what follows from the events"
+            self._problems.append(Problem(*stream, head.seq, "head", detail))
+
+    def _derive_again(self, main: StreamId) -> None:
+        if not self._summaries and not self._requests:
+            return
+        viewer = Viewer(self._log, History.of(self._log, self._log.head(main).state))
+        made_of = Superseded(viewer.history, self._superseded)
+        for stream, seqs in self._summaries.items():
+            self._check_summaries(viewer, made_of, self._read(stream, seqs))
+        views = RequestedViews(viewer)
+        for envelope in self._read(main, self._requests):
+            self._check_request(views, made_of, envelope)
+
+    def _check_views(self, main: StreamId) -> None:
+        self._problems += wrong_views(self._log, main)
+
+    def _read(self, stream: StreamId, seqs: list[int]) -> Iterator[Envelope]:
+        for start in range(0, len(seqs), _READ):
+            spans = spans_of(seqs[start : start + _READ])
+            yield from self._log.read(stream, spans=spans)
+
+    def _check_summaries(
+        self, viewer: Viewer, made_of: Superseded, summaries: Iterable[Envelope]
+    ) -> None:
+        for envelope in summaries:
+            if viewer.source_matches(envelope):
+                continue
+            if made_of.touches_summary(envelope):
+                self._underived += 1
+            else:
+                self._report(envelope, "source", "the source digest does not follow")
+
+    def _check_request(
+        self, views: RequestedViews, made_of: Superseded, envelope: Envelope
+    ) -> None:
+        request = envelope.payload
+        if not isinstance(request, Request):
+            return
+        try:
+            differs = _differs(views.view(request), request)
+        except Expired:
+            self._underived += 1
+            return
+        except RefoldError as error:
+            self._report(envelope, "request", str(error))
+            return
+        if differs and made_of.touches_request(envelope):
+            self._underived += 1
+        elif differs:
+            self._report(envelope, "request", f"{differs} has another digest now")
+
+    def _report(self, envelope: Envelope, code: str, detail: str) -> None:
+        self._problems.append(Problem(*envelope.stream_id, envelope.seq, code, detail))
+
+
+def _differs(view: View, request: Request) -> str:
+    """Which of what was sent is not what it was, the first of it; empty if all is."""
+    again = view.request()
+    if again.system_digest != request.system_digest:
+        return "the system prompt"
+    if again.tools_digest != request.tools_digest:
+        return "the list of tools"
+    return "" if again.digest == request.digest else "the view"
+
+
+def unnamed(state: SessionState) -> SessionState:
+    """The state without tool names: a parent's may have been redacted since."""
+    calls = state.open_calls.items()
+    return state.with_calls({key: call._replace(tool_name="") for key, call in calls})
+
+
+@dataclass(slots=True)
+class _Fold:
+    """What follows from the events of a stream, as far as its head says it."""
+
+    state: SessionState
+    hash: bytes = b""
+    tokens: int = 0
+    first: int = 0
+    last: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    def head(self, known: Head | None) -> Head:
+        """The head that these events have; times are kept where they are known."""
+        return Head(
+            self.state,
+            self.hash,
+            "closed" if self.state.closed else "open",
+            self.tokens,
+            known.created_at if known else self.first,
+            known.updated_at if known else self.last,
+        )
+
+
+class Repairer:
+    """Looks at one session, and with ``apply`` mends what can be mended."""
+
+    def __init__(
+        self, log: EventLog, mends: Mends, stream: StreamId, *, apply: bool
+    ) -> None:
+        self._log, self._mends, self._stream = log, mends, stream.main
+        self._apply = apply
+
+    def run(self, names: list[str]) -> Iterator[Damage]:
+        """What is damaged in these streams of the session, and what was done."""
+        try:
+            broken = False
+            for name in [MAIN, *(name for name in names if name != MAIN)]:
+                for damage in self._events_and_head(self._stream._replace(stream=name)):
+                    broken = broken or not damage.mended
+                    yield damage
+            if not broken:
+                yield from self._views()
+                yield from self._blobs()
+                yield from self._keys()
+        except Erased:
+            return
+
+    def _events_and_head(self, stream: StreamId) -> Iterator[Damage]:
+        fold = self._folded(stream)
+        if fold.problems:
+            first, more = fold.problems[0], len(fold.problems) - 1
+            where = "" if first.seq is None else f"seq {first.seq}: "
+            rest = f", and {more} more: `refold verify` names them" if more else ""
+            detail = f"{where}{first.detail}{rest}; only a backup has what was there"
+            yield self._lost(stream, "events", detail)
+            return
+        known = self._head(stream)
+        seq = known.seq if known else 0
+        if seq > fold.state.head_seq:
+            # Written since the events were read, if it is there.
+            for envelope in self._log.read(stream, after=fold.state.head_seq, upto=seq):
+                self._add(fold, envelope)
+        if seq > fold.state.head_seq:
+            gone = f"seq {fold.state.head_seq + 1} to {seq}"
+            detail = f"{gone} are gone; only a backup has them"
+            yield self._lost(stream, "events", detail)
+            return
+        if fold.state.head_seq == 0:
+            return
+        right = fold.head(known)
+        if known is None or not _same(known, right):
+            what = "does not say" if known else "is gone, or is not what was written:"
+            detail = f"the head {what} what the events say, up to seq {right.seq}"
+            mended = self._apply and self._mends.put_head(stream, right)
+            yield Damage(stream, "head", detail, True, mended)
+
+    def _folded(self, stream: StreamId) -> _Fold:
+        fold = _Fold(SessionState(stream))
+        try:
+            for item in self._log.audit(stream):
+                if isinstance(item, Envelope):
+                    self._add(fold, item)
+                elif item.code not in ("head", EXPIRED):
+                    fold.problems.append(item)
+        except (CorruptEvent, KeyUnavailable) as error:
+            fold.problems.append(Problem(*stream, None, "unreadable", str(error)))
+        return fold
+
+    def _add(self, fold: _Fold, envelope: Envelope) -> None:
+        if isinstance(envelope.payload, Fork) and envelope.seq == 1:
+            fold.state = born(self._log, fold.state.stream, envelope.payload)
+        fold.state = evolve(fold.state, envelope.payload)
+        fold.hash = bytes.fromhex(envelope.hash)
+        fold.tokens += envelope.token_estimate
+        fold.last = _written(envelope)
+        fold.first = fold.first or fold.last
+
+    def _head(self, stream: StreamId) -> Head | None:
+        try:
+            head = self._log.head(stream)
+        except (CorruptEvent, KeyUnavailable):
+            return None
+        return head if head.seq else None
+
+    def _views(self) -> Iterator[Damage]:
+        user_id, session_id, _ = self._stream
+        end = self._log.head(self._stream).seq
+        bad = [
+            name
+            for name in self._log.view_names(user_id, session_id)
+            if (view := self._log.load_view(self._stream, name))
+            and (not view.body or view.through_seq > end)
+        ]
+        if bad and self._apply:
+            self._log.drop_views(user_id, session_id)
+        for name in bad:
+            detail = f"the stored view {name[:12]} is not what was stored; it is folded"
+            yield Damage(self._stream, "view", f"{detail} again", True, self._apply)
+
+    def _blobs(self) -> Iterator[Damage]:
+        found = self._mends.unnamed_blobs(self._stream)
+        if found.addresses:
+            mended = self._may_destroy and self._mends.drop_blobs(self._stream, found)
+            detail = f"{len(found.addresses)} blobs that no event names"
+            yield Damage(self._stream, "blob", detail, True, mended)
+
+    @property
+    def _may_destroy(self) -> bool:
+        """Of who is held or frozen nothing is destroyed, be it of no use."""
+        return self._apply and not self._log.erasures.holds(self._stream.user_id)
+
+    def _keys(self) -> Iterator[Damage]:
+        left = self._log.retired_keys(self._stream)
+        if left:
+            mended = self._may_destroy and self._log.retire_keys(self._stream) > 0
+            detail = f"{left} keys of before a redaction that was cut off"
+            yield Damage(self._stream, "key", detail, True, mended)
+
+    def _lost(self, stream: StreamId, kind: Kind, detail: str) -> Damage:
+        return Damage(stream, kind, detail, False)
+
+
+def _same(one: Head, other: Head) -> bool:
+    return replace(one, state=unnamed(one.state)) == replace(
+        other, state=unnamed(other.state)
+    )
+
+
+def repair(
+    log: EventLog, scope: Scope, *, apply: bool
+) -> Iterator[tuple[StreamId, list[Damage]]]:
+    """Look at session after session, those too that are not listed any more."""
+    streams: dict[tuple[str, str], list[str]] = {}
+    for info in log.sessions(scope.user_id, session_id=scope.session_id):
+        if info.status != "erased":
+            place = info.user_id, info.session_id
+            streams[place] = log.streams(*place)
+    for lost in log.orphans(scope):
+        streams.setdefault((lost.user_id, lost.session_id), []).append(lost.stream)
+    for place, names in sorted(streams.items()):
+        main = StreamId(*place, MAIN)
+        yield main, list(Repairer(log, log.mends, main, apply=apply).run(names))
+
+
+def _written(envelope: Envelope) -> int:
+    """When the event was written: its id says so, if it is of the time (RFC 9562)."""
+    if envelope.event_id.version == 7:
+        return (envelope.event_id.int >> 80) * 1000
+    return microseconds(envelope.ts)
+
+
+_UNREADABLE = (CorruptEvent, KeyUnavailable, RedactionFailed, EventTooLarge)
+
+
+class Exposure(NamedTuple):
+    """What the present rules find in one place of a session; never the value.
+
+    ``where`` is ``event``, ``view`` (named by ``stream``) or ``state`` of a head.
+    ``blobs`` counts those of the event's blobs that hold some of it.
+    """
+
+    user_id: str
+    session_id: str
+    stream: str
+    seq: int | None
+    where: Literal["event", "view", "state"]
+    types: dict[str, int]
+    blobs: int = 0
+
+    def to_json(self) -> JsonObject:
+        """The exposure as JSON."""
+        return self._asdict()
+
+
+class Rechecked(NamedTuple):
+    """A session that was looked at, and what was done about what was found.
+
+    ``applied`` is None if nothing was to be replaced, or was only looked for.
+    ``unfinished``: an earlier re-redaction was cut off before it destroyed the old
+    key.  ``problem`` says why a session could not be looked at or replaced.
+    """
+
+    session: SessionInfo
+    events: int
+    exposures: list[Exposure]
+    applied: Rewritten | None = None
+    unfinished: bool = False
+    problem: str | None = None
+
+
+class _Again(NamedTuple):
+    source: Envelope
+    redacted: RedactedEvent
+    types: Counter[str]
+    blobs: int
+    rules_before: str
+
+
+class Rechecker:
+    """One session under the present rules: what is found, and what stands for it."""
+
+    def __init__(self, writer: Writer, stream: StreamId) -> None:
+        self._writer, self._stream = writer, stream
+        self._again: dict[tuple[str, int], _Again] = {}
+        self._checked: dict[str, int] = {}
+        self.events = 0
+
+    def run(self) -> list[Exposure]:
+        """Look at every event, blob, view and head of the session."""
+        names = self._writer.log.streams(*self._stream[:2])
+        found = [exposed for name in names for exposed in self._in_stream(name)]
+        return [*found, *self._in_views()]
+
+    def _in_stream(self, name: str) -> Iterator[Exposure]:
+        stream = self._stream._replace(stream=name)
+        for envelope in read_on(self._writer.log, stream):
+            self.again(envelope)
+            again = self._again.get((name, envelope.seq))
+            if again is not None:
+                yield self._exposure(name, "event", again.types, again)
+            self.events += 1
+        state = self._writer.log.head(stream).state
+        if changed := self._names(state):
+            yield self._exposure(name, "state", changed)
+
+    def _in_views(self) -> Iterator[Exposure]:
+        log = self._writer.log
+        for name in log.view_names(*self._stream[:2]):
+            stored = log.load_view(self._stream, name)
+            types = self._found(stored.body) if stored else None
+            if types:
+                yield self._exposure(name, "view", types)
+
+    def _exposure(
+        self,
+        name: str,
+        where: Literal["event", "view", "state"],
+        types: Counter[str],
+        again: _Again | None = None,
+    ) -> Exposure:
+        user_id, session_id, _ = self._stream
+        counted = dict(sorted(types.items()))
+        seq, blobs = (again.source.seq, again.blobs) if again else (None, 0)
+        return Exposure(user_id, session_id, name, seq, where, counted, blobs)
+
+    def again(self, envelope: Envelope) -> RedactedEvent | None:
+        """What stands in the event's place, or None if nothing is found in it.
+
+        Each is looked at once, unless it holds something else by now: what others
+        took out meanwhile must not come back.
+        """
+        name, seq = envelope.stream, envelope.seq
+        known = self._again.get((name, seq))
+        new = seq > self._checked.get(name, 0)
+        if new or (known is not None and known.source != envelope):
+            self._checked[name] = max(seq, self._checked.get(name, 0))
+            self._again.pop((name, seq), None)
+            known = self._redone(envelope)
+            if known is not None:
+                self._again[name, seq] = known
+        return known.redacted if known else None
+
+    def _redone(self, envelope: Envelope) -> _Again | None:
+        payload, in_payload = self._whole(envelope.payload.payload())
+        meta, in_meta = self._whole(envelope.meta.dump())
+        beside: JsonObject = {
+            "request_id": envelope.request_id,
+            "agent": envelope.agent,
+            "meta": meta,
+        }
+        types = self._found(beside, (envelope.type, payload))
+        if not types:
+            return None
+        draft = Draft(
+            event_of(envelope.type, payload),
+            envelope.ts,
+            envelope.request_id,
+            envelope.agent,
+            Meta.of(meta),
+        )
+        redacted = self._redacted(draft)
+        kept = {blob.sha256 for blob in redacted.blobs}
+        blobs = len((in_payload | in_meta) - kept)
+        before = str(envelope.redaction.get("rules", ""))
+        return _Again(envelope, redacted, types, blobs, before)
+
+    def _whole(self, value: JsonObject) -> tuple[JsonObject, set[str]]:
+        """``value`` with its blobs in it, and which they are."""
+        used: set[str] = set()
+
+        def read(sha256: str) -> bytes | None:
+            try:
+                data = self._writer.log.blob(self._stream, sha256)
+            except Expired:
+                return None
+            if data is not None:
+                used.add(sha256)
+            return data
+
+        return restored(value, read), used
+
+    def _found(
+        self, beside: JsonObject, payload: tuple[str, JsonObject] | None = None
+    ) -> Counter[str]:
+        redactor = self._writer.redactor
+        try:
+            types = Counter(redactor.value(beside)[1].types)
+            if payload is not None:
+                types.update(redact_payload(redactor, *payload)[1].types)
+        except RedactionError as error:
+            what = payload[0] if payload else "stored"
+            raise RedactionFailed(what, reason=str(error)) from None
+        return types
+
+    def _redacted(self, draft: Draft) -> RedactedEvent:
+        """Redact with room to spare: a placeholder may be longer than its value."""
+        writer = self._writer
+        limits = writer.limits
+        wider = Limits(limits.leaf_bytes, limits.event_bytes * 2)
+        user_id, now = self._stream.user_id, writer.clock()
+        return writer.redacted(draft, user_id=user_id, now=now, limits=wider)
+
+    def state(self, state: SessionState) -> SessionState:
+        """The state without what the names of its calls' tools must not say."""
+        calls = {
+            call_id: call._replace(tool_name=self._tool_name(call_id, call.tool_name))
+            for call_id, call in state.open_calls.items()
+        }
+        return state.with_calls(calls)
+
+    def _names(self, state: SessionState) -> Counter[str]:
+        types: Counter[str] = Counter()
+        for call in state.open_calls.values():
+            types += self._found({"tool_name": call.tool_name})
+        return types
+
+    def _tool_name(self, call_id: str, name: str) -> str:
+        """As the call's own event has it now, or redacted alone in a fork's state."""
+        for again in self._again.values():
+            event = again.redacted.event
+            if isinstance(event, ToolCall) and event.call_id == call_id:
+                return event.tool_name
+        clean: Any = self._writer.redactor.value({"tool_name": name})[0]
+        return str(clean["tool_name"])
+
+    def record(self, event: RedactionApplied) -> RedactedEvent:
+        """The event that binds what was replaced, with what the rules say of it."""
+        places = [(event.stream, seq) for seq in event.seqs]
+        again = [self._again[place] for place in places]
+        types = sum((one.types for one in again), Counter[str]())
+        update = {
+            "rules": self._writer.redactor.rule_set,
+            "rules_before": tuple(sorted({one.rules_before for one in again})),
+            "types": dict(sorted(types.items())),
+            "blobs": sum(one.blobs for one in again),
+        }
+        return self._redacted(Draft(event.model_copy(update=update)))
+
+
+def recheck(writer: Writer, info: SessionInfo) -> Rechecked:
+    """What the present rules find in this session; nothing is changed."""
+    stream = StreamId(info.user_id, info.session_id, MAIN)
+    rechecker = Rechecker(writer, stream)
+    try:
+        unfinished = bool(writer.log.retired_keys(stream))
+        found = rechecker.run()
+    except _UNREADABLE as error:
+        return Rechecked(info, rechecker.events, [], problem=str(error))
+    return Rechecked(info, rechecker.events, found, unfinished=unfinished)
+
+
+def reredact(writer: Writer, info: SessionInfo) -> Rechecked:
+    """Replace what the present rules find, and finish what was cut off before."""
+    stream = StreamId(info.user_id, info.session_id, MAIN)
+    rechecker = Rechecker(writer, stream)
+    found: list[Exposure] = []
+    try:
+        writer.log.retire_keys(stream)
+        found = rechecker.run()
+        done = None
+        if found:
+            done = writer.log.rewrite(stream, rechecker, now=writer.clock())
+    except _UNREADABLE as error:
+        return Rechecked(info, rechecker.events, found, problem=str(error))
+    return Rechecked(info, rechecker.events, found, done)
+
+
+def forks_of(writer: Writer, sessions: Iterable[SessionInfo], of: StreamId) -> set[str]:
+    """The names of the sessions that go on from this one, directly or not.
+
+    One whose keys are gone goes on from nothing: a backup of the database may have
+    brought back its rows.
+    """
+    names = {of.session_id}
+    return with_forks(writer, sessions, of.user_id, names) - names
+
+
+def with_forks(
+    writer: Writer, sessions: Iterable[SessionInfo], user_id: str, names: Iterable[str]
+) -> set[str]:
+    """These sessions of a user, and those that go on from them, as ``forks_of``."""
+    parents: dict[str, str] = {}
+    for info in sessions:
+        try:
+            state = writer.log.head(StreamId(user_id, info.session_id)).state
+        except Erased:
+            continue
+        if state.forked_from is not None:
+            parents[info.session_id] = state.forked_from[0]
+    found = set(names)
+    while more := {fork for fork, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
