@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from refold.adapters.keys.signatures import Signer
     from refold.adapters.keys.store import KeyStore
     from refold.adapters.recorder import Recorder
-    from refold.adapters.sql.database import Dialect
+    from refold.adapters.sql.database import Database
     from refold.domain.access_log import AuditSink
     from refold.domain.seals import Anchor, Seals
     from refold.projections.context.compaction import Summarizer
@@ -210,7 +210,7 @@ def _recorder(url: str) -> tuple[Recorder, str]:
     from refold.adapters.sql.recorder import SqlRecorder
     from refold.adapters.sql.schema import migrate
 
-    dialect = _dialect(url)
+    dialect = _database(url)
     try:
         store_id = migrate(dialect)
     except BaseException:
@@ -219,18 +219,18 @@ def _recorder(url: str) -> tuple[Recorder, str]:
     return SqlRecorder(dialect), store_id
 
 
-def _dialect(url: str) -> Dialect:
+def _database(url: str) -> Database:
     from refold.adapters.sql.database import engine_of
 
     match engine_of(url):
         case "sqlite", parsed:
-            from refold.adapters.sql.sqlite import SqliteDialect
+            from refold.adapters.sql.sqlite import SqliteDatabase
 
-            return SqliteDialect(parsed)
+            return SqliteDatabase(parsed)
         case "postgresql", parsed:
-            from refold.adapters.sql.postgres import PostgresDialect
+            from refold.adapters.sql.postgres import PostgresDatabase
 
-            return PostgresDialect(parsed)
+            return PostgresDatabase(parsed)
         case _:
             raise InvalidConfiguration(
                 "this is no database URL that Refold knows: sqlite:///agent.db or "

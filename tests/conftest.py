@@ -222,11 +222,11 @@ def _make_store(url: str) -> None:
     # Here, because importing them takes longer than most tests.
     from sqlalchemy import make_url
 
-    from refold.adapters.sql.postgres import PostgresDialect
+    from refold.adapters.sql.postgres import PostgresDatabase
     from refold.adapters.sql.schema import migrate
-    from refold.adapters.sql.sqlite import SqliteDialect
+    from refold.adapters.sql.sqlite import SqliteDatabase
 
-    dialect = SqliteDialect if url.startswith("sqlite") else PostgresDialect
+    dialect = SqliteDatabase if url.startswith("sqlite") else PostgresDatabase
     opened = dialect(make_url(url))
     migrate(opened)
     opened.close()

@@ -24,7 +24,7 @@ from refold.adapters.recorder import (
     Recorder,
     Subject,
 )
-from refold.adapters.rows import SealingMapper, cut_from
+from refold.adapters.rows import EncryptingMapper, cut_from
 from refold.adapters.verification import PAGE
 from refold.domain.canonical import canonical
 from refold.domain.chain import root_of
@@ -53,7 +53,7 @@ from refold.domain.ids import StreamId
 from refold.domain.ports import PAGE as MENDING_PAGE, Head, Scanned
 
 if TYPE_CHECKING:
-    from refold.adapters.log import SealedLog
+    from refold.adapters.log import EncryptedLog
 
 _THERE: Final = ("live", "frozen")
 
@@ -87,7 +87,7 @@ class SealedErasures:
 
     def _cut(self, main: StreamId) -> Iterator[str]:
         """The digests of the blobs of a session, as far as it can be read."""
-        mapper = SealingMapper(self.keys)
+        mapper = EncryptingMapper(self.keys)
         for name in self.recorder.streams(main.user_id, main.session_id):
             stream, after = main._replace(stream=name), 0
             while rows := self.recorder.rows(stream, after=after, limit=PAGE):
@@ -459,7 +459,7 @@ class MendingRows(Protocol):
 class SealedMends:
     """Mends of a log of sealed rows."""
 
-    log: SealedLog
+    log: EncryptedLog
     rows: MendingRows
 
     def put_head(self, stream: StreamId, head: Head) -> bool:

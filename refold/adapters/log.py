@@ -49,9 +49,9 @@ from refold.adapters.recorder import (
 )
 from refold.adapters.rewriting import Rewriter
 from refold.adapters.rows import (
+    EncryptedEvent,
+    EncryptingMapper,
     PlacedEvent,
-    SealedEvent,
-    SealingMapper,
     envelope_of,
     new_header,
     pack,
@@ -90,7 +90,7 @@ from refold.domain.session import SessionState
 from refold.redaction.chokepoint import RedactedEvent
 
 
-def batch_of(log: SealedLog, request: Append, key: SessionKey) -> Batch:
+def batch_of(log: EncryptedLog, request: Append, key: SessionKey) -> Batch:
     """The rows of an append, sealed under this key."""
     stream, base = request.state.stream, request.base
     rows = _seal(log, request, key)
@@ -114,14 +114,14 @@ def batch_of(log: SealedLog, request: Append, key: SessionKey) -> Batch:
     return Batch(stream, base.seq, base.hash, head, rows, blobs, receipt, refs)
 
 
-def _refs(log: SealedLog, request: Append, key: SessionKey) -> Refs:
+def _refs(log: EncryptedLog, request: Append, key: SessionKey) -> Refs:
     refs, origin = log.keys.refs(key.user, request.state.stream), None
     if request.state.stream.stream == MAIN:
         origin = request.state.forked_from
     return refs._replace(origin=origin[0]) if origin else refs
 
 
-def vanished(log: SealedLog, request: Append, error: KeyUnavailable) -> Outcome:
+def vanished(log: EncryptedLog, request: Append, error: KeyUnavailable) -> Outcome:
     """What became of a stream whose key is gone: was it erased, and let in again?
 
     Raises ``error`` if it is there all the same, Erased.
@@ -132,7 +132,9 @@ def vanished(log: SealedLog, request: Append, error: KeyUnavailable) -> Outcome:
     return Conflict(log.open_head(stream, None))
 
 
-def _seal(log: SealedLog, request: Append, key: SessionKey) -> tuple[SealedEvent, ...]:
+def _seal(
+    log: EncryptedLog, request: Append, key: SessionKey
+) -> tuple[EncryptedEvent, ...]:
     mapper, rows = log.mapper, []
     stream, seq, prev = request.state.stream, request.base.seq, request.base.hash
     for index, event in enumerate(request.events):
@@ -195,7 +197,9 @@ class Views:
         )
 
 
-def standing(log: SealedLog, stream: StreamId, name: str, *, shown: bool) -> Standing:
+def standing(
+    log: EncryptedLog, stream: StreamId, name: str, *, shown: bool
+) -> Standing:
     """How a session stands: head, stored view and what is behind it, in one read.
 
     Where a row does not open they are read apart: it may be one that nobody needs.
@@ -225,7 +229,7 @@ def _spans(written: str) -> tuple[Span, ...]:
     return tuple((first, last) for first, last in orjson.loads(written))
 
 
-def _opened(log: SealedLog, rows: list[SealedEvent]) -> list[Envelope]:
+def _opened(log: EncryptedLog, rows: list[EncryptedEvent]) -> list[Envelope]:
     return log.opened(lambda: rows)
 
 
@@ -233,16 +237,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class SealedLog:
+class EncryptedLog:
     """An EventLog: a recorder for the rows, a key ring for what is in them."""
 
     recorder: Recorder
     keys: KeyRing
 
     @property
-    def mapper(self) -> SealingMapper:
+    def mapper(self) -> EncryptingMapper:
         """The one way in and out of the rows."""
-        return SealingMapper(self.keys)
+        return EncryptingMapper(self.keys)
 
     def head(self, stream: StreamId) -> Head:
         """The stream's end; seq 0 if there is no such stream."""
@@ -340,7 +344,7 @@ class SealedLog:
             check_not_erased(stream, row)
         return []
 
-    def opened(self, rows: Callable[[], list[SealedEvent]]) -> list[Envelope]:
+    def opened(self, rows: Callable[[], list[EncryptedEvent]]) -> list[Envelope]:
         """The envelopes of ``rows``, read a second time if they do not open.
 
         Between reading them and having their key, a rewriting may have ended.
@@ -526,7 +530,7 @@ class SealedLog:
         except KeyUnavailable:
             return self.head(stream)
 
-    def content(self, row: SealedEvent) -> JsonObject:
+    def content(self, row: EncryptedEvent) -> JsonObject:
         """What was sealed in a row.
 
         Raises CorruptEvent, KeyUnavailable if it was sealed under another key.
@@ -585,15 +589,15 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
         super().__init__({})
         self._recorder, self._keys = recorder, keys
 
-    def log(self) -> SealedLog:
+    def log(self) -> EncryptedLog:
         """The event log over this recorder and these keys."""
-        return SealedLog(self._recorder, self._keys)
+        return EncryptedLog(self._recorder, self._keys)
 
     def mapper(self, transcoder: Any = None, mapper_class: Any = None) -> Mapper[Any]:
-        """The sealing mapper; another one would write what nobody may read."""
+        """The encrypting mapper; another one would write what nobody may read."""
         if transcoder is not None or mapper_class is not None:
             raise InfrastructureFactoryError("a Refold log is sealed by its own mapper")
-        return SealingMapper(self._keys)
+        return EncryptingMapper(self._keys)
 
     def application_recorder(self) -> Recorder:
         """The recorder of the log."""

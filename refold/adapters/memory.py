@@ -31,7 +31,7 @@ from refold.adapters.recorder import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.rows import SealedEvent
+from refold.adapters.rows import EncryptedEvent
 from refold.domain.chain import leaf_hash, root_of
 from refold.domain.erasure import (
     FREEZE,
@@ -616,7 +616,7 @@ class MemoryKeyStore:
 
 def sizes(
     heads: Mapping[StreamId, HeadRow],
-    rows: Sequence[SealedEvent],
+    rows: Sequence[EncryptedEvent],
     *,
     now: int,
 ) -> dict[str, Any]:
@@ -636,7 +636,7 @@ def sizes(
     return found
 
 
-def _sized(rows: Sequence[SealedEvent], suffix: str = "") -> dict[str, int]:
+def _sized(rows: Sequence[EncryptedEvent], suffix: str = "") -> dict[str, int]:
     size = sum(len(row.state) for row in rows)
     return {f"events{suffix}": len(rows), f"event_bytes{suffix}": size}
 
@@ -678,8 +678,8 @@ class MemoryRecorder(Recorder):
     def __init__(self) -> None:
         self._lock = RLock()
         self._heads: dict[StreamId, HeadRow] = {}
-        self._events: dict[StreamId, list[SealedEvent]] = {}
-        self._order: list[SealedEvent] = []
+        self._events: dict[StreamId, list[EncryptedEvent]] = {}
+        self._order: list[EncryptedEvent] = []
         self._blobs: dict[tuple[str, bytes], tuple[bytes, int]] = {}
         self._blob_of: dict[tuple[str, bytes], str] = {}
         self._blob_at: dict[tuple[str, bytes], int] = {}
@@ -769,7 +769,7 @@ class MemoryRecorder(Recorder):
             self._commit(rewrite.batch)
             return True
 
-    def _replace(self, row: SealedEvent) -> None:
+    def _replace(self, row: EncryptedEvent) -> None:
         rows = self._events[row.header.stream]
         place = self._order.index(rows[row.header.seq - 1])
         rows[row.header.seq - 1] = self._order[place] = row
@@ -805,7 +805,7 @@ class MemoryRecorder(Recorder):
         types: Sequence[str] = (),
         newest: bool = False,
         spans: Sequence[Span] = (),
-    ) -> list[SealedEvent]:
+    ) -> list[EncryptedEvent]:
         with self._lock:
             every = [] if self._gone(stream) else self._events.get(stream, [])
             found = every[after:upto]
@@ -874,7 +874,7 @@ class MemoryRecorder(Recorder):
                 self.rows(derived, after=known.derived_seq, limit=limit),
             )
 
-    def _named(self, stream: StreamId, spans: str) -> list[SealedEvent]:
+    def _named(self, stream: StreamId, spans: str) -> list[EncryptedEvent]:
         every = self._events.get(stream, [])
         return [row for a, b in orjson.loads(spans) for row in every[a - 1 : b]]
 
@@ -966,7 +966,7 @@ class MemoryRecorder(Recorder):
 
     def notifications(
         self, *, after: int, upto: int | None, limit: int
-    ) -> list[tuple[int, SealedEvent]]:
+    ) -> list[tuple[int, EncryptedEvent]]:
         with self._lock:
             numbered = list(enumerate(self._order, start=1))
         live = [(n, row) for n, row in numbered if not self._gone(row.columns[0])]

@@ -1,7 +1,7 @@
 """Rows in and out of a database: the recorder interface of the eventsourcing library.
 
 A recorder knows no keys.  It writes a batch with one compare-and-set on the
-stream's head row, and takes only what the sealing mapper made.
+stream's head row, and takes only what the encrypting mapper made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from eventsourcing.persistence import (
 )
 
 from refold.adapters.keys.store import NO_REFS, Refs
-from refold.adapters.rows import SealedEvent
+from refold.adapters.rows import EncryptedEvent
 from refold.domain.access_log import AuditRows
 from refold.domain.chain import Frontier
 from refold.domain.erasure import (
@@ -440,10 +440,10 @@ class StandingRows(NamedTuple):
 
     head: HeadRow | None
     view: ViewRow | None
-    shown: list[SealedEvent]
-    summaries: list[SealedEvent]
-    new: list[SealedEvent]
-    derived: list[SealedEvent]
+    shown: list[EncryptedEvent]
+    summaries: list[EncryptedEvent]
+    new: list[EncryptedEvent]
+    derived: list[EncryptedEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +457,7 @@ class Batch:
     expected_seq: int
     expected_hash: bytes
     head: HeadRow
-    events: tuple[SealedEvent, ...]
+    events: tuple[EncryptedEvent, ...]
     blobs: tuple[BlobRow, ...] = ()
     receipt: bytes | None = None
     refs: Refs = NO_REFS
@@ -466,8 +466,8 @@ class Batch:
         if not self.events:
             raise ValueError("a batch holds at least one event")
         for event in self.events:
-            if type(event) is not SealedEvent or event.header.stream != self.stream:
-                raise TypeError("a recorder takes only what the sealing mapper made")
+            if type(event) is not EncryptedEvent or event.header.stream != self.stream:
+                raise TypeError("a recorder takes only what the encrypting mapper made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,13 +482,13 @@ class Rewrite:
     """
 
     batch: Batch
-    rows: tuple[SealedEvent, ...]
+    rows: tuple[EncryptedEvent, ...]
     states: Mapping[str, bytes]
     blobs: tuple[bytes, ...]
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if type(row) is not SealedEvent or row.first_digest is None:
+            if type(row) is not EncryptedEvent or row.first_digest is None:
                 raise TypeError("a row is replaced only by what was sealed anew")
             if row.header.stream.main != self.batch.stream:
                 raise TypeError("a rewrite is of one session")
@@ -597,7 +597,7 @@ class Recorder(ApplicationRecorder):
         types: Sequence[str] = (),
         newest: bool = False,
         spans: Sequence[Span] = (),
-    ) -> list[SealedEvent]:
+    ) -> list[EncryptedEvent]:
         """The rows with ``after < seq <= upto``, in order, each with ``prev_hash``.
 
         ``newest`` takes the last ``limit`` of them instead of the first.  ``spans``,
@@ -683,7 +683,7 @@ class Recorder(ApplicationRecorder):
     @abstractmethod
     def notifications(
         self, *, after: int, upto: int | None, limit: int
-    ) -> list[tuple[int, SealedEvent]]:
+    ) -> list[tuple[int, EncryptedEvent]]:
         """Rows by position, none of which a transaction in flight can still precede."""
 
     def insert_events(
@@ -692,7 +692,7 @@ class Recorder(ApplicationRecorder):
         """Write sealed events; ``batch`` carries the head that goes with them.
 
         Raises IntegrityError where the head is elsewhere, TypeError for events that
-        the sealing mapper did not make.
+        the encrypting mapper did not make.
         """
         batch = kwargs.get("batch")
         if not isinstance(batch, Batch) or tuple(stored_events) != batch.events:

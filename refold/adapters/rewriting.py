@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from refold.adapters.erasure import check_not_frozen
 from refold.adapters.heads import Blobs, check_not_erased, opened_head, sealed_head
 from refold.adapters.recorder import Batch, BlobRow, HeadRow, Rewrite
-from refold.adapters.rows import SealedEvent, cut_from, envelope_of
+from refold.adapters.rows import EncryptedEvent, cut_from, envelope_of
 from refold.adapters.verification import PAGE
 from refold.domain.chain import resealed
 from refold.domain.envelope import Blob
@@ -33,7 +33,7 @@ from refold.redaction.chokepoint import RedactedEvent
 
 if TYPE_CHECKING:
     from refold.adapters.keys.ring import SessionKey
-    from refold.adapters.log import SealedLog
+    from refold.adapters.log import EncryptedLog
 
 _TRIES: Final = 5
 # At most so many rows are bound by one event, and so many of them named in it.
@@ -45,7 +45,7 @@ class Rewriter:
     """Seals one session anew."""
 
     def __init__(
-        self, log: SealedLog, stream: StreamId, rewriting: Rewriting, now: int
+        self, log: EncryptedLog, stream: StreamId, rewriting: Rewriting, now: int
     ) -> None:
         self._log, self._stream = log, stream
         self._rewriting, self._now = rewriting, now
@@ -91,7 +91,7 @@ class _Draft:
 
     def __init__(
         self,
-        log: SealedLog,
+        log: EncryptedLog,
         stream: StreamId,
         rewriting: Rewriting,
         old: SessionKey,
@@ -100,7 +100,7 @@ class _Draft:
     ) -> None:
         self._log, self._stream, self._rewriting = log, stream, rewriting
         self._old, self.new, self._now = old, new, now
-        self._rows: dict[str, list[SealedEvent]] = {}
+        self._rows: dict[str, list[EncryptedEvent]] = {}
         self._superseded: dict[str, set[int]] = {}
         self._cut_before: set[str] = set()
         self._cut: dict[str, Blob] = {}
@@ -133,7 +133,7 @@ class _Draft:
         ):
             sealed.extend(self._resealed(row) for row in page)
 
-    def _resealed(self, row: SealedEvent) -> SealedEvent:
+    def _resealed(self, row: EncryptedEvent) -> EncryptedEvent:
         content = self._log.content(row)
         again = self._rewriting.again(envelope_of(row, content))
         before = cut_from(content)
@@ -207,7 +207,7 @@ class _Draft:
                 yield self._binding(name, run, superseded)
 
     def _binding(
-        self, name: str, run: list[SealedEvent], superseded: set[int]
+        self, name: str, run: list[EncryptedEvent], superseded: set[int]
     ) -> RedactionApplied:
         rows = [row.resealing for row in run]
         named = [row for row in rows if row.seq in superseded]
@@ -255,8 +255,10 @@ class _Draft:
         return False
 
 
-def _runs(rows: list[SealedEvent], superseded: set[int]) -> Iterator[list[SealedEvent]]:
-    run: list[SealedEvent] = []
+def _runs(
+    rows: list[EncryptedEvent], superseded: set[int]
+) -> Iterator[list[EncryptedEvent]]:
+    run: list[EncryptedEvent] = []
     named = 0
     for row in rows:
         run.append(row)

@@ -1,6 +1,6 @@
 """The mapper between events and stored rows: encode, compress, encrypt, chain.
 
-It is the one way in.  A recorder takes the SealedEvents made here and nothing
+It is the one way in.  A recorder takes the EncryptedEvents made here and nothing
 else, and these are made of what passed redaction and nothing else.
 """
 
@@ -58,7 +58,7 @@ class PlacedEvent:
 
 
 @dataclass(frozen=True, init=False)
-class SealedEvent(StoredEvent):
+class EncryptedEvent(StoredEvent):
     """A row of the log: ``state`` is the ciphertext, ``topic`` type and version.
 
     ``first_digest`` is the SHA-256 of the ciphertext that ``hash`` was made of, if
@@ -73,7 +73,7 @@ class SealedEvent(StoredEvent):
     first_digest: bytes | None
 
     def __init__(self, *_: object, **__: object) -> None:
-        raise TypeError("only the sealing mapper makes a SealedEvent")
+        raise TypeError("only the encrypting mapper makes an EncryptedEvent")
 
     @cached_property
     def header(self) -> Header:
@@ -112,12 +112,12 @@ def stored(
     hash_: bytes,
     prev_hash: bytes,
     first_digest: bytes | None = None,
-) -> SealedEvent:
+) -> EncryptedEvent:
     """A row as it was read; what it says is not proved yet.
 
     ``context`` is what ``encoded`` makes of the columns.
     """
-    row = object.__new__(SealedEvent)
+    row = object.__new__(EncryptedEvent)
     fields = {
         "state": body,
         "columns": columns,
@@ -131,14 +131,14 @@ def stored(
     return row
 
 
-class SealingMapper(Mapper[str]):
+class EncryptingMapper(Mapper[str]):
     """Seals events with the keys of their sessions, and opens them again."""
 
     def __init__(self, keys: KeyRing) -> None:
         super().__init__(_TRANSCODER)
         self._keys = keys
 
-    def to_stored_event(self, domain_event: Any) -> SealedEvent:
+    def to_stored_event(self, domain_event: Any) -> EncryptedEvent:
         """Seal one event.
 
         Raises TypeError for anything that did not pass redaction, KeyUnavailable.
@@ -150,7 +150,7 @@ class SealingMapper(Mapper[str]):
         key = self._keys.session(user_id, session_id, now=None)
         return self.seal(domain_event, key)
 
-    def seal(self, placed: PlacedEvent, key: SessionKey) -> SealedEvent:
+    def seal(self, placed: PlacedEvent, key: SessionKey) -> EncryptedEvent:
         """Seal one event under this key.
 
         Raises TypeError for anything that did not pass redaction.
@@ -165,8 +165,8 @@ class SealingMapper(Mapper[str]):
         return row
 
     def reseal(
-        self, row: SealedEvent, key: SessionKey, again: RedactedEvent | None
-    ) -> SealedEvent:
+        self, row: EncryptedEvent, key: SessionKey, again: RedactedEvent | None
+    ) -> EncryptedEvent:
         """The row under another key, with what it held or with ``again`` instead.
 
         Header and hash stay.  The receipt of ``again`` goes before that of the
@@ -186,16 +186,16 @@ class SealingMapper(Mapper[str]):
 
         Raises CorruptEvent if it is not what was sealed, KeyUnavailable.
         """
-        if not isinstance(stored_event, SealedEvent):
+        if not isinstance(stored_event, EncryptedEvent):
             raise TypeError("only a row of the log can be opened")
         return envelope_of(stored_event, self.open(stored_event))
 
-    def open(self, row: SealedEvent) -> JsonObject:
+    def open(self, row: EncryptedEvent) -> JsonObject:
         """The content of a row: payload, meta, receipt and what else was sealed."""
         content: JsonObject = orjson.loads(unpack(self._plain(row)))
         return content
 
-    def open_all(self, rows: Sequence[SealedEvent]) -> list[Envelope]:
+    def open_all(self, rows: Sequence[EncryptedEvent]) -> list[Envelope]:
         """The envelopes of rows of one session.  Raises as ``to_domain_event``."""
         if not rows:
             return []
@@ -206,7 +206,7 @@ class SealingMapper(Mapper[str]):
         """What opens rows of this session, one after another."""
         return Opener(self, self._keys, stream)
 
-    def _plain(self, row: SealedEvent) -> bytes:
+    def _plain(self, row: EncryptedEvent) -> bytes:
         user_id, session_id, name = row.columns[0]
         where, seq = f"session {session_id!r} {name}", row.seq
         if row.state[:1] != _FORMAT:
@@ -221,11 +221,13 @@ class SealingMapper(Mapper[str]):
 class Opener:
     """Opens rows of one session; its key is asked for once, not for each row."""
 
-    def __init__(self, mapper: SealingMapper, keys: KeyRing, stream: StreamId) -> None:
+    def __init__(
+        self, mapper: EncryptingMapper, keys: KeyRing, stream: StreamId
+    ) -> None:
         self._mapper, self._keys, self._stream = mapper, keys, stream
         self._key: SessionKey | None = None
 
-    def content(self, row: SealedEvent) -> JsonObject:
+    def content(self, row: EncryptedEvent) -> JsonObject:
         """What was sealed in the row.
 
         Raises CorruptEvent if it is not what was sealed, KeyUnavailable.
@@ -256,7 +258,7 @@ def _superseding(
     return content
 
 
-def _opened(row: SealedEvent, key: SessionKey) -> JsonObject:
+def _opened(row: EncryptedEvent, key: SessionKey) -> JsonObject:
     """The content of a row that was sealed under this key; raises InvalidTag."""
     if row.state[:1] != _FORMAT:
         raise InvalidTag
@@ -265,7 +267,7 @@ def _opened(row: SealedEvent, key: SessionKey) -> JsonObject:
     return content
 
 
-def payload_of(row: SealedEvent, content: JsonObject) -> SessionEvent:
+def payload_of(row: EncryptedEvent, content: JsonObject) -> SessionEvent:
     """The event of a row that was opened to ``content``.  Raises CorruptEvent."""
     stream, seq, type_, *_, version = row.columns
     try:
@@ -277,7 +279,7 @@ def payload_of(row: SealedEvent, content: JsonObject) -> SessionEvent:
         raise CorruptEvent(where, seq=seq, reason=str(error)) from None
 
 
-def envelope_of(row: SealedEvent, content: dict[str, Any]) -> Envelope:
+def envelope_of(row: EncryptedEvent, content: dict[str, Any]) -> Envelope:
     """The envelope of a row that was opened to ``content``.  Raises CorruptEvent."""
     (user_id, session_id, stream), seq, type_, ts, event_id, tokens, version = (
         row.columns

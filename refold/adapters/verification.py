@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from refold.adapters.heads import check_not_erased
 from refold.adapters.recorder import HeadRow
-from refold.adapters.rows import Opener, SealedEvent, cut_from, envelope_of
+from refold.adapters.rows import EncryptedEvent, Opener, cut_from, envelope_of
 from refold.domain.chain import Resealing, link_digest, resealed
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, Expired, KeyUnavailable
@@ -17,7 +17,7 @@ from refold.domain.ids import StreamId
 from refold.domain.ports import EXPIRED, Problem
 
 if TYPE_CHECKING:
-    from refold.adapters.log import SealedLog
+    from refold.adapters.log import EncryptedLog
 
 PAGE: Final = 200
 
@@ -25,10 +25,10 @@ PAGE: Final = 200
 class Auditor:
     """Proves one stream of a log, row by row."""
 
-    def __init__(self, log: SealedLog, stream: StreamId) -> None:
+    def __init__(self, log: EncryptedLog, stream: StreamId) -> None:
         self._log, self._stream = log, stream
         self._bindings = Bindings.of(log, stream)
-        self._last: SealedEvent | None = None
+        self._last: EncryptedEvent | None = None
         self._row, self._upto = self._bounds()
 
     def run(self) -> Iterator[Envelope | Problem]:
@@ -71,7 +71,7 @@ class Auditor:
             row = recorder.head_row(self._stream)
         return row, row.seq if row and row.seq >= end else None
 
-    def _pages(self) -> Iterator[list[tuple[SealedEvent, int]]]:
+    def _pages(self) -> Iterator[list[tuple[EncryptedEvent, int]]]:
         """The rows, each with the seq that it should have."""
         after, rows = 0, self._log.recorder.rows
         while page := rows(self._stream, after=after, upto=self._upto, limit=PAGE):
@@ -79,7 +79,7 @@ class Auditor:
             after, self._last = before[-1], page[-1]
             yield [(row, seq + 1) for row, seq in zip(page, before, strict=False)]
 
-    def _chained(self, row: SealedEvent, expected: int) -> list[Problem]:
+    def _chained(self, row: EncryptedEvent, expected: int) -> list[Problem]:
         """What is wrong with a row's place in the chain, or with what it holds since.
 
         Where the ciphertext was replaced, the hash follows from the digest of the
@@ -97,7 +97,9 @@ class Auditor:
                 wrong.append(self._problem(at, "replaced", detail))
         return wrong
 
-    def _opened(self, row: SealedEvent, opener: Opener) -> Iterator[Envelope | Problem]:
+    def _opened(
+        self, row: EncryptedEvent, opener: Opener
+    ) -> Iterator[Envelope | Problem]:
         seq = row.seq
         try:
             content = self._content(row, opener)
@@ -110,7 +112,7 @@ class Auditor:
             for digest in cut_from(content):
                 yield from self._proved(seq, digest)
 
-    def _content(self, row: SealedEvent, opener: Opener) -> JsonObject:
+    def _content(self, row: EncryptedEvent, opener: Opener) -> JsonObject:
         try:
             return opener.content(row)
         except CorruptEvent:
@@ -159,7 +161,7 @@ class Bindings:
         self._rows: list[Resealing] = []
 
     @classmethod
-    def of(cls, log: SealedLog, stream: StreamId) -> Bindings:
+    def of(cls, log: EncryptedLog, stream: StreamId) -> Bindings:
         """Those of this stream, as far as they can be read."""
         try:
             found = log.read(stream.main, types=("redaction_applied",))

@@ -13,7 +13,7 @@ import pytest
 
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
-from refold.adapters.log import SealedLog
+from refold.adapters.log import EncryptedLog
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import Recorder
 from refold.domain.envelope import Draft, Envelope
@@ -50,10 +50,10 @@ BOB: Final = StreamId("bob", "s-1")
 _REDACTOR: Final = Redactor()
 
 
-def memory_log(recorder: Recorder | None = None) -> SealedLog:
+def memory_log(recorder: Recorder | None = None) -> EncryptedLog:
     """A log whose keys live in memory; its rows too, unless a recorder is given."""
     master = LocalMasterKey(os.urandom(32), origin="a test")
-    return SealedLog(recorder or MemoryRecorder(), KeyRing(MemoryKeyStore(), master))
+    return EncryptedLog(recorder or MemoryRecorder(), KeyRing(MemoryKeyStore(), master))
 
 
 def append_to(

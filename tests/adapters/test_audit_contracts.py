@@ -13,8 +13,8 @@ from sqlalchemy import make_url
 
 from refold.adapters.access_log import LOGGER, LinesSink, MemoryAudit
 from refold.adapters.sql.access_log import SqlAudit
-from refold.adapters.sql.postgres import PostgresDialect
-from refold.adapters.sql.sqlite import SqliteDialect
+from refold.adapters.sql.postgres import PostgresDatabase
+from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.access_log import AuditRecord, AuditRows, AuditSink
 from refold.testing import AuditRowsContract, AuditSinkContract
 from refold.testing.sinks import record
@@ -51,7 +51,7 @@ class TestInMemory(_Table):
 class TestSqlite(_Table):
     @pytest.fixture
     def rows(self, store_url: str) -> Iterator[AuditRows]:
-        dialect = SqliteDialect(make_url(store_url))
+        dialect = SqliteDatabase(make_url(store_url))
         yield SqlAudit(dialect)
         dialect.close()
 
@@ -60,7 +60,7 @@ class TestSqlite(_Table):
 class TestPostgres(_Table):
     @pytest.fixture
     def rows(self, store_url: str) -> Iterator[AuditRows]:
-        dialect = PostgresDialect(make_url(store_url))
+        dialect = PostgresDatabase(make_url(store_url))
         yield SqlAudit(dialect)
         dialect.close()
 

@@ -21,9 +21,9 @@ from refold.adapters.access_log import (
     AuditTrail,
     MemoryAudit,
 )
-from refold.adapters.log import SealedLog
-from refold.adapters.sql.postgres import PostgresDialect
-from refold.adapters.sql.sqlite import SqliteDialect
+from refold.adapters.log import EncryptedLog
+from refold.adapters.sql.postgres import PostgresDatabase
+from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.access_log import Access, AuditRecord, AuditSink
 from refold.domain.errors import StoreUnavailable
 from refold.store import SessionStore
@@ -66,7 +66,7 @@ class Failing(MemoryAudit):
 
 def trail(*sinks: AuditSink, most: int = MOST, every: float = 0.01) -> AuditTrail:
     log = memory_log()
-    assert isinstance(log, SealedLog)
+    assert isinstance(log, EncryptedLog)
     ticks = iter(range(1_000_000))
     rows = sinks[0] if sinks and isinstance(sinks[0], MemoryAudit) else MemoryAudit()
     names = AuditNames(log.keys)
@@ -335,7 +335,7 @@ def test_lines_go_to_the_logger(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_casual_write_leaves_appends_as_durable_as_they_were(
     store_url: str,
 ) -> None:
-    dialect = SqliteDialect(make_url(store_url))
+    dialect = SqliteDatabase(make_url(store_url))
     level = "PRAGMA synchronous"
 
     with dialect.casual() as connection:
@@ -350,7 +350,7 @@ def test_a_casual_write_leaves_appends_as_durable_as_they_were(
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_a_casual_write_does_not_wait_for_the_servers_disk(store_url: str) -> None:
-    dialect = PostgresDialect(make_url(store_url))
+    dialect = PostgresDatabase(make_url(store_url))
     level = "SHOW synchronous_commit"
 
     with dialect.casual() as connection:

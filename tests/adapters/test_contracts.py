@@ -7,24 +7,24 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.log import SealedLog
-from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.log import EncryptedLog
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import SqlRecorder
-from refold.adapters.sql.sqlite import SqliteDialect
+from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.testing import EventLogContract, memory_log
 
 
 class TestInMemory(EventLogContract):
     @pytest.fixture
-    def log(self) -> SealedLog:
+    def log(self) -> EncryptedLog:
         return memory_log()
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 class TestSqlite(EventLogContract):
     @pytest.fixture
-    def log(self, store_url: str) -> Iterator[SealedLog]:
-        dialect = SqliteDialect(make_url(store_url))
+    def log(self, store_url: str) -> Iterator[EncryptedLog]:
+        dialect = SqliteDatabase(make_url(store_url))
         log = memory_log(SqlRecorder(dialect))
         yield log
         log.close()
@@ -33,8 +33,8 @@ class TestSqlite(EventLogContract):
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 class TestPostgres(EventLogContract):
     @pytest.fixture
-    def log(self, store_url: str) -> Iterator[SealedLog]:
-        dialect = PostgresDialect(make_url(store_url))
+    def log(self, store_url: str) -> Iterator[EncryptedLog]:
+        dialect = PostgresDatabase(make_url(store_url))
         log = memory_log(SqlRecorder(dialect))
         yield log
         log.close()

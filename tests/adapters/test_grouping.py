@@ -167,7 +167,7 @@ def test_an_unexpected_failure_in_a_database_fails_only_its_own(
 ) -> None:
     kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
     module = importlib.import_module(f"refold.adapters.sql.{kind}")
-    dialect = {"sqlite": "SqliteDialect", "postgres": "PostgresDialect"}[kind]
+    dialect = {"sqlite": "SqliteDatabase", "postgres": "PostgresDatabase"}[kind]
     database = getattr(module, dialect)(make_url(store_url))
     log = memory_log(SqlRecorder(database))
     streams = [StreamId("ada", name) for name in ("a", "bad", "c")]

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 import refold
 from refold.adapters import rewriting
 from refold.adapters.keys.ring import seal
-from refold.adapters.log import SealedLog
+from refold.adapters.log import EncryptedLog
 from refold.adapters.rows import pack
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
@@ -59,7 +59,7 @@ def test_a_body_of_another_time_under_the_present_key_is_found(url: str) -> None
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
         log = store.log
-        assert isinstance(log, SealedLog)
+        assert isinstance(log, EncryptedLog)
         rows = log.recorder.rows(store.session("ada", "s").stream)
         again = log.mapper.reseal(rows[1], log.key(rows[1].header.stream), None).state
     hexed = f"x'{again.hex()}'" if url.startswith("sqlite") else f"'\\x{again.hex()}'"
@@ -136,7 +136,7 @@ def test_a_blob_of_schema_1_goes_once_no_session_needs_it(
         if shared:
             store.session("ada", "other").append(refold.UserInput(text=LONG))
         log = store.log
-        assert isinstance(log, SealedLog)
+        assert isinstance(log, EncryptedLog)
         digest = str(store.session("ada", "s").events()[-1].payload.payload()["text"])
         digest = digest.split('session.blob("')[1][:64]
         user = log.keys.user("ada", now=None)
@@ -165,7 +165,7 @@ def test_a_blob_of_schema_1_goes_once_no_session_needs_it(
 
 
 def log_has(store: SessionStore, address: bytes) -> bool:
-    assert isinstance(store.log, SealedLog)
+    assert isinstance(store.log, EncryptedLog)
     return store.log.recorder.blob_row(StreamId("ada", "s"), address) is not None
 
 

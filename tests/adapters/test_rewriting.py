@@ -15,7 +15,7 @@ import pytest
 import refold
 from refold import config
 from refold.adapters.keys.ring import KeyRing, SessionKey
-from refold.adapters.log import SealedLog
+from refold.adapters.log import EncryptedLog
 from refold.adapters.rewriting import Rewriter
 from refold.adapters.sql import sqlite as sqlite_rewrite
 from refold.domain.events import JsonObject, UserInput
@@ -118,7 +118,7 @@ def test_a_copy_made_before_opens_with_the_old_keys_and_not_with_the_new(
     with refold.open(stolen, redactor=aware()) as store:
         session = store.session("ada", "s")
         log = store.log
-        assert isinstance(log, SealedLog)
+        assert isinstance(log, EncryptedLog)
         rows = log.recorder.rows(session.stream)
         with pytest.raises(refold.KeyUnavailable, match="written with another key"):
             session.events()
@@ -179,8 +179,8 @@ def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
     with refold.open(f"{sqlite_url}?synchronous=normal", redactor=unaware()) as store:
         session = store.session("ada", "s")
         session.append(refold.UserInput(text=MAIL))
-        assert isinstance(store.log, SealedLog)
-        writer = store.log.recorder._dialect._writer  # type: ignore[attr-defined]  # SQLite's
+        assert isinstance(store.log, EncryptedLog)
+        writer = store.log.recorder._database._writer  # type: ignore[attr-defined]  # SQLite's
         writer.set_trace_callback(said.append)
         Rewriter(
             store.log, session.stream, Rechecker(store._writer, session.stream), 1
@@ -200,7 +200,7 @@ def test_an_acknowledgement_that_was_lost_is_found_out(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with refold.open(url, redactor=aware()) as store:
-        assert isinstance(store.log, SealedLog)
+        assert isinstance(store.log, EncryptedLog)
         recorder = type(store.log.recorder)
         rewrite = recorder.rewrite
 

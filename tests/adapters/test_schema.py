@@ -14,9 +14,9 @@ from sqlalchemy.pool import NullPool
 
 import refold
 from refold.adapters.sql import tables
-from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.schema import migrate
-from refold.adapters.sql.sqlite import SqliteDialect
+from refold.adapters.sql.sqlite import SqliteDatabase
 from tests.support import warm
 from tests.support.stores import ROOT, open_at
 
@@ -172,7 +172,7 @@ def test_many_that_start_at_once_make_one_schema(
 
     def store_id(_: int) -> str:
         sqlite = empty_url.startswith("sqlite")
-        dialect = SqliteDialect(parsed) if sqlite else PostgresDialect(parsed)
+        dialect = SqliteDatabase(parsed) if sqlite else PostgresDatabase(parsed)
         try:
             return migrate(dialect)
         finally:

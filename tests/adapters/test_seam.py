@@ -18,12 +18,12 @@ from eventsourcing.persistence import (
 from sqlalchemy import make_url
 
 import refold
-from refold.adapters.log import LogFactory, SealedLog
+from refold.adapters.log import EncryptedLog, LogFactory
 from refold.adapters.recorder import Batch, HeadRow
-from refold.adapters.rows import PlacedEvent, SealedEvent, SealingMapper
-from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.rows import EncryptedEvent, EncryptingMapper, PlacedEvent
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import SqlRecorder
-from refold.adapters.sql.sqlite import SqliteDialect
+from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.chain import GENESIS, Header
 from refold.domain.ids import StreamId
 from refold.domain.ports import Scope
@@ -35,9 +35,9 @@ HEADER = Header(ADA, 1, "user_input", 1, UUID(int=1), 1, 1)
 
 
 @pytest.fixture
-def log(store_url: str) -> Iterator[SealedLog]:
+def log(store_url: str) -> Iterator[EncryptedLog]:
     sqlite, url = store_url.startswith("sqlite"), make_url(store_url)
-    dialect = SqliteDialect(url) if sqlite else PostgresDialect(url)
+    dialect = SqliteDatabase(url) if sqlite else PostgresDatabase(url)
     log = memory_log(SqlRecorder(dialect))
     yield log
     log.close()
@@ -57,8 +57,10 @@ def test_nobody_but_redaction_makes_a_redacted_event() -> None:
 
 
 def test_nobody_but_the_mapper_makes_a_sealed_event() -> None:
-    with pytest.raises(TypeError, match="only the sealing mapper"):
-        SealedEvent(str(ADA), 1, "user_input/1", b"x", HEADER, GENESIS, b"", object())
+    with pytest.raises(TypeError, match="only the encrypting mapper"):
+        EncryptedEvent(
+            str(ADA), 1, "user_input/1", b"x", HEADER, GENESIS, b"", object()
+        )
 
 
 class Lookalike:
@@ -81,7 +83,7 @@ LOOKALIKE: Any = Lookalike()
     ids=["event", "placed", "lookalike", "bytes"],
 )
 def test_the_mapper_seals_only_what_passed_redaction(event: Any) -> None:
-    mapper = SealingMapper(memory_log().keys)
+    mapper = EncryptingMapper(memory_log().keys)
 
     with pytest.raises(TypeError, match="passed redaction"):
         mapper.to_stored_event(event)
@@ -96,10 +98,10 @@ def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
     placed = PlacedEvent(mine, HEADER, GENESIS)
 
     with pytest.raises(TypeError, match="passed redaction"):
-        SealingMapper(memory_log().keys).to_stored_event(placed)
+        EncryptingMapper(memory_log().keys).to_stored_event(placed)
 
 
-def test_a_recorder_takes_only_sealed_events_with_their_head(log: SealedLog) -> None:
+def test_a_recorder_takes_only_sealed_events_with_their_head(log: EncryptedLog) -> None:
     raw: Any = StoredEvent(str(ADA), 1, "user_input/1", b"secret")
     head = HeadRow(1, GENESIS, "open", b"", b"", 1, 1, 1)
 
@@ -112,7 +114,9 @@ def test_a_recorder_takes_only_sealed_events_with_their_head(log: SealedLog) -> 
     assert log.recorder.stats(Scope(), now=0)["events"] == 0
 
 
-def test_sealed_events_are_for_the_stream_they_were_sealed_for(log: SealedLog) -> None:
+def test_sealed_events_are_for_the_stream_they_were_sealed_for(
+    log: EncryptedLog,
+) -> None:
     write(log, ADA, *said("a"))
     (row,) = log.recorder.rows(ADA)
     head = log.recorder.head_row(ADA)
@@ -136,7 +140,9 @@ def test_events_are_inserted_in_one_place_for_each_engine() -> None:
     }
 
 
-def test_the_library_reads_envelopes_through_its_own_interfaces(log: SealedLog) -> None:
+def test_the_library_reads_envelopes_through_its_own_interfaces(
+    log: EncryptedLog,
+) -> None:
     write(log, ADA, *said("a", "b", "c"))
     store = LogFactory(log.recorder, log.keys).event_store()
 
@@ -147,7 +153,7 @@ def test_the_library_reads_envelopes_through_its_own_interfaces(log: SealedLog) 
     assert [event.seq for event in newest] == [3]
 
 
-def test_the_library_inserts_through_its_own_interface(log: SealedLog) -> None:
+def test_the_library_inserts_through_its_own_interface(log: EncryptedLog) -> None:
     write(log, ADA, *said("a"))
     request = append_to(log.head(ADA), *said("b"))
     batch = log._batch(request)
@@ -159,7 +165,7 @@ def test_the_library_inserts_through_its_own_interface(log: SealedLog) -> None:
         log.recorder.insert_events(late.events, batch=late)
 
 
-def test_notifications_come_in_order_with_rising_ids(log: SealedLog) -> None:
+def test_notifications_come_in_order_with_rising_ids(log: EncryptedLog) -> None:
     write(log, ADA, *said("a", "b"))
     write(log, StreamId("bob", "s"), *said("c"))
     recorder = log.recorder
@@ -177,7 +183,7 @@ def test_notifications_come_in_order_with_rising_ids(log: SealedLog) -> None:
     assert recorder.select_notifications(1, 10, topics=("final/1",)) == []
 
 
-def test_a_follower_misses_nothing_while_others_write(log: SealedLog) -> None:
+def test_a_follower_misses_nothing_while_others_write(log: EncryptedLog) -> None:
     writers = [
         Thread(target=pour, args=(log, StreamId("ada", f"s-{number}")))
         for number in range(4)
@@ -196,18 +202,18 @@ def test_a_follower_misses_nothing_while_others_write(log: SealedLog) -> None:
         assert own == list(range(1, 41))
 
 
-def pour(log: SealedLog, stream: StreamId) -> None:
+def pour(log: EncryptedLog, stream: StreamId) -> None:
     for _ in range(20):
         write(log, stream, *said("x", "y"))
 
 
-def test_the_factory_hands_out_nothing_that_goes_around(log: SealedLog) -> None:
+def test_the_factory_hands_out_nothing_that_goes_around(log: EncryptedLog) -> None:
     factory = LogFactory(log.recorder, log.keys)
 
-    assert type(factory.mapper()) is SealingMapper
+    assert type(factory.mapper()) is EncryptingMapper
     assert factory.application_recorder() is log.recorder
     for wrong in (
-        lambda: factory.mapper(mapper_class=SealingMapper),
+        lambda: factory.mapper(mapper_class=EncryptingMapper),
         lambda: factory.aggregate_recorder("snapshots"),
         factory.tracking_recorder,
         factory.process_recorder,

@@ -12,13 +12,13 @@ from sqlalchemy import make_url
 
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
-from refold.adapters.log import SealedLog
+from refold.adapters.log import EncryptedLog
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import Moved, Recorder
-from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.adapters.sql.schema import migrate
-from refold.adapters.sql.sqlite import SqliteDialect
+from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.events import CompactionNote
 from refold.domain.ports import Appended, Conflict, Problem, StoredView
 from refold.testing import ADA, NOW, append_to, said, texts, write
@@ -31,15 +31,15 @@ NOTE = CompactionNote(phase="retired")
 class Two(NamedTuple):
     """Two processes at one store: each has its own memory of the keys."""
 
-    one: SealedLog
-    other: SealedLog
+    one: EncryptedLog
+    other: EncryptedLog
 
 
 def recorder(kind: str, request: pytest.FixtureRequest) -> Recorder:
     if kind == "memory":
         return MemoryRecorder()
     url = make_url(request.getfixturevalue(f"{kind}_url"))
-    dialect = SqliteDialect(url) if kind == "sqlite" else PostgresDialect(url)
+    dialect = SqliteDatabase(url) if kind == "sqlite" else PostgresDatabase(url)
     migrate(dialect)
     return SqlRecorder(dialect)
 
@@ -48,7 +48,7 @@ def recorder(kind: str, request: pytest.FixtureRequest) -> Recorder:
 def two(request: pytest.FixtureRequest) -> Iterator[Two]:
     rows, keys = recorder(request.param, request), MemoryKeyStore()
     master = LocalMasterKey(os.urandom(32), origin="a test")
-    one, other = (SealedLog(rows, KeyRing(keys, master)) for _ in range(2))
+    one, other = (EncryptedLog(rows, KeyRing(keys, master)) for _ in range(2))
     write(one, ADA, *said("a secret"))
     write(one, DERIVED, NOTE)
     other.read(ADA)
@@ -56,11 +56,11 @@ def two(request: pytest.FixtureRequest) -> Iterator[Two]:
     rows.close()
 
 
-def rewrite(log: SealedLog) -> None:
+def rewrite(log: EncryptedLog) -> None:
     log.rewrite(ADA, Without("secret"), now=NOW)
 
 
-def whole(log: SealedLog) -> bool:
+def whole(log: EncryptedLog) -> bool:
     return not any(
         isinstance(item, Problem) for s in (ADA, DERIVED) for item in log.audit(s)
     )

@@ -156,7 +156,7 @@ def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
     """The keys are at hand and the head is not there: the database itself refuses."""
     with open_at(store_url, tmp_path) as user, open_at(store_url, tmp_path) as eraser:
         fill(user, "ada", "one")
-        recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+        recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
         write = recorder.write
         done: list[Any] = []
 
@@ -191,7 +191,7 @@ def test_who_was_about_to_read_when_it_was_erased_is_told_so(
     session.append(refold.StateUpdate(set={"b": 2}))
     session.append(said("x"), idempotency_key="k")
     session.context(WINDOW)
-    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
     rows = recorder.rows
     done: list[Any] = []
 
@@ -250,7 +250,7 @@ def test_who_was_about_to_fork_from_what_is_erased_is_refused(
     two: tuple[SessionStore, SessionStore],
 ) -> None:
     user, eraser = two
-    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
     write = recorder.write
     done: list[Any] = []
 
@@ -271,7 +271,7 @@ def test_who_was_about_to_seal_anew_what_is_erased_is_refused(
     two: tuple[SessionStore, SessionStore],
 ) -> None:
     user, eraser = two
-    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
     rewrite = recorder.rewrite
 
     def late(stream: Any, build: Any) -> Any:
@@ -310,7 +310,7 @@ def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(
         hold = LegalHold("case 7", "a court asked", 1)
         rival = Thread(target=rows.hold, args=(job.user_ref, hold))
 
-        with rows._dialect.writing("ada") as slow:
+        with rows._database.writing("ada") as slow:
             rows._begin(slow, job, erasures._subjects(job, ended=False))
             rival.start()
             with psycopg.connect(_postgres_store, autocommit=True) as looker:

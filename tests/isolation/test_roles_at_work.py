@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import make_url
 
 import refold
-from refold.adapters.log import SealedLog
-from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.log import EncryptedLog
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.store import SessionStore
 from refold.testing import EventLogContract, memory_log
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.exhaustive
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 
 
-def log_at(url: str) -> SealedLog:
-    return memory_log(SqlRecorder(PostgresDialect(make_url(url))))
+def log_at(url: str) -> EncryptedLog:
+    return memory_log(SqlRecorder(PostgresDatabase(make_url(url))))
 
 
 # It asks for what is of all users, freezes, or seals rows anew: an eraser's work.
@@ -52,7 +52,7 @@ class TestAsApp(AppContract):  # type: ignore[misc]  # made at run time
     """One user at a time, and every promise of a log but those that are wide."""
 
     @pytest.fixture
-    def log(self, walled: Walled) -> Iterator[SealedLog]:
+    def log(self, walled: Walled) -> Iterator[EncryptedLog]:
         log = log_at(walled.app)
         yield log
         log.close()
@@ -62,7 +62,7 @@ class TestAsEraser(RewritingContract):
     """An eraser seals rows anew."""
 
     @pytest.fixture
-    def log(self, walled: Walled) -> Iterator[SealedLog]:
+    def log(self, walled: Walled) -> Iterator[EncryptedLog]:
         log = log_at(walled.eraser)
         yield log
         log.close()

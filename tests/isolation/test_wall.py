@@ -11,7 +11,7 @@ from sqlalchemy import make_url, text
 
 import refold
 from refold.adapters.sql.database import ErrorsTranslated
-from refold.adapters.sql.postgres import PostgresDialect
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.schema import migrate
 from tests.support import roles
 from tests.support.postgres import Postgres
@@ -23,17 +23,17 @@ FORGETFUL = "SELECT DISTINCT user_id FROM refold.events"
 
 
 @pytest.fixture
-def dialect(walled: Walled, tmp_path: Path) -> Iterator[PostgresDialect]:
+def dialect(walled: Walled, tmp_path: Path) -> Iterator[PostgresDatabase]:
     """As the app role, in a database with events of ada and of bob."""
     with open_at(walled.app, tmp_path) as store:
         for user in ("ada", "bob"):
             talk(store.session(user, "s-1"), 2)
-    dialect = PostgresDialect(make_url(walled.app))
+    dialect = PostgresDatabase(make_url(walled.app))
     yield dialect
     dialect.close()
 
 
-def test_a_query_that_forgets_its_user_is_held_back(dialect: PostgresDialect) -> None:
+def test_a_query_that_forgets_its_user_is_held_back(dialect: PostgresDatabase) -> None:
     assert dialect.fetch("bob", FORGETFUL, ()) == [("bob",)]
     assert dialect.fetch("ada", FORGETFUL, ()) == [("ada",)]
     assert dialect.fetch("", FORGETFUL, ()) == []
@@ -43,13 +43,13 @@ def test_a_query_that_forgets_its_user_is_held_back(dialect: PostgresDialect) ->
         assert connection.execute(text(FORGETFUL)).all() == [("ada",)]
 
 
-def test_a_prepared_query_is_asked_for_another_user(dialect: PostgresDialect) -> None:
+def test_a_prepared_query_is_asked_for_another_user(dialect: PostgresDatabase) -> None:
     for _ in range(10):
         for user in ("ada", "bob"):
             assert dialect.fetch(user, FORGETFUL, ()) == [(user,)]
 
 
-def test_a_query_that_fails_leaves_no_user_behind(dialect: PostgresDialect) -> None:
+def test_a_query_that_fails_leaves_no_user_behind(dialect: PostgresDatabase) -> None:
     for _ in range(8):
         with (
             pytest.raises(refold.StoreUnavailable, match="DivisionByZero"),
@@ -61,7 +61,7 @@ def test_a_query_that_fails_leaves_no_user_behind(dialect: PostgresDialect) -> N
         assert dialect.fetch("bob", FORGETFUL, ()) == [("bob",)]
 
 
-def test_a_write_that_fails_leaves_no_user_behind(dialect: PostgresDialect) -> None:
+def test_a_write_that_fails_leaves_no_user_behind(dialect: PostgresDatabase) -> None:
     with pytest.raises(ZeroDivisionError), dialect.writing("ada"):
         _ = 1 / 0
 
@@ -73,7 +73,7 @@ def test_it_stands_after_the_server_was_restarted(
     own_postgres: Postgres, tmp_path: Path
 ) -> None:
     url = own_postgres.create_database(f"own_{uuid.uuid4().hex[:8]}")
-    made = PostgresDialect(make_url(url))
+    made = PostgresDatabase(make_url(url))
     migrate(made)
     made.close()
     roles.set_up(own_postgres, url)

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 import refold
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
-from refold.adapters.log import SealedLog
+from refold.adapters.log import EncryptedLog
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.domain.errors import KeyUnavailable
 from refold.domain.events import UserInput
@@ -128,7 +128,7 @@ def test_a_lost_key_is_not_replaced_for_a_pseudonym() -> None:
 
     def store() -> SessionStore:
         ring = KeyRing(MemoryKeyStore(), master)
-        return SessionStore(SealedLog(recorder, ring), Redactor(plan), Limits())
+        return SessionStore(EncryptedLog(recorder, ring), Redactor(plan), Limits())
 
     said(store(), "ada", "a")
 

@@ -16,7 +16,7 @@ from refold.adapters.recorder import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.rows import SealedEvent
+from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql.database import GroupCommit, Result
 from refold.domain.ids import StreamId
 from tests.simulation.committing import Committing
@@ -123,7 +123,7 @@ class TakesViewsUnderAnyKey(MemoryRecorder):
 class SkipsARow(MemoryRecorder):
     """A read behind a place loses the first row there: a tail that misses events."""
 
-    def rows(self, stream: StreamId, **how: Any) -> list[SealedEvent]:
+    def rows(self, stream: StreamId, **how: Any) -> list[EncryptedEvent]:
         found = super().rows(stream, **how)
         behind = how.get("after", 0) > 1 and not how.get("spans") and len(found) > 1
         return found[1:] if behind and how.get("limit") is None else found

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, cast
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.keys.store import KeyStore
-from refold.adapters.log import SealedLog
+from refold.adapters.log import EncryptedLog
 from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import Batch, Recorder, Wrote
 from refold.domain.errors import (
@@ -106,7 +106,7 @@ class World:
             return known
         recorder = cast("Recorder", SteppingRecorder(self, process, self.recorder))
         keys = cast("KeyStore", Stepping(self, process, self.keys, KeyUnavailable))
-        log = SealedLog(recorder, _opened(keys))
+        log = EncryptedLog(recorder, _opened(keys))
         store = SessionStore(log, redactor, _SMALL, clock=self.scheduler.clock)
         return self._stores.setdefault((process, redactor), store)
 

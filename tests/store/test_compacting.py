@@ -172,7 +172,7 @@ def test_a_lease_is_renewed_while_the_model_writes(
 ) -> None:
     talk(session, 2)
     renewed = Event()
-    recorder: Recorder = session.writer.log.recorder  # type: ignore[attr-defined]  # a SealedLog
+    recorder: Recorder = session.writer.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
     renew = recorder.renew_lease
 
     def renewing(*given: Any, **named: Any) -> bool:

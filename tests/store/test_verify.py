@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 import refold
 from refold.adapters.keys.ring import KeyRing
-from refold.adapters.log import SealedLog
+from refold.adapters.log import EncryptedLog
 from refold.domain.envelope import Envelope
 from refold.projections.context.outline import OutlineBuilder
 from refold.projections.context.view import View
@@ -194,7 +194,7 @@ def test_what_is_appended_while_the_events_are_read_is_no_fault(
     session.append(refold.UserInput(text="first"))
 
     def audited(method: Callable[..., Any]) -> Callable[..., Any]:
-        def during(log: SealedLog, stream: Any) -> Iterator[Any]:
+        def during(log: EncryptedLog, stream: Any) -> Iterator[Any]:
             for item in method(log, stream):
                 session.append(refold.UserInput(text="meanwhile"))
                 yield item
@@ -202,7 +202,7 @@ def test_what_is_appended_while_the_events_are_read_is_no_fault(
         return during
 
     for name in ("audit", "audit_chain"):
-        monkeypatch.setattr(SealedLog, name, audited(getattr(SealedLog, name)))
+        monkeypatch.setattr(EncryptedLog, name, audited(getattr(EncryptedLog, name)))
 
     assert session.verify(chain_only=chain_only).problems == []
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import refold
-from refold.adapters.log import SealedLog
+from refold.adapters.log import EncryptedLog
 from refold.adapters.recorder import PollingSubscription
 from refold.domain.erasure import Accesses, Unused, Whose
 from refold.domain.errors import StaleSession
@@ -47,9 +47,9 @@ def of(store: SessionStore) -> Session:
     return store.session("ada", "s-1")
 
 
-def log_of(store: SessionStore) -> SealedLog:
+def log_of(store: SessionStore) -> EncryptedLog:
     """The log of the store, which has a recorder."""
-    assert isinstance(store.log, SealedLog)
+    assert isinstance(store.log, EncryptedLog)
     return store.log
 
 

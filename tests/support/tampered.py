@@ -13,7 +13,7 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 import refold
-from refold.adapters.log import SealedLog
+from refold.adapters.log import EncryptedLog
 from refold.adapters.sql import tables
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
@@ -156,9 +156,9 @@ def fill(case: Tampered) -> None:
     case.keep("whole")
 
 
-def log_of(store: SessionStore) -> SealedLog:
+def log_of(store: SessionStore) -> EncryptedLog:
     """The log of the store, which has keys."""
-    assert isinstance(store.log, SealedLog)
+    assert isinstance(store.log, EncryptedLog)
     return store.log
 
 

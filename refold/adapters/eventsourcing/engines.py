@@ -34,9 +34,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from refold.adapters.sql.database import Dialect, engine_of
-from refold.adapters.sql.postgres import PostgresDialect
-from refold.adapters.sql.sqlite import SqliteDialect
+from refold.adapters.sql.database import Database, engine_of
+from refold.adapters.sql.postgres import PostgresDatabase
+from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.errors import InvalidConfiguration, RefoldError, StoreUnavailable
 
 Before: TypeAlias = Callable[[Connection], None] | None
@@ -72,7 +72,7 @@ class EventsEngine(Protocol):
     """A database engine, as far as events of applications need it."""
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> Database:
         """How the store speaks to the same engine."""
         ...
 
@@ -134,7 +134,7 @@ _NO_TABLES: Final = (
 )
 
 
-class Database:
+class EventsDatabase:
     """One database, shared by all recorders of an application."""
 
     def __init__(self, engine: EventsEngine, url: str) -> None:
@@ -232,16 +232,16 @@ class Database:
         self._close()
 
 
-def open_database(url: str) -> Database:
+def open_database(url: str) -> EventsDatabase:
     """The database at ``url``: SQLite or PostgreSQL.  Connects on first use.
 
     Raises InvalidConfiguration if it is neither.
     """
     match engine_of(url):
         case "sqlite", parsed:
-            return Database(_sqlite(parsed), url)
+            return EventsDatabase(_sqlite(parsed), url)
         case "postgresql", parsed:
-            return Database(_postgres(parsed), url)
+            return EventsDatabase(_postgres(parsed), url)
         case _:
             raise InvalidConfiguration(
                 "REFOLD_DB must name a database that keeps events: sqlite:///app.db or "
@@ -251,26 +251,26 @@ def open_database(url: str) -> Database:
 
 
 def _sqlite(url: URL) -> EventsEngine:
-    from refold.adapters.sql.sqlite import SqliteDialect
+    from refold.adapters.sql.sqlite import SqliteDatabase
 
-    return SqliteEvents(SqliteDialect(url))
+    return SqliteEvents(SqliteDatabase(url))
 
 
 def _postgres(url: URL) -> EventsEngine:
-    from refold.adapters.sql.postgres import PostgresDialect
+    from refold.adapters.sql.postgres import PostgresDatabase
 
-    return PostgresEvents(PostgresDialect(url))
+    return PostgresEvents(PostgresDatabase(url))
 
 
-def _close(dialect: Dialect, pid: int) -> None:
+def _close(dialect: Database, pid: int) -> None:
     """Not in a forked child: the connections are its parent's."""
     if pid == os.getpid():
         dialect.close()
 
 
 class _Translated(AbstractContextManager[None]):
-    def __init__(self, dialect: Dialect, taken: str) -> None:
-        self._dialect, self._taken = dialect, taken
+    def __init__(self, dialect: Database, taken: str) -> None:
+        self._database, self._taken = dialect, taken
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception):
@@ -285,7 +285,7 @@ class _Translated(AbstractContextManager[None]):
         if isinstance(cause, sqlite3.Error | psycopg.Error):
             if _is_missing_table(cause):
                 return persistence.ProgrammingError(_NO_TABLES)
-            said = str(self._dialect.translate(cause))
+            said = str(self._database.translate(cause))
             kind = _same_kind(cause)
             taken = kind is persistence.IntegrityError
             return kind(self._taken if taken else said)
@@ -321,7 +321,7 @@ class SqliteEvents:
 
     schema = None
 
-    def __init__(self, dialect: SqliteDialect) -> None:
+    def __init__(self, dialect: SqliteDatabase) -> None:
         self.dialect = dialect
         self._locks: dict[int, Lock] = {}
 
@@ -433,7 +433,7 @@ class PostgresEvents:
 
     schema = _SCHEMA
 
-    def __init__(self, dialect: PostgresDialect) -> None:
+    def __init__(self, dialect: PostgresDatabase) -> None:
         self.dialect = dialect
 
     def prepare(self, connection: Connection) -> None:
@@ -564,8 +564,8 @@ class _Listener:
 
     longest = 5.0
 
-    def __init__(self, dialect: PostgresDialect, channel: str) -> None:
-        self._dialect, self._channel = dialect, channel
+    def __init__(self, dialect: PostgresDatabase, channel: str) -> None:
+        self._database, self._channel = dialect, channel
         self._connection: Driver | None = None
         self._ears, self._rope = socket.socketpair()
 
@@ -584,7 +584,7 @@ class _Listener:
             self._hang_up()
 
     def _listen(self) -> None:
-        pooled = self._dialect.engine().raw_connection()
+        pooled = self._database.engine().raw_connection()
         self._connection = cast("Driver", pooled.driver_connection)
         pooled.detach()
         self._connection.autocommit = True

@@ -15,7 +15,7 @@ from eventsourcing.persistence import (
 from eventsourcing.utils import Environment, EnvType, resolve_topic, strtobool
 
 from refold import config
-from refold.adapters.eventsourcing.engines import Database, open_database
+from refold.adapters.eventsourcing.engines import EventsDatabase, open_database
 from refold.adapters.eventsourcing.recorders import (
     Originators,
     SqlAggregateRecorder,
@@ -24,7 +24,7 @@ from refold.adapters.eventsourcing.recorders import (
     SqlRecorder,
     SqlTrackingRecorder,
 )
-from refold.adapters.log import LogFactory, SealedLog
+from refold.adapters.log import EncryptedLog, LogFactory
 from refold.domain.envelope import Envelope
 from refold.domain.errors import Erased, RefoldError
 from refold.domain.ids import StreamId
@@ -45,7 +45,7 @@ class Factory(InfrastructureFactory[SqlTrackingRecorder]):
         self._originators = self._originator_id_type()
         self.database = self._open()
 
-    def _open(self) -> Database:
+    def _open(self) -> EventsDatabase:
         try:
             return open_database(self.env.get("REFOLD_DB") or config.database())
         except RefoldError as error:
@@ -110,7 +110,7 @@ class EnvelopeMapper(Mapper[str]):
     A notification has a place and no more: the row is read again, as it is now.
     """
 
-    def __init__(self, log: SealedLog) -> None:
+    def __init__(self, log: EncryptedLog) -> None:
         super().__init__(JSONTranscoder())
         self._log = log
 
@@ -143,7 +143,7 @@ class SessionLog(Application[str]):
     def construct_factory(self, env: Environment) -> LogFactory:
         """The store's own recorder and keys."""
         store = open_store(env.get("REFOLD_DB"), keys=env.get("REFOLD_KEYS"))
-        log = cast("SealedLog", store.log)
+        log = cast("EncryptedLog", store.log)
         return LogFactory(log.recorder, log.keys)
 
     def construct_mapper(self) -> EnvelopeMapper:

@@ -47,7 +47,7 @@ from sqlalchemy import (
     text,
 )
 
-from refold.adapters.eventsourcing.engines import Before, Bell, Database, Row
+from refold.adapters.eventsourcing.engines import Before, Bell, EventsDatabase, Row
 from refold.adapters.keys.ring import seal, unseal
 from refold.adapters.rows import pack, unpack
 from refold.domain.errors import KeyUnavailable
@@ -241,7 +241,7 @@ class Vault:
     """Seals the states of one table's events under its application's key."""
 
     def __init__(
-        self, database: Database, keys: Table, application: str, purpose: str
+        self, database: EventsDatabase, keys: Table, application: str, purpose: str
     ) -> None:
         self._database, self._keys = database, keys
         self._application, self._purpose = application, purpose
@@ -332,7 +332,7 @@ class SqlRecorder:
 
     def __init__(
         self,
-        database: Database,
+        database: EventsDatabase,
         application: str,
         *,
         originators: Originators = "uuid",

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from refold.adapters.recorder import Recorder, Tree
-from refold.adapters.rows import SealedEvent
+from refold.adapters.rows import EncryptedEvent
 from refold.domain.chain import consistency_proof, inclusion_proof
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
@@ -102,7 +102,7 @@ def _chain(
     return found
 
 
-def _event(row: SealedEvent) -> JsonObject:
+def _event(row: EncryptedEvent) -> JsonObject:
     header = row.header
     return {
         **header.stream._asdict(),
@@ -117,11 +117,11 @@ def _event(row: SealedEvent) -> JsonObject:
     }
 
 
-def _link(row: SealedEvent) -> JsonObject:
+def _link(row: EncryptedEvent) -> JsonObject:
     return {"header": sha256(row.context).hexdigest(), "body": _body(row)}
 
 
-def _body(row: SealedEvent) -> str:
+def _body(row: EncryptedEvent) -> str:
     """The digest of the first ciphertext, which is what the chain was made of."""
     return (row.first_digest or sha256(row.state).digest()).hex()
 

@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, delete, literal_column, select, update
 
 from refold.adapters.access_log import record_id
-from refold.adapters.sql.database import NOBODY, Dialect, ErrorsTranslated
+from refold.adapters.sql.database import NOBODY, Database, ErrorsTranslated
 from refold.domain.access_log import AuditRecord
 
 _AT_ONCE: Final = 2_000  # rows of one transaction
@@ -20,8 +20,8 @@ T = TypeVar("T")
 class SqlAudit:
     """The AuditRows in the database of a dialect."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect, self._t = dialect, dialect.tables.audit
+    def __init__(self, dialect: Database) -> None:
+        self._database, self._t = dialect, dialect.tables.audit
         self._errors = ErrorsTranslated(dialect)
         columns = self._t.c.keys()
         marks = ", ".join([dialect.mark] * len(columns))
@@ -34,12 +34,12 @@ class SqlAudit:
         rows = [_row(record) for record in records]
 
         def attempt() -> None:
-            with self._dialect.casual() as connection:
+            with self._database.casual() as connection:
                 connection.exec_driver_sql(self._insert, rows)
 
         if rows:
             with self._errors:
-                self._dialect.retrying(attempt)
+                self._database.retrying(attempt)
 
     def find(
         self,
@@ -63,11 +63,11 @@ class SqlAudit:
         query = query.order_by(table.c.record_id).limit(limit)
 
         def attempt() -> list[AuditRecord]:
-            with self._dialect.reading(NOBODY) as connection:
+            with self._database.reading(NOBODY) as connection:
                 return [_record(row) for row in connection.execute(query)]
 
         with self._errors:
-            return self._dialect.retrying(attempt)
+            return self._database.retrying(attempt)
 
     def purge(self, before: int) -> Iterator[int]:
         old = self._t.c.record_id < record_id(before)
@@ -85,19 +85,19 @@ class SqlAudit:
 
     def _each(self, found: Any, change: Callable[[Any], Any]) -> Iterator[int]:
         """Change what is found, some rows at a time, until there are none."""
-        place: Any = literal_column(self._dialect.place)
+        place: Any = literal_column(self._database.place)
         some = select(place).select_from(self._t).where(found).limit(_AT_ONCE)
-        statement = change(self._dialect.among(some))
+        statement = change(self._database.among(some))
         while number := self._changing(lambda c: int(c.execute(statement).rowcount)):
             yield number
 
     def _changing(self, change: Callable[[Connection], T]) -> T:
         def attempt() -> T:
-            with self._dialect.writing(NOBODY) as connection:
+            with self._database.writing(NOBODY) as connection:
                 return change(connection)
 
         with self._errors:
-            return self._dialect.retrying(attempt)
+            return self._database.retrying(attempt)
 
     def close(self) -> None:
         """The database is the recorder's to close."""

@@ -22,7 +22,7 @@ T = TypeVar("T")
 NOBODY: Final = ""  # whose rows are those of a table that has none of users
 
 
-class Dialect(Protocol):
+class Database(Protocol):
     """One database engine; ``mark`` stands for a value in its SQL."""
 
     name: str
@@ -147,12 +147,12 @@ class Dialect(Protocol):
 class ErrorsTranslated(AbstractContextManager[None]):
     """Turns what the driver raises inside into errors of ours."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+    def __init__(self, dialect: Database) -> None:
+        self._database = dialect
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, RefoldError):
-            ours = self._dialect.translate(error)
+            ours = self._database.translate(error)
             if ours is not None:
                 raise ours from None
 

@@ -31,7 +31,7 @@ from refold.adapters.recorder import (
     Subject,
     Tree,
 )
-from refold.adapters.sql.database import NOBODY, Dialect, ErrorsTranslated
+from refold.adapters.sql.database import NOBODY, Database, ErrorsTranslated
 from refold.domain.chain import leaf_hash, root_of
 from refold.domain.erasure import (
     FREEZE,
@@ -58,8 +58,8 @@ T = TypeVar("T")
 class Records:
     """The records in the database of a dialect."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect, self._t = dialect, dialect.tables
+    def __init__(self, dialect: Database) -> None:
+        self._database, self._t = dialect, dialect.tables
         self._errors = ErrorsTranslated(dialect)
 
     def begin(self, job: Job, subjects: Sequence[Subject]) -> Job:
@@ -228,7 +228,7 @@ class Records:
         values = dict(self._all(NOBODY, query, tuple))
         schema = int(values.get("schema_version", 0))
         store_id = values.get("store_id", "")
-        return {"store_id": store_id, "engine": self._dialect.name, "schema": schema}
+        return {"store_id": store_id, "engine": self._database.name, "schema": schema}
 
     def key_generation(self) -> int:
         settings = self._t.settings.c
@@ -260,21 +260,21 @@ class Records:
         """What ``of_row`` makes of the rows of a query, all of them that user's."""
 
         def attempt() -> list[T]:
-            with self._dialect.reading(user_ref) as connection:
+            with self._database.reading(user_ref) as connection:
                 return [of_row(row) for row in connection.execute(query)]
 
         with self._errors:
-            return self._dialect.retrying(attempt)
+            return self._database.retrying(attempt)
 
     def _changing(self, user_id: str, change: Callable[[Connection], T]) -> T:
         """One transaction that can write that user's rows."""
 
         def attempt() -> T:
-            with self._dialect.writing(user_id) as connection:
+            with self._database.writing(user_id) as connection:
                 return change(connection)
 
         with self._errors:
-            return self._dialect.retrying(attempt)
+            return self._database.retrying(attempt)
 
 
 def _subject(table: Table) -> tuple[Any, ...]:
@@ -289,7 +289,7 @@ _SESSIONS: Final = 200  # whose hashes are read at once
 class SqlErasing(Records):
     """ErasingRows in the database of a dialect."""
 
-    def __init__(self, dialect: Dialect, tree: Tree | None) -> None:
+    def __init__(self, dialect: Database, tree: Tree | None) -> None:
         super().__init__(dialect)
         self._tree = tree
 
@@ -422,25 +422,25 @@ class SqlErasing(Records):
                 self._tree.forget(whose.user_id, session, erasure)
 
     def _delete_some(self, table: Table, whose: Whose) -> int:
-        place: Any = literal_column(self._dialect.place)
+        place: Any = literal_column(self._database.place)
         some = select(place).select_from(table).where(*_of(table, whose))
-        doomed = delete(table).where(self._dialect.among(some.limit(_AT_ONCE)))
+        doomed = delete(table).where(self._database.among(some.limit(_AT_ONCE)))
         done = self._changing(whose.user_id, lambda c: c.execute(doomed))
         return int(done.rowcount)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         with self._errors:
-            return self._dialect.clean(vacuum=vacuum)
+            return self._database.clean(vacuum=vacuum)
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
         """Look for the names that nobody else's sessions have."""
-        if not self._dialect.searchable:
+        if not self._database.searchable:
             return {"files": {}, "names": 0, "too_short": 0}
         heads = self._t.heads.c
         query = select(heads.session_id).where(heads.session_id.in_(list(names)))
-        with self._dialect.reading() as connection:
+        with self._database.reading() as connection:
             others = set(connection.execute(query.distinct()).scalars())
-        return self._dialect.found_in_files([n for n in names if n not in others])
+        return self._database.found_in_files([n for n in names if n not in others])
 
     def tree_head(self) -> dict[str, Any] | None:
         newest = None if self._tree is None else self._tree.newest()
@@ -530,7 +530,7 @@ class SqlKeeping(SqlErasing):
         names = {
             name: getattr(self._t, name).fullname for name in ("accesses", "heads")
         }
-        query = text(_ADD.format(**names, shared=self._dialect.shared))
+        query = text(_ADD.format(**names, shared=self._database.shared))
         # In one order, so that no two of these wait for each other.
         rows = [one._asdict() for one in sorted(accesses)]
         self._changing(user_id, lambda connection: connection.execute(query, rows))
@@ -584,11 +584,11 @@ class SqlKeeping(SqlErasing):
         """What ``of_row`` makes of the rows, of that user or of all."""
 
         def attempt() -> list[T]:
-            with self._dialect.reading(user_id) as connection:
+            with self._database.reading(user_id) as connection:
                 return [of_row(row) for row in connection.execute(query)]
 
         with self._errors:
-            return self._dialect.retrying(attempt)
+            return self._database.retrying(attempt)
 
     def begin_unused(
         self, job: Job, subjects: Sequence[Subject], unused: Unused

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from refold.adapters.recorder import Batch, HeadRow, Heads, Rewrite, WriteOutcome, Wrote
-from refold.adapters.rows import SealedEvent
+from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql import (
     postgres_append as postgres_arrays,
     roles as postgres_wall,
@@ -51,7 +51,7 @@ from refold.domain.ids import MAIN, StreamId
 
 
 @contextmanager
-def transaction(dialect: PostgresDialect) -> Iterator[Connection]:
+def transaction(dialect: PostgresDatabase) -> Iterator[Connection]:
     """One that a crash of the server may take back, of a table without users."""
     with dialect.writing(NOBODY) as connection:
         connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
@@ -164,7 +164,7 @@ def rewrite(driver: psycopg.Connection[Any], what: Rewrite) -> None:
 
 
 def _values(
-    user_id: str, session_id: str, rows: Sequence[SealedEvent]
+    user_id: str, session_id: str, rows: Sequence[EncryptedEvent]
 ) -> dict[str, Any]:
     return {
         "user": user_id,
@@ -182,7 +182,7 @@ _RETRIES: Final = 5
 _FIRST_PAUSE: Final = 0.1
 
 
-class PostgresDialect:
+class PostgresDatabase:
     """A PostgreSQL database; everything of ours is in the schema ``refold``."""
 
     name = "postgresql"

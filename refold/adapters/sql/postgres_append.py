@@ -16,7 +16,7 @@ from psycopg.pq import Format
 from sqlalchemy.exc import DBAPIError
 
 from refold.adapters.recorder import Batch, HeadRow, Moved, WriteOutcome, Wrote
-from refold.adapters.rows import SealedEvent
+from refold.adapters.rows import EncryptedEvent
 from refold.domain.errors import RefoldError, StoreUnavailable
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
@@ -294,7 +294,7 @@ def _values(batch: Batch, base: int) -> dict[str, Any]:
     }
 
 
-def _row(events: Sequence[SealedEvent]) -> dict[str, Any]:
+def _row(events: Sequence[EncryptedEvent]) -> dict[str, Any]:
     (row,) = events
     _, _, kind, ts, event_id, estimate, version = row.header
     return {
@@ -307,7 +307,7 @@ def _row(events: Sequence[SealedEvent]) -> dict[str, Any]:
     }
 
 
-def _columns(events: Sequence[SealedEvent]) -> dict[str, Any]:
+def _columns(events: Sequence[EncryptedEvent]) -> dict[str, Any]:
     headers = [row.header for row in events]
     return {
         "seqs": Bigints.of([header.seq for header in headers]),

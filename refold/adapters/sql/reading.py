@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from refold.adapters.recorder import HeadRow, StandingRows, ViewRow
-from refold.adapters.rows import SealedEvent, stored
-from refold.adapters.sql.database import Dialect, ErrorsTranslated
+from refold.adapters.rows import EncryptedEvent, stored
+from refold.adapters.sql.database import Database, ErrorsTranslated
 from refold.domain.chain import GENESIS, encoded
 from refold.domain.errors import CorruptEvent
 from refold.domain.events import Span
@@ -58,8 +58,8 @@ _RANGE: Final = (
 class Reader:
     """Reads rows of events, heads and views."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+    def __init__(self, dialect: Database) -> None:
+        self._database = dialect
         self._errors = ErrorsTranslated(dialect)
         tables = dialect.tables.metadata.tables.values()
         self._names = {table.name: str(table) for table in tables}
@@ -84,7 +84,7 @@ class Reader:
         limit: int | None,
         types: Sequence[str],
         newest: bool,
-    ) -> list[SealedEvent]:
+    ) -> list[EncryptedEvent]:
         """The rows with ``after < seq <= upto``, in order; ``newest``: the last."""
         if after >= _LAST:
             return []
@@ -104,7 +104,7 @@ class Reader:
         found = self.fetch(stream.user_id, query, values)
         return rows_of(stream, found[::-1] if newest else found, apart=scattered)
 
-    def spans(self, stream: StreamId, spans: Sequence[Span]) -> list[SealedEvent]:
+    def spans(self, stream: StreamId, spans: Sequence[Span]) -> list[EncryptedEvent]:
         """The rows of these spans, in order.
 
         A range for each: of alternatives SQLite would look at every row.
@@ -127,20 +127,20 @@ class Reader:
         """The rows of a query of that user, each value where its ``?`` is."""
         written = self._written.get(query)
         if written is None:
-            written = query.format(**self._names).replace("?", self._dialect.mark)
+            written = query.format(**self._names).replace("?", self._database.mark)
             if len(self._written) < 1000:
                 self._written[query] = written
         with self._errors:
-            return self._dialect.retrying(
-                lambda: self._dialect.fetch(user_id, written, values)
+            return self._database.retrying(
+                lambda: self._database.fetch(user_id, written, values)
             )
 
 
 def rows_of(
     stream: StreamId, found: Sequence[Any], *, apart: bool = False
-) -> list[SealedEvent]:
+) -> list[EncryptedEvent]:
     """The rows of a stream, in order; ``apart``: each has the hash before it."""
-    rows: list[SealedEvent] = []
+    rows: list[EncryptedEvent] = []
     last = GENESIS
     for row in found:
         own = row[9]
@@ -150,7 +150,7 @@ def rows_of(
     return rows
 
 
-def sealed(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> SealedEvent:
+def sealed(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedEvent:
     """The row of an event, its columns in the order of ``Columns`` and on.
 
     Raises CorruptEvent if one does not hold what was written.
@@ -197,7 +197,7 @@ RETURNING 1
 
 def save_view(
     reader: Reader,
-    dialect: Dialect,
+    dialect: Database,
     stream: StreamId,
     name: str,
     row: ViewRow,
@@ -230,7 +230,7 @@ SELECT {_VIEW_ROW}, through_seq, '', derived_seq, {_NONE}, 0, 0, {_NONE}, body, 
 
 def standing(
     reader: Reader,
-    dialect: Dialect,
+    dialect: Database,
     stream: StreamId,
     name: str,
     *,
@@ -256,7 +256,7 @@ def standing(
     )
 
 
-def _query(dialect: Dialect, *, shown: bool) -> str:
+def _query(dialect: Database, *, shown: bool) -> str:
     parts = [
         _FIRST,
         _behind(_NEW, after="through_seq"),
@@ -279,7 +279,7 @@ SELECT * FROM (SELECT {part}, {_EVENT_ROW}, CASE WHEN e.seq={known}+1 THEN {BEFO
 """
 
 
-def _named(dialect: Dialect, part: int, *, spans: str) -> str:
+def _named(dialect: Database, part: int, *, spans: str) -> str:
     first, last = dialect.ends_of_span
     columns = f"{part}, {_EVENT_ROW}, CASE WHEN e.seq={first} THEN {BEFORE} END"
     where = f"{STREAM} AND e.seq BETWEEN {first} AND {last}"

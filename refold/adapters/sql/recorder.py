@@ -32,9 +32,9 @@ from refold.adapters.recorder import (
     ViewRow,
     WriteOutcome,
 )
-from refold.adapters.rows import SealedEvent
+from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql.access_log import SqlAudit
-from refold.adapters.sql.database import Dialect, ErrorsTranslated, GroupCommit
+from refold.adapters.sql.database import Database, ErrorsTranslated, GroupCommit
 from refold.adapters.sql.erasure import SqlErasing, SqlKeeping
 from refold.adapters.sql.reading import COLUMNS, Reader, save_view, sealed, standing
 from refold.adapters.sql.tables import Tables
@@ -109,8 +109,8 @@ T = TypeVar("T")
 class SqlMending:
     """MendingRows in the database of a dialect."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect, self._t = dialect, dialect.tables
+    def __init__(self, dialect: Database) -> None:
+        self._database, self._t = dialect, dialect.tables
         self._errors = ErrorsTranslated(dialect)
 
     def put_head(self, stream: StreamId, row: HeadRow, user_ref: str) -> bool:
@@ -184,11 +184,11 @@ class SqlMending:
         """One transaction that can write from its first statement on."""
 
         def attempt() -> T:
-            with self._dialect.writing(stream.user_id) as connection:
+            with self._database.writing(stream.user_id) as connection:
                 return change(connection)
 
         with self._errors:
-            return self._dialect.retrying(attempt)
+            return self._database.retrying(attempt)
 
 
 def _stream(table: Any, stream: StreamId) -> list[Any]:
@@ -319,8 +319,8 @@ def _plain(value: Any) -> Any:
 class SqlRecorder(Recorder):
     """Rows in a database; the dialect knows which."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect, self._t = dialect, dialect.tables
+    def __init__(self, dialect: Database) -> None:
+        self._database, self._t = dialect, dialect.tables
         self._group = GroupCommit(dialect.write_group)
         self._errors = ErrorsTranslated(dialect)
         self._reader = Reader(dialect)
@@ -328,7 +328,7 @@ class SqlRecorder(Recorder):
 
     @property
     def audit_rows(self) -> SqlAudit:
-        return SqlAudit(self._dialect)
+        return SqlAudit(self._database)
 
     @property
     def tree(self) -> SqlTree:
@@ -343,7 +343,7 @@ class SqlRecorder(Recorder):
     ) -> bool:
         def translated(outcome: WriteOutcome | Exception) -> None:
             if isinstance(outcome, Exception):
-                outcome = self._dialect.translate(outcome) or outcome
+                outcome = self._database.translate(outcome) or outcome
             done(outcome)
 
         return self._group.submit(batch, translated)
@@ -352,21 +352,21 @@ class SqlRecorder(Recorder):
         self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
     ) -> WriteOutcome:
         with self._errors:
-            return self._dialect.write_exclusive(stream, build)
+            return self._database.write_exclusive(stream, build)
 
     def rewrite(
         self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
     ) -> bool:
         with self._errors:
-            return self._dialect.rewrite(stream, build)
+            return self._database.rewrite(stream, build)
 
     def flush(self) -> None:
         with self._errors:
-            self._dialect.flush()
+            self._database.flush()
 
     def drop_views(self, user_id: str, session_id: str) -> None:
         views = self._t.views
-        with self._errors, self._dialect.writing(user_id) as connection:
+        with self._errors, self._database.writing(user_id) as connection:
             connection.execute(
                 delete(views).where(
                     views.c.user_id == user_id, views.c.session_id == session_id
@@ -383,7 +383,7 @@ class SqlRecorder(Recorder):
 
     def has_sessions(self) -> bool:
         with self._errors:
-            return self._dialect.retrying(self._dialect.has_sessions)
+            return self._database.retrying(self._database.has_sessions)
 
     def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None:
         receipts = self._t.receipts.c
@@ -402,7 +402,7 @@ class SqlRecorder(Recorder):
         types: Sequence[str] = (),
         newest: bool = False,
         spans: Sequence[Span] = (),
-    ) -> list[SealedEvent]:
+    ) -> list[EncryptedEvent]:
         if spans:
             return self._reader.spans(stream, spans)
         return self._reader.page(
@@ -460,7 +460,7 @@ class SqlRecorder(Recorder):
         self, stream: StreamId, name: str, *, shown: bool, limit: int
     ) -> StandingRows:
         return standing(
-            self._reader, self._dialect, stream, name, shown=shown, limit=limit
+            self._reader, self._database, stream, name, shown=shown, limit=limit
         )
 
     def save_view_row(
@@ -474,7 +474,7 @@ class SqlRecorder(Recorder):
     ) -> bool:
         return save_view(
             self._reader,
-            self._dialect,
+            self._database,
             stream,
             name,
             row,
@@ -512,11 +512,11 @@ class SqlRecorder(Recorder):
 
     def _changing(self, stream: StreamId, change: Callable[[Connection], bool]) -> bool:
         def attempt() -> bool:
-            with self._dialect.writing(stream.user_id) as connection:
+            with self._database.writing(stream.user_id) as connection:
                 return change(connection)
 
         with self._errors:
-            return self._dialect.retrying(attempt)
+            return self._database.retrying(attempt)
 
     def lagging(
         self, scope: Scope, *, by: int, limit: int, after: Place | None
@@ -526,16 +526,16 @@ class SqlRecorder(Recorder):
         return [Lagging(Place(*row[:3]), row[3]) for row in found]
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
-        with self._errors, self._dialect.reading(scope.user_id) as connection:
+        with self._errors, self._database.reading(scope.user_id) as connection:
             sizes = Sizes(self._t, scope).read(connection, now=now)
-            found = {"engine": self._dialect.name, **sizes}
+            found = {"engine": self._database.name, **sizes}
             if scope.user_id is None:
-                found["database_bytes"] = self._dialect.size(connection)
+                found["database_bytes"] = self._database.size(connection)
             return found
 
     def notifications(
         self, *, after: int, upto: int | None, limit: int
-    ) -> list[tuple[int, SealedEvent]]:
+    ) -> list[tuple[int, EncryptedEvent]]:
         events, before = self._t.events, self._t.events.alias()
         previous = (
             select(before.c.hash)
@@ -549,7 +549,7 @@ class SqlRecorder(Recorder):
             heads.c.status == "erased",
         )
         query = select(events.c.position, *_like(events), *columns, previous)
-        query = query.where(events.c.position > after, self._dialect.settled())
+        query = query.where(events.c.position > after, self._database.settled())
         query = query.where(~erased.exists())
         if upto is not None:
             query = query.where(events.c.position <= upto)
@@ -561,22 +561,22 @@ class SqlRecorder(Recorder):
 
     def max_notification_id(self) -> int | None:
         events = self._t.events.c
-        query = select(func.max(events.position)).where(self._dialect.settled())
+        query = select(func.max(events.position)).where(self._database.settled())
         row = self._one(None, query)
         return row[0] if row else None
 
     def erasing(self) -> SqlErasing:
-        return SqlErasing(self._dialect, self.tree)
+        return SqlErasing(self._database, self.tree)
 
     def keeping(self) -> SqlKeeping:
-        return SqlKeeping(self._dialect, self.tree)
+        return SqlKeeping(self._database, self.tree)
 
     def mending(self) -> SqlMending:
-        return SqlMending(self._dialect)
+        return SqlMending(self._database)
 
     def close(self) -> None:
         self._group.close()
-        self._dialect.close()
+        self._database.close()
 
     def _one(self, user_id: str | None, query: Select[Any]) -> Any:
         return next(iter(self._all(user_id, query)), None)
@@ -587,11 +587,11 @@ class SqlRecorder(Recorder):
         """The rows of that user, of all if it is None."""
 
         def fetch() -> Sequence[Any]:
-            with self._dialect.reading(user_id) as connection:
+            with self._database.reading(user_id) as connection:
                 return connection.execute(query).all()
 
         with self._errors:
-            return self._dialect.retrying(fetch)
+            return self._database.retrying(fetch)
 
 
 def _like(table: Any) -> Any:

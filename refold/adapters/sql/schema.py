@@ -16,7 +16,7 @@ from refold.adapters.sql import (
     sqlite as sqlite_rewrite,
     tables,
 )
-from refold.adapters.sql.database import Dialect, EngineName, ErrorsTranslated
+from refold.adapters.sql.database import Database, EngineName, ErrorsTranslated
 from refold.adapters.sql.postgres_append import SCHEMA
 from refold.adapters.sql.sqlite import APPLICATION_ID
 from refold.domain.errors import IncompatibleStore
@@ -55,34 +55,34 @@ def _neat(statements: list[str]) -> list[str]:
     ]
 
 
-Step = Callable[[Connection, Dialect], None]
+Step = Callable[[Connection, Database], None]
 
 
-def m001_log(connection: Connection, dialect: Dialect) -> None:
+def m001_log(connection: Connection, dialect: Database) -> None:
     """Heads, events, blobs, receipts and views; events refuse UPDATE and DELETE."""
     dialect.tables.metadata.create_all(connection)
     dialect.guard_events(connection)
 
 
-def m002_first_digest(connection: Connection, dialect: Dialect) -> None:
+def m002_first_digest(connection: Connection, dialect: Database) -> None:
     """Rows can be sealed anew: the digest of the first ciphertext is kept."""
     _add(connection, dialect.tables.events.c.first_digest)
     dialect.guard_events(connection)
 
 
-def m003_leases(connection: Connection, dialect: Dialect) -> None:
+def m003_leases(connection: Connection, dialect: Database) -> None:
     """Who compacts what at present."""
     dialect.tables.leases.create(connection, checkfirst=True)
 
 
-def m004_shown(connection: Connection, dialect: Dialect) -> None:
+def m004_shown(connection: Connection, dialect: Database) -> None:
     """Stored views name the rows they show; those of before name none."""
     views = dialect.tables.views.c
     for column in (views.main_spans, views.derived_spans):
         _add(connection, column)
 
 
-def m005_erasure(connection: Connection, dialect: Dialect) -> None:
+def m005_erasure(connection: Connection, dialect: Database) -> None:
     """Users and sessions can be erased; events of a marked stream can be deleted."""
     tables = dialect.tables
     for table in (
@@ -95,7 +95,7 @@ def m005_erasure(connection: Connection, dialect: Dialect) -> None:
     dialect.guard_events(connection)
 
 
-def m006_tree(connection: Connection, dialect: Dialect) -> None:
+def m006_tree(connection: Connection, dialect: Database) -> None:
     """Leaves, whose they are, and the signed heads of the tree over them."""
     for table in (
         dialect.tables.leaves,
@@ -105,12 +105,12 @@ def m006_tree(connection: Connection, dialect: Dialect) -> None:
         table.create(connection, checkfirst=True)
 
 
-def m010_accesses(connection: Connection, dialect: Dialect) -> None:
+def m010_accesses(connection: Connection, dialect: Database) -> None:
     """When sessions were read last, and how often."""
     dialect.tables.accesses.create(connection, checkfirst=True)
 
 
-def m008_audit(connection: Connection, dialect: Dialect) -> None:
+def m008_audit(connection: Connection, dialect: Database) -> None:
     """The audit log."""
     dialect.tables.audit.create(connection, checkfirst=True)
 
@@ -132,7 +132,7 @@ STEPS: Final[tuple[Step, ...]] = (
 )
 
 
-def migrate(dialect: Dialect, *, steps: tuple[Step, ...] = STEPS) -> str:
+def migrate(dialect: Database, *, steps: tuple[Step, ...] = STEPS) -> str:
     """Take every step that the database has not taken, in one transaction.
 
     Returns the store's id, which never changes.
@@ -155,13 +155,13 @@ def migrate(dialect: Dialect, *, steps: tuple[Step, ...] = STEPS) -> str:
             return _record(connection, dialect, len(steps), store_id)
 
 
-def _known(dialect: Dialect) -> tuple[int, str] | None:
+def _known(dialect: Database) -> tuple[int, str] | None:
     with dialect.engine().connect() as connection:
         version, store_id = _version(connection, dialect)
         return (version, store_id) if store_id else None
 
 
-def _version(connection: Connection, dialect: Dialect) -> tuple[int, str]:
+def _version(connection: Connection, dialect: Database) -> tuple[int, str]:
     settings = dialect.tables.settings
     if not inspect(connection).has_table(settings.name, schema=settings.schema):
         return 0, ""
@@ -182,7 +182,7 @@ def _check(version: int, newest: int) -> None:
 
 
 def _record(
-    connection: Connection, dialect: Dialect, version: int, store_id: str
+    connection: Connection, dialect: Database, version: int, store_id: str
 ) -> str:
     settings = dialect.tables.settings
     if store_id:

@@ -72,7 +72,7 @@ def translated(path: str, said: str) -> RefoldError:
 
 
 @contextmanager
-def transaction(dialect: SqliteDialect) -> Iterator[Connection]:
+def transaction(dialect: SqliteDatabase) -> Iterator[Connection]:
     """One that a power cut may take back: it holds the write lock for no disk's sake.
 
     The next append makes it durable with itself.
@@ -263,7 +263,7 @@ VALUES (?, ?, ?, ?, ?, ?)
 """
 
 
-class SqliteDialect:
+class SqliteDatabase:
     """One SQLite file.
 
     ``synchronous`` is FULL (what is acknowledged survives a power cut) or NORMAL

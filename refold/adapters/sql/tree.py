@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from refold.adapters.recorder import Ending, Ends, Grown, Mark, TreeMoved
-from refold.adapters.sql.database import NOBODY, Dialect, ErrorsTranslated
+from refold.adapters.sql.database import NOBODY, Database, ErrorsTranslated
 from refold.adapters.sql.reading import STREAM, Reader
 from refold.domain.chain import Frontier
 from refold.domain.errors import SealBroken
@@ -126,9 +126,9 @@ _SEALED: Final = ("seq", "leaf", "positions", "receipts")
 class SqlTree(TreeStreams):
     """A Tree in the database of a dialect."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Database) -> None:
         super().__init__(Reader(dialect))
-        self._dialect, self._t = dialect, dialect.tables
+        self._database, self._t = dialect, dialect.tables
         self._errors = ErrorsTranslated(dialect)
 
     @cached_property
@@ -177,7 +177,7 @@ class SqlTree(TreeStreams):
     def ends(self) -> Ends:
         position = self._t.events.c.position
         newest = select(func.max(position)).where(position > 0)
-        settled = newest.where(self._dialect.settled())
+        settled = newest.where(self._database.settled())
         found = self._all(select(newest.scalar_subquery(), settled.scalar_subquery()))
         return Ends(*(int(position or 0) for position in found[0]))
 
@@ -227,7 +227,7 @@ class SqlTree(TreeStreams):
 
         with self._errors:
             try:
-                return self._dialect.retrying(attempt)
+                return self._database.retrying(attempt)
             except IntegrityError:  # another sealer was first
                 return False
 
@@ -365,20 +365,20 @@ class SqlTree(TreeStreams):
                 connection.execute(delete(seals).where(whose))
 
         with self._errors:
-            self._dialect.retrying(attempt)
+            self._database.retrying(attempt)
 
     def _writing(self) -> Any:
         """A transaction that can write from its first statement on."""
-        engine = self._dialect.engine()
+        engine = self._database.engine()
         return engine.execution_options(refold_begin="IMMEDIATE").begin()
 
     def _all(self, query: Any, user_id: str | None = None) -> Sequence[Any]:
         def fetch() -> Sequence[Any]:
-            with self._dialect.reading(user_id) as connection:
+            with self._database.reading(user_id) as connection:
                 return connection.execute(query).all()
 
         with self._errors:
-            return self._dialect.retrying(fetch)
+            return self._database.retrying(fetch)
 
 
 def _like(table: Any) -> tuple[Any, ...]:
