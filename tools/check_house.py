@@ -1,0 +1,276 @@
+"""Check the house: folders, files and their names keep the rules of CONTRIBUTING.
+
+``python -m tools.check_house [DIRECTORY]`` prints one problem a line and exits 1 if
+there are any.
+"""
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+MOST_LINES = 64_000
+MOST_FILES = 190
+MOST_ENTRIES = 16
+SHARD = 100
+"""A file of fewer lines that only one sibling needs is a piece of that sibling."""
+
+REGISTRIES = (
+    "refold/adapters/cli/commands",
+    "refold/adapters/importers",
+    "refold/projections/context/strategies",
+    "refold/redaction/rules",
+)
+"""Folders whose files are entries that are found by name: each may be short, and its
+name is that of a command, a format, a strategy or a pack."""
+
+PROPER_NAMES = frozenset({"postgres", "sqlite"})
+"""Files that are named after what they speak to, which no glossary has to explain."""
+
+_ROW = re.compile(r"^\|(?P<places>[^|]*`[^|]*)\|", re.MULTILINE)
+_PLACE = re.compile(r"`(refold/[^`]*)`")
+_TERM = re.compile(r"^### +(.+?) *$", re.MULTILINE)
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file of the package."""
+
+    path: Path
+    name: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """What Python reads in it."""
+        return ast.parse(self.text)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.path.parent
+
+    @property
+    def lines(self) -> int:
+        """How long it is, as ``wc -l`` counts."""
+        return self.text.count("\n")
+
+
+@dataclass(frozen=True)
+class House:
+    """The package under ``root``, and the pages that tell of it."""
+
+    root: Path
+
+    @cached_property
+    def modules(self) -> Mapping[str, Module]:
+        """Every module by its dotted name."""
+        found = {}
+        for path in sorted(self.root.glob("refold/**/*.py")):
+            place = path.relative_to(self.root)
+            name = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
+            found[name] = Module(place, name, path.read_text(encoding="utf-8"))
+        return found
+
+    @cached_property
+    def entries(self) -> Mapping[Path, set[Path]]:
+        """What each folder holds, caches and folders without a file left out."""
+        held: dict[Path, set[Path]] = {}
+        for path in self.root.glob("refold/**/*"):
+            place = path.relative_to(self.root)
+            if path.is_file() and not _cached(place):
+                for entry in [place, *place.parents][:-2]:
+                    held.setdefault(entry.parent, set()).add(entry)
+        return held
+
+    @cached_property
+    def imports(self) -> Mapping[str, set[str]]:
+        """The modules of ours that each module imports, wherever the import stands."""
+        return {m.name: set(self._imported(m)) for m in self.modules.values()}
+
+    def _imported(self, module: Module) -> Iterator[str]:
+        for node in ast.walk(module.tree):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                found = name if name in self.modules else name.rpartition(".")[0]
+                if found in self.modules and found != module.name:
+                    yield found
+
+    def page(self, name: str) -> str:
+        """The text of a page, none where there is no such page."""
+        path = self.root / name
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def check(house: House) -> Iterator[str]:
+    """Yield what is wrong with the house, one sentence each."""
+    yield from unlike_layout(house)
+    yield from too_large(house)
+    yield from shards(house)
+    yield from circles(house)
+    yield from undocumented(house)
+    yield from unnamed(house)
+
+
+def unlike_layout(house: House) -> Iterator[str]:
+    """Yield where CONTRIBUTING's layout and the tree differ."""
+    page = house.page("CONTRIBUTING.md").partition("## Layout")[2].partition("\n## ")[0]
+    named = Counter(
+        place.rstrip("/")
+        for row in _ROW.finditer(page)
+        for place in _PLACE.findall(row["places"])
+    )
+    there = {str(f) for f in house.entries if len(f.parts) in (2, 3)}
+    for place in sorted(there - set(named)):
+        yield f"CONTRIBUTING.md: the layout does not name {place}/"
+    for place, times in sorted(named.items()):
+        if not (house.root / place).exists():
+            yield f"CONTRIBUTING.md: the layout names {place}, which does not exist"
+        if times > 1:
+            yield f"CONTRIBUTING.md: the layout names {place} {times} times"
+
+
+def too_large(house: House) -> Iterator[str]:
+    """Yield the folders with too many entries, and the house if it is over its size."""
+    for folder, entries in sorted(house.entries.items()):
+        if len(entries) > MOST_ENTRIES:
+            yield f"{folder}/: {len(entries)} entries, at most {MOST_ENTRIES}"
+    files = len(house.modules)
+    lines = sum(module.lines for module in house.modules.values())
+    if files > MOST_FILES:
+        yield f"refold/: {files} Python files, at most {MOST_FILES}"
+    if lines > MOST_LINES:
+        yield f"refold/: {lines} lines of Python, at most {MOST_LINES}"
+
+
+def shards(house: House) -> Iterator[str]:
+    """Yield the short modules that only one sibling imports."""
+    importers: dict[str, set[str]] = {}
+    for name, imported in house.imports.items():
+        for other in imported:
+            importers.setdefault(other, set()).add(name)
+    for module in house.modules.values():
+        if module.lines >= SHARD or _entry(module):
+            continue
+        needed_by = [house.modules[name] for name in importers.get(module.name, ())]
+        if len(needed_by) == 1 and needed_by[0].folder == module.folder:
+            one = needed_by[0].path.name
+            yield f"{module.path}: {module.lines} lines that only {one} imports"
+
+
+def _entry(module: Module) -> bool:
+    folders = {str(folder) for folder in module.path.parents}
+    return module.path.stem.startswith("__") or not folders.isdisjoint(REGISTRIES)
+
+
+def circles(house: House) -> Iterator[str]:
+    """Yield each set of modules that can all be reached from one another by imports."""
+    reached = {name: _reachable(name, house.imports) for name in house.imports}
+    seen: set[str] = set()
+    for name in sorted(reached):
+        circle = {other for other in reached[name] if name in reached[other]}
+        if circle and name not in seen:
+            seen |= circle
+            yield f"modules import one another: {', '.join(sorted(circle))}"
+
+
+def _reachable(start: str, edges: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for other in edges[waiting.pop()] - found:
+            found.add(other)
+            waiting.append(other)
+    return found
+
+
+def undocumented(house: House) -> Iterator[str]:
+    """Yield the modules, public classes, functions and methods without a docstring.
+
+    The name of a test is its sentence; a method of a class with bases, or one that a
+    protocol documents, is explained there.
+    """
+    promised = set(_promised(house))
+    for module in house.modules.values():
+        if ast.get_docstring(module.tree) is None:
+            yield f"{module.path}: the module has no docstring"
+        for name, node in _public(module.tree):
+            if (
+                ast.get_docstring(node) is None
+                and name.partition(".")[2] not in promised
+            ):
+                yield f"{module.path}:{node.lineno}: {name} has no docstring"
+
+
+def _promised(house: House) -> Iterator[str]:
+    for module in house.modules.values():
+        for node in _definitions(module.tree.body):
+            if isinstance(node, ast.ClassDef) and "Protocol" in map(_name, node.bases):
+                methods = _definitions(node.body)
+                yield from (m.name for m in methods if ast.get_docstring(m))
+
+
+def _public(tree: ast.Module) -> Iterator[tuple[str, Definition]]:
+    for node in _definitions(tree.body):
+        yield node.name, node
+        if isinstance(node, ast.ClassDef) and not node.bases:
+            for method in _definitions(node.body):
+                yield f"{node.name}.{method.name}", method
+
+
+def _definitions(body: Iterable[ast.stmt]) -> Iterator[Definition]:
+    for node in body:
+        if (
+            isinstance(node, Definition)
+            and not node.name.startswith(("_", "test_"))
+            and "overload" not in map(_name, node.decorator_list)
+        ):
+            yield node
+
+
+def _name(expression: ast.expr) -> str:
+    """The last name of what a base or a decorator is called, without its arguments."""
+    if isinstance(expression, ast.Subscript):
+        expression = expression.value
+    return ast.unparse(expression).rpartition(".")[2]
+
+
+def unnamed(house: House) -> Iterator[str]:
+    """Yield the modules whose name is no word of the glossary."""
+    terms = _TERM.findall(house.page("docs/glossary.md"))
+    words = {_singular(term.lower()) for term in terms}
+    for module in house.modules.values():
+        name = module.path.stem.strip("_").replace("_", " ")
+        if not (_entry(module) or name in PROPER_NAMES or _singular(name) in words):
+            yield f"{module.path}: docs/glossary.md does not have “{name}”"
+
+
+def _singular(words: str) -> str:
+    if words.endswith("ies"):
+        return words[:-3] + "y"
+    return words.removesuffix("s")
+
+
+def _cached(place: Path) -> bool:
+    return any(part == "__pycache__" or part.startswith(".") for part in place.parts)
+
+
+def main(root: Path) -> int:
+    """Print the problems; 1 if there are any."""
+    problems = list(check(House(root)))
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(*sys.argv[1:2])))
