@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
-from refold import config
+from refold.adapters import config
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable, RefoldError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from refold.domain.access_log import AuditSink
     from refold.domain.seals import Anchor, Seals
     from refold.projections.context.compaction import Summarizer
+    from refold.projections.context.strategy import Strategy
     from refold.redaction.guard import Limits
     from refold.redaction.plan import Recognizer
     from refold.redaction.policy import Policy
@@ -133,6 +134,7 @@ def open_store(
         redactor,
         limits,
         upkeep=upkeep,
+        settings=config.contexts(),
         seals=seals,
         audit=trail,
         count_uses=count_uses,
@@ -330,8 +332,6 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) ->
 
 
 def _redactor(policy: str | os.PathLike[str] | Policy | None) -> Redactor:
-    from refold import config
-
     key: str | int | None
     if policy is None:
         key = os.environ.get("REFOLD_POLICY")
@@ -346,3 +346,11 @@ def _redactor(policy: str | os.PathLike[str] | Policy | None) -> Redactor:
             _made.clear()
         _made[key] = known
     return known.redactor
+
+
+def for_agent(agent: str, strategy: str | Strategy | None = None) -> Strategy:
+    """``strategy`` as one of several agents in a session is shown it.
+
+    Left out, it is the settings file's as it is now, else everything raw.
+    """
+    return config.contexts().for_agent(agent, strategy)

@@ -1,14 +1,18 @@
-"""What `import refold` offers is listed, exists, and is documented."""
+"""What `import refold` and its rooms offer is listed, exists, and is documented."""
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 import refold
 from tests.support.stores import ROOT
+
+ROOMS = ("errors", "events", "memory", "redaction", "review", "strategies")
 
 
 @pytest.mark.parametrize("name", refold.__all__)
@@ -20,6 +24,26 @@ def test_a_public_name_exists_and_is_documented(name: str) -> None:
     source = (ROOT / "refold" / "domain" / "errors.py").read_text("utf-8")
     assert getattr(refold, name).__doc__
     assert name in source or any(name in page.read_text("utf-8") for page in pages)
+
+
+def test_a_first_page_of_code_has_few_names_to_choose_from() -> None:
+    assert len(refold.__all__) <= 40
+    assert len(set(refold.__all__)) == len(refold.__all__)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_a_room_offers_exists_and_has_a_docstring(room: str) -> None:
+    module = import_module(f"refold.{room}")
+    offered = {name: getattr(module, name) for name in module.__all__}
+
+    assert getattr(refold, room) is module
+    assert module.__doc__
+    bare = [
+        name
+        for name, value in offered.items()
+        if (inspect.isclass(value) or inspect.isroutine(value)) and not value.__doc__
+    ]
+    assert bare == []
 
 
 def test_what_is_not_public_is_no_attribute() -> None:

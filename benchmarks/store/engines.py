@@ -35,7 +35,7 @@ class Engine:
     name: str
     folder: Path
     server: Postgres | None = None
-    redactor: refold.Redactor | None = None
+    redactor: refold.redaction.Redactor | None = None
     _counter: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -74,7 +74,7 @@ class Engine:
 
 @contextmanager
 def engines(
-    names: Iterable[str], folder: Path, redactor: refold.Redactor
+    names: Iterable[str], folder: Path, redactor: refold.redaction.Redactor
 ) -> Iterator[list[Engine]]:
     """The engines of these names, started; PostgreSQL is gone afterwards.
 

@@ -16,7 +16,7 @@ from refold.store import Session
 USER = "ada"
 
 
-def warm_redactor(*, quick: bool) -> refold.Redactor:
+def warm_redactor(*, quick: bool) -> refold.redaction.Redactor:
     """The default policy on the fastest engine that is installed, ready to run.
 
     A store that was opened without one would change to it in the midst of a race.

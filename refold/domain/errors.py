@@ -207,7 +207,8 @@ class UnknownModel(RefoldError, LookupError):
         value = "{ input = …, output = … }" if missing == "prices" else "…"
         super().__init__(
             f"the {missing} of model {model!r} is not known: register it with "
-            f"refold.register_model({model!r}, context_tokens=…, prices=…), or in "
+            f"refold.strategies.register_model({model!r}, context_tokens=…, prices=…), "
+            "or in "
             f'refold.toml under [models."{model}"] with {key} = {value}'
         )
         self.model, self.missing = model, missing

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from refold import config
 from refold.domain.envelope import Envelope
 from refold.domain.errors import (
     Erased,
@@ -378,51 +376,68 @@ def _before(outline: Outline, request: Request) -> bool:
     return main and outline.derived_seq <= request.derived_seq
 
 
-def chosen(given: str | Strategy | None, last: Request | None) -> Strategy:
-    """The strategy that ``given`` names.
+def _no_file(path: Path) -> dict[str, Any]:
+    raise InvalidConfiguration(f"{path}: this store reads no files of strategies")
 
-    None is that of the last recorded request, else the settings file's, else
-    everything raw.  ``@file.toml`` names a file.
 
-    Raises UnknownStrategy, InvalidConfiguration.
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is configured for contexts, as it was when the store was opened.
+
+    context:   the table ``[context]`` of the settings file.
+    environ:   the environment.
+    read_toml: reads a file that a strategy is named by, as ``@file.toml``.
     """
-    if isinstance(given, Strategy):
-        return given
-    if given is None and last is not None:
-        return spec.parse(last.strategy.model_dump())
-    settings = config.settings()
-    if given is None:
-        given = settings.get("strategy")
+
+    context: Mapping[str, Any] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    read_toml: Callable[[Path], dict[str, Any]] = _no_file
+
+    def strategy(
+        self, given: str | Strategy | None, last: Request | None = None
+    ) -> Strategy:
+        """The strategy that ``given`` names.
+
+        None is that of the last recorded request, else the settings', else everything
+        raw.  ``@file.toml`` names a file.
+
+        Raises UnknownStrategy, InvalidConfiguration.
+        """
+        if isinstance(given, Strategy):
+            return given
+        if given is None and last is not None:
+            return spec.parse(last.strategy.model_dump())
         if given is None:
-            return KeepAll()
-        if not isinstance(given, str):
-            raise InvalidConfiguration("[context] strategy must be a text")
-    return _configured(given, settings)
+            given = self.context.get("strategy")
+            if given is None:
+                return KeepAll()
+            if not isinstance(given, str):
+                raise InvalidConfiguration("[context] strategy must be a text")
+        return self._configured(given)
 
+    def for_agent(self, agent: str, strategy: str | Strategy | None = None) -> Strategy:
+        """``strategy`` as one of several agents in a session is shown it.
 
-def for_agent(agent: str, strategy: str | Strategy | None = None) -> Strategy:
-    """``strategy`` as one of several agents in a session is shown it.
+        Left out, it is the settings', else everything raw.
+        """
+        return for_one(agent, self.strategy(strategy))
 
-    Left out, it is the settings file's, else everything raw.
-    """
-    return for_one(agent, chosen(strategy, None))
-
-
-def _configured(given: str, settings: dict[str, Any]) -> Strategy:
-    if given.startswith("@"):
-        return spec.parse(config.read_toml(Path(given[1:])))
-    steps = spec.split(given)
-    if len(steps) > 1:
-        return of_steps([_configured(step, settings) for step in steps])
-    name, params = spec.read(given)
-    if name == ForAgent.name:
-        return for_agent(params.pop("agent", ""), params.pop("strategy", None))
-    table = settings.get(name, {})
-    if not isinstance(table, dict):
-        raise InvalidConfiguration(f"[context] {name} must be a table")
-    if name == turn_window.TurnWindow.name:
-        return turn_window.from_settings(params, os.environ, table)
-    return spec.strategy(name, {**table, **params})
+    def _configured(self, given: str) -> Strategy:
+        if given.startswith("@"):
+            return spec.parse(self.read_toml(Path(given[1:])))
+        steps = spec.split(given)
+        if len(steps) > 1:
+            return of_steps([self._configured(step) for step in steps])
+        name, params = spec.read(given)
+        if name == ForAgent.name:
+            agent, inner = params.pop("agent", ""), params.pop("strategy", None)
+            return self.for_agent(agent, inner)
+        table = self.context.get(name, {})
+        if not isinstance(table, dict):
+            raise InvalidConfiguration(f"[context] {name} must be a table")
+        if name == turn_window.TurnWindow.name:
+            return turn_window.from_settings(params, self.environ, table)
+        return spec.strategy(name, {**table, **params})
 
 
 def lagging(log: EventLog, scope: Scope, *, by: int = 1) -> Iterator[Lagging]:

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
-from refold import config
 from refold.domain.envelope import Envelope
 from refold.domain.errors import (
     InvalidConfiguration,
@@ -47,7 +46,7 @@ from refold.projections.context.why import (
     unshown,
 )
 from refold.projections.models import ModelInfo
-from refold.store.contexts import Viewer, chosen
+from refold.store.contexts import Settings, Viewer
 from refold.store.history import History, with_blobs
 from refold.store.verification import Superseded
 
@@ -621,14 +620,17 @@ class How(TypedDict, total=False):
 
 
 def compare(
-    viewer: Viewer, strategies: Iterable[str | Strategy] | None, how: How
+    viewer: Viewer,
+    strategies: Iterable[str | Strategy] | None,
+    how: How,
+    settings: Settings,
 ) -> Compared:
     """The session's log under ``strategies``, or under all there are.
 
     Raises UnknownStrategy, UnknownModel, InvalidConfiguration.
     """
-    _know_models(how.get("prices"))
-    named = None if strategies is None else list(_labelled(strategies))
+    _know_models(how.get("prices"), settings)
+    named = None if strategies is None else list(_labelled(strategies, settings))
     model, recorded = how.get("model"), how.get("recorded", False)
     known = models.model_info(model) if model else None
     events = [with_blobs(viewer.log, event) for event in viewer.history.events()]
@@ -639,7 +641,7 @@ def compare(
         Extras(window_tokens=known.context_tokens) if known else NO_EXTRAS,
     )
     if named is None:
-        return _all(comparison, viewer, recorded=recorded)
+        return _all(comparison, viewer, settings, recorded=recorded)
     outcomes = (
         _under(comparison, viewer, one, label, recorded=recorded)
         for label, one in named
@@ -647,22 +649,24 @@ def compare(
     return Compared(tuple(outcomes), (), comparison.model, len(events))
 
 
-def _know_models(prices: str | os.PathLike[str] | None) -> None:
+def _know_models(prices: str | os.PathLike[str] | None, settings: Settings) -> None:
     """Make the models of the file ``prices`` known."""
     if prices is None:
         return
-    table = config.read_toml(Path(prices)).get("models")
+    table = settings.read_toml(Path(prices)).get("models")
     if not isinstance(table, dict):
         raise InvalidConfiguration(f"{prices} has no table [models]")
     models.register_models(table, where=os.fspath(prices))
 
 
-def _all(comparison: Comparison, viewer: Viewer, *, recorded: bool) -> Compared:
+def _all(
+    comparison: Comparison, viewer: Viewer, settings: Settings, *, recorded: bool
+) -> Compared:
     """Every registered strategy with its defaults; what cannot run is left out."""
     outcomes, skipped = [], []
     for name in spec.STRATEGIES:
         try:
-            one = _default(name, comparison.model)
+            one = _default(name, comparison.model, settings)
             outcomes.append(_under(comparison, viewer, one, name, recorded=recorded))
         except RefoldError as error:
             skipped.append(Skipped(name, str(error)))
@@ -686,10 +690,10 @@ def _under(
     return comparison.under(strategy, label=label, recorded=found)
 
 
-def _default(name: str, model: ModelInfo) -> Strategy:
+def _default(name: str, model: ModelInfo, settings: Settings) -> Strategy:
     """The strategy as configured; for the compared model if it has to know one."""
     try:
-        return chosen(name, None)
+        return settings.strategy(name)
     except RefoldError:
         if "model" not in spec.STRATEGIES[name].model_fields:
             raise
@@ -697,10 +701,10 @@ def _default(name: str, model: ModelInfo) -> Strategy:
 
 
 def _labelled(
-    strategies: Iterable[str | Strategy],
+    strategies: Iterable[str | Strategy], settings: Settings
 ) -> Iterator[tuple[str, Strategy]]:
     for given in strategies:
-        strategy = chosen(given, None)
+        strategy = settings.strategy(given)
         yield given if isinstance(given, str) else _label(strategy), strategy
 
 

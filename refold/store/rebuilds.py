@@ -66,7 +66,7 @@ from refold.projections.context.strategy import Strategy, why_failed, write
 from refold.projections.context.units import Place
 from refold.store.appends import Order, Writer
 from refold.store.compactions import LEASE_SEC, Hold, note_of
-from refold.store.contexts import Viewer, chosen
+from refold.store.contexts import Viewer
 from refold.store.history import History
 
 if TYPE_CHECKING:
@@ -694,7 +694,7 @@ def default_fingerprint(session: Session) -> str:
         request = Viewer(log, History.of(log, state)).last_request()
         if request is not None:
             return request.strategy.fingerprint
-    return chosen(None, None).fingerprint
+    return session.settings.strategy(None).fingerprint
 
 
 def _is_retirement(event: object) -> bool:

@@ -65,9 +65,9 @@ from refold.store.compactions import Compactor, Upkeep
 from refold.store.contexts import (
     As,
     RequestedViews,
+    Settings,
     Viewer,
     bring_up,
-    chosen,
     lagging,
     opened,
     take,
@@ -221,6 +221,13 @@ class SessionAt:
         return self.session.context(strategy, at=self.seq, as_=as_)
 
 
+class Parent(NamedTuple):
+    """The session that another was delegated from, and its head then."""
+
+    session_id: str
+    seq: int
+
+
 @audits(SESSION, "writer")
 @dataclass(frozen=True, slots=True)
 class Session(Reads, AsksHumans):
@@ -229,6 +236,7 @@ class Session(Reads, AsksHumans):
     stream: StreamId
     writer: Writer
     upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
+    settings: Settings = field(default_factory=Settings, compare=False, repr=False)
 
     def append(
         self,
@@ -337,6 +345,57 @@ class Session(Reads, AsksHumans):
         order = Order(child.stream, (Draft(event),), expected_seq=0)
         self.writer.append(order, born=born_)
         return child
+
+    def delegate(
+        self, session_id: str, task: str, *, agent: str | None = None
+    ) -> Session:
+        """Begin a session of the same user for a sub-agent, with ``task`` as its input.
+
+        It shares no history: what the sub-agent is to know is in the task.  Its first
+        event names the session it came from, and the seq, in ``meta.parent``.
+
+        Raises SessionNotFound, StaleSession if the new session exists already.
+        """
+        link = {"session_id": self.session_id, "seq": self.head().seq}
+        check_session_id(session_id)
+        child = replace(self, stream=self.stream._replace(session_id=session_id))
+        child.append(
+            UserInput(text=task), agent=agent, meta={"parent": link}, expected_seq=0
+        )
+        return child
+
+    def parent(self) -> Parent | None:
+        """Where the session was delegated from; None if it was not."""
+        first = self.events(limit=1)[0]
+        link = (first.meta.model_extra or {}).get("parent")
+        if not isinstance(link, dict):
+            return None
+        return Parent(str(link["session_id"]), int(link["seq"]))
+
+    def hand_over(
+        self, *, to: Session, call_id: str | None = None, agent: str | None = None
+    ) -> Receipt:
+        """Give the sub-agent's result to the session it came from, once.
+
+        The result is its ``final``, else its last answer, and becomes the result of the
+        call ``call_id``, or an input.  ``meta.source`` says which session and event it
+        is of.  Handed over again, nothing is added.
+
+        Raises InvalidEvent if it was not delegated, has no result yet, or no such call
+        is open; SessionNotFound for a session of another user.
+        """
+        if to.user_id != self.user_id:
+            raise SessionNotFound(self.user_id, to.session_id)
+        if self.parent() is None:
+            raise InvalidEvent(f"session {self.session_id!r} was not delegated")
+        result = _result_of(self)
+        source = {"session_id": self.session_id, "seq": result.seq}
+        return to.append(
+            _given(self, result, call_id),
+            agent=agent,
+            meta={"source": source},
+            idempotency_key=f"handed-over:{self.session_id}:{result.seq}",
+        )
 
     def at(self, seq: int) -> SessionAt:
         """The session as it was when ``seq`` was its newest event, to read.
@@ -456,7 +515,7 @@ class Session(Reads, AsksHumans):
         self, strategies: Iterable[str | Strategy] | None = None, **how: Unpack[How]
     ) -> Compared:
         """What several strategies, or all, would have sent and cost; writes nothing."""
-        return compare(self._viewer(), strategies, how)
+        return compare(self._viewer(), strategies, how, self.settings)
 
     def record_request(
         self,
@@ -527,7 +586,7 @@ class Session(Reads, AsksHumans):
         if strategy is None:
             chosen_ = self._chosen(self._viewer(), None, None)
         else:
-            chosen_ = chosen(strategy, None)
+            chosen_ = self.settings.strategy(strategy)
         viewer, standing = opened(self.writer.log, self.stream, chosen_)
         return viewer, chosen_, standing
 
@@ -535,84 +594,20 @@ class Session(Reads, AsksHumans):
         self, viewer: Viewer, strategy: str | Strategy | None, at: int | None
     ) -> Strategy:
         if strategy is not None:
-            return chosen(strategy, None)
+            return self.settings.strategy(strategy)
         newest = viewer.history.newest_request
         upto = newest if at is None else min(at, newest)
-        return chosen(None, viewer.last_request(upto=upto) if upto else None)
+        last = viewer.last_request(upto=upto) if upto else None
+        return self.settings.strategy(None, last)
 
 
 _ENDS: Final = ("final", "agent_response", "tool_call")
-
-
-class Parent(NamedTuple):
-    """The session that another was delegated from, and its head then."""
-
-    session_id: str
-    seq: int
 
 
 class _Result(NamedTuple):
     seq: int
     text: str
     outcome: str
-
-
-def delegate(
-    session: Session, session_id: str, task: str, *, agent: str | None = None
-) -> Session:
-    """Begin a session of the same user for a sub-agent, with ``task`` as its input.
-
-    It shares no history: what the sub-agent is to know is in the task.  Its first
-    event names the session it came from, and the seq, in ``meta.parent``.
-
-    Raises SessionNotFound, StaleSession if the new session exists already.
-    """
-    link = {"session_id": session.session_id, "seq": session.head().seq}
-    check_session_id(session_id)
-    child = replace(session, stream=session.stream._replace(session_id=session_id))
-    child.append(
-        UserInput(text=task), agent=agent, meta={"parent": link}, expected_seq=0
-    )
-    return child
-
-
-def parent_of(session: Session) -> Parent | None:
-    """Where the session was delegated from; None if it was not."""
-    first = session.events(limit=1)[0]
-    link = (first.meta.model_extra or {}).get("parent")
-    if not isinstance(link, dict):
-        return None
-    return Parent(str(link["session_id"]), int(link["seq"]))
-
-
-def hand_over(
-    child: Session,
-    *,
-    to: Session,
-    call_id: str | None = None,
-    agent: str | None = None,
-) -> Receipt:
-    """Give the sub-agent's result to the session it came from, once.
-
-    The result is its ``final``, else its last answer, and becomes the result of the
-    call ``call_id``, or an input.  ``meta.source`` says which session and event it is
-    of.  Handed over again, nothing is added.
-
-    Raises InvalidEvent if it was not delegated, has no result yet, or no such call is
-    open; SessionNotFound for a session of another user.
-    """
-    if to.user_id != child.user_id:
-        raise SessionNotFound(child.user_id, to.session_id)
-    if parent_of(child) is None:
-        raise InvalidEvent(f"session {child.session_id!r} was not delegated")
-    result = _result_of(child)
-    source = {"session_id": child.session_id, "seq": result.seq}
-    return to.append(
-        _given(child, result, call_id),
-        agent=agent,
-        meta={"source": source},
-        idempotency_key=f"handed-over:{child.session_id}:{result.seq}",
-    )
 
 
 def _result_of(child: Session) -> _Result:

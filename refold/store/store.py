@@ -42,7 +42,7 @@ from refold.redaction.redactor import Redactor
 from refold.store.access_log import STORE, audits
 from refold.store.appends import Heads, Uses, Writer
 from refold.store.compactions import Upkeep
-from refold.store.contexts import bring_up, chosen, lagging
+from refold.store.contexts import Settings, bring_up, lagging
 from refold.store.erasure import (
     Eraser,
     Forgets,
@@ -300,6 +300,7 @@ class SessionStore(Controls, KeepsKeys, Remembers, ListsReviews):
         *,
         clock: Callable[[], int] = now,
         upkeep: Upkeep | None = None,
+        settings: Settings | None = None,
         seals: Seals | None = None,
         audit: Audit | None = None,
         count_uses: bool = False,
@@ -310,6 +311,7 @@ class SessionStore(Controls, KeepsKeys, Remembers, ListsReviews):
         self.clock = clock
         self._shares_memory = shared_memory
         self.upkeep = upkeep or Upkeep()
+        self.settings = settings or Settings()
         told = audit if audit and audit.on else None
         self._uses = Uses(log.keeping, clock) if count_uses else None
         self._writer = Writer(log, redactor, limits, clock, Heads(), told, self._uses)
@@ -322,7 +324,7 @@ class SessionStore(Controls, KeepsKeys, Remembers, ListsReviews):
         check_id("user_id", user_id)
         check_session_id(session_id)
         stream = StreamId(user_id, session_id, MAIN)
-        return Session(stream, self._writer, self.upkeep)
+        return Session(stream, self._writer, self.upkeep, self.settings)
 
     def sessions(self, user_id: str | None = None) -> list[SessionInfo]:
         """The sessions of a user, or of all users, by user and name."""
@@ -472,7 +474,7 @@ class SessionStore(Controls, KeepsKeys, Remembers, ListsReviews):
 
         Raises UnknownStrategy, InvalidConfiguration, SummarizerFailed if strict.
         """
-        taken = chosen(strategy, None)
+        taken = self.settings.strategy(strategy)
         writes = summarizer or self.upkeep.summarizer or Abridged()
         rebuilder = Rebuilder(
             self._writer,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold import config
+from refold.adapters import config
 from refold.adapters.seals.anchors import FileAnchor
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.domain.errors import SealBroken

@@ -45,7 +45,7 @@ def summarizer(api: MessagesApi, **options: Any) -> AnthropicSummarizer:
 def why(api: MessagesApi, *replies: Reply, **options: Any) -> str:
     """The reason for which no summary came of these replies."""
     api.reply(*replies)
-    with pytest.raises(refold.SummarizerFailed) as failed:
+    with pytest.raises(refold.errors.SummarizerFailed) as failed:
         summarizer(api, **options).summarise(SOURCE, target_tokens=40)
     assert failed.value.__cause__ is None
     assert SECRET not in str(failed.value)
@@ -126,7 +126,7 @@ def test_notes_are_rewritten_as_the_strategy_asks(api: MessagesApi) -> None:
 
 
 def test_notes_that_nothing_asks_to_rewrite_are_not_sent(api: MessagesApi) -> None:
-    with pytest.raises(refold.SummarizerFailed, match="nothing says how"):
+    with pytest.raises(refold.errors.SummarizerFailed, match="nothing says how"):
         summarizer(api).summarise(
             replace(SOURCE, kind="notes", notes=Notes()), target_tokens=40
         )
@@ -269,12 +269,12 @@ def test_what_is_no_summary_is_said(
 def test_a_useless_summary_is_refused(api: MessagesApi, said: str, reason: str) -> None:
     api.reply(message(f"<summary>{said}</summary>"))
 
-    with pytest.raises(refold.SummaryRefused, match=reason):
+    with pytest.raises(refold.errors.SummaryRefused, match=reason):
         summarizer(api).summarise(SOURCE, target_tokens=40)
 
 
 def test_a_source_without_words_is_not_sent(api: MessagesApi) -> None:
-    with pytest.raises(refold.SummarizerFailed, match="no words"):
+    with pytest.raises(refold.errors.SummarizerFailed, match="no words"):
         summarizer(api).summarise(Source("", words=0, events=1), target_tokens=40)
 
     assert api.requests == []
@@ -305,7 +305,7 @@ class TestByTheVariablesOfTheSdk:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-of-mine")
         api.reply(rate_limited(retry_after=3600))
 
-        with pytest.raises(refold.SummarizerFailed, match=r"429, .* for 3600 s"):
+        with pytest.raises(refold.errors.SummarizerFailed, match=r"429, .* for 3600 s"):
             AnthropicSummarizer().summarise(SOURCE, target_tokens=40)
 
     def test_the_how_to_runs_as_written(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from refold import config
+from refold.adapters import config
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.sql.keystore import SqlKeyStore, create_private

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import refold
-from refold import config
+from refold.adapters import config
 from refold.adapters.keys.ring import KeyRing, SessionKey
 from refold.adapters.log import EncryptedLog
 from refold.adapters.rewriting import Rewriter

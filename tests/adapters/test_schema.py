@@ -90,7 +90,9 @@ def test_a_database_of_a_newer_refold_stops_it(store_url: str, tmp_path: Path) -
             )
         )
 
-    with pytest.raises(refold.IncompatibleStore, match=r"schema 99.*upgrade Refold"):
+    with pytest.raises(
+        refold.errors.IncompatibleStore, match=r"schema 99.*upgrade Refold"
+    ):
         open_at(store_url, tmp_path)
 
 
@@ -100,7 +102,7 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
         other.execute("CREATE TABLE songs (name)")
     before = path.read_bytes()
 
-    with pytest.raises(refold.IncompatibleStore, match="another program"):
+    with pytest.raises(refold.errors.IncompatibleStore, match="another program"):
         open_at(f"sqlite:///{path}", tmp_path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.glob("other.db*")] == ["other.db"]
@@ -113,7 +115,7 @@ def test_a_schema_of_another_program_is_left_alone(
         connection.execute(text("CREATE SCHEMA refold"))
         connection.execute(text("CREATE TABLE refold.songs (name text)"))
 
-    with pytest.raises(refold.IncompatibleStore, match="another program"):
+    with pytest.raises(refold.errors.IncompatibleStore, match="another program"):
         open_at(postgres_url, tmp_path)
 
 
@@ -124,7 +126,7 @@ def test_a_file_that_is_no_database_is_said_to_be_none(
     path = tmp_path / "x.db"
     path.write_bytes(content)
 
-    with pytest.raises(refold.IncompatibleStore, match="not a SQLite database"):
+    with pytest.raises(refold.errors.IncompatibleStore, match="not a SQLite database"):
         open_at(f"sqlite:///{path}", tmp_path)
     assert path.read_bytes() == content
 

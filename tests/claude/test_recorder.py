@@ -205,7 +205,7 @@ def test_the_window_is_the_models_without_the_answer(
     known.create("Why?")
     known.create("Why?", window=5_000)
 
-    whole = refold.window_of("claude-haiku-5-5")
+    whole = refold.strategies.window_of("claude-haiku-5-5")
     windows = [request.window_tokens for request in payloads(session, "request")]
     assert windows == [whole - 99, 5_000]
 
@@ -325,7 +325,9 @@ def test_an_answer_that_cannot_be_recorded_is_not_lost(
         return real(writer, order, **more)
 
     monkeypatch.setattr(type(session.writer), "append", full)
-    with pytest.raises(refold.RecordingFailed, match="the disk is full") as caught:
+    with pytest.raises(
+        refold.errors.RecordingFailed, match="the disk is full"
+    ) as caught:
         ask.create("Why?")
     monkeypatch.undo()
 

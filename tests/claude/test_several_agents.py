@@ -9,8 +9,7 @@ import pytest
 import refold
 from refold.projections.context.view import violations
 from refold.store import Session, SessionStore
-from refold.store.contexts import for_agent
-from refold.store.sessions import delegate, hand_over, parent_of
+from refold.strategies import for_agent
 from tests.claude.test_recorder import TOOLS, proved, recorder
 from tests.support.messages_api import MessagesApi, message, tool_use
 
@@ -120,15 +119,15 @@ def test_a_session_each_is_linked_and_hands_its_result_over(
         ]
     )
 
-    child = delegate(session, "s-1.helper", "Find out about tea.")
+    child = session.delegate("s-1.helper", "Find out about tea.")
     child.append(refold.AgentResponse(text="Reading …"))
     child.append(refold.Final(text="A drink.", outcome="success"))
     for _ in range(2):
-        receipt = hand_over(child, to=session, call_id="c1")
+        receipt = child.hand_over(to=session, call_id="c1")
 
-    assert parent_of(child) == ("s-1", 3)
-    assert parent_of(session) is None
-    assert parent_of(store.session("ada", "s-1.helper")) == ("s-1", 3)
+    assert child.parent() == ("s-1", 3)
+    assert session.parent() is None
+    assert store.session("ada", "s-1.helper").parent() == ("s-1", 3)
     given = session.events()[-1]
     assert given.seq == receipt.first_seq == 4
     assert isinstance(given.payload, refold.ToolResult)
@@ -143,10 +142,10 @@ def test_a_result_that_no_call_waits_for_comes_in_as_an_input(
     session: Session,
 ) -> None:
     session.append(refold.UserInput(text="What is tea?"))
-    child = delegate(session, "s-1.helper", "Find out about tea.")
+    child = session.delegate("s-1.helper", "Find out about tea.")
     child.append(refold.AgentResponse(text="A drink."))
 
-    hand_over(child, to=session)
+    child.hand_over(to=session)
 
     given = session.events()[-1].payload
     assert isinstance(given, refold.UserInput)
@@ -158,11 +157,11 @@ def test_what_has_no_parent_or_no_result_is_not_handed_over(
     session: Session,
 ) -> None:
     session.append(refold.UserInput(text="What is tea?"))
-    child = delegate(session, "s-1.helper", "Find out about tea.")
+    child = session.delegate("s-1.helper", "Find out about tea.")
 
     with pytest.raises(refold.InvalidEvent, match="has no result yet"):
-        hand_over(child, to=session)
+        child.hand_over(to=session)
     with pytest.raises(refold.InvalidEvent, match="was not delegated"):
-        hand_over(session, to=child)
+        session.hand_over(to=child)
     with pytest.raises(refold.StaleSession):
-        delegate(session, "s-1.helper", "Again.")
+        session.delegate("s-1.helper", "Again.")

@@ -28,7 +28,7 @@ IMAGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + os.urandom(30_000)).decode()
 def cut(store: SessionStore) -> Session:
     """A session with a long text and an image, shown to a model once."""
     session = store.session("ada", "s")
-    picture = refold.Attachment(kind="image", media_type="image/png", data=IMAGE)
+    picture = refold.events.Attachment(kind="image", media_type="image/png", data=IMAGE)
     session.append(
         [
             refold.UserInput(text=LONG),

@@ -220,7 +220,7 @@ def test_a_legal_hold_forbids_to_erase_until_it_is_released(
     filled.hold("ada", "case-17", "a court asked; mail a@b.test")
 
     for session_id in (None, "one"):
-        with pytest.raises(refold.OnHold, match=r"case-17.*EMAIL.*release"):
+        with pytest.raises(refold.errors.OnHold, match=r"case-17.*EMAIL.*release"):
             filled.erase("ada", "she asked", session_id=session_id)
     assert filled.session("ada", "one").append(said("goes on"))
     assert filled.plan_erasure("ada").holds == ["case-17"]
@@ -254,7 +254,7 @@ def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
     assert filled.session("ada", FORK).context(WINDOW).digest == context.digest
     assert filled.session("ada", "new").append(said("x"))
     assert problems(filled) == []
-    with pytest.raises(refold.NotErased):
+    with pytest.raises(refold.errors.NotErased):
         filled.restore("ada", "again")
 
 
@@ -268,7 +268,7 @@ def test_what_is_held_back_is_destroyed_at_its_date(filled: SessionStore) -> Non
 
     assert set(erased.left.values()) == {0}
     assert filled.erasures() == []
-    with pytest.raises(refold.NotErased):
+    with pytest.raises(refold.errors.NotErased):
         filled.restore("ada", "too late")
 
 
@@ -304,7 +304,7 @@ def test_nothing_names_an_erased_user_of_whom_a_session_was_held_back(
     filled.erase("ada", "then all")
 
     assert filled.erasures() == []
-    with pytest.raises(refold.NotErased):
+    with pytest.raises(refold.errors.NotErased):
         filled.restore("ada", "there is nothing to restore")
 
 
@@ -335,9 +335,9 @@ def test_a_user_comes_back_only_by_readmission_and_with_nothing(
     session.append(said("again"), idempotency_key="once")
     assert len(session.events()) == 1
     assert problems(filled) == []
-    with pytest.raises(refold.NotErased):
+    with pytest.raises(refold.errors.NotErased):
         filled.readmit("ada", "twice")
-    with pytest.raises(refold.NotErased):
+    with pytest.raises(refold.errors.NotErased):
         filled.readmit("bob", "never gone")
     assert set(filled.erase("ada", "gone again").left.values()) == {0}
     assert filled.readmit("ada", "and again").statement["epoch"] == 3

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import refold
-from refold import config
+from refold.adapters import config
 from refold.adapters.sql import sqlite as sqlite_cleaning
 from refold.store import SessionStore
 from refold.testing.event_log import said

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 import refold
-from refold import config
+from refold.adapters import config
 from refold.adapters.keys.master import MasterKeyFile
 from refold.opener import reconcile_keys
 from refold.store import SessionStore

@@ -43,9 +43,10 @@ SPANS = st.sampled_from(
 HANDED = {"system": TEXTS, "memory": TEXTS, "window": NUMBERS}
 GIVEN: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("user_id", "session_id", "name", "sha256", "agent"), IDS),
+    "project": IDS,
     "memory_id": IDS,
     **dict.fromkeys(("request_id", "idempotency_key", "operator"), IDS),
-    **dict.fromkeys(("reason", "what", "model", "note", "reasons"), TEXTS),
+    **dict.fromkeys(("reason", "what", "model", "note", "reasons", "task"), TEXTS),
     **dict.fromkeys(("after", "limit", "upto", "at", "seq", "expected_seq"), NUMBERS),
     **dict.fromkeys(("message", "k"), NUMBERS),
     **dict.fromkeys(("ts", "since", "until"), TIMES),
@@ -63,11 +64,11 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
 LEFT_OUT = frozenset(
     {
         *("self", "summarizer", "progress", "jobs", "view", "handed", "how", "meta"),
-        *("policy", "rules", "classify", "taxonomy"),
+        *("policy", "rules", "classify", "taxonomy", "to", "call_id"),
     }
 )
 # What ends the store, or begins with an object that others make.
-ENDS = frozenset({"close", "export_user", "retain", "record_request"})
+ENDS = frozenset({"close", "export_user", "hand_over", "retain", "record_request"})
 
 
 @pytest.fixture(params=["sqlite", "memory"])

@@ -46,10 +46,12 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "compactor": lambda session: session.compactor(WINDOW).step(),
     "compare": lambda session: session.compare([WINDOW]),
     "context": lambda session: session.context(WINDOW),
+    "delegate": lambda session: session.delegate("mine", "do it"),
     "derived": lambda session: session.derived("main"),
     "decide": lambda session: session.decide(9, "accept", by="bob"),
     "events": lambda session: session.events(),
     "fork": lambda session: session.fork(2, "mine"),
+    "parent": lambda session: session.parent(),
     "head": lambda session: session.head(),
     "pages": lambda session: list(session.pages()),
     "prepare": lambda session: session.prepare(WINDOW),
@@ -71,7 +73,10 @@ WRITES: Final[dict[str, Callable[[Session], Any]]] = {
     "close": lambda session: session.close(),
     "record_request": lambda session: session.record_request(_view_of_his(session)),
 }
-HOLDS_NOTHING: Final = {"session_id", "stream", "upkeep", "user_id", "writer"}
+HOLDS_NOTHING: Final = {
+    *("session_id", "settings", "stream", "upkeep", "user_id", "writer"),
+    "hand_over",  # tested below, with the session it is given to
+}
 
 # What a store does with a session that is named.
 NAMED: Final[dict[str, Callable[[SessionStore, str], Any]]] = {
@@ -290,11 +295,11 @@ def test_a_fork_that_was_forged_finds_nothing(shared: SessionStore) -> None:
 
 
 def test_a_result_is_handed_over_to_no_other_user(shared: SessionStore) -> None:
-    child = refold.delegate(shared.session("bob", "b-1"), "child", "do it")
+    child = shared.session("bob", "b-1").delegate("child", "do it")
     child.append(refold.AgentResponse(text="done"))
     before = everything(shared)
 
-    hers = outcome(lambda: refold.hand_over(child, to=shared.session("ada", HERS)))
+    hers = outcome(lambda: child.hand_over(to=shared.session("ada", HERS)))
 
     assert "SessionNotFound" in hers
     assert everything(shared) == before

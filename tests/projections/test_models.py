@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from refold import config
+from refold.adapters import config
 from refold.projections import models, tokens as calibration
 from refold.projections.models import Prices, model_info, price_of, window_of
 from tools import model_reference
@@ -51,24 +51,26 @@ def test_a_suffix_asks_for_the_wide_window() -> None:
 
 @pytest.mark.parametrize("name", ["claude-opus-9", "claude-opus-5-5-nano", "x", ""])
 def test_an_unknown_model_is_not_guessed_and_can_be_registered(name: str) -> None:
-    with pytest.raises(refold.UnknownModel) as error:
+    with pytest.raises(refold.errors.UnknownModel) as error:
         window_of(name)
 
     assert error.value.model == name
-    assert f"refold.register_model({name!r}, context_tokens=…" in str(error.value)
+    assert f"register_model({name!r}, context_tokens=…" in str(error.value)
     assert f'refold.toml under [models."{name}"]' in str(error.value)
 
 
 def test_known_without_prices_is_said_as_such() -> None:
-    refold.register_model("house-model", context_tokens=32_000)
+    refold.strategies.register_model("house-model", context_tokens=32_000)
 
     assert window_of("house-model") == 32_000
-    with pytest.raises(refold.UnknownModel, match="the prices of model 'house-model'"):
+    with pytest.raises(
+        refold.errors.UnknownModel, match="the prices of model 'house-model'"
+    ):
         price_of("house-model")
 
 
 def test_what_is_registered_stands_before_what_is_packaged() -> None:
-    refold.register_model(
+    refold.strategies.register_model(
         "claude-opus-4", context_tokens=500, prices={"input": 1, "output": 2}
     )
 
@@ -78,7 +80,7 @@ def test_what_is_registered_stands_before_what_is_packaged() -> None:
 
 
 def test_a_family_stands_for_what_is_not_listed() -> None:
-    refold.register_model("claude-*", context_tokens=7)
+    refold.strategies.register_model("claude-*", context_tokens=7)
 
     assert window_of("claude-opus-9") == 7
     assert window_of("claude-opus-5") == 1_000_000
@@ -119,7 +121,7 @@ def test_a_wrong_entry_is_named_and_nothing_registered(
         config.register_models()
 
     assert str(settings) in str(error.value)
-    with pytest.raises(refold.UnknownModel):
+    with pytest.raises(refold.errors.UnknownModel):
         window_of("x")
 
 
@@ -162,7 +164,7 @@ def test_without_prices_for_a_cache_it_costs_as_any_input() -> None:
 
 def test_a_price_for_long_prompts_needs_its_bound() -> None:
     with pytest.raises(refold.InvalidConfiguration, match="belong together"):
-        refold.register_model(
+        refold.strategies.register_model(
             "x", context_tokens=1, prices={"input": 1, "output": 1, "above": 5}
         )
 

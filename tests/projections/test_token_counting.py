@@ -274,7 +274,7 @@ def test_a_count_that_fails_says_why_and_not_what() -> None:
         client = api.client(base_url=f"{url}/elsewhere")
         counter = AnthropicCounter(client, max_retries=0)
 
-        with pytest.raises(refold.CountingFailed, match="HTTP 404") as failed:
+        with pytest.raises(refold.errors.CountingFailed, match="HTTP 404") as failed:
             counter.count(ask("the walrus is Paul"), model=MODEL)
 
     assert "walrus" not in str(failed.value)

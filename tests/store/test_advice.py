@@ -367,7 +367,7 @@ def test_what_is_known_of_a_user_is_said_with_their_consent(
     ada = store.user("ada")
     ada.consent("declarative_memory")
     ada.prefer("language", "de")
-    verdict = refold.Verdict(
+    verdict = refold.events.Verdict(
         item_id="1", verdict="incorrect", topic="fractions", error_type="sign_error"
     )
     for number in range(4):

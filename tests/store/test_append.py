@@ -108,9 +108,9 @@ def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> Non
         refold.AgentResponse(
             text="x",
             thinking=(
-                refold.Thinking(thinking="clean", signature=signature),
-                refold.Thinking(thinking=f"write to {MAIL}", signature="sig"),
-                refold.Thinking(type="redacted_thinking", data=MAIL),
+                refold.events.Thinking(thinking="clean", signature=signature),
+                refold.events.Thinking(thinking=f"write to {MAIL}", signature="sig"),
+                refold.events.Thinking(type="redacted_thinking", data=MAIL),
             ),
         )
     )
@@ -125,7 +125,7 @@ def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> Non
 
 def test_what_a_provider_encrypted_is_kept_whole(session: Session) -> None:
     opaque = "Zk3vQ9xL" * 12_000
-    block = refold.Thinking(type="redacted_thinking", data=opaque)
+    block = refold.events.Thinking(type="redacted_thinking", data=opaque)
     session.append(refold.AgentResponse(text="x", thinking=(block,)))
 
     (event,) = session.events()

@@ -198,7 +198,7 @@ def test_more_than_the_queue_holds_is_written_all_the_same(
 
 
 def test_an_event_over_the_limit_is_refused(store_url: str, tmp_path: Path) -> None:
-    limits = refold.Limits(leaf_bytes=1024, event_bytes=1024)
+    limits = refold.redaction.Limits(leaf_bytes=1024, event_bytes=1024)
     with refold.open(prepare(store_url, tmp_path), limits=limits) as store:
         session = store.session("ada", "s")
         session.append(said("a"))

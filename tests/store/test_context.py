@@ -19,8 +19,8 @@ from refold.domain.events import (
 from refold.projections.context.compaction import Source, Written
 from refold.projections.context.view import violations
 from refold.store import Session, SessionStore
-from refold.store.contexts import chosen
 from tests.support.payloads import payload
+from tests.support.stores import open_at
 
 # Left out in part where all tests run: see CONTRIBUTING.
 pytestmark = pytest.mark.exhaustive
@@ -121,16 +121,19 @@ def test_a_recorded_request_is_shown_as_it_was_sent(session: Session) -> None:
 
 
 def test_a_strategy_is_named_by_call_environment_settings_or_default(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk(session, 1, 2)
-    name = {session.context(spec).fingerprint: spec for spec in (None, "turn_window")}
-    assert len(name) == 2
-
     def params(spec: str | None = "turn_window") -> JsonObject:
-        session.context(spec)
-        return chosen(spec, None).params
+        """Of a store that is opened now: what is set then is what counts in it."""
+        with open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path) as store:
+            session = store.session("ada", "s-1")
+            if not store.sessions():
+                talk(session, 1, 2)
+            strategy = store.settings.strategy(spec)
+            assert session.context(spec).fingerprint == strategy.fingerprint
+            return strategy.params
 
+    assert params(None) != params()
     file = tmp_path / "mine.toml"
     file.write_text(
         '[context]\nstrategy = "turn_window"\n[context.turn_window]\n'
@@ -147,6 +150,22 @@ def test_a_strategy_is_named_by_call_environment_settings_or_default(
     monkeypatch.setenv("REFOLD_FULL_CONTEXT_TURNS", "none")
     with pytest.raises(refold.UnknownStrategy, match="REFOLD_FULL_CONTEXT_TURNS"):
         params()
+
+
+def test_settings_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[context]\nstrategy = "turn_window"\n')
+    monkeypatch.setenv("REFOLD_CONFIG", str(file))
+    with open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path) as store:
+        session = store.session("ada", "s-1")
+        talk(session, 1, 2)
+        file.unlink()
+
+        fingerprint = session.context().fingerprint
+
+        assert fingerprint == store.settings.strategy("turn_window").fingerprint
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ STUB = 'session.blob("'
 
 def look(session: Session) -> None:
     """A user's image, and a tool that answers with one."""
-    picture = refold.Attachment(kind="image", media_type="image/png", data=IMAGE)
+    picture = refold.events.Attachment(kind="image", media_type="image/png", data=IMAGE)
     session.append(
         [
             refold.UserInput(text="what is this?", attachments=(picture,)),
@@ -104,7 +104,7 @@ def test_a_recorded_request_is_proved_and_shown_again(session: Session) -> None:
 
 
 def test_a_secret_in_a_payload_is_not_in_its_blob() -> None:
-    registered = refold.Registered()
+    registered = refold.redaction.Registered()
     registered.register("tr0ub4dor-and-3", "PASSWORD")
     text = b64encode(b"the password is tr0ub4dor-and-3 for now\n" * 150).decode()
 
@@ -112,7 +112,7 @@ def test_a_secret_in_a_payload_is_not_in_its_blob() -> None:
         Draft(refold.UserInput(text=text)),
         now=0,
         redactor=Redactor(registered=registered),
-        limits=refold.Limits(),
+        limits=refold.redaction.Limits(),
     )
 
     receipt = redacted.content["redaction"]
@@ -122,7 +122,7 @@ def test_a_secret_in_a_payload_is_not_in_its_blob() -> None:
 
 
 def test_what_a_provider_signed_stays_in_its_event(session: Session) -> None:
-    thought = refold.Thinking(thinking="so", signature=IMAGE)
+    thought = refold.events.Thinking(thinking="so", signature=IMAGE)
 
     session.append(refold.AgentResponse(text="yes", thinking=(thought,)))
 

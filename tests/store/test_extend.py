@@ -20,7 +20,7 @@ MAIL = "ada.lovelace@analytical.org"
 def transcript(count: int, word: str = "x") -> list[Draft]:
     drafts: list[Draft] = []
     for number in range(count):
-        meta = refold.Meta(source={"format": "test", "place": number})
+        meta = refold.events.Meta(source={"format": "test", "place": number})
         events = [
             refold.UserInput(text=f"{word} {number} {MAIL}"),
             refold.ToolCall(call_id=f"c{number}", tool_name="t"),
@@ -80,7 +80,9 @@ def test_what_was_rewritten_is_refused_with_its_seq(session: Session) -> None:
     other = transcript(12)
     other[9] = Draft(refold.UserInput(text="changed"), meta=other[9].meta)
 
-    with pytest.raises(refold.ImportFailed, match=r"a\.jsonl: .*seq 10 ") as caught:
+    with pytest.raises(
+        refold.errors.ImportFailed, match=r"a\.jsonl: .*seq 10 "
+    ) as caught:
         bring(session, other)
 
     assert caught.value.seq == 10
@@ -103,7 +105,7 @@ def test_a_bad_event_in_the_middle_writes_nothing(session: Session) -> None:
     drafts = transcript(100)
     drafts.insert(200, Draft(refold.ToolResult(call_id="none"), meta=drafts[0].meta))
 
-    with pytest.raises(refold.ImportFailed, match="no open call"):
+    with pytest.raises(refold.errors.ImportFailed, match="no open call"):
         bring(session, drafts)
     with pytest.raises(refold.SessionNotFound):
         session.head()
@@ -112,7 +114,7 @@ def test_a_bad_event_in_the_middle_writes_nothing(session: Session) -> None:
 def test_a_result_too_large_in_small_pieces_is_kept_as_one_text(
     session: Session,
 ) -> None:
-    meta = refold.Meta(source={"format": "test"})
+    meta = refold.events.Meta(source={"format": "test"})
     pieces = [{"line": "y" * 1000} for _ in range(1500)]
     drafts = [
         Draft(refold.ToolCall(call_id="c", tool_name="t"), meta=meta),

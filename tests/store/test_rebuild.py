@@ -198,7 +198,9 @@ def test_strict_stops_and_the_next_run_tries_the_same_again(
 ) -> None:
     said(session, 8)
 
-    with pytest.raises(refold.SummarizerFailed, match="session 's-1' at seq 8") as no:
+    with pytest.raises(
+        refold.errors.SummarizerFailed, match="session 's-1' at seq 8"
+    ) as no:
         list(store.rebuild(WINDOW, summarizer=Fails(1), strict=True))
 
     assert "secret" not in str(no.value)
@@ -279,7 +281,7 @@ def test_a_failure_ends_those_beside_it(store: SessionStore) -> None:
     for name in "abcdef":
         said(store.session("ada", name), 8)
 
-    with pytest.raises(refold.SummarizerFailed):
+    with pytest.raises(refold.errors.SummarizerFailed):
         list(store.rebuild(WINDOW, summarizer=Fails(99), strict=True, jobs=3))
 
     assert all(not derived(store.session("ada", name), WINDOW) for name in "abcdef")

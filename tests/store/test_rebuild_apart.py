@@ -59,7 +59,7 @@ class Refuses(Abridged):
     """Never writes a summary."""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        raise refold.SummarizerFailed("no")
+        raise refold.errors.SummarizerFailed("no")
 
 
 def wrote(store: SessionStore, name: str) -> set[str]:
@@ -116,7 +116,7 @@ def test_sessions_that_no_process_is_left_for_are_told(store: SessionStore) -> N
 
 
 def test_what_ends_one_is_raised_and_ends_all(store: SessionStore) -> None:
-    with pytest.raises(refold.SummarizerFailed) as raised:
+    with pytest.raises(refold.errors.SummarizerFailed) as raised:
         list(store.rebuild(WINDOW, summarizer=Refuses(), strict=True, jobs=3))
 
     assert "no" in raised.value.reason

@@ -199,7 +199,7 @@ def digests(store: SessionStore) -> list[str]:
 def test_a_secret_in_signed_thinking_drops_the_block_and_says_so(
     before: SessionStore, after: SessionStore
 ) -> None:
-    thinking = (refold.Thinking(thinking=MAIL, signature="x" * 40),)
+    thinking = (refold.events.Thinking(thinking=MAIL, signature="x" * 40),)
     session_of(before).append(refold.AgentResponse(text="a", thinking=thinking))
 
     list(after.reredact())
@@ -318,7 +318,9 @@ def test_a_closed_session_stays_closed(
 def test_what_concerns_a_user_as_a_whole_is_looked_at_too(
     before: SessionStore, after: SessionStore
 ) -> None:
-    consent = refold.Consent(scope="memory", granted=True, reason=f"asked {MAIL}")
+    consent = refold.events.Consent(
+        scope="memory", granted=True, reason=f"asked {MAIL}"
+    )
     session_of(before, USER_SESSION).append(consent)
 
     list(after.reredact())
@@ -384,7 +386,7 @@ def test_a_retry_finds_its_first_attempt_with_new_and_with_old_rules(
 def test_an_import_after_it_adds_nothing(
     before: SessionStore, after: SessionStore
 ) -> None:
-    meta = refold.Meta(source={"file": "x"})
+    meta = refold.events.Meta(source={"file": "x"})
     ts = datetime(2026, 1, 1, tzinfo=UTC)
     drafts = [
         Draft(refold.UserInput(text=text), ts=ts, meta=meta)
@@ -396,7 +398,7 @@ def test_an_import_after_it_adds_nothing(
     for store in (after, before):
         assert extend(session_of(store), drafts, where="x")[:2] == (0, 3)
     other = [Draft(refold.UserInput(text="b"), meta=meta), *drafts[1:]]
-    with pytest.raises(refold.ImportFailed, match="rewritten"):
+    with pytest.raises(refold.errors.ImportFailed, match="rewritten"):
         extend(session_of(after), other, where="x")
 
 

@@ -272,7 +272,7 @@ def test_a_second_decision_is_refused(session: Session, second: Any) -> None:
     session.review()
     session.decide(3, "accept", by="lin")
 
-    with pytest.raises(refold.AlreadyDecided) as refused:
+    with pytest.raises(refold.errors.AlreadyDecided) as refused:
         session.decide(3, second, by="lin")
 
     assert (refused.value.seq, refused.value.decided_at) == (3, 4)
@@ -295,7 +295,7 @@ def test_of_two_who_decide_at_once_one_does(
             barrier.wait()
             try:
                 own.session("ada", "s-1").decide(3, decision, by="lin")
-            except refold.AlreadyDecided:
+            except refold.errors.AlreadyDecided:
                 return False
             return True
 
@@ -322,7 +322,7 @@ def test_who_saw_no_decision_before_a_rival_made_one_makes_none(
 
     monkeypatch.setattr(type(session), "_question", slow)
 
-    with pytest.raises(refold.AlreadyDecided):
+    with pytest.raises(refold.errors.AlreadyDecided):
         session.decide(3, "accept", by="lin")
     assert session.head().seq == 4
 
@@ -376,7 +376,7 @@ def test_what_a_program_decided_stands(anywhere: Session) -> None:
     anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
     anywhere.append(refold.HumanReview(trigger="cost", decision="no", refers_to=1))
 
-    with pytest.raises(refold.AlreadyDecided):
+    with pytest.raises(refold.errors.AlreadyDecided):
         anywhere.decide(1, "accept", by="lin")
 
 
@@ -412,7 +412,7 @@ def test_a_session_that_takes_nothing_takes_no_question(
     store: SessionStore, session: Session
 ) -> None:
     store.freeze("ada", "disputed")
-    with pytest.raises(refold.Frozen):
+    with pytest.raises(refold.errors.Frozen):
         session.review()
     store.unfreeze("ada", "over")
     session.review()
@@ -461,7 +461,7 @@ def test_a_rule_of_redaction_that_comes_later_finds_all_that_a_bundle_has(
 def test_where_a_store_takes_no_events_the_question_is_asked_without(
     store_url: str, tmp_path: Path
 ) -> None:
-    limits = refold.Limits(leaf_bytes=1_024, event_bytes=4_096)
+    limits = refold.redaction.Limits(leaf_bytes=1_024, event_bytes=4_096)
     rules = ReviewRules.read('[r]\nwhen = "tool_fails"\nfailures = 20\nsteps = []')
     url = prepare(store_url, tmp_path)
     with refold.open(url, limits=limits) as store:
@@ -479,7 +479,7 @@ def test_where_a_store_takes_no_events_the_question_is_asked_without(
 
 
 def test_with_little_room_a_bundle_is_smaller(store_url: str, tmp_path: Path) -> None:
-    limits = refold.Limits(leaf_bytes=1_024, event_bytes=8_192)
+    limits = refold.redaction.Limits(leaf_bytes=1_024, event_bytes=8_192)
     url = prepare(store_url, tmp_path)
     with refold.open(url, limits=limits) as store:
         session = store.session("ada", "s-1")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold import config
+from refold.adapters import config
 from refold.adapters.sql.tree import SqlTree
 from refold.domain.seals import SealsVerified
 from refold.store import SessionStore

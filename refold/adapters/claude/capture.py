@@ -37,7 +37,6 @@ from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import HandedIn
 from refold.projections.models import window_of
-from refold.store.contexts import for_agent
 from refold.store.sessions import Session
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Book:
         """The strategy, for this agent if it is one of several."""
         if self.agent is None:
             return self.strategy
-        return for_agent(self.agent, self.strategy)
+        return self.session.settings.for_agent(self.agent, self.strategy)
 
     @property
     def window(self) -> HandedIn:

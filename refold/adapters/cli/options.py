@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from refold import config
+from refold.adapters import config
 from refold.domain.errors import (
     InvalidConfiguration,
     InvalidEvent,

@@ -14,7 +14,7 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment, EnvType, resolve_topic, strtobool
 
-from refold import config
+from refold.adapters import config
 from refold.adapters.eventsourcing.engines import EventsDatabase, open_database
 from refold.adapters.eventsourcing.recorders import (
     Originators,

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from refold import config
+from refold.adapters import config
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable
 
 _NONCE = 12

@@ -505,8 +505,10 @@ def may_trigger(event: Event, meta: Meta) -> bool:
     was degraded, or the agent reflected: it may be unsure, or have done so before.
     """
     match event:
-        case Aggregate(results=results):
-            return any(one.verdict == "incorrect" for one in results)
+        case Aggregate(results=results) if any(
+            one.verdict == "incorrect" for one in results
+        ):
+            return True
         case Reflection() | AgentError() | Ending() | HumanReview(decision=str()):
             return True
     return bool(meta.warnings)

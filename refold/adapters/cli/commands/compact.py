@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from refold.projections.context.compaction import Summarizer as Writes
     from refold.projections.context.strategy import Strategy
     from refold.store import Session, SessionStore
+    from refold.store.contexts import Settings
     from refold.store.rebuilds import Rebuilt
     from refold.store.workers import Worker
 
@@ -76,8 +77,6 @@ def compact(
     all sessions, or those of a user or a name; --strategy left out is then each
     session's own.
     """
-    from refold.store.contexts import chosen
-
     writes = summarizer_of(summarizer, model)
     if watch:
         if until_idle:
@@ -90,7 +89,10 @@ def compact(
         raise _wrong("--every is for --watch")
     with opening.existing(context) as store:
         told = _compacted(
-            store.session(user, session), chosen(strategy, None), writes, until_idle
+            store.session(user, session),
+            store.settings.strategy(strategy),
+            writes,
+            until_idle,
         )
     made = [envelope for envelope in told if envelope.type == "summary"]
     failed = any(getattr(e.payload, "phase", None) == "failed" for e in told)
@@ -121,14 +123,13 @@ def _watch(
 ) -> None:
     from functools import partial
 
-    from refold.store.contexts import chosen
     from refold.store.workers import EVERY_SEC, Worker
 
     with opening.existing(context) as store:
         worker = partial(
             Worker,
             store,
-            None if strategy is None else chosen(strategy, None),
+            None if strategy is None else store.settings.strategy(strategy),
             summarizer=writes,
             user_id=user,
             session_id=session,
@@ -334,12 +335,11 @@ def rebuild(
     on where it stopped when it is run again.  Exits with 1 if a summary failed or a
     session could not be rebuilt.
     """
-    from refold.store.contexts import chosen
-
     writes, begun = summarizer_of(summarizer, model), time.monotonic()
     with opening.existing(context) as store:
         found = opening.sessions(store, user, session)
-        new, old = chosen(strategy, None), _fingerprint(retire)
+        settings = store.settings
+        new, old = settings.strategy(strategy), _fingerprint(settings, retire)
         work = _Work(store, user, session, found, new, old, jobs)
         work.check(activate=activate)
         asks = getattr(writes, "model", None)
@@ -504,13 +504,11 @@ class _Work:
         return [info for info in self.sessions if info.status == "open"]
 
 
-def _fingerprint(given: str | None) -> str | None:
+def _fingerprint(settings: Settings, given: str | None) -> str | None:
     """What ``--retire`` names: a strategy, or the fingerprint of one not known now."""
-    from refold.store.contexts import chosen
-
     if given is None or re.fullmatch("[0-9a-f]{64}", given):
         return given
-    return chosen(given, None).fingerprint
+    return settings.strategy(given).fingerprint
 
 
 def _ask(*, as_json: bool) -> None:

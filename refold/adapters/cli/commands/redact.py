@@ -247,7 +247,7 @@ def _policy(
     path: str | None, packs: str | None, engine: Engines | None
 ) -> Policy | None:
     """The policy of a file, with other packs and another engine if given."""
-    from refold import config
+    from refold.adapters import config
 
     chosen = config.policy(path)
     if packs is None and engine is None:

@@ -12,6 +12,7 @@ from refold.domain.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from refold.redaction.policy import Policy
+    from refold.store.contexts import Settings
 
 DEFAULT_DB = "sqlite:///refold.db"
 
@@ -48,14 +49,16 @@ def shared_memory() -> bool:
     return said == "on"
 
 
-def settings() -> dict[str, Any]:
-    """The table ``[context]`` of the settings file; empty if there is none.
+def contexts() -> Settings:
+    """What is set for contexts: ``[context]`` of the settings file, the environment.
 
     The file is ``REFOLD_CONFIG``, else ``refold.toml`` in the working directory.
 
     Raises InvalidConfiguration if it cannot be read or is no TOML.
     """
-    return _table("context")
+    from refold.store.contexts import Settings
+
+    return Settings(_table("context"), dict(os.environ), read_toml)
 
 
 def register_models() -> None:

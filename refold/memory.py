@@ -1,0 +1,33 @@
+"""What is remembered of users: procedural memory, profiles, advice and consent."""
+
+from refold.projections.context.view import (
+    Advice,
+)
+from refold.projections.memory.declared.labels import (
+    Taxonomy,
+)
+from refold.projections.memory.declared.profile import (
+    Profile,
+)
+from refold.projections.memory.items import (
+    Evidence,
+    Item,
+    Lift,
+)
+from refold.store.memory import (
+    ConsentStatus,
+    Memory,
+    User,
+)
+
+__all__ = [
+    "Advice",
+    "ConsentStatus",
+    "Evidence",
+    "Item",
+    "Lift",
+    "Memory",
+    "Profile",
+    "Taxonomy",
+    "User",
+]

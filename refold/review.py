@@ -1,0 +1,27 @@
+"""When a human is asked to look: rules, questions, decisions."""
+
+from refold.projections.review.decisions import (
+    Decided,
+    Decision,
+    Review,
+)
+from refold.projections.review.incidents import (
+    Recovery,
+)
+from refold.projections.review.rules import (
+    ReviewRules,
+)
+from refold.store.reviews import (
+    Reviewed,
+    Reviews,
+)
+
+__all__ = [
+    "Decided",
+    "Decision",
+    "Recovery",
+    "Review",
+    "ReviewRules",
+    "Reviewed",
+    "Reviews",
+]
