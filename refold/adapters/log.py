@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -63,7 +64,7 @@ from refold.domain.canonical import canonical
 from refold.domain.chain import length_prefixed
 from refold.domain.envelope import Envelope
 from refold.domain.erasure import Erasures
-from refold.domain.errors import CorruptEvent, KeyUnavailable
+from refold.domain.errors import CorruptEvent, KeyUnavailable, StoreUnavailable
 from refold.domain.events import JsonObject, Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import (
@@ -260,7 +261,9 @@ class EncryptedLog:
             batch = self._batch(request)
         except KeyUnavailable as error:
             return vanished(self, request, error)
-        return self._outcome(request, self.recorder.write(batch))
+        with self._erased_first(request.state.stream):
+            written = self.recorder.write(batch)
+        return self._outcome(request, written)
 
     def append_soon(
         self, request: Append, done: Callable[[Outcome | Exception], None]
@@ -297,8 +300,22 @@ class EncryptedLog:
                 self._admit(request)
             return self._batch(request)
 
-        outcome = self.recorder.write_exclusive(stream, batch)
+        with self._erased_first(stream):
+            outcome = self.recorder.write_exclusive(stream, batch)
         return self._outcome(requests[-1], outcome)
+
+    @contextmanager
+    def _erased_first(self, stream: StreamId) -> Iterator[None]:
+        """Where the database is busy, say so only of what is not erased meanwhile.
+
+        An erasure keeps it busy, and who waits for that in vain would try again.
+        """
+        try:
+            yield
+        except StoreUnavailable:
+            with suppress(StoreUnavailable, KeyUnavailable):
+                self._nothing(stream)
+            raise
 
     def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
         """The seqs that were written under this key, if it was used."""
@@ -438,7 +455,8 @@ class EncryptedLog:
 
     def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
         """Replace what ``rewriting`` changes, and seal the session under a new key."""
-        return Rewriter(self, stream.main, rewriting, now).run()
+        with self._erased_first(stream):
+            return Rewriter(self, stream.main, rewriting, now).run()
 
     def retire_keys(self, stream: StreamId) -> int:
         """Destroy the keys that a rewriting which was cut off left; how many."""
@@ -473,12 +491,12 @@ class EncryptedLog:
         return SealedErasures(self.recorder, self.keys)
 
     @property
-    def keeping(self) -> SealedKeeping:
+    def retention(self) -> SealedKeeping:
         """What freezes users, and knows which sessions are used."""
         return SealedKeeping(self.recorder, self.keys)
 
     @property
-    def mends(self) -> SealedMends:
+    def repairs(self) -> SealedMends:
         """What repairs."""
         return SealedMends(self, self.recorder.mending())
 
@@ -524,7 +542,7 @@ class EncryptedLog:
 
     def _head_after(self, stream: StreamId, row: HeadRow | None) -> Head:
         """The head that an append found in its way, or the one that is there since."""
-        self.keeping.refuse_frozen(stream, row)
+        self.retention.refuse_frozen(stream, row)
         try:
             return self.open_head(stream, row)
         except KeyUnavailable:

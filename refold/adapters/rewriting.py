@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from refold.adapters.keys.ring import SessionKey
     from refold.adapters.log import EncryptedLog
 
-_TRIES: Final = 5
+_TRIES: Final = 3
 # At most so many rows are bound by one event, and so many of them named in it.
 _BOUND: Final = 10_000
 _NAMED: Final = 1_000
@@ -51,19 +51,37 @@ class Rewriter:
         self._rewriting, self._now = rewriting, now
 
     def run(self) -> Rewritten:
-        """Do it, again if another rewriting of the session was first."""
+        """Do it, again if another rewriting of the session was first.
+
+        Who was late several times reads the session while nobody can move it: others
+        wait for that, but it ends.
+        """
         for _ in range(_TRIES):
             draft = self._draft()
             if draft is None:
                 continue
             done = self._log.recorder.rewrite(self._stream, draft.finished)
             if done or draft.is_there():
-                self._log.retire_keys(self._stream)
-                return draft.result()
-        raise StoreUnavailable(
-            f"others seal session {self._stream.session_id!r} anew all the time",
-            remedy="try again when they are done",
-        )
+                break
+        else:
+            draft = self._while_none_moves()
+        self._log.retire_keys(self._stream)
+        return draft.result()
+
+    def _while_none_moves(self) -> _Draft:
+        drafts: list[_Draft] = []
+
+        def finished(heads: Mapping[str, HeadRow]) -> Rewrite | None:
+            drafts.extend(filter(None, [self._draft()]))
+            return drafts[-1].finished(heads) if drafts else None
+
+        done = self._log.recorder.rewrite(self._stream, finished)
+        if not drafts or not (done or drafts[-1].is_there()):
+            raise StoreUnavailable(
+                f"others seal session {self._stream.session_id!r} anew all the time",
+                remedy="try again when they are done",
+            )
+        return drafts[-1]
 
     def _draft(self) -> _Draft | None:
         """The session, read once; None if others sealed it anew meanwhile."""

@@ -322,7 +322,7 @@ class OldBlobs(NamedTuple):
     addresses: tuple[bytes, ...]
 
 
-class Keeping(Protocol):
+class Retention(Protocol):
     """Freezes, and what is known of the use of sessions."""
 
     def freeze(self, user_id: str, freeze: LegalHold) -> bool:

@@ -22,7 +22,7 @@ from refold.domain.ids import StreamId, check_id
 from refold.domain.session import SessionState
 
 if TYPE_CHECKING:
-    from refold.domain.erasure import Keeping
+    from refold.domain.erasure import Retention
 
 
 class Leases(Protocol):
@@ -419,12 +419,12 @@ class EventLog(Protocol):
         ...
 
     @property
-    def keeping(self) -> Keeping:
+    def retention(self) -> Retention:
         """What freezes users, and knows which sessions are used."""
         ...
 
     @property
-    def mends(self) -> Mends:
+    def repairs(self) -> Repairs:
         """What repairs.  Raises InvalidConfiguration for a log in memory."""
         ...
 
@@ -484,7 +484,7 @@ class Scanned(NamedTuple):
     addresses: tuple[bytes, ...]
 
 
-class Mends(Protocol):
+class Repairs(Protocol):
     """Writes what follows from events in place of what does not."""
 
     def put_head(self, stream: StreamId, head: Head) -> bool:

@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from refold.domain.access_log import Access, Audit, Status
 from refold.domain.canonical import canonical, encodable
 from refold.domain.envelope import Draft, Envelope, Meta
-from refold.domain.erasure import Accesses, Keeping
+from refold.domain.erasure import Accesses, Retention
 from refold.domain.errors import (
     Erased,
     Frozen,
@@ -222,12 +222,12 @@ _Place = tuple[str, str]
 
 
 class Uses:
-    """Counts reads of sessions, and writes the counts to a log's ``keeping``."""
+    """Counts reads of sessions, and writes the counts to a log's ``retention``."""
 
     def __init__(
-        self, keeping: Keeping, clock: Callable[[], int], *, every: float = EVERY
+        self, retention: Retention, clock: Callable[[], int], *, every: float = EVERY
     ) -> None:
-        self._keeping, self._clock, self._every = keeping, clock, every
+        self._retention, self._clock, self._every = retention, clock, every
         self._begin()
 
     def _begin(self) -> None:
@@ -265,7 +265,7 @@ class Uses:
 
     def _write(self, user_id: str, accesses: list[Accesses]) -> None:
         try:
-            self._keeping.add_accesses(user_id, accesses)
+            self._retention.add_accesses(user_id, accesses)
         except RefoldError as error:
             log.debug("uses of sessions are not written yet: %s", error)
             self._take_back(accesses)

@@ -648,11 +648,11 @@ class Retainer:
         """How many whole texts expired; what is behind a fork stays for the fork."""
         if self.policy.blobs is None:
             return None
-        keeping, done = self.writer.log.keeping, 0
+        retention, done = self.writer.log.retention, 0
         before = self.writer.clock() - self.policy.blobs // timedelta(microseconds=1)
         whose, kept, forked = "", False, set[str]()
-        expire = _counted if self.how.dry_run else keeping.expire_blobs
-        for blobs in keeping.old_blobs(before):
+        expire = _counted if self.how.dry_run else retention.expire_blobs
+        for blobs in retention.old_blobs(before):
             try:
                 if blobs.user_id != whose:
                     whose, kept = blobs.user_id, True
@@ -731,7 +731,7 @@ class Retainer:
         """When each session was read last, if that is what uses one."""
         if self.policy.since == "append":
             return {}
-        found = self.writer.log.keeping.accesses(user_id)
+        found = self.writer.log.retention.accesses(user_id)
         return {one.session_id: one.last_at for one in found}
 
     def _origin(
@@ -772,7 +772,7 @@ class Retainer:
         known = frozenset(info.session_id for info in infos)
         unused = Unused(self._since, self.policy.since == "access", known)
         try:
-            begun = self.writer.log.keeping.begin_unused(job, unused)
+            begun = self.writer.log.retention.begin_unused(job, unused)
         except (OnHold, Erased):
             return None
         if begun is None:

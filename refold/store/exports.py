@@ -288,7 +288,7 @@ class _Export:
                 "reads": one.reads,
                 "last": timestamp(one.last_at),
             }
-            for one in self.log.keeping.accesses(self.user_id)
+            for one in self.log.retention.accesses(self.user_id)
         ]
         about: JsonObject = {"user_id": self.user_id, **status, "holds": holds}
         about["accesses"] = uses

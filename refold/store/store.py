@@ -158,7 +158,7 @@ class Controls(Forgets, KeepsAudit):
         check_id("user_id", user_id)
         said = Eraser(self._writer).redacted(reason, Whose(user_id))
         freeze = LegalHold(FREEZE, said, self._writer.clock())
-        if not self._writer.log.keeping.freeze(user_id, freeze):
+        if not self._writer.log.retention.freeze(user_id, freeze):
             return None
         return self._said("frozen", user_id, reason, operator)
 
@@ -167,7 +167,7 @@ class Controls(Forgets, KeepsAudit):
     ) -> Signed | None:
         """Let a user go on; returns a certificate, None if they were not frozen."""
         check_id("user_id", user_id)
-        if not self._writer.log.keeping.unfreeze(user_id):
+        if not self._writer.log.retention.unfreeze(user_id):
             return None
         return self._said("unfrozen", user_id, reason, operator)
 
@@ -183,7 +183,7 @@ class Controls(Forgets, KeepsAudit):
         """
         if self._uses is not None:
             self._uses.flush()
-        return self._writer.log.keeping.accesses(scope(user_id).user_id)
+        return self._writer.log.retention.accesses(scope(user_id).user_id)
 
     def retain(
         self,
@@ -313,7 +313,7 @@ class SessionStore(Controls, KeepsKeys, Remembers, ListsReviews):
         self.upkeep = upkeep or Upkeep()
         self.settings = settings or Settings()
         told = audit if audit and audit.on else None
-        self._uses = Uses(log.keeping, clock) if count_uses else None
+        self._uses = Uses(log.retention, clock) if count_uses else None
         self._writer = Writer(log, redactor, limits, clock, Heads(), told, self._uses)
 
     def session(self, user_id: str, session_id: str) -> Session:

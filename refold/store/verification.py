@@ -36,8 +36,8 @@ from refold.domain.ports import (
     EventLog,
     Head,
     Kind,
-    Mends,
     Problem,
+    Repairs,
     Rewritten,
     Scope,
     SessionInfo,
@@ -397,9 +397,9 @@ class Repairer:
     """Looks at one session, and with ``apply`` mends what can be mended."""
 
     def __init__(
-        self, log: EventLog, mends: Mends, stream: StreamId, *, apply: bool
+        self, log: EventLog, repairs: Repairs, stream: StreamId, *, apply: bool
     ) -> None:
-        self._log, self._mends, self._stream = log, mends, stream.main
+        self._log, self._repairs, self._stream = log, repairs, stream.main
         self._apply = apply
 
     def run(self, names: list[str]) -> Iterator[Damage]:
@@ -443,7 +443,7 @@ class Repairer:
         if known is None or not _same(known, right):
             what = "does not say" if known else "is gone, or is not what was written:"
             detail = f"the head {what} what the events say, up to seq {right.seq}"
-            mended = self._apply and self._mends.put_head(stream, right)
+            mended = self._apply and self._repairs.put_head(stream, right)
             yield Damage(stream, "head", detail, True, mended)
 
     def _folded(self, stream: StreamId) -> _Fold:
@@ -490,9 +490,9 @@ class Repairer:
             yield Damage(self._stream, "view", f"{detail} again", True, self._apply)
 
     def _blobs(self) -> Iterator[Damage]:
-        found = self._mends.unnamed_blobs(self._stream)
+        found = self._repairs.unnamed_blobs(self._stream)
         if found.addresses:
-            mended = self._may_destroy and self._mends.drop_blobs(self._stream, found)
+            mended = self._may_destroy and self._repairs.drop_blobs(self._stream, found)
             detail = f"{len(found.addresses)} blobs that no event names"
             yield Damage(self._stream, "blob", detail, True, mended)
 
@@ -531,7 +531,7 @@ def repair(
         streams.setdefault((lost.user_id, lost.session_id), []).append(lost.stream)
     for place, names in sorted(streams.items()):
         main = StreamId(*place, MAIN)
-        yield main, list(Repairer(log, log.mends, main, apply=apply).run(names))
+        yield main, list(Repairer(log, log.repairs, main, apply=apply).run(names))
 
 
 def _written(envelope: Envelope) -> int:

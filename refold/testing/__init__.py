@@ -8,6 +8,12 @@
 The suite uses nothing but the port, and fails on a log that does nothing.
 """
 
+from refold.testing.erasure import (
+    ErasuresContract,
+    RepairsContract,
+    RetentionContract,
+    SealsContract,
+)
 from refold.testing.event_log import (
     ADA,
     BOB,
@@ -29,9 +35,13 @@ __all__ = [
     "AnchorContract",
     "AuditRowsContract",
     "AuditSinkContract",
+    "ErasuresContract",
     "EventLogContract",
     "KeyStoreContract",
     "MasterKeyContract",
+    "RepairsContract",
+    "RetentionContract",
+    "SealsContract",
     "append_to",
     "memory_log",
     "said",

@@ -577,7 +577,7 @@ class EventLogContract(RewritingContract, LeaseContract):
     def test_of_who_is_frozen_no_view_is_stored(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         view = StoredView(1, 0, {"n": 1})
-        assert log.keeping.freeze("ada", LegalHold(FREEZE, "disputed", NOW))
+        assert log.retention.freeze("ada", LegalHold(FREEZE, "disputed", NOW))
 
         assert not log.save_view(ADA, "v", view, replaces=0)
         assert log.load_view(ADA, "v") is None

@@ -49,7 +49,7 @@ class NoopLeases:
         return False
 
 
-class NoopKeeping:
+class NoopRetention:
     """Says that it froze whom it was asked to."""
 
     def freeze(self, user_id: str, freeze: LegalHold) -> bool:
@@ -149,11 +149,11 @@ class NoopLog:
         return None
 
     @property
-    def keeping(self) -> Any:
-        return NoopKeeping()
+    def retention(self) -> Any:
+        return NoopRetention()
 
     @property
-    def mends(self) -> Any:
+    def repairs(self) -> Any:
         return None
 
     @property

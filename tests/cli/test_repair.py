@@ -1,4 +1,4 @@
-"""``repair`` says what is damaged, and mends it only when it is told to."""
+"""``repair`` says what is damaged, and repairs it only when it is told to."""
 
 import sqlite3
 from contextlib import closing

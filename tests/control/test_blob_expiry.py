@@ -100,7 +100,7 @@ def test_an_expired_text_cannot_be_faked_without_the_key(
     store: SessionStore, cut: Session
 ) -> None:
     log = log_of(store)
-    (blobs, *_) = list(log.keeping.old_blobs(store.clock() + 1))
+    (blobs, *_) = list(log.retention.old_blobs(store.clock() + 1))
     rows = log.recorder.keeping()
     head = log.recorder.head_row(cut.stream)
     assert head is not None

@@ -243,4 +243,4 @@ def test_a_frozen_user_survives_a_reconciled_key_store(
 
     with open_at(store_url, tmp_path) as store:
         assert store.session("ada", "s").events()
-        assert log_of(store).keeping.unfreeze("ada")
+        assert log_of(store).retention.unfreeze("ada")

@@ -97,7 +97,7 @@ def test_everything_of_a_session_goes(store: SessionStore, later: Later) -> None
 def test_reading_keeps_a_session_where_the_policy_says_so(
     old: SessionStore, later: Later
 ) -> None:
-    read = log_of(old).keeping
+    read = log_of(old).retention
     in_use = later(old, 29 * DAY)
     counted = SessionStore(
         old.log,
@@ -181,8 +181,8 @@ def test_what_is_used_between_the_look_and_the_erasure_stays(
 ) -> None:
     """The look and the mark are one transaction, whatever was seen before."""
     then = later(old, 31 * DAY)
-    keeping = type(log_of(old).keeping)
-    begin = keeping.begin_unused
+    retention = type(log_of(old).retention)
+    begin = retention.begin_unused
 
     def interrupted(self: Any, job: Any, unused: Unused) -> Any:
         if job.whose.user_id == "ada":
@@ -196,7 +196,7 @@ def test_what_is_used_between_the_look_and_the_erasure_stays(
                 self.add_accesses("ada", found)
         return begin(self, job, unused)
 
-    monkeypatch.setattr(keeping, "begin_unused", interrupted)
+    monkeypatch.setattr(retention, "begin_unused", interrupted)
 
     done = then.retain(RetentionPolicy(sessions=30 * DAY, since="access"))
 

@@ -27,13 +27,13 @@ S = StreamId("ada", "s")
 def uses(store: SessionStore) -> Iterator[Uses]:
     """What counts for a store that has a session, and writes only when told."""
     talk(store.session("ada", "s"), 1)
-    counting = Uses(store.log.keeping, store.clock, every=3600)
+    counting = Uses(store.log.retention, store.clock, every=3600)
     yield counting
     counting.close()
 
 
 def counted(store: SessionStore) -> list[tuple[str, str, int]]:
-    return [one[:3] for one in store.log.keeping.accesses()]
+    return [one[:3] for one in store.log.retention.accesses()]
 
 
 def test_reads_by_name_are_counted_once_each(store_url: str, tmp_path: Path) -> None:
@@ -85,13 +85,13 @@ def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
     talk(store.session("ada", "s"), 1)
     written = threading.Event()
 
-    class Keeping:
+    class Busy:
         def add_accesses(self, user_id: str, accesses: list[Accesses]) -> None:
-            store.log.keeping.add_accesses(user_id, accesses)
+            store.log.retention.add_accesses(user_id, accesses)
             written.set()
 
-    keeping: Any = Keeping()
-    uses = Uses(keeping, store.clock, every=0.01)
+    retention: Any = Busy()
+    uses = Uses(retention, store.clock, every=0.01)
 
     uses.note(S)
 
@@ -103,14 +103,14 @@ def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
 def test_what_cannot_be_written_is_kept_for_the_next_time(
     store: SessionStore, uses: Uses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeping = type(store.log.keeping)
+    retention = type(store.log.retention)
     uses.note(S)
 
     def down(*_: object) -> None:
         raise StoreUnavailable("it is down", remedy="wait")
 
     with monkeypatch.context() as patch:
-        patch.setattr(keeping, "add_accesses", down)
+        patch.setattr(retention, "add_accesses", down)
         uses.flush()
     uses.note(S)
     uses.flush()
@@ -131,15 +131,15 @@ def test_memory_is_bounded_whatever_is_asked_for(
 
 
 def test_several_processes_add_up(store: SessionStore, uses: Uses) -> None:
-    other = Uses(store.log.keeping, lambda: 5, every=3600)
+    other = Uses(store.log.retention, lambda: 5, every=3600)
     uses.note(S)
     uses.flush()
-    (first,) = store.log.keeping.accesses("ada")
+    (first,) = store.log.retention.accesses("ada")
 
     other.note(S)
     other.close()
 
-    (both,) = store.log.keeping.accesses("ada")
+    (both,) = store.log.retention.accesses("ada")
     assert (both.reads, both.last_at) == (2, first.last_at)
 
 
@@ -179,4 +179,4 @@ def test_a_store_can_be_opened_without_counting(store_url: str, tmp_path: Path) 
         store.session("ada", "s").events()
 
         assert store.accesses() == []
-        assert log_of(store).keeping.accesses() == []
+        assert log_of(store).retention.accesses() == []

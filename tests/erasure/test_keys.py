@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -95,6 +95,21 @@ def test_a_users_key_is_replaced_while_others_work(two: Two) -> None:
     two.one.erase("ada", "gone")
     with pytest.raises(refold.Erased):
         two.other.rotate_user_key("ada")
+
+
+def test_who_replaces_a_users_key_beside_another_is_only_late(two: Two) -> None:
+    store: Any = log_of(two.one).keys.store
+    keys_of = store.keys_of
+
+    def late(user_ref: str) -> Any:
+        store.keys_of = keys_of
+        two.other.rotate_user_key("ada")
+        return keys_of(user_ref)
+
+    store.keys_of = late
+    assert two.one.rotate_user_key("ada") == 2
+
+    works(two.other, "others")
 
 
 def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(two: Two) -> None:

@@ -283,6 +283,44 @@ def test_who_was_about_to_seal_anew_what_is_erased_is_refused(
         user.rotate_session_key("ada", "one")
 
 
+def test_who_is_always_late_seals_anew_all_the_same(sqlite_url: str) -> None:
+    """A rival rotates between each draft and its writing: nobody starves of that."""
+    with refold.open(sqlite_url) as one, refold.open(sqlite_url) as rival:
+        fill(one, "ada", "one")
+        recorder: Any = one.log.recorder  # type: ignore[attr-defined]  # an EncryptedLog
+        rewrite = recorder.rewrite
+
+        def late(stream: Any, build: Any) -> Any:
+            rival.rotate_session_key("ada", "one")
+            return rewrite(stream, build)
+
+        recorder.rewrite = late
+        assert one.rotate_session_key("ada", "one").key_version > 3
+
+        assert [p for _, v in one.verify() for p in v.problems] == []
+
+
+@pytest.mark.parametrize("name", ["append", "rotate", "append_a_blob"])
+def test_who_waits_in_vain_for_the_database_is_told_of_the_erasure(
+    two: tuple[SessionStore, SessionStore],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    """What keeps it busy is the erasure: to try again would be in vain."""
+    user, eraser = two
+    recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # an EncryptedLog
+
+    def busy(*_: object) -> None:
+        monkeypatch.undo()
+        eraser.erase("ada", "she asked")
+        raise refold.StoreUnavailable("it is busy", remedy="try again")
+
+    monkeypatch.setattr(recorder, "write", busy)
+    monkeypatch.setattr(recorder, "rewrite", busy)
+    with pytest.raises(refold.Erased):
+        USES[name.replace("_", " ")](user, 0)
+
+
 def test_two_that_erase_one_user_at_once_sign_one_certificate(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -152,10 +152,10 @@ def test_blobs_that_no_event_names_are_deleted_and_no_others(url: str) -> None:
 def test_blobs_are_kept_if_the_session_moves_on(url: str) -> None:
     with refold.open(url) as store:
         session = store.session("ada", "s")
-        scanned = store.log.mends.unnamed_blobs(session.stream)
+        scanned = store.log.repairs.unnamed_blobs(session.stream)
         session.append(refold.ToolResult(call_id="open", content="done"))
 
-        assert not store.log.mends.drop_blobs(session.stream, scanned)
+        assert not store.log.repairs.drop_blobs(session.stream, scanned)
 
 
 def test_a_head_is_not_put_behind_an_append(url: str) -> None:
@@ -164,7 +164,7 @@ def test_a_head_is_not_put_behind_an_append(url: str) -> None:
         head = store.log.head(session.stream)
         session.append(refold.ToolResult(call_id="open", content="done"))
 
-        assert not store.log.mends.put_head(session.stream, head)
+        assert not store.log.repairs.put_head(session.stream, head)
         assert problems(store) == []
 
 
@@ -175,7 +175,7 @@ def test_an_erased_user_is_not_brought_back(url: str) -> None:
         store.erase("ada", reason="asked for")
 
         with pytest.raises(refold.Erased):
-            store.log.mends.put_head(stream, head)
+            store.log.repairs.put_head(stream, head)
         assert found(store, apply=True) == []
 
 

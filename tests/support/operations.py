@@ -172,9 +172,9 @@ def _frozen(store: SessionStore) -> None:
 
 
 def _used(store: SessionStore) -> None:
-    keeping, at = store.log.keeping, store.clock()
-    keeping.add_accesses("ada", [Accesses("ada", "s-1", 2, at)])
-    assert keeping.accesses("ada")
+    retention, at = store.log.retention, store.clock()
+    retention.add_accesses("ada", [Accesses("ada", "s-1", 2, at)])
+    assert retention.accesses("ada")
 
 
 def _unused(store: SessionStore) -> None:
@@ -185,16 +185,16 @@ def _unused(store: SessionStore) -> None:
     whose = Whose("max", ("old",))
     job = eraser.asked(Ask(whose, "retention", ""), whose)
     unused = Unused(store.clock(), reads=True, known=("new", "old"))
-    assert store.log.keeping.begin_unused(job, unused) is not None
+    assert store.log.retention.begin_unused(job, unused) is not None
     eraser.run(job)
 
 
 def _expired(store: SessionStore) -> None:
     store.session("max", "new").append(said("d" * 70_000))
-    keeping = store.log.keeping
-    for blobs in keeping.old_blobs(store.clock()):
+    retention = store.log.retention
+    for blobs in retention.old_blobs(store.clock()):
         if blobs.user_id == "max":
-            assert keeping.expire_blobs(blobs)
+            assert retention.expire_blobs(blobs)
 
 
 Operation = Callable[[SessionStore], Any]

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from cryptography.exceptions import InvalidTag
+
 from refold.adapters.keys.master import SIZE, LocalMasterKey
 from refold.adapters.keys.ring import (
     PEPPER,
@@ -101,17 +103,20 @@ def rotate_user(ring: KeyRing, user_id: str) -> int:
         entry = UserEntry(user.epoch, None)
         new = UserKey.of(user.ref, user.key + secret, entry)
         keys = {}
-        for place, wrapped in ring.store.keys_of(user.ref).items():
-            context = session_context(user.ref, place.session_ref, place.version)
-            plain = unseal(user.wrapping, wrapped, context)
-            keys[place] = seal(new.wrapping, plain, context)
+        try:
+            for place, wrapped in ring.store.keys_of(user.ref).items():
+                context = session_context(user.ref, place.session_ref, place.version)
+                plain = unseal(user.wrapping, wrapped, context)
+                keys[place] = seal(new.wrapping, plain, context)
+        except InvalidTag:  # another rotation of the user's key was first
+            continue
         context = user_context(user.ref, user.epoch)
         wrapped = ring.master.wrap(user.key + secret, context)
         if ring.store.swap_user(user.ref, user.wrapped, wrapped, keys):
             ring.forget(user_id)
             return len(keys)
     raise KeyUnavailable(
-        "others give that user new sessions all the time",
+        "others give that user new sessions or keys all the time",
         remedy="try again when they are done",
     )
 

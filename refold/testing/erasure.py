@@ -1,0 +1,486 @@
+"""The promises of erasing, retention, repairs and seals, as tests to inherit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from refold.auditor import check
+from refold.domain.erasure import (
+    FREEZE,
+    Accesses,
+    Job,
+    LegalHold,
+    OldBlobs,
+    Unused,
+    Whose,
+)
+from refold.domain.errors import (
+    Erased,
+    Expired,
+    Frozen,
+    NotErased,
+    OnHold,
+    RefoldError,
+)
+from refold.domain.events import Event
+from refold.domain.ids import StreamId
+from refold.domain.ports import Appended, EventLog, Scanned
+from refold.domain.seals import Seals
+from refold.testing.event_log import ADA, BOB, NOW, append_to, said, write
+
+_TWO = ADA._replace(session_id="s-2")
+_ALL, _ONE = Whose("ada"), Whose("ada", ("s-1",))
+_CASE = LegalHold("case 7", "a court asked", NOW)
+_FROZEN = LegalHold(FREEZE, "disputed", NOW)
+
+
+def begin(log: EventLog, whose: Whose = _ALL) -> Job:
+    """An erasure that has just begun."""
+    return log.erasures.begin(log.erasures.new_job(whose, due_at=None, facts={}))
+
+
+def shred(log: EventLog, whose: Whose = _ALL) -> Job:
+    """An erasure of which the keys are destroyed."""
+    job = begin(log, whose)
+    log.erasures.mark(job)
+    log.erasures.destroy_keys(job, now=NOW)
+    kept = log.erasures.advance(job.at("shredded"), "begun")
+    assert kept is not None
+    return kept
+
+
+def end(log: EventLog, job: Job, act: str = "erased") -> Any:
+    """The certificate of an erasure; it ends with it."""
+    format_ = "refold-certificate/1"
+    statement: Any = {"format": format_, "act": act, "certificate_id": "c-1"}
+    return log.erasures.certify(job, job.whose.user_id, statement, now=NOW)
+
+
+def fill(log: EventLog) -> None:
+    """Ada has two sessions, and bob one."""
+    for stream in (ADA, _TWO, BOB):
+        write(log, stream, *said("a", "b"))
+
+
+def cut(log: EventLog, stream: StreamId = ADA) -> str:
+    """Write a text that is cut to a blob; the digest of it."""
+    request = append_to(log.head(stream), *said("a line of text. " * 5_000))
+    assert isinstance(log.append(request), Appended)
+    return str(request.events[0].blobs[0].sha256)
+
+
+def refused(log: EventLog, stream: StreamId, *events: Event) -> bool:
+    """Whether the events are not written, whatever is said of it."""
+    try:
+        return not isinstance(write(log, stream, *(events or said("x"))), Appended)
+    except RefoldError:
+        return True
+
+
+class ErasuresContract:
+    """The promises of the port ``Erasures``.  Inherit it and give a fixture ``log``."""
+
+    def test_what_was_begun_is_known_until_it_ends(self, log: EventLog) -> None:
+        fill(log)
+        job = begin(log)
+
+        assert log.erasures.jobs() == log.erasures.jobs("ada") == [job]
+        assert log.erasures.jobs("bob") == []
+        assert begin(log).job_id == job.job_id
+
+    def test_how_far_it_is_can_only_be_moved_from_where_it_is(
+        self, log: EventLog
+    ) -> None:
+        job = begin(log)
+        held = job.at("held", keys=3)
+
+        assert log.erasures.advance(held, "shredded") == job
+        assert log.erasures.advance(held, "begun") == held
+        assert log.erasures.jobs() == [held]
+        assert begin(log, Whose("bob")).stage == "begun"
+        assert log.erasures.advance(replace(held, job_id="another"), "held") is None
+
+    def test_what_is_marked_is_neither_read_nor_written(self, log: EventLog) -> None:
+        fill(log)
+
+        log.erasures.mark(begin(log))
+
+        with pytest.raises(Erased):
+            log.head(ADA)
+        with pytest.raises(Erased):
+            log.read(ADA)
+        assert refused(log, ADA)
+        assert refused(log, ADA._replace(session_id="new"))
+        assert len(log.read(BOB)) == 2
+
+    def test_of_who_is_being_erased_no_session_begins(self, log: EventLog) -> None:
+        log.erasures.mark(begin(log))
+
+        assert refused(log, ADA)
+        assert isinstance(write(log, BOB, *said("x")), Appended)
+
+    def test_destroyed_keys_are_counted_and_gone(self, log: EventLog) -> None:
+        fill(log)
+        job = begin(log)
+        log.erasures.mark(job)
+
+        assert log.erasures.destroy_keys(job, now=NOW) == 3
+        assert log.erasures.destroy_keys(job, now=NOW) == 0
+        with pytest.raises(Erased):
+            log.erasures.refuse_erased("ada")
+        log.erasures.refuse_erased("bob")
+        assert log.erasures.key_status()["erased_users"] == 1
+
+    def test_what_is_held_back_comes_back_whole(self, log: EventLog) -> None:
+        fill(log)
+        before, job = log.read(ADA), begin(log)
+        log.erasures.mark(job)
+        assert log.erasures.hold_keys(job, now=NOW) == 3
+        with pytest.raises(Erased):
+            log.read(ADA)
+
+        log.erasures.restore(job)
+
+        assert log.read(ADA) == before
+        assert isinstance(write(log, ADA, *said("on")), Appended)
+        assert isinstance(
+            write(log, ADA._replace(session_id="new"), *said("x")), Appended
+        )
+
+    def test_all_rows_are_counted_then_deleted_and_no_others(
+        self, log: EventLog
+    ) -> None:
+        fill(log)
+        cut(log)
+        job = shred(log)
+
+        remains = log.erasures.remains(_ALL)
+        deleted: dict[str, int] = {}
+        for table, number in log.erasures.delete(job):
+            deleted[table] = deleted.get(table, 0) + number
+
+        counts = {table: number for table, number in remains.counts.items() if number}
+        assert counts == deleted
+        assert (counts["events"], counts["blobs"]) == (remains.leaves, 1) == (5, 1)
+        assert set(log.erasures.left(_ALL).values()) == {0}
+        assert log.erasures.left(Whose("bob"))["events"] == 2
+        assert len(log.read(BOB)) == 2
+
+    def test_one_session_goes_alone(self, log: EventLog) -> None:
+        fill(log)
+        digest = cut(log, _TWO)
+        job = shred(log, _ONE)
+
+        assert sum(number for _, number in log.erasures.delete(job)) > 2
+
+        assert end(log, job) is not None
+        assert refused(log, ADA)
+        assert len(log.read(_TWO)) == 3
+        assert log.blob(_TWO, digest)
+        assert isinstance(write(log, _TWO, *said("on")), Appended)
+
+    def test_more_sessions_are_taken_into_a_job(self, log: EventLog) -> None:
+        fill(log)
+        job = begin(log, _ONE)
+
+        wider = log.erasures.widen(job, Whose("ada", ("s-1", "s-2")))
+
+        assert wider is not None
+        assert log.erasures.jobs() == [wider]
+        assert wider.whose.sessions == ("s-1", "s-2")
+
+    def test_a_certificate_ends_a_job_once(self, log: EventLog) -> None:
+        fill(log)
+        job = shred(log)
+        list(log.erasures.delete(job))
+
+        signed = end(log, job)
+
+        assert signed.statement["act"] == "erased"
+        assert signed.public_key == log.erasures.public_key()
+        assert end(log, job) is None
+        assert log.erasures.jobs() == []
+        assert log.erasures.certificates() == log.erasures.certificates("ada")
+        assert log.erasures.certificates("ada") == [signed]
+        assert log.erasures.certificates("bob") == []
+
+    def test_only_who_was_erased_is_readmitted_and_in_the_next_epoch(
+        self, log: EventLog
+    ) -> None:
+        fill(log)
+        with pytest.raises(NotErased):
+            log.erasures.readmit("ada", now=NOW)
+        job = shred(log)
+        list(log.erasures.delete(job))
+        with pytest.raises(NotErased):
+            log.erasures.readmit("ada", now=NOW)
+        end(log, job)
+
+        assert log.erasures.readmit("ada", now=NOW) == 2
+
+        assert log.read(ADA) == []
+        assert isinstance(write(log, ADA, *said("again")), Appended)
+
+    def test_a_hold_keeps_an_erasure_from_beginning(self, log: EventLog) -> None:
+        fill(log)
+        assert log.erasures.hold("ada", _CASE)
+        assert not log.erasures.hold("ada", _CASE)
+        assert log.erasures.holds("ada") == [_CASE]
+
+        with pytest.raises(OnHold):
+            begin(log)
+        with pytest.raises(OnHold):
+            begin(log, _ONE)
+
+        assert log.erasures.jobs() == []
+        assert log.erasures.holds("bob") == []
+        assert log.erasures.release("ada", "case 7")
+        assert not log.erasures.release("ada", "case 7")
+        assert begin(log).stage == "begun"
+
+    def test_keys_are_replaced_and_all_opens_as_before(self, log: EventLog) -> None:
+        fill(log)
+        before = log.read(ADA), log.read(BOB)
+
+        assert log.erasures.rotate_user("ada") == 2
+        assert log.erasures.rotate_master() == 0
+
+        assert (log.read(ADA), log.read(BOB)) == before
+        assert log.erasures.key_status()["users"] == 2
+
+    def test_who_is_erased_has_no_key_to_replace(self, log: EventLog) -> None:
+        fill(log)
+        shred(log)
+
+        with pytest.raises(Erased):
+            log.erasures.rotate_user("ada")
+
+
+class RetentionContract:
+    """The promises of the port ``Retention``.  Give a fixture ``log``."""
+
+    def _unused(self, log: EventLog, **how: Any) -> Job | None:
+        terms = {"since": NOW, "reads": True, "known": ("s-1", "s-2"), **how}
+        job = log.erasures.new_job(_ONE, due_at=None, facts={})
+        return log.retention.begin_unused(job, Unused(**terms))
+
+    def test_of_who_is_frozen_nothing_is_taken(self, log: EventLog) -> None:
+        fill(log)
+        assert log.retention.freeze("ada", _FROZEN)
+        assert not log.retention.freeze("ada", _FROZEN)
+
+        for stream in (ADA, _TWO, ADA._replace(session_id="new")):
+            with pytest.raises(Frozen):
+                write(log, stream, *said("x"))
+        assert len(log.read(ADA)) == 2
+        assert isinstance(write(log, BOB, *said("x")), Appended)
+        assert [hold.name for hold in log.erasures.holds("ada")] == [FREEZE]
+
+        assert log.retention.unfreeze("ada")
+        assert not log.retention.unfreeze("ada")
+        assert isinstance(write(log, ADA, *said("on")), Appended)
+
+    def test_who_is_erased_is_not_frozen(self, log: EventLog) -> None:
+        fill(log)
+        begin(log)
+
+        with pytest.raises(Erased):
+            log.retention.freeze("ada", _FROZEN)
+
+    def test_accesses_add_up_where_the_session_is(self, log: EventLog) -> None:
+        fill(log)
+        nobody = Accesses("ada", "none", 1, NOW)
+        first, second = Accesses("ada", "s-1", 2, 9), Accesses("ada", "s-1", 3, 7)
+
+        log.retention.add_accesses("ada", [first, nobody])
+        log.retention.add_accesses("ada", [second])
+
+        assert log.retention.accesses() == [Accesses("ada", "s-1", 5, 9)]
+        assert log.retention.accesses("bob") == []
+
+    def test_what_is_unused_is_begun_and_marked_at_once(self, log: EventLog) -> None:
+        fill(log)
+
+        begun = self._unused(log)
+
+        assert begun is not None
+        assert log.erasures.jobs() == [begun]
+        assert refused(log, ADA)
+        assert isinstance(write(log, _TWO, *said("x")), Appended)
+
+    @pytest.mark.parametrize(
+        "how",
+        [{"since": NOW - 1}, {"known": ("s-1",)}, {"known": ("s-1", "s-2", "s-3")}],
+    )
+    def test_what_was_used_or_is_not_alone_stays(
+        self, log: EventLog, how: dict[str, Any]
+    ) -> None:
+        fill(log)
+
+        assert self._unused(log, **how) is None
+
+        assert log.erasures.jobs() == []
+        assert isinstance(write(log, ADA, *said("on")), Appended)
+
+    def test_what_was_read_stays_where_that_counts(self, log: EventLog) -> None:
+        fill(log)
+        log.retention.add_accesses("ada", [Accesses("ada", "s-1", 1, NOW + 1)])
+
+        assert self._unused(log) is None
+        assert self._unused(log, reads=False) is not None
+
+    def test_of_who_is_held_or_frozen_nothing_is_begun(self, log: EventLog) -> None:
+        fill(log)
+        log.erasures.hold("ada", _CASE)
+
+        with pytest.raises(OnHold):
+            self._unused(log)
+
+        assert isinstance(write(log, ADA, *said("on")), Appended)
+
+    def test_old_blobs_expire_and_say_so(self, log: EventLog) -> None:
+        digest, kept = cut(log), cut(log, BOB)
+        assert list(log.retention.old_blobs(NOW - 1)) == []
+        found = {one.user_id: one for one in log.retention.old_blobs(NOW)}
+
+        assert log.retention.expire_blobs(found["ada"]) == 1
+        assert log.retention.expire_blobs(found["ada"]) == 0
+
+        with pytest.raises(Expired):
+            log.blob(ADA, digest)
+        assert log.blob(BOB, kept)
+        assert [one.user_id for one in log.retention.old_blobs(NOW)] == ["bob"]
+
+    def test_of_who_is_frozen_no_blob_expires(self, log: EventLog) -> None:
+        digest = cut(log)
+        (old,) = log.retention.old_blobs(NOW)
+        log.retention.freeze("ada", _FROZEN)
+
+        assert log.retention.expire_blobs(old) == 0
+        assert log.blob(ADA, digest)
+
+
+class RepairsContract:
+    """The promises of the port ``Repairs``.  Give a fixture ``log``."""
+
+    def _blob(self, log: EventLog) -> tuple[str, OldBlobs]:
+        digest = cut(log)
+        (found,) = log.retention.old_blobs(NOW)
+        return digest, found
+
+    def test_a_head_says_what_it_is_given(self, log: EventLog) -> None:
+        fill(log)
+        other = replace(log.head(ADA), tokens=4711)
+
+        assert log.repairs.put_head(ADA, other)
+
+        assert log.head(ADA).tokens == 4711
+        assert isinstance(write(log, ADA, *said("on")), Appended)
+
+    def test_a_head_that_the_events_left_behind_is_not_put(self, log: EventLog) -> None:
+        fill(log)
+        before = log.head(ADA)
+        write(log, ADA, *said("on"))
+
+        assert not log.repairs.put_head(ADA, before)
+
+        assert log.head(ADA).seq == 3
+
+    def test_of_who_is_erased_or_frozen_no_head_is_put(self, log: EventLog) -> None:
+        fill(log)
+        head, other = log.head(ADA), log.head(BOB)
+        log.retention.freeze("bob", _FROZEN)
+        assert not log.repairs.put_head(BOB, other)
+        shred(log)
+
+        with pytest.raises(Erased):
+            log.repairs.put_head(ADA, head)
+
+    def test_a_blob_that_an_event_names_is_not_given_up(self, log: EventLog) -> None:
+        self._blob(log)
+
+        assert log.repairs.unnamed_blobs(ADA) == Scanned({"main": 1}, ())
+
+    def test_blobs_are_dropped_where_nothing_moved_meanwhile(
+        self, log: EventLog
+    ) -> None:
+        digest, found = self._blob(log)
+
+        assert not log.repairs.drop_blobs(ADA, Scanned({"main": 7}, found.addresses))
+        assert log.blob(ADA, digest)
+        assert log.repairs.drop_blobs(ADA, Scanned({"main": 1}, found.addresses))
+        assert log.blob(ADA, digest) is None
+
+
+class SealsContract:
+    """The promises of the port ``Seals``.  Give fixtures ``log`` and its ``seals``."""
+
+    def test_what_moved_is_sealed_once(self, log: EventLog, seals: Seals) -> None:
+        assert seals.seal(now=NOW) is None
+        fill(log)
+
+        head = seals.seal(now=NOW)
+
+        assert head is not None
+        assert head.size == 3
+        assert seals.seal(now=NOW + 1) == seals.seal(now=NOW + 1, sweep=True) == head
+        write(log, ADA, *said("on"))
+        later = seals.seal(now=NOW + 1)
+        assert later is not None
+        assert later.size == 4
+        assert seals.heads() == [head, later]
+
+    def test_what_was_sealed_proves_itself(self, log: EventLog, seals: Seals) -> None:
+        fill(log)
+        seals.seal(now=NOW)
+        write(log, ADA, *said("on"))
+
+        found = seals.verify()
+
+        assert (found.tree_heads, found.leaves, found.anchored) == (1, 3, 1)
+        assert (found.unsealed, found.problems) == (1, [])
+
+    def test_an_event_is_proved_once_it_is_sealed(
+        self, log: EventLog, seals: Seals
+    ) -> None:
+        fill(log)
+        seals.seal(now=NOW)
+        write(log, ADA, *said("on"))
+
+        proof: Any = seals.prove(ADA, 1, size=None)
+
+        assert (proof["event"]["seq"], proof["tree_head"]["size"]) == (1, 3)
+        assert check(proof, seals.public_key()).startswith("holds")
+        for seq, size in ((3, None), (1, 2)):
+            with pytest.raises(LookupError):
+                seals.prove(ADA, seq, size=size)
+
+    def test_a_tree_is_proved_to_begin_with_an_older_one(
+        self, log: EventLog, seals: Seals
+    ) -> None:
+        for stream in (ADA, BOB):
+            write(log, stream, *said("a"))
+            seals.seal(now=NOW)
+
+        proof = seals.prove_growth(1, 2)
+
+        assert check(proof, seals.public_key()).startswith("holds")
+        with pytest.raises(LookupError):
+            seals.prove_growth(1, 3)
+
+    def test_leaves_of_who_is_erased_stay_and_are_of_the_erasure(
+        self, log: EventLog, seals: Seals
+    ) -> None:
+        fill(log)
+        seals.seal(now=NOW)
+        job = shred(log)
+        list(log.erasures.delete(job))
+
+        assert log.erasures.tree_leaves(job)["count"] == 2
+        assert seals.verify().erased == 2
+        head = log.erasures.tree_head()
+        assert head is not None
+        assert head["size"] == 3

@@ -1,0 +1,140 @@
+"""Erasing, retention, repairs and seals keep their promises on every engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import make_url
+
+from refold.adapters.keys.master import LocalMasterKey
+from refold.adapters.keys.ring import KeyRing
+from refold.adapters.log import EncryptedLog
+from refold.adapters.memory import MemoryKeyStore
+from refold.adapters.seals.anchors import FileAnchor
+from refold.adapters.seals.tree import TreeSeals
+from refold.adapters.sql.postgres import PostgresDatabase
+from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.schema import migrate
+from refold.adapters.sql.sqlite import SqliteDatabase
+from refold.domain.erasure import Job, Remains, Signed, Whose
+from refold.domain.ports import Scanned
+from refold.domain.seals import Seals, SealsVerified, TreeHead
+from refold.testing import memory_log
+from refold.testing.erasure import (
+    ErasuresContract,
+    RepairsContract,
+    RetentionContract,
+    SealsContract,
+)
+
+CONTRACTS = (ErasuresContract, RetentionContract, RepairsContract, SealsContract)
+
+
+@pytest.fixture
+def log(store_url: str) -> Iterator[EncryptedLog]:
+    """An empty log, its keys in memory."""
+    url = make_url(store_url)
+    sqlite = url.get_backend_name() == "sqlite"
+    database = SqliteDatabase(url) if sqlite else PostgresDatabase(url)
+    migrate(database)
+    master = LocalMasterKey(os.urandom(32), origin="a test")
+    log = EncryptedLog(SqlRecorder(database), KeyRing(MemoryKeyStore(), master))
+    yield log
+    log.close()
+
+
+@pytest.fixture
+def seals(log: EncryptedLog, tmp_path: Path) -> Seals:
+    tree: Any = log.recorder.tree
+    anchor = FileAnchor(tmp_path / "anchor.jsonl")
+    return TreeSeals(tree, log.recorder, anchor, log.keys.signer)
+
+
+class TestErasures(ErasuresContract):
+    """On SQLite and on PostgreSQL."""
+
+
+class TestRetention(RetentionContract):
+    """The same."""
+
+
+class TestRepairs(RepairsContract):
+    """The same."""
+
+
+class TestSeals(SealsContract):
+    """The same."""
+
+
+class Noop:
+    """A port that says yes to everything and keeps nothing."""
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **__: self._answers.get(name, given[0] if given else None)
+
+
+JOB = Job("job", "ref", Whose("ada"), "begun", None, {})
+HEAD = TreeHead("store", 0, b"", 0, 0, "key")
+ERASURES = Noop(
+    new_job=JOB,
+    jobs=[],
+    destroy_keys=0,
+    hold_keys=0,
+    remains=Remains({"events": 0, "blobs": 0}, 0, b""),
+    delete=(),
+    certify=Signed({"act": ""}, "key", b"", b""),
+    certificates=[],
+    holds=[],
+    left={"events": 0},
+    key_status={"users": 0, "erased_users": 0},
+    rotate_user=0,
+    readmit=2,
+    public_key=b"",
+    tree_head=None,
+    tree_leaves={"count": 0},
+)
+RETENTION = Noop(freeze=True, accesses=[], old_blobs=(), expire_blobs=0)
+REPAIRS = Noop(put_head=True, unnamed_blobs=Scanned({}, ()), drop_blobs=True)
+SEALS = Noop(
+    seal=HEAD,
+    heads=[],
+    prove={},
+    verify=SealsVerified(0, 0, 0, 0, 0, []),
+    public_key=b"",
+)
+
+
+class DoesNothing:
+    """A log that writes and reads, and neither erases, nor keeps, nor repairs."""
+
+    erasures, retention, repairs = ERASURES, RETENTION, REPAIRS
+
+    def __init__(self, log: EncryptedLog) -> None:
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+@pytest.mark.parametrize(
+    ("contract", "promise"),
+    [(c, name) for c in CONTRACTS for name in dir(c) if name.startswith("test_")],
+)
+def test_the_promise_fails_on_what_does_nothing(contract: Any, promise: str) -> None:
+    log = DoesNothing(memory_log())
+    given: list[Any] = [log, SEALS][: 2 if contract is SealsContract else 1]
+    test = getattr(contract(), promise)
+    if "how" in test.__annotations__:
+        given.append({})
+
+    with pytest.raises(
+        (AssertionError, LookupError, ValueError, pytest.fail.Exception)
+    ):
+        test(*given)
