@@ -3,16 +3,16 @@
 from refold.projections.context.view import (
     Advice,
 )
-from refold.projections.memory.declared.labels import (
-    Taxonomy,
-)
-from refold.projections.memory.declared.profile import (
-    Profile,
-)
 from refold.projections.memory.items import (
     Evidence,
     Item,
     Lift,
+)
+from refold.projections.memory.labels import (
+    Taxonomy,
+)
+from refold.projections.memory.profile import (
+    Profile,
 )
 from refold.store.memory import (
     ConsentStatus,

@@ -43,13 +43,6 @@ from refold.projections.memory.advice import (
     chosen_by,
     shortlist,
 )
-from refold.projections.memory.declared.judged import (
-    EXTRACTOR as DECLARED_EXTRACTOR,
-    Judged,
-    Judging,
-)
-from refold.projections.memory.declared.labels import Taxonomy
-from refold.projections.memory.declared.profile import Profile, Stated, lines, profile
 from refold.projections.memory.items import (
     NOBODY,
     Item,
@@ -59,6 +52,8 @@ from refold.projections.memory.items import (
     lifts,
     shared,
 )
+from refold.projections.memory.labels import Taxonomy
+from refold.projections.memory.profile import Profile, Stated, lines, profile
 from refold.projections.memory.sessions import (
     EXTRACTOR,
     EXTRACTOR as WATCHED,
@@ -72,6 +67,11 @@ from refold.projections.memory.sessions import (
     watch,
 )
 from refold.projections.memory.tool import Answer, Known, Query, answer
+from refold.projections.memory.verdicts import (
+    EXTRACTOR as DECLARED_EXTRACTOR,
+    Judged,
+    Judging,
+)
 from refold.store.access_log import USER, audits
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import handed_in, read_on

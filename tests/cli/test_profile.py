@@ -7,7 +7,7 @@ import json
 import pytest
 
 from refold.adapters.cli.commands.memory import show_profile
-from refold.projections.memory.declared.profile import Profile, Stated
+from refold.projections.memory.profile import Profile, Stated
 from tests.projections.declared import DAY, START, WRONG, judged, seen
 
 NOW = START + 10 * DAY

@@ -7,8 +7,8 @@ from typing import Any
 import refold
 from refold.domain.envelope import Envelope, from_microseconds
 from refold.domain.events import Event, Verdict
-from refold.projections.memory.declared.judged import Judged, judge
-from refold.projections.memory.declared.profile import Profile, profile
+from refold.projections.memory.profile import Profile, profile
+from refold.projections.memory.verdicts import Judged, judge
 
 DAY = 86_400_000_000
 START = 20_000 * DAY

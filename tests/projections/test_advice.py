@@ -28,7 +28,6 @@ def item(kind: Any = "path", content: Any = None, **how: Any) -> Item:
         "success": 0.9,
         "confidence": 0.8,
         "against": 0.1,
-        "tainted": False,
         "evidence": (Evidence("s-1", (3, 9)),),
         "created_at": NOW - 30 * DAY,
         "updated_at": NOW - DAY,
@@ -39,7 +38,6 @@ def item(kind: Any = "path", content: Any = None, **how: Any) -> Item:
         user_id="ada",
         kind=kind,
         content=content,
-        expires_at=known.pop("expires_at", known["updated_at"] + LASTS[kind]),
         **known,
     )
 
@@ -88,9 +86,9 @@ def test_each_kind_has_its_line() -> None:
     ("bad", "why"),
     [
         (item(sessions=2), "not established: 2 of 3"),
-        (item(sessions=0, tainted_sessions=5, tainted=True), "tainted: 5 sessions"),
+        (item(sessions=0, tainted_sessions=5), "tainted: 5 sessions"),
         (item(stale=True), "stale"),
-        (item(expires_at=NOW), "expired"),
+        (item(updated_at=NOW - LASTS["path"]), "expired"),
         (item(confidence=0.4), "below the threshold: 0.40 of 0.50"),
         (item(success=0.45), "of no help"),
     ],

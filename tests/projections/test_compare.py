@@ -20,9 +20,15 @@ from refold.domain.events import (
     SystemPrompt,
     UserInput,
 )
-from refold.projections.compare.elements import Elements, in_text, in_value, stands_in
 from refold.projections.compare.outcome import Comparison, Outcome
-from refold.projections.compare.walk import Requests, moments
+from refold.projections.compare.walk import (
+    Elements,
+    Requests,
+    in_text,
+    in_value,
+    moments,
+    stands_in,
+)
 from refold.projections.context.compaction import Source, Written
 from refold.projections.context.render import render
 from refold.projections.context.strategies import spec

@@ -9,17 +9,18 @@ import pytest
 
 import refold
 from refold.domain.events import Verdict
-from refold.projections.memory.declared.claims import effective, weights
-from refold.projections.memory.declared.judged import MISTAKES, Judged, credit_of, judge
-from refold.projections.memory.declared.labels import Taxonomy
-from refold.projections.memory.declared.profile import (
+from refold.projections.memory.items import Item
+from refold.projections.memory.labels import Taxonomy
+from refold.projections.memory.profile import (
     MOST,
     WINDOW,
     Profile,
     Stated,
+    effective,
     lines,
+    weights,
 )
-from refold.projections.memory.items import Item
+from refold.projections.memory.verdicts import MISTAKES, Judged, credit_of, judge
 from tests.projections.declared import (
     DAY,
     RIGHT,

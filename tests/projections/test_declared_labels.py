@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from refold import InvalidConfiguration
-from refold.projections.memory.declared.labels import (
+from refold.projections.memory.labels import (
     Taxonomy,
     alike,
     merged,

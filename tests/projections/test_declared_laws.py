@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from refold.domain.canonical import canonical
-from refold.projections.memory.declared.judged import Judged, judge
-from refold.projections.memory.declared.profile import Stated, lines, profile
 from refold.projections.memory.items import INDEPENDENT
+from refold.projections.memory.profile import Stated, lines, profile
+from refold.projections.memory.verdicts import Judged, judge
 from tests.projections.declared import DAY, START, events_of, verdicts
 
 NOW = START + 100 * DAY

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refold.projections.memory.declared.judged import Judged
-from refold.projections.memory.declared.profile import MOST, Stated, lines, why_not
+from refold.projections.memory.profile import MOST, Stated, lines, why_not
+from refold.projections.memory.verdicts import Judged
 from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
 
 SIGN: dict[str, Any] = {"error_type": "sign error"}

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from refold.projections.memory.advice import Choosing
-from refold.projections.memory.declared.profile import lines
+from refold.projections.memory.profile import lines
 from refold.projections.memory.tool import Known, Query, answer
 from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
 

@@ -10,8 +10,8 @@ import pytest
 
 import refold
 from refold.domain.canonical import canonical
-from refold.projections.memory.declared.labels import Taxonomy
-from refold.projections.memory.declared.profile import Profile
+from refold.projections.memory.labels import Taxonomy
+from refold.projections.memory.profile import Profile
 from refold.store import SessionStore
 from refold.store.memory import DECLARED_NAME, profile_of
 from tests.projections.declared import RIGHT, WRONG, verdicts

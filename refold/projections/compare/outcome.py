@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from refold.domain.envelope import Envelope
-from refold.projections.compare.elements import Element, Elements, Shown
-from refold.projections.compare.walk import Done, Moment, Step, Walk, moments
+from refold.projections.compare.walk import (
+    Done,
+    Element,
+    Elements,
+    Moment,
+    Step,
+    Walk,
+    moments,
+    stands_in,
+)
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
@@ -202,6 +211,39 @@ class Comparison:
             sent,
             tuple(walk.done),
         )
+
+
+@dataclass(slots=True)
+class Shown:
+    """The elements that are shown now; only what changes is counted anew."""
+
+    elements: list[Element] = field(default_factory=list)
+    names: Counter[str] = field(default_factory=Counter)
+
+    def move(self, elements: list[Element]) -> int:
+        """Show these elements now; returns how many of those before they begin with."""
+        same = shared(self.elements, elements)
+        for gone in self.elements[same:]:
+            self.names.subtract(gone.names)
+        for new in elements[same:]:
+            self.names.update(new.names)
+        self.elements = elements
+        return same
+
+    def holds(self, name: str) -> bool:
+        """Whether ``name`` is in what is shown: as an identifier, or as plain words."""
+        if self.names[name] > 0:
+            return True
+        texts = (text for element in self.elements for text in element.texts)
+        return any(stands_in(text, name) for text in texts)
+
+
+def shared(before: list[Element], after: list[Element]) -> int:
+    """How many elements both begin with."""
+    for index, (one, other) in enumerate(zip(before, after, strict=False)):
+        if one is not other and one.key != other.key:
+            return index
+    return min(len(before), len(after))
 
 
 def _sent(steps: Iterator[Step], model: ModelInfo, window: int) -> Iterator[Sent]:

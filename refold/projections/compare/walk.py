@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from refold.domain.canonical import canonical
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.errors import RefoldError
@@ -25,7 +27,6 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.tokens import estimate_text
-from refold.projections.compare.elements import Element, Elements, in_text, in_value
 from refold.projections.context.compaction import (
     Compaction,
     Source,
@@ -38,9 +39,95 @@ from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Shown, Strategy, write
-from refold.projections.context.text import entry_of
+from refold.projections.context.text import entry_of, leaves
 from refold.projections.context.units import Spans, Thread, joined, place
-from refold.projections.context.view import NO_EXTRAS, Extras
+from refold.projections.context.view import NO_EXTRAS, Extras, View
+
+_LONGEST: Final = 200
+# Plain ASCII words: Chinese text, for one, has no spaces around a number.
+_WORD: Final = re.compile(r"https?://[^\s\"'`<>{}|\\^]+|[\w@+~./-]+", re.ASCII)
+_QUOTED: Final = re.compile(
+    r'"(\w[^"\\\n]{1,78})\\?"'
+    r"|`(\w[^`\n]{1,78})`"
+    r"|(?<!\w)'(\w[^'\n]{1,78})'(?!\w)"
+    r"|“(\w[^”\n]{1,78})”|「([^」\n]{2,78})」|《([^》\n]{2,78})》"
+)
+_PLACEHOLDER: Final = re.compile(r"\[REDACTED:[^\]\n]{1,80}\]")
+_DOTTED: Final = re.compile(r"\w[\w-]+(?:\.[\w-]+)*\.[a-z]\w{0,11}", re.ASCII | re.I)
+_SNAKE: Final = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)+")
+_NUMERIC: Final = re.compile(r"[\d./+-]+", re.ASCII)
+
+
+def in_text(text: str) -> set[str]:
+    """The identifiers in ``text``.
+
+    A quoted word in lower case alone is an option rather than a name: it is none.
+    Nor is what stands for a value that was redacted.
+    """
+    text = _PLACEHOLDER.sub(" ", text)
+    found = {name for match in _WORD.finditer(text) if (name := _word(match[0]))}
+    for match in _QUOTED.finditer(text):
+        name = next(group for group in match.groups() if group).rstrip(" /")
+        if _is_name(name):
+            found.add(name)
+    return found
+
+
+def in_value(value: Any) -> set[str]:
+    """The identifiers in a JSON value; a short text in it is a name, as if quoted."""
+    if isinstance(value, str):
+        return in_text(value)
+    found: set[str] = set()
+    for leaf in leaves(value, keys=False):
+        found |= in_text(leaf)
+        name = leaf.strip().rstrip("/")
+        if len(name) < 80 and "\n" not in name and _is_name(name):
+            found.add(name)
+    return found
+
+
+def stands_in(text: str, name: str) -> bool:
+    """Whether ``text`` has ``name`` in it, and not as a part of a longer word."""
+    at = text.find(name)
+    while at >= 0:
+        end = at + len(name)
+        if not (
+            _joins(text[at - 1 : at], name[0]) or _joins(text[end : end + 1], name[-1])
+        ):
+            return True
+        at = text.find(name, at + 1)
+    return False
+
+
+def _joins(neighbour: str, edge: str) -> bool:
+    """Whether a character beside a name's edge makes the name part of a word."""
+    wordly = neighbour.isascii() and (neighbour.isalnum() or neighbour == "_")
+    return wordly and (edge.isalnum() or edge == "_")
+
+
+def _word(word: str) -> str | None:
+    """The identifier that a run of characters is, if it is one."""
+    word = word.rstrip(".-/+~@,:;!?)]*").lstrip("-+")
+    if len(word) < 3 or len(word) > _LONGEST:
+        return None
+    if word.startswith(("http://", "https://")):
+        return word
+    digits = sum(map(str.isdigit, word))
+    if _NUMERIC.fullmatch(word):
+        return word if digits >= 3 else None
+    if "/" in word:
+        told = word[0] in "/~." or word.count("/") > 1 or digits or "." in word
+        return word if told or "_" in word else None
+    if digits:
+        return word if len(word) > 3 else None
+    return word if _DOTTED.fullmatch(word) or _SNAKE.fullmatch(word) else None
+
+
+def _is_name(text: str) -> bool:
+    if len(text) < 2 or text.isdigit() or _PLACEHOLDER.search(text):
+        return False
+    return not (text.isascii() and text.isalpha() and text.islower())
+
 
 _BEGIN: Final = ("response", "call")
 
@@ -71,24 +158,20 @@ def moments(events: Sequence[Envelope]) -> list[Moment]:
     thread, asked = Thread(), None
     for index, envelope in enumerate(events):
         thread, placed = place(thread, envelope)
-        names = _names(envelope)
+        names = _shown_names(envelope)
         if isinstance(envelope.payload, Request) and envelope.meta.status is None:
             asked = index
         if placed is not None and placed.kind in _BEGIN:
             begun = Moment(index if asked is None else asked, placed.exchange)
             moment, asked = found.get(placed.exchange, begun), None
-            used = _before(names, first, moment.seq)
+            used = {name for name in names if first.get(name, moment.seq) < moment.seq}
             found[moment.seq] = moment._replace(used=moment.used | used)
         for name in names:
             first.setdefault(name, envelope.seq)
     return [moment for moment in found.values() if moment.seq > 0]
 
 
-def _before(names: Iterable[str], first: dict[str, int], seq: int) -> frozenset[str]:
-    return frozenset(name for name in names if first.get(name, seq) < seq)
-
-
-def _names(envelope: Envelope) -> set[str]:
+def _shown_names(envelope: Envelope) -> set[str]:
     """The identifiers in what a model may be shown of an event."""
     match envelope.payload:
         case SystemPrompt(text=str(text)) | AgentResponse(text=text):
@@ -101,24 +184,76 @@ def _names(envelope: Envelope) -> set[str]:
     return {name for part in entry.content for name in in_value(part)}
 
 
+_IDS: Final = ("id", "tool_use_id")
+
+
+class Element(NamedTuple):
+    """The system prompt or one block: its weight, and what it names.
+
+    key:   its role and its canonical JSON, but for the ids of calls.
+    texts: what a model reads in it.
+    """
+
+    key: bytes
+    weight: int
+    names: frozenset[str]
+    texts: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Elements:
+    """Makes elements of views; equal blocks are read only once."""
+
+    known: dict[bytes, Element] = field(default_factory=dict)
+
+    def of(self, view: View) -> list[Element]:
+        """The elements of ``view``, in the order in which they are sent."""
+        sent = [(m["role"], block) for m in view.messages for block in m["content"]]
+        if view.system is not None:
+            sent.insert(0, ("system", {"type": "text", "text": view.system}))
+        return [self._element(role, block) for role, block in sent]
+
+    def _element(self, role: str, block: dict[str, Any]) -> Element:
+        said = {name: block[name] for name in block if name not in _IDS}
+        key = role.encode() + canonical(said)
+        element = self.known.get(key)
+        if element is None:
+            weight, texts = estimate_text(key.decode()), tuple(_told(block))
+            element = Element(key, weight, frozenset(_names(block, texts)), texts)
+            self.known[key] = element
+        return element
+
+
+def _told(block: dict[str, Any]) -> Iterator[str]:
+    """What a model reads in a block: no ids, no signatures, no images."""
+    match block:
+        case {"type": "text", "text": text} | {"type": "thinking", "thinking": text}:
+            yield text
+        case {"type": "tool_use", "input": arguments}:
+            yield from leaves(arguments, keys=False)
+        case {"type": "tool_result", "content": str(text)}:
+            yield text
+        case {"type": "tool_result", "content": list(blocks)}:
+            for element in blocks:
+                yield from _told(element)
+
+
+def _names(block: dict[str, Any], texts: Iterable[str]) -> set[str]:
+    if block["type"] == "tool_use":
+        return in_value(block["input"])
+    return {name for text in texts for name in in_text(text)}
+
+
 _ALL: Final = KeepAll()
 # What these show depends on what stands before them.
 _DEPENDENT: Final = (Ended, HumanReview, SystemPrompt)
 
 
-class RequestsRequest(NamedTuple):
+class Rendered(NamedTuple):
     """What a model is sent: its tokens, and its elements in their order."""
 
     tokens: int
     elements: list[Element]
-
-
-class _Before(NamedTuple):
-    """The request before, and all of what was shown but the raw end that grows."""
-
-    request: RequestsRequest
-    outline: Outline
-    shown: Shown
 
 
 @dataclass(slots=True)
@@ -136,20 +271,21 @@ class Requests:
     elements: Elements
     _seqs: list[int] = field(init=False)
     _results: list[Envelope] = field(init=False)
-    _before: _Before | None = None
+    # The request before, and all of what was shown but the raw end that grows.
+    _before: tuple[Rendered, Outline, Shown] | None = None
 
     def __post_init__(self) -> None:
         self._seqs = [event.seq for event in self.events]
         self._results = [e for e in self.events if isinstance(e.payload, ToolResult)]
 
-    def next(self, outline: Outline, summaries: Sequence[Envelope]) -> RequestsRequest:
+    def next(self, outline: Outline, summaries: Sequence[Envelope]) -> Rendered:
         """The request for ``outline``, which is the one of before or has read more."""
         outline = self.strategy.judged(outline)
         shown = self.strategy.show(outline)
         request = self._grown(outline, shown)
         if request is None:
             request = self._whole(outline, shown, summaries)
-        self._before = _Before(request, outline, shown)
+        self._before = (request, outline, shown)
         return request
 
     def within(self, spans: Spans) -> list[Envelope]:
@@ -164,7 +300,7 @@ class Requests:
 
     def _whole(
         self, outline: Outline, shown: Shown, summaries: Sequence[Envelope]
-    ) -> RequestsRequest:
+    ) -> Rendered:
         view = render(
             self.strategy,
             outline,
@@ -172,9 +308,9 @@ class Requests:
             summaries=summaries,
             extras=self.extras,
         )
-        return RequestsRequest(view.tokens, self.elements.of(view))
+        return Rendered(view.tokens, self.elements.of(view))
 
-    def _grown(self, outline: Outline, shown: Shown) -> RequestsRequest | None:
+    def _grown(self, outline: Outline, shown: Shown) -> Rendered | None:
         """The request of before with what is new behind it; None if it is no such."""
         if self._before is None:
             return None
@@ -194,9 +330,7 @@ class Requests:
         elements = self.elements.of(view)
         if elements and elements[0].texts == (OPENING,):
             del elements[0]
-        return RequestsRequest(
-            request.tokens + view.tokens, [*request.elements, *elements]
-        )
+        return Rendered(request.tokens + view.tokens, [*request.elements, *elements])
 
     def _cleared(self, shown: Shown) -> list[int]:
         """The results that are shown as stubs."""
@@ -246,7 +380,7 @@ class Step(NamedTuple):
 
     moment: Moment
     at: datetime
-    request: RequestsRequest
+    request: Rendered
 
 
 @dataclass(slots=True)

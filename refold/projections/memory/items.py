@@ -59,15 +59,12 @@ class Item:
     success:    the mean of how these sessions ended, 0 to 1; None if nothing says it.
     confidence: the lower bound of what the item claims, 0 to 1.
     against:    the lower bound of the contrary: for a path, of how it fails.
-    tainted:    too few sessions would show it without the tainted ones.
     stale:      something newer says the contrary; kept, and not said to a model.
     cost:       medians over its sessions: ``tokens``, ``milliseconds``.
     evidence:   of at most ``EVIDENCE`` sessions, the newest.
     models:     that took part in what shows it.
     created_at: when it was first shown, ``updated_at`` last, in microseconds since
                 1970, by the clock of the events.
-    expires_at: after that it is not said any more.
-    version:    grows by one with each session that has to do with it.
     """
 
     memory_id: str
@@ -80,18 +77,27 @@ class Item:
     success: float | None
     confidence: float
     against: float
-    tainted: bool
     evidence: tuple[Evidence, ...]
     created_at: int
     updated_at: int
-    expires_at: int
     models: tuple[str, ...] = ()
     cost: JsonObject | None = None
     stale: bool = False
     extractor: int = EXTRACTOR
 
     @property
+    def tainted(self) -> bool:
+        """Whether too few sessions would show it without the tainted ones."""
+        return self.sessions < INDEPENDENT <= self.sessions + self.tainted_sessions
+
+    @property
+    def expires_at(self) -> int:
+        """After that it is not said any more."""
+        return self.updated_at + LASTS[self.kind]
+
+    @property
     def version(self) -> int:
+        """It grows by one with each session that has to do with it."""
         return self.sessions + self.tainted_sessions
 
     @property
@@ -319,7 +325,6 @@ def _item(
         sure, against = _failing(claim, sessions, means), 0.0
     independent = {one.family for one in sessions}
     tainted = {witness.shown.family for witness in claim.tainted} - independent
-    updated = max(one.ended_at for one in seen)
     return Item(
         memory_id=memory_id(kind, scenario, claim.content),
         user_id=user_id,
@@ -331,11 +336,9 @@ def _item(
         success=round(good / counts, 6) if counts else None,
         confidence=round(sure, 6),
         against=round(against, 6),
-        tainted=len(independent) < INDEPENDENT <= len(independent | tainted),
         evidence=_evidence(claim.witnesses),
         created_at=min(one.began_at for one in seen),
-        updated_at=updated,
-        expires_at=updated + LASTS[kind],
+        updated_at=max(one.ended_at for one in seen),
         models=tuple(sorted({model for one in seen for model in one.models})),
         cost=_cost(sessions),
     )
@@ -428,7 +431,6 @@ def _together(some: Sequence[Item], callers: Mapping[tuple[str, str], int]) -> I
     if first.kind == "failure":
         called = callers.get((first.scenario, str(first.content["tool"])), 0)
         sure, against = lower_bound(len(some), max(called, len(some))), 0.0
-    updated = max(item.updated_at for item in some) // _DAY * _DAY
     return replace(
         first,
         user_id=NOBODY,
@@ -437,13 +439,11 @@ def _together(some: Sequence[Item], callers: Mapping[tuple[str, str], int]) -> I
         success=round(fmean(rates), 6) if rates else None,
         confidence=round(sure, 6),
         against=round(against, 6),
-        tainted=False,
         evidence=(),
         models=(),
         cost=None,
         created_at=min(item.created_at for item in some) // _DAY * _DAY,
-        updated_at=updated,
-        expires_at=updated + LASTS[first.kind],
+        updated_at=max(item.updated_at for item in some) // _DAY * _DAY,
     )
 
 

@@ -21,8 +21,8 @@ from refold.projections.memory.advice import (
     shortlist,
     shown,
 )
-from refold.projections.memory.declared.labels import name_of
 from refold.projections.memory.items import Evidence, Item, Kind, Procedural
+from refold.projections.memory.labels import name_of
 from refold.projections.memory.sessions import FILES, GENERAL, RETRIEVAL
 
 NAME: Final = RETRIEVAL

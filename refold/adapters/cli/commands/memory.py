@@ -25,15 +25,15 @@ from refold.projections.memory.advice import (
     said,
     why_not as advice_why_not,
 )
-from refold.projections.memory.declared.profile import place, told, why_not
+from refold.projections.memory.profile import place, told, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from refold.domain.envelope import Envelope
     from refold.projections.context.view import Advice
-    from refold.projections.memory.declared.profile import Profile
     from refold.projections.memory.items import Item
+    from refold.projections.memory.profile import Profile
     from refold.store import SessionStore
     from refold.store.memory import ConsentStatus, Memory
 

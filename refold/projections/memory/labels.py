@@ -16,7 +16,7 @@ from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from importlib.resources import files
 from math import ceil
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 from refold.domain.errors import InvalidConfiguration
 
@@ -39,18 +39,14 @@ def name_of(label: str) -> str | None:
     """
     if len(label) > _LONGEST:
         return None
-    folded = _folded(label)
+    # As Unicode's NFKC_Casefold, which needs both twice to come to rest.
+    folded = unicodedata.normalize("NFD", label).casefold()
+    folded = unicodedata.normalize("NFKC", folded).casefold()
+    folded = unicodedata.normalize("NFKC", folded)
     words = [word for word in _PARTED.split(folded) if word]
     if not words or len(folded) > _LONGEST or sum(map(_size, words)) > _WORDS:
         return None
     return "_".join(words) if all(map(_is_word, words)) else None
-
-
-def _folded(label: str) -> str:
-    # As Unicode's NFKC_Casefold, which needs both twice to come to rest.
-    folded = unicodedata.normalize("NFD", label).casefold()
-    folded = unicodedata.normalize("NFKC", folded).casefold()
-    return unicodedata.normalize("NFKC", folded)
 
 
 def _is_word(word: str) -> bool:
@@ -125,12 +121,8 @@ _PRACTICE: Final = "practice"
 _KEYS: Final = {"advice", "also", "types"}
 
 
-class _Entry(NamedTuple):
-    """An error type, and all its spellings."""
-
-    error: str
-    category: str
-    spellings: tuple[str, ...]
+# An error type, its category, and all its spellings.
+_Entry: TypeAlias = tuple[str, str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +168,12 @@ class Taxonomy:
             raise InvalidConfiguration(f"{where}: {error}") from None
         entries = [entry for name in tables for entry in _category(name, tables, where)]
         known: dict[str, str] = {}
-        for entry in entries:
-            for spelling in entry.spellings:
-                if known.setdefault(spelling, entry.error) != entry.error:
+        for kind, _, spellings in entries:
+            for spelling in spellings:
+                if known.setdefault(spelling, kind) != kind:
                     _wrong(where, f"{spelling!r} names two error types")
         advice = {name: tables[name].get("advice", _PRACTICE) for name in tables}
-        return cls({one.error: one.category for one in entries}, advice, known)
+        return cls({kind: category for kind, category, _ in entries}, advice, known)
 
 
 @cache
@@ -212,11 +204,10 @@ def _entry(error: str, category: str, also: Any, where: str) -> _Entry:
         _wrong(where, "other names must be a list of texts")
     if name_of(error) != error:
         _wrong(where, f"{error!r} must be a name of lower-case words with _ between")
-    spellings = [name_of(one) for one in (error, *also)]
-    names = tuple(one for one in spellings if one is not None)
-    if len(names) < len(spellings):
+    names = [name for one in (error, *also) if (name := name_of(one)) is not None]
+    if len(names) <= len(also):
         _wrong(where, f"another name of {error!r} is no name")
-    return _Entry(error, category, names)
+    return error, category, names
 
 
 def _wrong(where: str, why: str) -> NoReturn:
