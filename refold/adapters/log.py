@@ -63,7 +63,7 @@ from refold.adapters.verification import Auditor
 from refold.domain.canonical import canonical
 from refold.domain.chain import length_prefixed
 from refold.domain.envelope import Envelope
-from refold.domain.erasure import Erasures
+from refold.domain.erasure import ErasureSteps
 from refold.domain.errors import CorruptEvent, KeyUnavailable, StoreUnavailable
 from refold.domain.events import JsonObject, Span
 from refold.domain.ids import MAIN, StreamId
@@ -486,7 +486,7 @@ class EncryptedLog:
         return {**found, "retired_keys": self.keys.surplus(*scope)}
 
     @property
-    def erasures(self) -> Erasures:
+    def erasures(self) -> ErasureSteps:
         """What erases."""
         return SealedErasures(self.recorder, self.keys)
 

@@ -159,7 +159,7 @@ class LegalHold(NamedTuple):
     created_at: int
 
 
-class Erasures(Protocol):
+class ErasureSteps(Protocol):
     """The steps of erasing, each durable when it returns, each safe to do again."""
 
     def begin(self, job: Job) -> Job:

@@ -16,7 +16,7 @@ from typing import (
 
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Envelope, Recordable
-from refold.domain.erasure import Erasures
+from refold.domain.erasure import ErasureSteps
 from refold.domain.events import JsonObject, RedactionApplied, Span
 from refold.domain.ids import StreamId, check_id
 from refold.domain.session import SessionState
@@ -414,7 +414,7 @@ class EventLog(Protocol):
         ...
 
     @property
-    def erasures(self) -> Erasures:
+    def erasures(self) -> ErasureSteps:
         """What erases users and sessions."""
         ...
 

@@ -1,4 +1,4 @@
-"""Erasing, step by step: marked, unreadable, deleted, certified, and looked for."""
+"""Erasures, holds, freezes and retention: what a store forgets, and with which keys."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from datetime import timedelta
 from importlib import import_module
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
+from refold.domain.access_log import Audit
 from refold.domain.canonical import repaired
+from refold.domain.envelope import Draft, Envelope, Recordable
 from refold.domain.erasure import (
     FORMAT,
     FREEZE,
     LONGEST,
     SALT,
-    Erasures,
+    Accesses,
+    ErasureSteps,
     Job,
     LegalHold,
-    OldBlobs,
     RetentionPolicy,
     Signed,
     Stage,
@@ -42,17 +44,23 @@ from refold.domain.errors import (
     SessionNotFound,
     StoreUnavailable,
 )
+from refold.domain.events import RedactionApplied
 from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
-from refold.domain.ports import Problem, SessionInfo, scope
-from refold.store.appends import Writer
+from refold.domain.ports import Problem, Rewritten, SessionInfo, scope
+from refold.domain.session import SessionState
+from refold.redaction.guard import Limits
+from refold.store.appends import Uses, Writer
 from refold.store.verification import Verified, with_forks
 
+_RETURNED: Final = "erased before; a backup of the database brought rows back"
 _TRIES: Final = 3
 _NAMES: Final = 20  # of sessions that are looked for in files, beside the user
 _TELLING: Final = 6
 _HIDDEN: Final = "[REDACTED:USER_ID]"
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 Progress = Callable[[str, int, int], None]
+REASON: Final = "retention"
+_AT_ONCE: Final = 500  # sessions of one erasure
 
 
 class Erasure(NamedTuple):
@@ -103,15 +111,285 @@ class Ask:
                 raise InvalidConfiguration(f"{name} must be from 0 to 999999 days")
 
 
+class Retained(NamedTuple):
+    """What a retention did, or with ``dry_run`` would do.
+
+    sessions:  user and session of those that expired.
+    kept:      how many did and are there still, by what keeps them: ``hold``,
+               ``freeze``, ``fork`` (a living one needs it), ``in_use`` (by now), or
+               ``unreadable``: users of whom something does not open.
+    completed: erasures of before that were cut off, and are done now.
+    erasures:  with their certificates.
+    blobs, audit: how many of these expired; None where that was not asked.
+    """
+
+    dry_run: bool
+    sessions: list[tuple[str, str]]
+    kept: dict[str, int]
+    completed: int
+    erasures: list[Erasure]
+    blobs: int | None = None
+    audit: int | None = None
+
+
+class Erasures:
+    """What is forgotten, kept from that, or goes by itself: of a store."""
+
+    def __init__(self, writer: Writer, uses: Uses | None, trail: Audit | None) -> None:
+        self._writer, self._uses, self._trail = writer, uses, trail
+
+    def erase(
+        self,
+        user_id: str,
+        reason: str,
+        *,
+        session_id: str | None = None,
+        operator: str = "",
+        grace: timedelta | None = None,
+        key_backups: timedelta | None = None,
+        vacuum: bool = False,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
+
+        Nothing of the user can be read or written from the moment on that the call has
+        marked the heads.  Cut off, it is completed by the next one; done, it does
+        nothing more.  What runs meanwhile ends with Erased.
+
+        session_id:  forget only this session, and what was forked from it.
+        reason, operator: for the certificate; redacted, and the user's name taken out.
+        grace:       unreadable at once, but destroyed only after this time, and until
+                     then ``restore`` undoes it.
+        key_backups: how long backups of the key store survive: until then somebody who
+                     has both backups can read what was erased.
+        vacuum:      have the engine write its tables anew, so that no deleted byte is
+                     left in its files; others wait meanwhile.
+        progress:    is told table, rows deleted of it, and how many there are.
+
+        Raises OnHold, SessionNotFound, StoreUnavailable, InvalidConfiguration for a
+        time of less than nothing or of more than 999999 days.
+        """
+        whose = _whose(user_id, session_id)
+        ask = Ask(whose, reason, operator, grace, key_backups, vacuum)
+        return Eraser(self._writer, progress).erase(ask)
+
+    def plan_erasure(self, user_id: str, session_id: str | None = None) -> ErasurePlan:
+        """What ``erase`` would delete, and which holds forbid it; changes nothing."""
+        return Eraser(self._writer).plan(_whose(user_id, session_id))
+
+    def erasures(self) -> list[Job]:
+        """Erasures that are not done: cut off, or held back until their date."""
+        return self._writer.log.erasures.jobs()
+
+    def _unfinished(
+        self, user_id: str | None
+    ) -> Iterator[tuple[SessionInfo, Verified]]:
+        """Erasures that were cut off, as problems of what they are of."""
+        for job in self._writer.log.erasures.jobs(user_id):
+            owner, names = job.whose
+            if job.stage != "held" and user_id in (None, owner):
+                name = names[0] if names else "_user"
+                detail = "its erasure was cut off: `refold erase --due` completes it"
+                problem = Problem(owner, name, "main", None, "erasure", detail)
+                info = SessionInfo(owner, name, 0, "erased", 0, 0, 0)
+                yield info, Verified(0, 0, 0, [problem])
+
+    def erase_due(
+        self, *, vacuum: bool = False, progress: Progress | None = None
+    ) -> Iterator[Erasure]:
+        """Complete every erasure that was cut off, or whose time has come.
+
+        Users who were erased and whose rows a backup of the database brought back are
+        erased again.
+        """
+        now, eraser = self._writer.clock(), Eraser(self._writer, progress)
+        for job in self.erasures():
+            if job.stage == "restoring":
+                eraser.restored(job)
+            elif job.stage != "held" or (job.due_at or 0) <= now:
+                yield eraser.run(job, vacuum=vacuum)
+        for user_id in self._writer.log.erasures.returned():
+            yield eraser.erase(Ask(Whose(user_id), _RETURNED, "", vacuum=vacuum))
+
+    def restore(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
+        """Undo the erasures of a user that are held back; a certificate says so.
+
+        Raises NotErased if there is none.
+        """
+        eraser, signed = Eraser(self._writer), None
+        whose = _whose(user_id, None)
+        for job in self._writer.log.erasures.jobs(user_id):
+            if job.stage in ("held", "restoring"):
+                said = {
+                    "restored_for": eraser.redacted(reason, whose),
+                    "restored_by": eraser.redacted(operator, whose),
+                }
+                job = replace(job, facts={**job.facts, **said})
+                signed = eraser.restored(job) or signed
+        if signed is None:
+            raise NotErased("there is no erasure of that user that could be undone")
+        return signed
+
+    def readmit(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
+        """Let a user who was erased come back: with a new key, in a new epoch.
+
+        Nothing of before comes back.  Raises NotErased.
+        """
+        check_id("user_id", user_id)
+        epoch = self._writer.log.erasures.readmit(user_id, now=self._writer.clock())
+        return self._said("readmitted", user_id, reason, operator, epoch=epoch)
+
+    def hold(
+        self, user_id: str, name: str, reason: str, *, operator: str = ""
+    ) -> Signed | None:
+        """Forbid to erase a user, by a legal hold of this name; None if it was there.
+
+        It keeps an erasure from beginning, not one that is under way.
+        """
+        check_id("user_id", user_id)
+        _check_hold(name)
+        eraser = Eraser(self._writer)
+        said = eraser.redacted(reason, _whose(user_id, None))
+        hold = LegalHold(check_id("name", name), said, self._writer.clock())
+        if not self._writer.log.erasures.hold(user_id, hold):
+            return None
+        return self._said("legal hold", user_id, reason, operator, hold=name)
+
+    def release_hold(
+        self, user_id: str, name: str, reason: str, *, operator: str = ""
+    ) -> Signed:
+        """End a legal hold.  Raises NotErased if there is none of that name."""
+        _check_hold(name)
+        check_id("user_id", user_id)
+        if not self._writer.log.erasures.release(user_id, check_id("name", name)):
+            raise NotErased(f"there is no legal hold {name!r} on that user")
+        return self._said("legal hold released", user_id, reason, operator, hold=name)
+
+    def holds(self, user_id: str) -> list[LegalHold]:
+        """The legal holds on a user."""
+        return self._writer.log.erasures.holds(check_id("user_id", user_id))
+
+    def certificates(self, user_id: str | None = None) -> list[Signed]:
+        """What was signed, of a user or all, the oldest first."""
+        return self._writer.log.erasures.certificates(scope(user_id).user_id)
+
+    def public_key(self) -> bytes:
+        """What certificates and tree heads are checked with: 32 bytes of Ed25519."""
+        return self._writer.log.erasures.public_key()
+
+    def freeze(self, user_id: str, reason: str, *, operator: str = "") -> Signed | None:
+        """Keep all of a user as it is: to be read, and neither added to nor erased.
+
+        The database refuses every append from when this returns on, whoever makes it:
+        it raises Frozen.  Retention and ``erase`` leave the user alone.  Returns a
+        certificate, None if the user is frozen already.
+
+        Raises Erased.
+        """
+        check_id("user_id", user_id)
+        said = Eraser(self._writer).redacted(reason, Whose(user_id))
+        freeze = LegalHold(FREEZE, said, self._writer.clock())
+        if not self._writer.log.retention.freeze(user_id, freeze):
+            return None
+        return self._said("frozen", user_id, reason, operator)
+
+    def unfreeze(
+        self, user_id: str, reason: str, *, operator: str = ""
+    ) -> Signed | None:
+        """Let a user go on; returns a certificate, None if they were not frozen."""
+        check_id("user_id", user_id)
+        if not self._writer.log.retention.unfreeze(user_id):
+            return None
+        return self._said("unfrozen", user_id, reason, operator)
+
+    def is_frozen(self, user_id: str) -> bool:
+        """Whether the user is frozen at present."""
+        holds = self._writer.log.erasures.holds(check_id("user_id", user_id))
+        return any(hold.name == FREEZE for hold in holds)
+
+    def accesses(self, user_id: str | None = None) -> list[Accesses]:
+        """How often sessions were read by name, and when last: of a user, or all.
+
+        What other processes counted in the last half minute may not be in it.
+        """
+        if self._uses is not None:
+            self._uses.flush()
+        return self._writer.log.retention.accesses(scope(user_id).user_id)
+
+    def retain(
+        self,
+        policy: RetentionPolicy,
+        *,
+        dry_run: bool = False,
+        operator: str = "",
+        key_backups: timedelta | None = None,
+        progress: Callable[[str, str], None] | None = None,
+    ) -> Retained:
+        """Erase what nobody used for as long as the policy says.
+
+        Each erasure is complete, with its certificate; cut off, it is completed by the
+        next call.  A session that is used meanwhile stays, and so do those of a user
+        who is held or frozen, and those that a fork in use goes on from.
+
+        dry_run:     say what would go, and change nothing.
+        operator:    for the certificates; redacted.
+        key_backups: how long backups of the key store survive, for them too.
+        """
+        if self._uses is not None:
+            self._uses.flush()
+        asked = Ask(Whose(""), REASON, operator, key_backups=key_backups)
+        done = Retainer(self._writer, policy, asked, dry_run, progress).run()
+        if policy.audit is None or dry_run or self._trail is None:
+            return done
+        before = self._writer.clock() - _microseconds(policy.audit)
+        return done._replace(audit=self._trail.purge(before))
+
+    def _said(
+        self, act: str, user_id: str, reason: str, operator: str, **facts: Any
+    ) -> Signed:
+        """Sign and keep that something was done."""
+        eraser, whose = Eraser(self._writer), _whose(user_id, None)
+        now = self._writer.clock()
+        statement = {
+            **eraser.statement(act, str(uuid4()), whose, os.urandom(SALT)),
+            "completed_at": timestamp(now),
+            "reason": eraser.redacted(reason, whose),
+            "operator": eraser.redacted(operator, whose),
+            **facts,
+        }
+        signed = eraser.erasures.certify(None, user_id, statement, now=now)
+        assert signed is not None  # noqa: S101  # there is no job that others could end
+        return signed
+
+
+def _check_hold(name: str) -> None:
+    if name == FREEZE:
+        raise InvalidEvent(f"{name!r} names no legal hold: store.freeze and unfreeze")
+
+
+def _whose(user_id: str, session_id: str | None) -> Whose:
+    check_id("user_id", user_id)
+    if session_id is None:
+        return Whose(user_id)
+    if session_id == USER_SESSION:
+        raise InvalidEvent(f"{USER_SESSION!r} is of the whole user: erase the user")
+    return Whose(user_id, (check_session_id(session_id),))
+
+
 @dataclass(frozen=True, slots=True)
 class Eraser:
-    """Erases in the store of a writer."""
+    """Erases in the store of a writer.
+
+    retaining: sessions that began to be erased because nobody used them: no fork of
+               theirs is left, and deleted bytes are overwritten once, after all.
+    """
 
     writer: Writer
     progress: Progress | None = None
+    retaining: bool = False
 
     @property
-    def erasures(self) -> Erasures:
+    def erasures(self) -> ErasureSteps:
         return self.writer.log.erasures
 
     def plan(self, whose: Whose) -> ErasurePlan:
@@ -134,7 +412,8 @@ class Eraser:
                 # A backup of the database may have come back since.
                 if not any(self.erasures.left(ask.whose).values()):
                     return self._erased_before(ask)
-            job = self._begun(ask)
+            whose = self._with_forks(ask.whose)
+            job = self.erasures.begin(self.asked(replace(ask, whose=whose)))
         elif job.stage == "held" and ask.grace is None:
             job = job.at("held", due_at=None)
         return self.run(job, vacuum=ask.vacuum, at_once=ask.grace is None)
@@ -166,12 +445,9 @@ class Eraser:
         last = acts[-1] if acts and whole else None
         return self._searched(ask.whose, Erasure(last, already=True), [], ask.vacuum)
 
-    def _begun(self, ask: Ask) -> Job:
-        return self.erasures.begin(self.asked(ask, self._with_forks(ask.whose)))
-
-    def asked(self, ask: Ask, whose: Whose) -> Job:
-        """The job of erasing ``whose``; nothing is kept of it yet."""
-        now = self.writer.clock()
+    def asked(self, ask: Ask) -> Job:
+        """The job of it; nothing is kept of it yet."""
+        now, whose = self.writer.clock(), ask.whose
         facts: dict[str, Any] = {
             "reason": self.redacted(ask.reason, whose),
             "operator": self.redacted(ask.operator, whose),
@@ -184,7 +460,7 @@ class Eraser:
 
     def _with_forks(self, whose: Whose) -> Whose:
         """The sessions, and those forked from them, which read their events."""
-        if whose.sessions is None:
+        if whose.sessions is None or self.retaining:
             return whose
         user_id, names = whose.user_id, whose.sessions
         infos = [i for i in self.writer.log.sessions(user_id) if i.status != "erased"]
@@ -336,6 +612,8 @@ class Eraser:
         self, whose: Whose, erasure: Erasure, names: list[str], vacuum: bool
     ) -> Erasure:
         """Overwrite what was deleted, and look for it in every table and file."""
+        if self.retaining:
+            return erasure._replace(left=self.erasures.left(whose))
         names = [whose.user_id, *sorted({*names, *(whose.sessions or ())})]
         cleaned = self.erasures.clean(vacuum=vacuum)
         files = self.erasures.found_in_files(names)
@@ -377,211 +655,6 @@ def _microseconds(span: timedelta) -> int:
     return span // timedelta(microseconds=1)
 
 
-_RETURNED = "erased before; a backup of the database brought rows back"
-
-
-class Forgets:
-    """The part of a store that erases."""
-
-    _writer: Writer
-
-    def erase(
-        self,
-        user_id: str,
-        reason: str,
-        *,
-        session_id: str | None = None,
-        operator: str = "",
-        grace: timedelta | None = None,
-        key_backups: timedelta | None = None,
-        vacuum: bool = False,
-        progress: Progress | None = None,
-    ) -> Erasure:
-        """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
-
-        Nothing of the user can be read or written from the moment on that the call has
-        marked the heads.  Cut off, it is completed by the next one; done, it does
-        nothing more.  What runs meanwhile ends with Erased.
-
-        session_id:  forget only this session, and what was forked from it.
-        reason, operator: for the certificate; redacted, and the user's name taken out.
-        grace:       unreadable at once, but destroyed only after this time, and until
-                     then ``restore`` undoes it.
-        key_backups: how long backups of the key store survive: until then somebody who
-                     has both backups can read what was erased.
-        vacuum:      have the engine write its tables anew, so that no deleted byte is
-                     left in its files; others wait meanwhile.
-        progress:    is told table, rows deleted of it, and how many there are.
-
-        Raises OnHold, SessionNotFound, StoreUnavailable, InvalidConfiguration for a
-        time of less than nothing or of more than 999999 days.
-        """
-        whose = _whose(user_id, session_id)
-        ask = Ask(whose, reason, operator, grace, key_backups, vacuum)
-        return Eraser(self._writer, progress).erase(ask)
-
-    def plan_erasure(self, user_id: str, session_id: str | None = None) -> ErasurePlan:
-        """What ``erase`` would delete, and which holds forbid it; changes nothing."""
-        return Eraser(self._writer).plan(_whose(user_id, session_id))
-
-    def erasures(self) -> list[Job]:
-        """Erasures that are not done: cut off, or held back until their date."""
-        return self._writer.log.erasures.jobs()
-
-    def _unfinished(
-        self, user_id: str | None
-    ) -> Iterator[tuple[SessionInfo, Verified]]:
-        """Erasures that were cut off, as problems of what they are of."""
-        for job in self._writer.log.erasures.jobs(user_id):
-            owner, names = job.whose
-            if job.stage != "held" and user_id in (None, owner):
-                name = names[0] if names else "_user"
-                detail = "its erasure was cut off: `refold erase --due` completes it"
-                problem = Problem(owner, name, "main", None, "erasure", detail)
-                info = SessionInfo(owner, name, 0, "erased", 0, 0, 0)
-                yield info, Verified(0, 0, 0, [problem])
-
-    def erase_due(
-        self, *, vacuum: bool = False, progress: Progress | None = None
-    ) -> Iterator[Erasure]:
-        """Complete every erasure that was cut off, or whose time has come.
-
-        Users who were erased and whose rows a backup of the database brought back are
-        erased again.
-        """
-        now, eraser = self._writer.clock(), Eraser(self._writer, progress)
-        for job in self.erasures():
-            if job.stage == "restoring":
-                eraser.restored(job)
-            elif job.stage != "held" or (job.due_at or 0) <= now:
-                yield eraser.run(job, vacuum=vacuum)
-        for user_id in self._writer.log.erasures.returned():
-            yield eraser.erase(Ask(Whose(user_id), _RETURNED, "", vacuum=vacuum))
-
-    def restore(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
-        """Undo the erasures of a user that are held back; a certificate says so.
-
-        Raises NotErased if there is none.
-        """
-        eraser, signed = Eraser(self._writer), None
-        whose = _whose(user_id, None)
-        for job in self._writer.log.erasures.jobs(user_id):
-            if job.stage in ("held", "restoring"):
-                said = {
-                    "restored_for": eraser.redacted(reason, whose),
-                    "restored_by": eraser.redacted(operator, whose),
-                }
-                job = replace(job, facts={**job.facts, **said})
-                signed = eraser.restored(job) or signed
-        if signed is None:
-            raise NotErased("there is no erasure of that user that could be undone")
-        return signed
-
-    def readmit(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
-        """Let a user who was erased come back: with a new key, in a new epoch.
-
-        Nothing of before comes back.  Raises NotErased.
-        """
-        check_id("user_id", user_id)
-        epoch = self._writer.log.erasures.readmit(user_id, now=self._writer.clock())
-        return self._said("readmitted", user_id, reason, operator, epoch=epoch)
-
-    def hold(
-        self, user_id: str, name: str, reason: str, *, operator: str = ""
-    ) -> Signed | None:
-        """Forbid to erase a user, by a legal hold of this name; None if it was there.
-
-        It keeps an erasure from beginning, not one that is under way.
-        """
-        check_id("user_id", user_id)
-        _check_hold(name)
-        eraser = Eraser(self._writer)
-        said = eraser.redacted(reason, _whose(user_id, None))
-        hold = LegalHold(check_id("name", name), said, self._writer.clock())
-        if not self._writer.log.erasures.hold(user_id, hold):
-            return None
-        return self._said("legal hold", user_id, reason, operator, hold=name)
-
-    def release_hold(
-        self, user_id: str, name: str, reason: str, *, operator: str = ""
-    ) -> Signed:
-        """End a legal hold.  Raises NotErased if there is none of that name."""
-        _check_hold(name)
-        check_id("user_id", user_id)
-        if not self._writer.log.erasures.release(user_id, check_id("name", name)):
-            raise NotErased(f"there is no legal hold {name!r} on that user")
-        return self._said("legal hold released", user_id, reason, operator, hold=name)
-
-    def holds(self, user_id: str) -> list[LegalHold]:
-        """The legal holds on a user."""
-        return self._writer.log.erasures.holds(check_id("user_id", user_id))
-
-    def certificates(self, user_id: str | None = None) -> list[Signed]:
-        """What was signed, of a user or all, the oldest first."""
-        return self._writer.log.erasures.certificates(scope(user_id).user_id)
-
-    def public_key(self) -> bytes:
-        """What certificates and tree heads are checked with: 32 bytes of Ed25519."""
-        return self._writer.log.erasures.public_key()
-
-    def _said(
-        self, act: str, user_id: str, reason: str, operator: str, **facts: Any
-    ) -> Signed:
-        """Sign and keep that something was done."""
-        eraser, whose = Eraser(self._writer), _whose(user_id, None)
-        now = self._writer.clock()
-        statement = {
-            **eraser.statement(act, str(uuid4()), whose, os.urandom(SALT)),
-            "completed_at": timestamp(now),
-            "reason": eraser.redacted(reason, whose),
-            "operator": eraser.redacted(operator, whose),
-            **facts,
-        }
-        signed = eraser.erasures.certify(None, user_id, statement, now=now)
-        assert signed is not None  # noqa: S101  # there is no job that others could end
-        return signed
-
-
-def _check_hold(name: str) -> None:
-    if name == FREEZE:
-        raise InvalidEvent(f"{name!r} names no legal hold: store.freeze and unfreeze")
-
-
-def _whose(user_id: str, session_id: str | None) -> Whose:
-    check_id("user_id", user_id)
-    if session_id is None:
-        return Whose(user_id)
-    if session_id == USER_SESSION:
-        raise InvalidEvent(f"{USER_SESSION!r} is of the whole user: erase the user")
-    return Whose(user_id, (check_session_id(session_id),))
-
-
-REASON: Final = "retention"
-_AT_ONCE: Final = 500  # sessions of one erasure
-RetainingProgress: TypeAlias = Callable[[str, str], None]
-
-
-class Retained(NamedTuple):
-    """What a retention did, or with ``dry_run`` would do.
-
-    sessions:  user and session of those that expired.
-    kept:      how many did and are there still, by what keeps them: ``hold``,
-               ``freeze``, ``fork`` (a living one needs it), ``in_use`` (by now), or
-               ``unreadable``: users of whom something does not open.
-    completed: erasures of before that were cut off, and are done now.
-    erasures:  with their certificates.
-    blobs, audit: how many of these expired; None where that was not asked.
-    """
-
-    dry_run: bool
-    sessions: list[tuple[str, str]]
-    kept: dict[str, int]
-    completed: int
-    erasures: list[Erasure]
-    blobs: int | None = None
-    audit: int | None = None
-
-
 class _Due(NamedTuple):
     """Which sessions of a user expired, and which of those a living fork needs."""
 
@@ -589,48 +662,27 @@ class _Due(NamedTuple):
     forked: list[str]
 
 
-class How(NamedTuple):
-    """How a policy is applied; ``progress`` is told each user and session that goes."""
-
-    dry_run: bool = False
-    operator: str = ""
-    key_backups: timedelta | None = None
-    progress: RetainingProgress | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Eraser(Eraser):
-    """Erases; deleted bytes are overwritten once, when all erasures are done."""
-
-    def _with_forks(self, whose: Whose) -> Whose:
-        """No fork can be left: it began, and marked, only if none was there."""
-        return whose
-
-    def _searched(
-        self,
-        whose: Whose,
-        erasure: Erasure,
-        names: list[str],  # noqa: ARG002  # the caller's
-        vacuum: bool,  # noqa: ARG002  # the caller's
-    ) -> Erasure:
-        return erasure._replace(left=self.erasures.left(whose))
-
-
 @dataclass(slots=True)
 class Retainer:
-    """Applies a policy to the sessions of a store."""
+    """Applies a policy to the sessions of a store.
+
+    asked:    what its erasures say of why and who; ``whose`` is put in.
+    progress: is told each user and session that goes.
+    """
 
     writer: Writer
     policy: RetentionPolicy
-    how: How
+    asked: Ask
+    dry_run: bool
+    progress: Callable[[str, str], None] | None
     _kept: dict[str, int] = field(default_factory=dict)
     _sessions: list[tuple[str, str]] = field(default_factory=list)
     _erasures: list[Erasure] = field(default_factory=list)
 
     def run(self) -> Retained:
         """Complete what was cut off, then erase what is unused."""
-        eraser = _Eraser(self.writer)
-        completed = [] if self.how.dry_run else list(self._completed(eraser))
+        eraser = Eraser(self.writer, retaining=True)
+        completed = [] if self.dry_run else list(self._completed(eraser))
         for user_id, infos in self._users():
             try:
                 self._of_user(eraser, user_id, infos)
@@ -638,10 +690,10 @@ class Retainer:
                 # What it was forked from cannot be told, so nothing of the user goes.
                 self._keep("unreadable", 1)
         blobs, erasures = self._blobs(), self._erasures
-        if not self.how.dry_run and (completed or erasures or blobs):
+        if not self.dry_run and (completed or erasures or blobs):
             cleaned = eraser.erasures.clean(vacuum=False)
             erasures = [one._replace(cleaned=cleaned) for one in erasures]
-        done = self.how.dry_run, self._sessions, self._kept, len(completed), erasures
+        done = self.dry_run, self._sessions, self._kept, len(completed), erasures
         return Retained(*done, blobs)
 
     def _blobs(self) -> int | None:
@@ -649,9 +701,8 @@ class Retainer:
         if self.policy.blobs is None:
             return None
         retention, done = self.writer.log.retention, 0
-        before = self.writer.clock() - self.policy.blobs // timedelta(microseconds=1)
+        before = self.writer.clock() - _microseconds(self.policy.blobs)
         whose, kept, forked = "", False, set[str]()
-        expire = _counted if self.how.dry_run else retention.expire_blobs
         for blobs in retention.old_blobs(before):
             try:
                 if blobs.user_id != whose:
@@ -659,7 +710,8 @@ class Retainer:
                     forked = self._forked(whose)
                     kept = bool(self.writer.log.erasures.holds(whose))
                 if not kept and blobs.session_id not in forked:
-                    done += expire(blobs)
+                    some = len(blobs.addresses)
+                    done += some if self.dry_run else retention.expire_blobs(blobs)
             except (CorruptEvent, KeyUnavailable):
                 self._keep("unreadable", 1)
         return done
@@ -691,7 +743,7 @@ class Retainer:
             due = self._due(user_id, infos, origins)
             if not due.names or self._is_held(user_id, due):
                 break
-            some = due.names if self.how.dry_run else due.names[:_AT_ONCE]
+            some = due.names if self.dry_run else due.names[:_AT_ONCE]
             done = self._erased(eraser, Whose(user_id, tuple(some)), infos)
             if done is not None:
                 self._sessions += [(user_id, name) for name in some]
@@ -699,7 +751,7 @@ class Retainer:
             elif (lost := lost + 1) == _TRIES:
                 self._keep("in_use", len(due.names))
                 break
-            if self.how.dry_run:
+            if self.dry_run:
                 break
             self._erasures += [done] if done else []
             infos = self.writer.log.sessions(user_id)
@@ -749,8 +801,7 @@ class Retainer:
     @property
     def _since(self) -> int:
         """What was used later is in use; microseconds since 1970."""
-        age = self.policy.sessions or timedelta(0)
-        return self.writer.clock() - age // timedelta(microseconds=1)
+        return self.writer.clock() - _microseconds(self.policy.sessions or timedelta(0))
 
     def _is_held(self, user_id: str, due: _Due) -> bool:
         """Whether something forbids to erase anything of the user's."""
@@ -764,11 +815,9 @@ class Retainer:
         self, eraser: Eraser, whose: Whose, infos: list[SessionInfo]
     ) -> Erasure | None:
         """Erase them, unless one was used, or another session began, meanwhile."""
-        if self.how.dry_run:
+        if self.dry_run:
             return Erasure()
-        job = eraser.asked(
-            Ask(whose, REASON, self.how.operator, None, self.how.key_backups), whose
-        )
+        job = eraser.asked(replace(self.asked, whose=whose))
         known = frozenset(info.session_id for info in infos)
         unused = Unused(self._since, self.policy.since == "access", known)
         try:
@@ -778,8 +827,8 @@ class Retainer:
         if begun is None:
             return None
         for name in whose.sessions or ():
-            if self.how.progress is not None:
-                self.how.progress(whose.user_id, name)
+            if self.progress is not None:
+                self.progress(whose.user_id, name)
         return eraser.run(begun)
 
     def _keep(self, why: str, number: int) -> None:
@@ -787,10 +836,74 @@ class Retainer:
             self._kept[why] = self._kept.get(why, 0) + number
 
 
-def _counted(blobs: OldBlobs) -> int:
-    return len(blobs.addresses)
-
-
 def _is_apart(info: SessionInfo) -> bool:
     """Erased already, or no session of an agent: what a user allows expires never."""
     return info.status == "erased" or info.session_id.startswith("_")
+
+
+class Keys:
+    """The keys of a store: replaced, and counted."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def rotate_master_key(self) -> int:
+        """Wrap everything under the newest master key; returns how much was not.
+
+        There must be two: the new one first, the one before behind it.  Others may read
+        and write meanwhile.  Cut off, it goes on when it is called again.
+        """
+        return self._writer.log.erasures.rotate_master()
+
+    def rotate_user_key(self, user_id: str) -> int:
+        """Give a user another key; returns how many sessions' keys are under it.
+
+        Sessions keep theirs, and idempotency keys and blobs are found as before.
+
+        Raises KeyUnavailable, Erased.
+        """
+        return self._writer.log.erasures.rotate_user(check_id("user_id", user_id))
+
+    def rotate_session_key(self, user_id: str, session_id: str) -> Rewritten:
+        """Seal a session anew under another key, and destroy the one before.
+
+        Nothing in it changes; an event at its end binds the new rows to the chain.
+
+        Raises SessionNotFound, KeyUnavailable, Erased.
+        """
+        check_id("user_id", user_id)
+        stream = StreamId(user_id, check_session_id(session_id), MAIN)
+        log, now = self._writer.log, self._writer.clock()
+        return log.rewrite(stream, _Unchanged(self._writer, user_id), now=now)
+
+    def key_status(self) -> dict[str, Any]:
+        """How many keys there are, of which kind, and how many should be replaced.
+
+        stale: under an older master key; ``rotate_master_key`` wraps them anew.
+        retired: of before a rewriting that was cut off; ``reredact`` destroys them.
+        """
+        return self._writer.log.erasures.key_status()
+
+
+@dataclass(frozen=True, slots=True)
+class _Unchanged:
+    """A Rewriting that replaces nothing but the key."""
+
+    writer: Writer
+    user_id: str
+
+    def again(self, envelope: Envelope) -> Recordable | None:  # noqa: ARG002  # the port's
+        return None
+
+    def state(self, state: SessionState) -> SessionState:
+        return state
+
+    def record(self, event: RedactionApplied) -> Recordable:
+        rules = self.writer.redactor.rule_set
+        event = event.model_copy(update={"rules": rules})
+        limits = self.writer.limits
+        wider = Limits(limits.leaf_bytes, limits.event_bytes * 2)
+        now = self.writer.clock()
+        return self.writer.redacted(
+            Draft(event), user_id=self.user_id, now=now, limits=wider
+        )

@@ -5,35 +5,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from refold.domain.access_log import Audit, AuditRecord
-from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
-from refold.domain.erasure import (
-    FREEZE,
-    Accesses,
-    LegalHold,
-    RetentionPolicy,
-    Signed,
-    Whose,
-)
+from refold.domain.envelope import microseconds
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.events import RedactionApplied
 from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
 from refold.domain.ports import (
     Damage,
     EventLog,
     Problem,
-    Rewritten,
     SessionInfo,
     scope,
 )
 from refold.domain.seals import Seals, SealsVerified, TreeHead
-from refold.domain.session import SessionState
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy, fitting
@@ -43,14 +31,7 @@ from refold.store.access_log import STORE, audits
 from refold.store.appends import Heads, Uses, Writer
 from refold.store.compactions import Upkeep
 from refold.store.contexts import Settings, bring_up, lagging
-from refold.store.erasure import (
-    Eraser,
-    Forgets,
-    How,
-    Retained,
-    Retainer,
-    RetainingProgress,
-)
+from refold.store.erasure import Erasures, Keys
 from refold.store.exports import Exported, export_user
 from refold.store.memory import Remembers, User
 from refold.store.rebuilds import Rebuilder, Rebuilt, rebuild_all
@@ -125,10 +106,8 @@ class KeepsAudit:
         return self._trail
 
 
-class Controls(Forgets, KeepsAudit):
+class Controls(Erasures, KeepsAudit):
     """The part of a store that hands out a user's data, keeps it, and lets it go."""
-
-    _uses: Uses | None
 
     def user(self, user_id: str) -> User:
         """The user as a whole: what they allow.  Raises InvalidEvent for no name."""
@@ -146,139 +125,6 @@ class Controls(Forgets, KeepsAudit):
         """
         return export_user(self._writer, check_id("user_id", user_id), Path(out))
 
-    def freeze(self, user_id: str, reason: str, *, operator: str = "") -> Signed | None:
-        """Keep all of a user as it is: to be read, and neither added to nor erased.
-
-        The database refuses every append from when this returns on, whoever makes it:
-        it raises Frozen.  Retention and ``erase`` leave the user alone.  Returns a
-        certificate, None if the user is frozen already.
-
-        Raises Erased.
-        """
-        check_id("user_id", user_id)
-        said = Eraser(self._writer).redacted(reason, Whose(user_id))
-        freeze = LegalHold(FREEZE, said, self._writer.clock())
-        if not self._writer.log.retention.freeze(user_id, freeze):
-            return None
-        return self._said("frozen", user_id, reason, operator)
-
-    def unfreeze(
-        self, user_id: str, reason: str, *, operator: str = ""
-    ) -> Signed | None:
-        """Let a user go on; returns a certificate, None if they were not frozen."""
-        check_id("user_id", user_id)
-        if not self._writer.log.retention.unfreeze(user_id):
-            return None
-        return self._said("unfrozen", user_id, reason, operator)
-
-    def is_frozen(self, user_id: str) -> bool:
-        """Whether the user is frozen at present."""
-        holds = self._writer.log.erasures.holds(check_id("user_id", user_id))
-        return any(hold.name == FREEZE for hold in holds)
-
-    def accesses(self, user_id: str | None = None) -> list[Accesses]:
-        """How often sessions were read by name, and when last: of a user, or all.
-
-        What other processes counted in the last half minute may not be in it.
-        """
-        if self._uses is not None:
-            self._uses.flush()
-        return self._writer.log.retention.accesses(scope(user_id).user_id)
-
-    def retain(
-        self,
-        policy: RetentionPolicy,
-        *,
-        dry_run: bool = False,
-        operator: str = "",
-        key_backups: timedelta | None = None,
-        progress: RetainingProgress | None = None,
-    ) -> Retained:
-        """Erase what nobody used for as long as the policy says.
-
-        Each erasure is complete, with its certificate; cut off, it is completed by the
-        next call.  A session that is used meanwhile stays, and so do those of a user
-        who is held or frozen, and those that a fork in use goes on from.
-
-        dry_run:     say what would go, and change nothing.
-        operator:    for the certificates; redacted.
-        key_backups: how long backups of the key store survive, for them too.
-        """
-        if self._uses is not None:
-            self._uses.flush()
-        how = How(dry_run, operator, key_backups, progress)
-        done = Retainer(self._writer, policy, how).run()
-        if policy.audit is None or dry_run or self._trail is None:
-            return done
-        return done._replace(audit=self.purge_audit(policy.audit))
-
-
-class KeepsKeys:
-    """The part of a store that replaces keys."""
-
-    _writer: Writer
-
-    def rotate_master_key(self) -> int:
-        """Wrap everything under the newest master key; returns how much was not.
-
-        There must be two: the new one first, the one before behind it.  Others may read
-        and write meanwhile.  Cut off, it goes on when it is called again.
-        """
-        return self._writer.log.erasures.rotate_master()
-
-    def rotate_user_key(self, user_id: str) -> int:
-        """Give a user another key; returns how many sessions' keys are under it.
-
-        Sessions keep theirs, and idempotency keys and blobs are found as before.
-
-        Raises KeyUnavailable, Erased.
-        """
-        return self._writer.log.erasures.rotate_user(check_id("user_id", user_id))
-
-    def rotate_session_key(self, user_id: str, session_id: str) -> Rewritten:
-        """Seal a session anew under another key, and destroy the one before.
-
-        Nothing in it changes; an event at its end binds the new rows to the chain.
-
-        Raises SessionNotFound, KeyUnavailable, Erased.
-        """
-        check_id("user_id", user_id)
-        stream = StreamId(user_id, check_session_id(session_id), MAIN)
-        log, now = self._writer.log, self._writer.clock()
-        return log.rewrite(stream, _Unchanged(self._writer, user_id), now=now)
-
-    def key_status(self) -> dict[str, Any]:
-        """How many keys there are, of which kind, and how many should be replaced.
-
-        stale: under an older master key; ``rotate_master_key`` wraps them anew.
-        retired: of before a rewriting that was cut off; ``reredact`` destroys them.
-        """
-        return self._writer.log.erasures.key_status()
-
-
-@dataclass(frozen=True, slots=True)
-class _Unchanged:
-    """A Rewriting that replaces nothing but the key."""
-
-    writer: Writer
-    user_id: str
-
-    def again(self, envelope: Envelope) -> Recordable | None:  # noqa: ARG002  # the port's
-        return None
-
-    def state(self, state: SessionState) -> SessionState:
-        return state
-
-    def record(self, event: RedactionApplied) -> Recordable:
-        rules = self.writer.redactor.rule_set
-        event = event.model_copy(update={"rules": rules})
-        limits = self.writer.limits
-        wider = Limits(limits.leaf_bytes, limits.event_bytes * 2)
-        now = self.writer.clock()
-        return self.writer.redacted(
-            Draft(event), user_id=self.user_id, now=now, limits=wider
-        )
-
 
 def now() -> int:
     """The writer's clock: microseconds since 1970 in UTC."""
@@ -286,7 +132,7 @@ def now() -> int:
 
 
 @audits(STORE, "_writer")
-class SessionStore(Controls, KeepsKeys, Remembers, ListsReviews):
+class SessionStore(Controls, Keys, Remembers, ListsReviews):
     """Keeps everything that agents' sessions did.
 
     Safe to share between threads.  Use it as a context manager, or call ``close``.

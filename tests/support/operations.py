@@ -183,7 +183,7 @@ def _unused(store: SessionStore) -> None:
     talk(store.session("max", "new"), 2)
     eraser = Eraser(of(store).writer)
     whose = Whose("max", ("old",))
-    job = eraser.asked(Ask(whose, "retention", ""), whose)
+    job = eraser.asked(Ask(whose, "retention", ""))
     unused = Unused(store.clock(), reads=True, known=("new", "old"))
     assert store.log.retention.begin_unused(job, unused) is not None
     eraser.run(job)
