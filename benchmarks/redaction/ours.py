@@ -12,7 +12,7 @@ from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_PACKS, PACKS
 
-EngineName: TypeAlias = Literal["auto", "vectorscan", "re2", "stdlib"]
+EngineName: TypeAlias = Literal["auto", "vectorscan", "stdlib"]
 __all__ = [
     "ENGINES",
     "LANGUAGES",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 # Best first.
-ENGINES: tuple[EngineName, ...] = ("vectorscan", "re2", "stdlib")
+ENGINES: tuple[EngineName, ...] = ("vectorscan", "stdlib")
 LANGUAGES = ("pii-common", "pii-cn", "secrets", "pii-us", "pii-eu", "network")
 
 

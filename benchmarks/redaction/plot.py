@@ -10,7 +10,6 @@ from benchmarks.redaction.figures import Figures
 
 _COLOURS = {
     "vectorscan": "#1b7f79",
-    "re2": "#3fae9f",
     "stdlib": "#9ad5cb",
     "refold": "#1b7f79",
     "refold, all packs": "#3fae9f",

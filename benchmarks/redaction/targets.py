@@ -46,7 +46,6 @@ def _speed(figures: Figures) -> list[Check]:
         Check("clean text, best engine", best, least=150, unit="MB/s"),
         Check("clean text, times Presidio", ratio, least=500, unit="×"),
         Check("mixed, vectorscan", mixed.get("vectorscan"), least=60, unit="MB/s"),
-        Check("mixed, RE2", mixed.get("re2"), least=30, unit="MB/s"),
         Check("JSON tool events", _best(figures.speed.get("events")), 80, unit="MB/s"),
         Check("an event of 174 bytes", min(small, default=None), most=6, unit="µs"),
         Check("standard library engine, clean", slow, least=8, unit="MB/s"),
@@ -55,7 +54,7 @@ def _speed(figures: Figures) -> list[Check]:
 
 
 def _best(speeds: dict[str, float] | None) -> float | None:
-    ours = ("vectorscan", "re2", "stdlib")
+    ours = ("vectorscan", "stdlib")
     return max((v for k, v in (speeds or {}).items() if k in ours), default=None)
 
 

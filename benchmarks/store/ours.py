@@ -22,7 +22,7 @@ def warm_redactor(*, quick: bool) -> refold.redaction.Redactor:
     A store that was opened without one would change to it in the midst of a race.
     quick: on one that does not take seconds to compile.
     """
-    names: tuple[EngineName, ...] = ("vectorscan", "re2", "stdlib")
+    names: tuple[EngineName, ...] = ("vectorscan", "stdlib")
     for name in names[quick:]:
         try:
             return redactor(name)

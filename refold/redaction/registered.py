@@ -6,17 +6,14 @@ import base64
 import html
 import json
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
 from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Lock
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import quote, quote_plus, unquote
 
-from refold.redaction.engines import EngineName, best
-from refold.redaction.engines.base import in_bytes
-from refold.redaction.engines.fold import TELLING, fold, telling
+from refold.redaction.engines import EngineName, Literals, best, literals
+from refold.redaction.engines.fold import fold
 from refold.redaction.types import PLACEHOLDER
 
 _LETTERS = ascii_uppercase + ascii_lowercase + digits
@@ -131,120 +128,6 @@ def _alike(alphabet: str, character: str, bits: int, *, low: bool) -> frozenset[
     return frozenset(c for n, c in enumerate(alphabet) if n & mask == known)
 
 
-# (the texts that occur, whether the text may look like something else)
-Occurring: TypeAlias = Callable[[str], tuple[list[str], bool]]
-
-
-def occurring(literals: Sequence[str], engine: EngineName) -> Occurring:
-    """A function that says which of ``literals`` are in a text; threads may share it.
-
-    engine: one that is installed, by its name.
-    """
-    if engine == "vectorscan":
-        return _Vectorscan(literals)
-    if engine == "re2":
-        return _Re2(literals)
-    return _Stdlib(literals)
-
-
-class _Stdlib:
-    def __init__(self, literals: Sequence[str]) -> None:
-        self._literals = literals
-
-    def __call__(self, text: str) -> tuple[list[str], bool]:
-        found = [literal for literal in self._literals if literal in text]
-        return found, bool(telling(text))
-
-
-class _Re2:
-    """One search says whether there is any: only then each is searched for.
-
-    A set of RE2 could say which, but also says that there is none when its memory is
-    too small.
-    """
-
-    def __init__(self, literals: Sequence[str]) -> None:
-        import re2
-
-        options = re2.Options()
-        options.max_mem = 64 << 20
-        options.log_errors = False
-        options.never_capture = True
-        escaped = [re2.escape(literal.encode()).decode() for literal in literals]
-        self._any = re2.compile("|".join([*escaped, *TELLING]), options)
-        self._each = _Stdlib(literals)
-
-    def __call__(self, text: str) -> tuple[list[str], bool]:
-        if self._any.search(text.encode(errors="replace")):
-            return self._each(text)
-        return [], False
-
-
-class _Vectorscan:
-    """One database of all literals, made for short ones: a long one costs no more."""
-
-    def __init__(self, literals: Sequence[str]) -> None:
-        import hyperscan
-
-        self._literals = literals
-        self._hyperscan: Any = hyperscan
-        expressions = [_literals_telling(), *map(_bytes, literals)]
-        self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-        self._database.compile(
-            expressions=[expression.encode() for expression in expressions],
-            ids=list(range(len(expressions))),
-            elements=len(expressions),
-            flags=hyperscan.HS_FLAG_SINGLEMATCH,
-        )
-        self._local = threading.local()
-
-    def __call__(self, text: str) -> tuple[list[str], bool]:
-        numbers: list[int] = []
-        data = text.encode(errors="replace")
-        try:
-            self._scan(data, numbers, self._scratch())
-        except self._hyperscan.ScratchInUseError:
-            # A signal's handler, or a log line, in the middle of a search.
-            numbers.clear()
-            self._scan(data, numbers, self._hyperscan.Scratch(self._database))
-        found = sorted(numbers)
-        folds = bool(found) and found[0] == 0
-        return [self._literals[number - 1] for number in found[folds:]], folds
-
-    def _scan(self, data: bytes, numbers: list[int], scratch: Any) -> None:
-        self._database.scan(
-            data, match_event_handler=_note, context=numbers, scratch=scratch
-        )
-
-    def _scratch(self) -> Any:
-        """Working memory, which no two searches may share at a time."""
-        try:
-            return self._local.scratch
-        except AttributeError:
-            scratch = self._local.scratch = self._hyperscan.Scratch(self._database)
-            return scratch
-
-
-@cache
-def _literals_telling() -> str:
-    """What a text holds that may look like something else, over bytes."""
-    return "|".join(map(in_bytes, TELLING))
-
-
-def _bytes(literal: str) -> str:
-    """``literal`` for an expression: every byte that is not plain in hex."""
-    return "".join(
-        character
-        if character.isascii() and character.isalnum()
-        else "".join(f"\\x{byte:02x}" for byte in character.encode())
-        for character in literal
-    )
-
-
-def _note(number: int, _start: int, _end: int, _flags: int, numbers: Any) -> None:
-    numbers.append(number)
-
-
 SHORTEST: Final = 8
 Extent: TypeAlias = tuple[int, int, str]
 
@@ -261,8 +144,8 @@ _PLAIN = re.compile(
 )
 _TYPE = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
 # So much of a long spelling is looked for before the rest of it: vectorscan compiles
-# short ones much faster, the others find long ones faster.
-_PIECE: Final[Mapping[EngineName, int]] = {"vectorscan": 8, "re2": 32, "stdlib": 32}
+# short ones much faster, the standard library finds long ones faster.
+_PIECE: Final[Mapping[EngineName, int]] = {"vectorscan": 8, "stdlib": 32}
 
 
 class Registered:
@@ -379,7 +262,7 @@ class _Ready(NamedTuple):
     """What to look for: ``by_piece`` are the spellings that hold each piece."""
 
     by_piece: Mapping[str, list[tuple[Spelling, str]]]
-    pieces_in: Callable[[str], tuple[list[str], bool]]
+    pieces_in: Literals
     shortest: int
     longest: int
 
@@ -409,7 +292,7 @@ class _Known:
                 piece = _middle(spelling.text, _PIECE[engine])
                 by_piece.setdefault(piece, []).append((spelling, kind))
                 lengths.append(len(spelling.text))
-        pieces_in = occurring(tuple(by_piece), engine)
+        pieces_in = literals(engine, tuple(by_piece))
         return _Ready(by_piece, pieces_in, min(lengths), max(lengths) + 6)
 
     def find(self, text: str) -> list[Extent]:

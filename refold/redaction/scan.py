@@ -9,9 +9,21 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from refold.redaction.engines import UNPAIRED, EngineName, Hit, engine_of
-from refold.redaction.engines.base import MANY, Trigger, reach, spoken, spoken_after
+from refold.redaction.engines import (
+    IN_RUN,
+    MANY,
+    UNPAIRED,
+    EngineName,
+    Hit,
+    Trigger,
+    engine_of,
+    run_end,
+    run_start,
+    spoken,
+    spoken_after,
+)
 from refold.redaction.engines.fold import TELLING, Folded, fold
+from refold.redaction.engines.patterns import reach
 from refold.redaction.rules.rule import Candidate, Rule
 
 # How far before its value a word of its context may begin, in characters.
@@ -117,9 +129,7 @@ def _shape(rule: Rule) -> tuple[str, int]:
 
 
 _RUN = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
-_IN_RUN = "0123456789 .()-/"
 _DIGITS = "0123456789"
-_CHUNK = 64
 # How far from the end of its shape the digits of a value with letters may be.
 _SEEN = 48
 
@@ -154,7 +164,8 @@ class Runs:
                 break
         if start < last <= stop:
             return (self._last,)
-        for match in _RUN.finditer(text, self._back(last - 1), self._ahead(last)):
+        first = run_start(text, max(0, last - 1), IN_RUN)
+        for match in _RUN.finditer(text, first, run_end(text, last, IN_RUN)):
             if match.end() >= last:
                 self._last = match.span()
                 return (self._last,)
@@ -167,8 +178,8 @@ class Runs:
             # Far inside a run that is known: there is no other near.
             return iter((self._last,))
         text = self._text
-        first = self._back(max(0, end - _SEEN))
-        final = self._ahead(min(len(text), end + _SEEN))
+        first = run_start(text, max(0, end - _SEEN), IN_RUN)
+        final = run_end(text, min(len(text), end + _SEEN), IN_RUN)
         spans = [match.span() for match in _RUN.finditer(text, first, final)]
         if spans:
             self._last = max(spans, key=_length)
@@ -177,29 +188,6 @@ class Runs:
     def all(self) -> Iterator[tuple[int, int]]:
         """Every run."""
         return (match.span() for match in _RUN.finditer(self._text))
-
-    def _back(self, place: int) -> int:
-        """Where what may be a run around ``place`` begins."""
-        text = self._text
-        place = max(0, place)
-        while place > 0:
-            chunk = text[max(0, place - _CHUNK) : place]
-            kept = len(chunk.rstrip(_IN_RUN))
-            place -= len(chunk) - kept
-            if kept:
-                break
-        return place
-
-    def _ahead(self, place: int) -> int:
-        """Where what may be a run around ``place`` ends."""
-        text = self._text
-        while place < len(text):
-            chunk = text[place : place + _CHUNK]
-            kept = len(chunk.lstrip(_IN_RUN))
-            place += len(chunk) - kept
-            if kept:
-                break
-        return place
 
 
 # The triggers that say that a text must be folded come first.

@@ -9,7 +9,7 @@ from operator import itemgetter
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 
-from refold.redaction.engines import Hit
+from refold.redaction.engines import IN_RUN, Hit
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Plan, Tagger
 from refold.redaction.registered import Registered
@@ -37,7 +37,6 @@ from refold.redaction.values import (
 _BACK: Final = 3 * CONTEXT
 # Next to these, the end of a text makes no more difference than any other character.
 _INERT: Final = frozenset(" \t\r\n,;\"'`<>[]{}|!?")
-_IN_RUN: Final = "0123456789 .()-/"
 _LONG: Final = 48
 
 
@@ -88,7 +87,7 @@ def _is_inert(text: str, place: int, start: int, stop: int) -> bool:
     if character <= "\x7f" and character not in _INERT:
         return False
     # A run of digits that goes on so far may be another one when it is cut.
-    return stop - start < _LONG or bool(text[start:stop].strip(_IN_RUN))
+    return stop - start < _LONG or bool(text[start:stop].strip(IN_RUN))
 
 
 # {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.

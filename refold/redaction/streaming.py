@@ -6,13 +6,13 @@ import io
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
-from re import _compiler, _constants, _parser  # type: ignore[attr-defined]  # not in typeshed
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from refold.redaction.engines.base import reach
+from refold.redaction.engines import IN_RUN, run_start
 from refold.redaction.engines.fold import Folded, fold
+from refold.redaction.engines.patterns import reach, unfinished
 from refold.redaction.registered import Registered
 from refold.redaction.scan import CONTEXT, LEAD, TRAIL
 from refold.redaction.types import LONGEST, Placeholders
@@ -23,85 +23,9 @@ if TYPE_CHECKING:
     from refold.redaction.redactor import Redactor
     from refold.redaction.rules.rule import Rule
 
-_WIDE = 65_535
-
-
-@cache
-def unfinished(pattern: str) -> re.Pattern[str]:
-    """A pattern that matches where an attempt of ``pattern`` can get to the text's end.
-
-    Where it does not match, nothing that comes after the text changes whether and what
-    ``pattern`` matches there.  It may match where it need not.
-    """
-    parsed = _parser.parse(pattern)
-    made = _reaching(list(parsed), parsed.state)
-    return _compiler.compile(_parser.SubPattern(parsed.state, made))  # type: ignore[no-any-return]  # a pattern
-
-
-def _reaching(items: list[Any], state: Any) -> list[Any]:
-    """Items that match if an attempt of ``items`` can get to the end of the text.
-
-    An item that was judged before the end is judged for good, so it is taken as it is.
-    """
-    reaching: list[Any] = [_END]
-    for item in reversed(items):
-        ways = [[_END], [item, *reaching]]
-        inside = _within(item, state)
-        if inside is not None:
-            ways.insert(1, inside)
-        reaching = [_branch(ways, state)]
-    return reaching
-
-
-def _within(item: Any, state: Any) -> list[Any] | None:
-    """Items that match if the text ends inside of ``item``; None if it cannot."""
-    operation, argument = item
-    match str(operation):
-        case "BRANCH":
-            ways = [_reaching(list(way), state) for way in argument[1]]
-            return [_branch(ways, state)]
-        case "SUBPATTERN":
-            return _reaching(list(argument[3]), state)
-        case "ATOMIC_GROUP":
-            return _reaching(list(argument), state)
-        case "ASSERT" | "ASSERT_NOT":
-            return _reaching(list(argument[1]), state) if argument[0] > 0 else None
-        case "MAX_REPEAT" | "MIN_REPEAT":
-            return _within_repeat(argument[1], argument[2], argument[2], state)
-        case "POSSESSIVE_REPEAT":
-            once = _sub([(_constants.ATOMIC_GROUP, argument[2])], state)
-            return _within_repeat(argument[1], once, argument[2], state)
-        case "GROUPREF_EXISTS":
-            group, *ways = argument
-            ways = [_sub(_reaching(list(way or ()), state), state) for way in ways]
-            return [(operation, (group, *ways))]
-        case "GROUPREF":
-            width = min(state.groupwidths[argument][1], _WIDE)
-            return [(_constants.MAX_REPEAT, (0, width, _sub(_ANYTHING, state))), _END]
-    return None
-
-
-def _within_repeat(most: Any, once: Any, repeated: Any, state: Any) -> list[Any]:
-    before = (_constants.MAX_REPEAT, (0, most, once))
-    return [before, *_reaching(list(repeated), state)]
-
-
-def _branch(ways: list[list[Any]], state: Any) -> Any:
-    return (_constants.BRANCH, (None, [_sub(way, state) for way in ways]))
-
-
-def _sub(items: list[Any], state: Any) -> Any:
-    return _parser.SubPattern(state, items)
-
-
-_ANYTHING: Any = list(_parser.parse(r"[\s\S]"))
-_END: Any = (_constants.AT, _constants.AT_END_STRING)
-
-
 _CHUNK = 65_536
 # How far before and after a value its validator may look.
 _JUDGED = 64
-_IN_RUN = "0123456789 .()-/"
 # How many places to cut are tried before more text is waited for.
 _TRIES = 4
 _HIDDEN = "\u200b"
@@ -230,7 +154,7 @@ class _Cutter:
     def _settled(self, text: str) -> int:
         """Up to where nothing in ``text``, which is folded, can be judged anew."""
         end = len(text) - self._open
-        end = _before_run(text, end) - self._back
+        end = run_start(text, end, IN_RUN) - self._back
         lower = text.lower()
         for literal, rules, span in self._gates:
             place = lower.find(literal, max(0, len(text) - span))
@@ -283,17 +207,6 @@ def _may_go_on(rule: Rule, text: str, place: int) -> bool:
         return bool(unfinished(rule.pattern).match(text, place))
     except RecursionError:
         return True
-
-
-def _before_run(text: str, place: int) -> int:
-    """Where the digits and separators around ``place`` begin, or ``place``."""
-    while place > 0:
-        chunk = text[max(0, place - _JUDGED) : place]
-        kept = len(chunk.rstrip(_IN_RUN))
-        place -= len(chunk) - kept
-        if kept:
-            break
-    return place
 
 
 def _places(text: str, folded: Folded, last: int) -> Iterator[int]:

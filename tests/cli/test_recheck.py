@@ -10,7 +10,7 @@ import refold as package
 from tests.cli.conftest import Ran, Refold
 from tests.support.redacting import MAIL
 
-FEWER = package.Policy.of_packs(["secrets"]).with_engine("re2")
+FEWER = package.Policy.of_packs(["secrets"]).with_engine("stdlib")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def recheck(refold: Refold, url: str) -> Refold:
 
     def run(*arguments: object) -> Ran:
         return refold(
-            *("--db", url, "redact", "--recheck", "--engine", "re2"), *arguments
+            *("--db", url, "redact", "--recheck", "--engine", "stdlib"), *arguments
         )
 
     return run

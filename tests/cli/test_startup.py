@@ -14,7 +14,7 @@ HEAVY = (
     "orjson",
     "psycopg",
     "pydantic",
-    "re2",
+    "hyperscan",
     "rich",
     "sqlalchemy",
     "zstandard",

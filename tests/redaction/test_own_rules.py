@@ -5,10 +5,9 @@ import re
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from refold.redaction.engines import EngineName
+from refold.redaction.engines.patterns import BadPattern, Pattern
 from refold.redaction.plan import Plan
 from refold.redaction.policy.own_rules import OwnRule, Wrong, rule_of
-from refold.redaction.policy.patterns import BadPattern, Pattern
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules.rule import Rule
 
@@ -122,7 +121,6 @@ def test_a_pattern_that_could_stand_anywhere_is_refused(pattern: str) -> None:
         made(pattern)
 
 
-@pytest.mark.parametrize("engine", ["re2", "vectorscan"])
 @pytest.mark.parametrize(
     ("pattern", "value"),
     [
@@ -134,14 +132,11 @@ def test_a_pattern_that_could_stand_anywhere_is_refused(pattern: str) -> None:
         (r"(?i)grüne-bdg-\d{2}", "grüne-BDG-44"),
     ],
 )
-def test_every_engine_finds_the_same(
-    engine: EngineName, pattern: str, value: str
-) -> None:
-    pytest.importorskip("hyperscan" if engine == "vectorscan" else "re2")
+def test_every_engine_finds_the_same(pattern: str, value: str) -> None:
     rule = made(pattern)
     text = f"是{value}, ({value}) {value.upper()}\n１２３ \\n{value}"
     plain = Redactor(Plan(rules=(rule,), engine="stdlib"))
-    other = Redactor(Plan(rules=(rule,), engine=engine))
+    other = Redactor(Plan(rules=(rule,), engine="vectorscan"))
 
     assert plain.text(text)[1].n >= 2
     assert other.text(text) == plain.text(text)

@@ -47,20 +47,16 @@ HIDING: dict[str, Callable[[str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("hide", HIDING.values(), ids=HIDING.keys())
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.value[:12])
-def test_a_value_does_not_survive(planted: Planted, hide: Callable[[str], Any]) -> None:
-    clean, counts = redactor.value(hide(planted.text))
+@pytest.mark.parametrize("way", HIDING)
+def test_a_value_does_not_survive(way: str) -> None:
+    for planted in PLANTED:
+        clean, counts = redactor.value(HIDING[way](planted.text))
 
-    assert counts.types[planted.type] == 1
-    assert f"[REDACTED:{planted.type}]" in dumped(clean)
-    assert planted.value not in dumped(clean)
+        assert counts.types[planted.type] == 1, planted
+        assert f"[REDACTED:{planted.type}]" in dumped(clean), planted
+        assert planted.value not in dumped(clean), planted
 
 
-@pytest.mark.parametrize(
-    ("planted", "key"),
-    [(planted, key) for planted in KEYED for key in KEYS[planted.type]],
-)
 @pytest.mark.parametrize(
     "hide",
     [
@@ -72,13 +68,13 @@ def test_a_value_does_not_survive(planted: Planted, hide: Callable[[str], Any]) 
         lambda key, value: [json.dumps({"x": json.dumps({key: value})})],
     ],
 )
-def test_a_key_gives_its_value_away(
-    planted: Planted, key: str, hide: Callable[[str, str], Any]
-) -> None:
-    clean, counts = redactor.value(hide(key, planted.value))
+def test_a_key_gives_its_value_away(hide: Callable[[str, str], Any]) -> None:
+    for planted in KEYED:
+        for key in KEYS[planted.type]:
+            clean, counts = redactor.value(hide(key, planted.value))
 
-    assert counts.n == 1
-    assert planted.value not in dumped(clean)
+            assert counts.n == 1, (planted, key)
+            assert planted.value not in dumped(clean), (planted, key)
 
 
 def test_a_key_and_its_parent_are_read_together() -> None:

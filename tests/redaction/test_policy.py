@@ -131,6 +131,7 @@ BAD = [
     ("version = 1\n[types.EMAIL]\ndo = 'keep'", 3, "only action"),
     ('version = 1\nname = "A name"', 2, "name"),
     ('version = 1\nengine = "hyper"', 2, "'vectorscan'"),
+    ('version = 1\nengine = "re2"', 2, "it should be 'auto', 'vectorscan' or 'stdlib'"),
     ("version = 1\nmin_score = 0", 2, "greater than 0"),
     ("version = 1\nmin_score = nan", 2, "min_score"),
     ('version = 1\nmin_score = "0.6"', 2, "valid number"),

@@ -21,7 +21,7 @@ from refold.redaction.registered import Registered
 pytestmark = pytest.mark.exhaustive
 
 SECRET = 'p@ss/w"rd\\+1 é?'
-ENGINES: tuple[EngineName, ...] = ("vectorscan", "re2", "stdlib")
+ENGINES: tuple[EngineName, ...] = ("vectorscan", "stdlib")
 
 values = st.text(
     st.characters(codec="utf-8", exclude_characters="[]#:"), min_size=8, max_size=40
@@ -139,7 +139,7 @@ def test_all_engines_find_the_same(secrets: list[str], data: st.DataObject) -> N
 
     by_engine = [registered(*secrets, engine=e).find(text) for e in ENGINES]
 
-    assert by_engine[0] == by_engine[1] == by_engine[2]
+    assert by_engine[0] == by_engine[1]
 
 
 @engines
@@ -260,11 +260,11 @@ def test_threads_search_while_values_change() -> None:
 
 
 def test_a_search_within_a_search_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refold.redaction import registered as literals
+    from refold.redaction.engines import vectorscan
 
     found = registered("outer-value", engine="vectorscan")
     inner: list[object] = []
-    note = literals._note
+    note = vectorscan._note
 
     def interrupted(*args: object) -> None:
         if not inner:
@@ -272,7 +272,7 @@ def test_a_search_within_a_search_is_answered(monkeypatch: pytest.MonkeyPatch) -
             inner.append(found.find("an outer-value"))
         note(*args)  # type: ignore[arg-type]  # passed on as they come
 
-    monkeypatch.setattr(literals, "_note", interrupted)
+    monkeypatch.setattr(vectorscan, "_note", interrupted)
 
     assert found.find("outer-value") == [(0, 11, "SECRET")]
     assert inner[1] == [(3, 14, "SECRET")]

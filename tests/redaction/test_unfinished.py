@@ -7,10 +7,9 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from refold.redaction.engines.base import UNBOUNDED, reach
+from refold.redaction.engines.patterns import UNBOUNDED, reach, unfinished
 from refold.redaction.rules import PACKS
 from refold.redaction.rules.rule import Rule
-from refold.redaction.streaming import unfinished
 
 RULES = [rule for rules in PACKS.values() for rule in rules if rule.at == "gate"]
 TEXTS = [

@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 
 import refold
 from refold.domain.errors import KeyUnavailable, StoreUnavailable
-from refold.redaction.engines import quickest
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
@@ -60,7 +59,7 @@ def _opened() -> SessionStore:
 
     A process that is soon killed should not compile the engine that pays off later.
     """
-    redactor = Redactor(Plan(engine=quickest()))
+    redactor = Redactor(Plan(engine="stdlib"))
     return _tried(lambda: refold.open(redactor=redactor))
 
 

@@ -137,7 +137,6 @@ class Engines(StrEnum):
 
     AUTO = "auto"
     VECTORSCAN = "vectorscan"
-    RE2 = "re2"
     STDLIB = "stdlib"
 
 

@@ -29,8 +29,8 @@ _LETTERS_AS = str.maketrans(_LETTERS, "iisk")
 
 # An escape of a character that is not a control character.
 _TELLING_ESCAPE = r"\\u(?:[1-9a-fA-F]|0[1-9a-fA-F]|00[2-9a-fA-F])"
-# What a text must hold to be folded, as patterns of RE2.  Prose is full of dashes and
-# wide spaces: they count only where they can be inside a value or right before one.
+# What a text must hold to be folded, as patterns of any engine.  Prose is full of
+# dashes and wide spaces: they count only inside a value or right before one.
 _EITHER = f"[{_SPACES}{_DASHES}]"
 _TELLING_WIDE = "|".join(
     (

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from refold.redaction.engines.base import AFTER, BEFORE, Trigger, names
+from refold.redaction.engines import AFTER, BEFORE, Hit, Trigger, names
 from refold.redaction.engines.fold import telling
 
 _RUN = re.compile(rb"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
@@ -41,7 +40,7 @@ class _Digits(NamedTuple):
     shape: re.Pattern[bytes]
 
 
-class Stdlib:
+class Triggers:
     """Each literal is searched for by itself; each long run of digits is a hit."""
 
     name = "stdlib"
@@ -77,9 +76,9 @@ class Stdlib:
                     return False
         return not self.scan(data)
 
-    def scan(self, data: bytes) -> list[tuple[int, int]]:
+    def scan(self, data: bytes) -> list[Hit]:
         lower = data.lower()
-        hits: list[tuple[int, int]] = []
+        hits: list[Hit] = []
         wide = not data.isascii()
         _look(self._roots, lower, lower, hits)
         if wide:
@@ -96,9 +95,7 @@ class Stdlib:
                 hits += _shaped(self._shapes, data, start, end)
         return hits
 
-    def _spoken(
-        self, lower: bytes, runs: Sequence[tuple[int, int]]
-    ) -> Iterator[tuple[int, int]]:
+    def _spoken(self, lower: bytes, runs: Sequence[Hit]) -> Iterator[Hit]:
         """The words near the digits at these places."""
         near = [lower[max(0, start - BEFORE) : end + AFTER] for start, end in runs]
         around = b"\n".join(near)
@@ -110,7 +107,7 @@ class Stdlib:
                     for number in self._words[word]:
                         yield number, end
 
-    def _telling(self, data: bytes) -> Iterator[tuple[int, int]]:
+    def _telling(self, data: bytes) -> Iterator[Hit]:
         """What says that a text must be folded, which is of characters."""
         text = data.decode()
         before = byte = 0
@@ -122,7 +119,7 @@ class Stdlib:
 
 def _shaped(
     shapes: Sequence[_Digits], data: bytes, start: int, end: int
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[Hit]:
     """The shapes that the digits at a place, with what is around them, may have."""
     many = len(data[start:end].translate(None, _BETWEEN))
     first, last = max(0, start - _NEAR), min(len(data), end + _NEAR)
@@ -173,9 +170,7 @@ def _shared(literal: bytes) -> Iterator[bytes]:
         yield literal[:2]
 
 
-def _look(
-    roots: Sequence[_Root], within: bytes, lower: bytes, hits: list[tuple[int, int]]
-) -> None:
+def _look(roots: Sequence[_Root], within: bytes, lower: bytes, hits: list[Hit]) -> None:
     """Add the places in ``lower`` of all literals that are ``within``."""
     for root, holding in roots:
         if root in within:
@@ -186,7 +181,7 @@ def _look(
 
 def _near_places(
     lower: bytes, literal: bytes, numbers: Sequence[_Near]
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[Hit]:
     place = lower.find(literal)
     while place >= 0:
         end = place + len(literal)
@@ -203,7 +198,13 @@ def _near(trigger: Trigger) -> re.Pattern[bytes] | None:
     return re.compile(trigger.then.encode(), re.IGNORECASE)
 
 
-@lru_cache(maxsize=8)
-def engine(triggers: tuple[Trigger, ...]) -> Stdlib:
-    """The engine over ``triggers``, compiled once."""
-    return Stdlib(triggers)
+class Literals:
+    """Each literal is searched for by itself."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+
+    def __call__(self, text: str) -> tuple[list[str], bool]:
+        return [literal for literal in self._texts if literal in text], bool(
+            telling(text)
+        )

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import hyperscan
 
-from refold.redaction.engines.base import (
-    LONG_RUN,
+from refold.redaction.engines import (
+    AFTER,
+    BEFORE,
+    IN_RUN,
+    MANY,
+    Hit,
     Trigger,
-    in_bytes,
     names,
-    narrow,
-    windows,
+    run_end,
+    run_start,
 )
+from refold.redaction.engines.fold import TELLING
 
+_IN_RUN: Final = IN_RUN.encode()
 # With a run of digits in so many bytes, a pass over all is faster than a look at each.
 _DENSE = 1024
 
 
-class Vectorscan:
+class Triggers:
     """Databases that are each fast, and scanned only where they can find something.
 
     All in one would be far slower: expressions that are not ASCII need a mode of their
@@ -35,28 +40,21 @@ class Vectorscan:
 
     def __init__(self, triggers: Sequence[Trigger]) -> None:
         self.name = f"vectorscan/{version('hyperscan')}"
-        plain = [
-            (n, _expression(t), 0)
-            for n, t in enumerate(triggers)
-            if not (t.beside or t.key)
-        ]
-        shapes = [(n, t.shape, 0) for n, t in enumerate(triggers) if t.beside]
-        keys = [(n, t.shape, 0) for n, t in enumerate(triggers) if t.key]
+        numbered = list(enumerate(triggers))
         self._run = len(triggers)
-        plain.append((self._run, LONG_RUN, 0))
+        plain = [(n, _expression(t)) for n, t in numbered if not (t.beside or t.key)]
+        plain.append((self._run, _LONG_RUN))
+        keys = [(n, t.shape) for n, t in numbered if t.key]
         in_ascii = [
-            (n, only, flags)
-            for n, expression, flags in plain
-            if (only := narrow(expression) or _in_any(expression))
+            (n, only) for n, text in plain if (only := narrow(text) or _in_any(text))
         ]
-        of_keys = [(n, only, 0) for n, e, _ in keys if (only := narrow(e))]
-        wide = [one for one in plain if not one[1].isascii()]
+        in_ascii += [(n, only) for n, text in keys if (only := narrow(text))]
         # What only ``clean`` asks for is in the same: it is in the caches then.
-        self._plain = _Database([*in_ascii, *of_keys])
-        self._wide = _Database([*wide, *(k for k in keys if not k[1].isascii())])
-        self._keys = {n for n, _, _ in keys}
+        self._plain = _caseless(in_ascii)
+        self._wide = _caseless(one for one in (*plain, *keys) if not one[1].isascii())
+        self._keys = {n for n, _ in keys}
         self._of_digits = {self._run, *(n for n in self._keys if triggers[n].run)}
-        self._shapes = _Database(shapes)
+        self._shapes = _caseless((n, t.shape) for n, t in numbered if t.beside)
 
     def clean(self, data: bytes, *, beside: bool) -> bool:
         numbers = self._asked(data, self._plain.hits(data), beside)
@@ -73,9 +71,7 @@ class Vectorscan:
             return False
         return self._run not in numbers or not self.scan(data)
 
-    def _asked(
-        self, data: bytes, hits: list[tuple[int, int]], beside: bool
-    ) -> set[int]:
+    def _asked(self, data: bytes, hits: list[Hit], beside: bool) -> set[int]:
         """The numbers of ``hits``, of keys only those that are where a key ends."""
         keys = self._keys
         return {
@@ -84,14 +80,9 @@ class Vectorscan:
             if number not in keys or names(data, end, beside=beside)
         }
 
-    def scan(self, data: bytes) -> list[tuple[int, int]]:
-        return self._placed(data, self._plain.hits(data), wide=not data.isascii())
-
-    def _placed(
-        self, data: bytes, hits: list[tuple[int, int]], *, wide: bool
-    ) -> list[tuple[int, int]]:
-        """All hits in ``data``, given what the first pass has found in it."""
-        if wide:
+    def scan(self, data: bytes) -> list[Hit]:
+        hits = self._plain.hits(data)
+        if not data.isascii():
             hits += self._wide.hits(data)
         keys, run = self._keys, self._run
         hits = [hit for hit in hits if hit[0] not in keys]
@@ -108,35 +99,89 @@ class Vectorscan:
 
 
 class _Database:
-    """Expressions compiled together, and working memory for each thread."""
+    """Expressions over bytes, compiled together, and what it takes to run them."""
 
-    def __init__(self, expressions: Sequence[tuple[int, str, int]]) -> None:
+    def __init__(self, expressions: Sequence[tuple[int, str]], *, flags: int) -> None:
         self._local = threading.local()
         self._compiled: Any = None
         if not expressions:
             return
-        caseless = hyperscan.HS_FLAG_CASELESS
         self._compiled = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         self._compiled.compile(
-            expressions=[in_bytes(text).encode() for _, text, _ in expressions],
-            ids=[number for number, _, _ in expressions],
+            expressions=[text.encode() for _, text in expressions],
+            ids=[number for number, _ in expressions],
             elements=len(expressions),
-            flags=[flags | caseless for _, _, flags in expressions],
+            flags=flags,
         )
 
-    def hits(self, data: bytes) -> list[tuple[int, int]]:
+    def hits(self, data: bytes) -> list[Hit]:
         """(number of an expression, where a match ends) for each match."""
-        hits: list[tuple[int, int]] = []
-        if self._compiled is not None:
-            try:
-                scratch = self._local.scratch
-            except AttributeError:
-                # No two scans may share it at a time.
-                scratch = self._local.scratch = hyperscan.Scratch(self._compiled)
-            self._compiled.scan(
-                data, match_event_handler=_note, context=hits, scratch=scratch
-            )
+        hits: list[Hit] = []
+        if self._compiled is None:
+            return hits
+        try:
+            self._scan(data, hits, self._scratch())
+        except hyperscan.ScratchInUseError:
+            # A signal's handler, or a log line, in the middle of a search.
+            hits.clear()
+            self._scan(data, hits, hyperscan.Scratch(self._compiled))
         return hits
+
+    def _scan(self, data: bytes, hits: list[Hit], scratch: Any) -> None:
+        self._compiled.scan(
+            data, match_event_handler=_note, context=hits, scratch=scratch
+        )
+
+    def _scratch(self) -> Any:
+        """Working memory, which no two searches may share at a time."""
+        try:
+            return self._local.scratch
+        except AttributeError:
+            scratch = self._local.scratch = hyperscan.Scratch(self._compiled)
+            return scratch
+
+
+def _caseless(expressions: Iterable[tuple[int, str]]) -> _Database:
+    return _Database(
+        [(number, in_bytes(text)) for number, text in expressions],
+        flags=hyperscan.HS_FLAG_CASELESS,
+    )
+
+
+def _note(number: int, _start: int, end: int, _flags: int, hits: list[Hit]) -> None:
+    hits.append((number, end))
+
+
+class Literals:
+    """One database of all literals, made for short ones: a long one costs no more."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._database = _Database(
+            [(0, _telling()), *enumerate(map(_exactly, texts), start=1)],
+            flags=hyperscan.HS_FLAG_SINGLEMATCH,
+        )
+
+    def __call__(self, text: str) -> tuple[list[str], bool]:
+        found = sorted(self._database.hits(text.encode(errors="replace")))
+        folds = bool(found) and found[0][0] == 0
+        return [self._texts[number - 1] for number, _ in found[folds:]], folds
+
+
+@cache
+def _telling() -> str:
+    """What a text holds that may look like something else, over bytes."""
+    return "|".join(map(in_bytes, TELLING))
+
+
+def _exactly(literal: str) -> str:
+    """``literal`` for an expression: every byte that is not plain in hex."""
+    return "".join(
+        character
+        if character.isascii() and character.isalnum()
+        else "".join(f"\\x{byte:02x}" for byte in character.encode())
+        for character in literal
+    )
 
 
 def _expression(trigger: Trigger) -> str:
@@ -149,13 +194,115 @@ def _in_any(expression: str) -> str:
     return expression if expression[:1].isascii() and expression[0] != "(" else ""
 
 
-def _note(
-    number: int, _start: int, end: int, _flags: int, hits: list[tuple[int, int]]
-) -> None:
-    hits.append((number, end))
+# Ten digits or more, and what ends them.
+_LONG_RUN: Final = (
+    rf"[0-9](?:[ .()\-/]{{0,3}}[0-9]){{{MANY - 1},}}"
+    r"(?:[ .()\-/]{0,3}[^0-9 .()\-/]|[ .()\-/]{4})"
+)
 
 
-@lru_cache(maxsize=8)
-def engine(triggers: tuple[Trigger, ...]) -> Vectorscan:
-    """The engine over ``triggers``, compiled once."""
-    return Vectorscan(triggers)
+def windows(data: bytes, ends: Sequence[int]) -> list[tuple[int, int]]:
+    """The parts of ``data`` around the runs of digits at ``ends``, merged."""
+    found: list[tuple[int, int]] = []
+    last = -1
+    for end in sorted(ends):
+        if end <= last:
+            continue
+        start, last = _around(data, end)
+        start, stop = max(0, start - BEFORE), min(len(data), last + AFTER)
+        while start and data[start] & 0xC0 == 0x80:
+            start -= 1
+        while stop < len(data) and data[stop] & 0xC0 == 0x80:
+            stop += 1
+        if found and start <= found[-1][1]:
+            start = found.pop()[0]
+        found.append((start, stop))
+    return found
+
+
+def _around(data: bytes, place: int) -> tuple[int, int]:
+    """Where what may be a run begins that ends before ``place`` or goes on after it."""
+    start = max(0, place - 16)
+    if not data[start:place].strip(_IN_RUN):
+        start = run_start(data, start, _IN_RUN)
+    return start, run_end(data, place, _IN_RUN)
+
+
+# A class with what is said of how often, an escape, or any other character.
+_TOKEN = re.compile(
+    r"(?P<set>\[\^?(?:\\.|[^\]\\])+\])(?:(?P<maybe>\?)|\{(?P<least>\d+),(?P<most>\d+)\})?"
+    r"|(?P<other>\\.|.)",
+    re.DOTALL,
+)
+_MEMBER = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)
+# Any character that is not ASCII; for a range of many, that is near enough.
+_ANY = r"[\xc2-\xf4][\x80-\xbf]{1,3}"
+_MANY = 512
+
+
+def in_bytes(pattern: str) -> str:
+    """``pattern`` over bytes: it matches wherever that does, perhaps more often."""
+    out = []
+    for token in _TOKEN.finditer(pattern):
+        if token["set"] is None:
+            out.append(_hex(token["other"]))
+        elif token["set"].startswith("[^"):
+            out.append(_negated(token, pattern))
+        else:
+            often = token[0][len(token["set"]) :]
+            out.append(_members(token["set"]) + often)
+    return "".join(out)
+
+
+def narrow(pattern: str) -> str:
+    """What of ``pattern`` can match in ASCII; empty: nothing."""
+    only = _CLASS_OR_WAY.sub(_of_ascii, pattern)
+    return only if only.isascii() and "[]" not in only else ""
+
+
+# A class, or one way of a group that cannot match in ASCII.
+_CLASS_OR_WAY = re.compile(
+    r"\[(?:\\.|[^\]\\])+\]|\|[^\x00-\x7f]+(?=[|)])|(?<=\(\?:)[^\x00-\x7f]+\|"
+)
+_WIDE = re.compile(r"[^\x00-\x7f](?:-[^\x00-\x7f])?")
+
+
+def _of_ascii(match: re.Match[str]) -> str:
+    return _WIDE.sub("", match[0]) if match[0][0] == "[" else ""
+
+
+def _hex(text: str) -> str:
+    if text.isascii():
+        return text
+    escaped = "".join(rf"\x{byte:02x}" for byte in text.encode())
+    return f"(?:{escaped})"
+
+
+def _negated(token: re.Match[str], pattern: str) -> str:
+    """A character that is none of some ASCII ones may take four bytes.
+
+    At either end of a pattern one of them is enough.
+    """
+    negated, most = token["set"], token["most"]
+    if most:
+        return f"{negated}{{{token['least']},{4 * int(most)}}}"
+    if token["maybe"]:
+        return f"{negated}{{0,4}}"
+    first = pattern[: token.start()] in ("", "(?:", "(?:^|")
+    return negated if first or token.end() == len(pattern) else f"{negated}{{1,4}}"
+
+
+def _members(text: str) -> str:
+    """A class, as ways of a group if some of its members take several bytes."""
+    if text.isascii():
+        return text
+    plain, ways = "", []
+    for first, last in _MEMBER.findall(text[1:-1]):
+        if first.isascii():
+            plain += f"{first}-{last}" if last else first
+        elif last and ord(last) - ord(first) > _MANY:
+            ways.append(_ANY)
+        else:
+            codes = range(ord(first), ord(last or first) + 1)
+            ways += [_hex(chr(code))[3:-1] for code in codes]
+    return f"(?:{'|'.join([f'[{plain}]'] * bool(plain) + ways)})"

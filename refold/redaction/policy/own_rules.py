@@ -17,7 +17,7 @@ from refold.redaction.checks import (
     secrets as keys,
     secrets as secret,
 )
-from refold.redaction.policy.patterns import LONGEST_MATCH, BadPattern, Pattern
+from refold.redaction.engines.patterns import LONGEST_MATCH, BadPattern, Pattern
 from refold.redaction.rules.rule import Candidate, Rule, Validator
 from refold.redaction.types import canonical, well_formed
 

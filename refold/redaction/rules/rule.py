@@ -65,8 +65,8 @@ class Rule:
     find it faster than the pattern; they never change what is found. ``lead``: a class
     of the byte before a gate literal; ``then``: what follows a gate literal;
     ``shape``: how the value looks, of a ``digits`` rule without a gate.  All three are
-    patterns of RE2 over UTF-8, in any case, without spaces or quotes that JSON would
-    escape.
+    patterns over UTF-8 in any case that look neither ahead nor behind, without spaces
+    or quotes that JSON would escape.
 
     examples and counter_examples are checked when a policy loads.
     """
