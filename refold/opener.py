@@ -147,7 +147,7 @@ def _seals(
     anchor: str | os.PathLike[str] | Anchor | None,
     signer: Callable[[], Signer],
 ) -> Seals | None:
-    if recorder.tree is None:
+    if anchor is None and not recorder.shared:
         return None
     from refold.adapters.seals.anchors import FileAnchor
     from refold.adapters.seals.tree import TreeSeals
@@ -205,10 +205,6 @@ def make_redactor(
 
 
 def _recorder(url: str) -> tuple[Recorder, str]:
-    if url == "memory://":
-        from refold.adapters.memory import MemoryRecorder
-
-        return MemoryRecorder(), "memory"
     from refold.adapters.sql.recorder import SqlRecorder
     from refold.adapters.sql.schema import migrate
 
@@ -222,6 +218,10 @@ def _recorder(url: str) -> tuple[Recorder, str]:
 
 
 def _database(url: str) -> Database:
+    if url == "memory://":
+        from refold.adapters.sql.sqlite import SqliteInMemory
+
+        return SqliteInMemory()
     from refold.adapters.sql.database import engine_of
 
     match engine_of(url):
@@ -256,9 +256,7 @@ def _key_store(
             )
         return SqlKeyStore(chosen)
     if url == "memory://":
-        from refold.adapters.memory import MemoryKeyStore
-
-        return MemoryKeyStore()
+        return SqlKeyStore(url)
     path = config.home() / "keys" / f"{store_id}.db"
     if filled and not path.exists():
         raise KeyUnavailable(

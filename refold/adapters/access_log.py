@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from threading import Condition, Lock, RLock, Thread
+from threading import Condition, RLock, Thread
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -403,63 +403,6 @@ class LinesSink:
     def close(self) -> None:
         if self._handler is not None:
             self._handler.close()
-
-
-class MemoryAudit:
-    """The AuditRows of a store in memory."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._records: dict[bytes, AuditRecord] = {}
-
-    def write(self, records: Sequence[AuditRecord]) -> None:
-        with self._lock:
-            for record in records:
-                self._records.setdefault(record.record_id, record)
-
-    def find(
-        self,
-        *,
-        user: str | None = None,
-        session: str | None = None,
-        since: int | None = None,
-        limit: int,
-        after: bytes = b"",
-    ) -> list[AuditRecord]:
-        with self._lock:
-            records = sorted(self._records.values())
-        found = [
-            record
-            for record in records
-            if record.record_id > after
-            and user in (None, record.user)
-            and session in (None, record.session)
-            and (since is None or record.ts >= since)
-        ]
-        return found[:limit]
-
-    def purge(self, before: int) -> Iterator[int]:
-        with self._lock:
-            old = [key for key, record in self._records.items() if record.ts < before]
-            for key in old:
-                del self._records[key]
-        yield len(old)
-
-    def forget(self, user: str, sessions: Sequence[str] | None = None) -> int:
-        forgotten = 0
-        with self._lock:
-            for key, record in self._records.items():
-                if record.user == user and (
-                    sessions is None or record.session in sessions
-                ):
-                    self._records[key] = record._replace(
-                        user=None, session=None, request=None, state_version=None
-                    )
-                    forgotten += 1
-        return forgotten
-
-    def close(self) -> None:
-        pass
 
 
 _FILE: Final = "file:"

@@ -223,7 +223,7 @@ class SealedErasures:
     def tree_leaves(self, job: Job) -> JsonObject:
         """Count and root of the leaves that were the job's."""
         tree = self.recorder.tree
-        leaves = [] if tree is None else tree.erased(job.job_id)
+        leaves = tree.erased(job.job_id)
         return {"count": len(leaves), "root": root_of(leaves).hex()}
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:

@@ -14,7 +14,6 @@ from threading import Event
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
     Final,
     Literal,
     NamedTuple,
@@ -45,7 +44,6 @@ from refold.domain.erasure import (
     Unused,
     Whose,
 )
-from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import Span
 from refold.domain.ids import StreamId
 from refold.domain.ports import Duplicate, Lagging, Place, Scope, SessionInfo, Status
@@ -518,7 +516,7 @@ class Recorder(ApplicationRecorder):
     ``shared``: other processes that open it see the same rows.
     """
 
-    shared: ClassVar[bool] = True
+    shared: bool
 
     @abstractmethod
     def write(self, batch: Batch) -> WriteOutcome:
@@ -576,9 +574,9 @@ class Recorder(ApplicationRecorder):
     def keeping(self) -> KeepingRows:
         """What freezes users, and knows which sessions are used."""
 
+    @abstractmethod
     def mending(self) -> MendingRows:
-        """What a repair does to rows.  Raises InvalidConfiguration in memory."""
-        raise InvalidConfiguration("memory:// keeps nothing that could be repaired")
+        """What a repair does to rows."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -676,9 +674,9 @@ class Recorder(ApplicationRecorder):
         raise NotImplementedError
 
     @property
-    def tree(self) -> Tree | None:
-        """Leaves, seals and tree heads; None where nothing is kept."""
-        return None
+    @abstractmethod
+    def tree(self) -> Tree:
+        """Leaves, seals and tree heads."""
 
     @abstractmethod
     def notifications(

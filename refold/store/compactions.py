@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from threading import Condition, Thread
+from threading import Condition, Event as Signal, Thread
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, get_args
 from uuid import uuid4
@@ -80,7 +79,7 @@ class Hold:
     ) -> None:
         self._leases, self._stream, self._owner = leases, stream, owner
         self._clock, self._sec = clock, sec
-        self._done, self.asked = threading.Event(), False
+        self._done, self.asked = Signal(), False
         self._renewing = Thread(target=self._renew, name="refold-lease", daemon=True)
 
     def __enter__(self) -> Self:

@@ -14,8 +14,11 @@ import pytest
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import EncryptedLog
-from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import Recorder
+from refold.adapters.sql.keystore import SqlKeyStore
+from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.schema import migrate
+from refold.adapters.sql.sqlite import SqliteInMemory
 from refold.domain.envelope import Draft, Envelope
 from refold.domain.erasure import FREEZE, LegalHold
 from refold.domain.events import (
@@ -53,7 +56,20 @@ _REDACTOR: Final = Redactor()
 def memory_log(recorder: Recorder | None = None) -> EncryptedLog:
     """A log whose keys live in memory; its rows too, unless a recorder is given."""
     master = LocalMasterKey(os.urandom(32), origin="a test")
-    return EncryptedLog(recorder or MemoryRecorder(), KeyRing(MemoryKeyStore(), master))
+    keys = KeyRing(SqlKeyStore("memory://"), master)
+    return EncryptedLog(recorder or memory_recorder(), keys)
+
+
+def memory_recorder() -> SqlRecorder:
+    """Rows in a new database in memory."""
+    return SqlRecorder(memory_database())
+
+
+def memory_database() -> SqliteInMemory:
+    """A new database in memory, with the tables in it."""
+    dialect = SqliteInMemory()
+    migrate(dialect)
+    return dialect
 
 
 def append_to(

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.access_log import LOGGER, LinesSink, MemoryAudit
+from refold.adapters.access_log import LOGGER, LinesSink
 from refold.adapters.sql.access_log import SqlAudit
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.access_log import AuditRecord, AuditRows, AuditSink
 from refold.testing import AuditRowsContract, AuditSinkContract
 from refold.testing.sinks import record
+from tests.support.auditing import Table
 
 # Left out in part where all tests run: see CONTRIBUTING.
 pytestmark = pytest.mark.exhaustive
@@ -44,7 +45,7 @@ class _Table(AuditSinkContract, AuditRowsContract):
 class TestInMemory(_Table):
     @pytest.fixture
     def rows(self) -> AuditRows:
-        return MemoryAudit()
+        return Table()
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

@@ -19,7 +19,6 @@ from refold.adapters.access_log import (
     OVERFLOW,
     AuditNames,
     AuditTrail,
-    MemoryAudit,
 )
 from refold.adapters.log import EncryptedLog
 from refold.adapters.sql.postgres import PostgresDatabase
@@ -29,6 +28,7 @@ from refold.domain.errors import StoreUnavailable
 from refold.store import SessionStore
 from refold.testing import memory_log
 from tests.support import warm
+from tests.support.auditing import Table
 from tests.support.stores import lines, open_at
 
 # Left out in part where all tests run: see CONTRIBUTING.
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.exhaustive
 APPENDED = "session_append_event"
 
 
-class Gate(MemoryAudit):
+class Gate(Table):
     """Takes nothing until it is opened."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Gate(MemoryAudit):
         super().write(records)
 
 
-class Failing(MemoryAudit):
+class Failing(Table):
     """Takes nothing as long as it fails."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ def trail(*sinks: AuditSink, most: int = MOST, every: float = 0.01) -> AuditTrai
     log = memory_log()
     assert isinstance(log, EncryptedLog)
     ticks = iter(range(1_000_000))
-    rows = sinks[0] if sinks and isinstance(sinks[0], MemoryAudit) else MemoryAudit()
+    rows = sinks[0] if sinks and isinstance(sinks[0], Table) else Table()
     names = AuditNames(log.keys)
     clock = lambda: 1_700_000_000_000_000 + next(ticks)  # noqa: E731  # it is short
     return AuditTrail(sinks, rows, names, clock=clock, most=most, every=every)
@@ -79,12 +79,12 @@ def note(trail: AuditTrail, numbers: Sequence[int]) -> None:
         trail.note(Access("session_load", counts={"n": number}))
 
 
-def noted(rows: MemoryAudit) -> list[int]:
+def noted(rows: Table) -> list[int]:
     return [record.meta.get("n", -1) for record in rows.find(limit=99_999)]
 
 
 def test_what_is_noted_is_there_after_a_flush_and_in_order() -> None:
-    rows = MemoryAudit()
+    rows = Table()
     audit = trail(rows, every=3600)
 
     note(audit, range(3 * BATCH + 7))
@@ -117,7 +117,7 @@ def test_a_batch_does_not_wait_for_its_time() -> None:
 
 
 def test_close_writes_what_waits_and_ends_the_thread() -> None:
-    rows = MemoryAudit()
+    rows = Table()
     audit = trail(rows, every=3600)
     note(audit, range(5))
 
@@ -148,7 +148,7 @@ def test_nobody_waits_for_a_sink_that_takes_nothing() -> None:
 def test_a_sink_that_fails_is_given_the_same_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    failing, other = Failing(), MemoryAudit()
+    failing, other = Failing(), Table()
     audit = trail(failing, other)
     note(audit, range(4))
     for _ in range(3):
@@ -174,7 +174,7 @@ def test_what_cannot_be_written_is_given_up_at_the_end_and_said(
 
 
 def test_records_of_one_moment_keep_their_order() -> None:
-    rows, log = MemoryAudit(), memory_log()
+    rows, log = Table(), memory_log()
     audit = AuditTrail([rows], rows, AuditNames(log.keys), clock=lambda: 1)
 
     note(audit, range(50))
@@ -184,7 +184,7 @@ def test_records_of_one_moment_keep_their_order() -> None:
 
 
 def test_what_is_noted_while_something_is_noted_is_kept() -> None:
-    rows, log, within = MemoryAudit(), memory_log(), iter([7])
+    rows, log, within = Table(), memory_log(), iter([7])
 
     def clock() -> int:
         note(audit, list(within))  # as the garbage collector may
@@ -199,7 +199,7 @@ def test_what_is_noted_while_something_is_noted_is_kept() -> None:
 
 
 def test_threads_note_at_once_and_none_is_lost() -> None:
-    rows = MemoryAudit()
+    rows = Table()
     audit = trail(rows)
 
     with ThreadPoolExecutor(8) as pool:
@@ -210,7 +210,7 @@ def test_threads_note_at_once_and_none_is_lost() -> None:
 
 
 def test_flushes_at_once_all_return() -> None:
-    rows = MemoryAudit()
+    rows = Table()
     audit = trail(rows)
 
     def work(number: int) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refold.adapters.memory import MemoryKeyStore
 from sqlalchemy import make_url
 
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import EncryptedLog
-from refold.adapters.memory import MemoryKeyStore
 from refold.adapters.seals.anchors import FileAnchor
 from refold.adapters.seals.tree import TreeSeals
 from refold.adapters.sql.postgres import PostgresDatabase

@@ -15,7 +15,6 @@ from refold.adapters.keys.master import (
     from_environment,
 )
 from refold.adapters.keys.store import KeyStore
-from refold.adapters.memory import MemoryKeyStore
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable
 from refold.testing.keys import KeyStoreContract, MasterKeyContract
@@ -83,7 +82,7 @@ class TestKeysAtHand(MasterKeyContract):
 class TestKeysInMemory(KeyStoreContract):
     @pytest.fixture
     def keys(self) -> KeyStore:
-        return MemoryKeyStore()
+        return SqlKeyStore("memory://")
 
 
 class TestKeysInAFile(KeyStoreContract):

@@ -13,15 +13,15 @@ from sqlalchemy import make_url
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import EncryptedLog
-from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import Moved, Recorder
+from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.events import CompactionNote
 from refold.domain.ports import Appended, Conflict, Problem, StoredView
-from refold.testing import ADA, NOW, append_to, said, texts, write
+from refold.testing import ADA, NOW, append_to, memory_recorder, said, texts, write
 from refold.testing.event_log import Without
 
 DERIVED = ADA._replace(stream="f" * 64)
@@ -37,7 +37,7 @@ class Two(NamedTuple):
 
 def recorder(kind: str, request: pytest.FixtureRequest) -> Recorder:
     if kind == "memory":
-        return MemoryRecorder()
+        return memory_recorder()
     url = make_url(request.getfixturevalue(f"{kind}_url"))
     dialect = SqliteDatabase(url) if kind == "sqlite" else PostgresDatabase(url)
     migrate(dialect)
@@ -46,7 +46,7 @@ def recorder(kind: str, request: pytest.FixtureRequest) -> Recorder:
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def two(request: pytest.FixtureRequest) -> Iterator[Two]:
-    rows, keys = recorder(request.param, request), MemoryKeyStore()
+    rows, keys = recorder(request.param, request), SqlKeyStore("memory://")
     master = LocalMasterKey(os.urandom(32), origin="a test")
     one, other = (EncryptedLog(rows, KeyRing(keys, master)) for _ in range(2))
     write(one, ADA, *said("a secret"))

@@ -9,7 +9,7 @@ import refold
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import EncryptedLog
-from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
+from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import KeyUnavailable
 from refold.domain.events import UserInput
 from refold.redaction.guard import Limits
@@ -17,6 +17,7 @@ from refold.redaction.plan import Plan, plain, tag, tagger
 from refold.redaction.policy import Policy
 from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
+from refold.testing import memory_recorder
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 PSEUDONYMS = "version = 1\npseudonyms = true\n"
@@ -123,11 +124,11 @@ def test_without_a_policy_that_wants_them_there_are_none() -> None:
 
 
 def test_a_lost_key_is_not_replaced_for_a_pseudonym() -> None:
-    recorder, master = MemoryRecorder(), LocalMasterKey(KEY, origin="a test")
+    recorder, master = memory_recorder(), LocalMasterKey(KEY, origin="a test")
     plan = Plan(pseudonyms=True)
 
     def store() -> SessionStore:
-        ring = KeyRing(MemoryKeyStore(), master)
+        ring = KeyRing(SqlKeyStore("memory://"), master)
         return SessionStore(EncryptedLog(recorder, ring), Redactor(plan), Limits())
 
     said(store(), "ada", "a")

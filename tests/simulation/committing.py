@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from refold.adapters.memory import MemoryRecorder
 from refold.adapters.recorder import Batch, Moved, Wrote
 from refold.adapters.sql.database import GroupCommit, Result
 from refold.domain.errors import Erased, StoreUnavailable
+from tests.simulation.rows import Rows
 from tests.simulation.scheduler import Process, Scheduler
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Committing:
         self,
         world: World,
         process: Process,
-        inner: MemoryRecorder,
+        inner: Rows,
         step: Callable[..., Any],
     ) -> None:
         self.world, self.process, self.inner = world, process, inner

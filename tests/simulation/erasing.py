@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from refold.adapters.keys.master import MasterKey
 from refold.adapters.keys.ring import KeyRing
-from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
+from tests.simulation.rows import Keys, Rows
 from tests.simulation.stepping import Stepping
 
 if TYPE_CHECKING:
@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _MOST: Final = 4  # rows that are deleted in one step
+_TABLES: Final = ("events", "blobs", "receipts", "views", "leases", "heads")
 
 
 class Erasures:
-    """Who is erased, or about to be; each method is one step."""
+    """Who is erased, or about to be; each method is one step.
 
-    def __init__(
-        self, recorder: MemoryRecorder, keys: MemoryKeyStore, master: MasterKey
-    ) -> None:
+    ``marked`` says which heads are, ``tables`` what is deleted, in this order.
+    """
+
+    marked = "true"
+    tables: tuple[str, ...] = _TABLES
+
+    def __init__(self, recorder: Rows, keys: Keys, master: MasterKey) -> None:
         self.recorder, self.keys, self._master = recorder, keys, master
         self.begun: set[str] = set()
         self.certificates: dict[str, int] = {}
@@ -35,14 +40,15 @@ class Erasures:
     def begin(self, user_id: str) -> bool:
         """Mark the user and all their heads; whether there is anything left to do."""
         self.begun.add(user_id)
-        for stream in self.marked(user_id):
-            head = self.recorder._heads[stream]
-            self.recorder._heads[stream] = head._replace(status="erased")
+        self.mark(user_id)
         return user_id not in self.certificates
 
-    def marked(self, user_id: str) -> list[Any]:
-        """The streams whose heads are to be marked."""
-        return [one for one in self.recorder._heads if one.user_id == user_id]
+    def mark(self, user_id: str) -> None:
+        """Mark the heads of the user as erased."""
+        self.recorder.execute(
+            f"UPDATE heads SET status='erased' WHERE user_id=:user AND {self.marked}",
+            user=user_id,
+        )
 
     def refuses(self, user_id: str) -> bool:
         """Whether the user is marked as erased."""
@@ -58,32 +64,24 @@ class Erasures:
 
     def delete_rows(self, user_id: str) -> int:
         """Delete some rows, the heads when nothing else is left; how many."""
-        rows = self.recorder
-        mine = [one for one in rows._order if one.header.stream.user_id == user_id]
-        for row in mine[:_MOST]:
-            rows._order.remove(row)
-            rows._events[row.header.stream].remove(row)
-        if mine:
-            return len(mine[:_MOST])
-        return sum(self._emptied(table, user_id) for table in self._tables())
-
-    def _tables(self) -> tuple[dict[Any, Any], ...]:
-        rows = self.recorder
-        beside = (rows._events, rows._blobs, rows._receipts, rows._views, rows._leases)
-        return (*beside, rows._heads)
-
-    @staticmethod
-    def _emptied(table: dict[Any, Any], user_id: str) -> int:
-        gone = [key for key in table if _user(key) == user_id]
-        for key in gone:
-            del table[key]
-        return len(gone)
+        events = "SELECT rowid FROM events WHERE user_id=:user LIMIT :most"
+        some = f"DELETE FROM events WHERE rowid IN ({events})"
+        if deleted := self.recorder.execute(some, user=user_id, most=_MOST):
+            return len(deleted)
+        return sum(
+            len(self.recorder.execute(f"DELETE FROM {one} WHERE user_id=:u", u=user_id))
+            for one in self.tables
+        )
 
     def left(self, user_id: str) -> int:
         """How many rows and keys of the user there are."""
-        rows = sum(_user(key) == user_id for table in self._tables() for key in table)
-        rows += sum(
-            one.header.stream.user_id == user_id for one in self.recorder._order
+        rows = sum(
+            len(
+                self.recorder.execute(
+                    f"SELECT 1 FROM {one} WHERE user_id=:u", u=user_id
+                )
+            )
+            for one in _TABLES
         )
         ref = self._ref(user_id)
         entry = self.keys.get_user(ref)
@@ -121,9 +119,3 @@ class Erasing:
         while deleted := steps.delete_rows(self.user_id):
             self.rows += deleted
         steps.certify(self.user_id, self.rows)
-
-
-def _user(key: Any) -> str:
-    """Whose row it is: keys of tables begin with a stream, or with the user."""
-    first = key[0]
-    return first if isinstance(first, str) else first.user_id

@@ -11,7 +11,6 @@ from random import Random
 from typing import Literal, TypeAlias
 from unittest.mock import patch
 
-from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.sql import database as grouping
 from refold.store import compactions as leases
 from tests.simulation import promises
@@ -29,6 +28,7 @@ from tests.simulation.roles import (
     Role,
     Writing,
 )
+from tests.simulation.rows import Keys, Rows
 from tests.simulation.scheduler import (
     Process,
     Scheduler,
@@ -49,8 +49,8 @@ class History:
     def __init__(
         self,
         seed: int,
-        recorder: Callable[[], MemoryRecorder] = MemoryRecorder,
-        keys: Callable[[], MemoryKeyStore] = MemoryKeyStore,
+        recorder: Callable[[], Rows] = Rows,
+        keys: Callable[[], Keys] = Keys,
         committing: type[Committing] = Committing,
         erasures: type[Erasures] = Erasures,
         *,
@@ -223,7 +223,7 @@ class History:
 def _simulated(scheduler: Scheduler) -> Iterator[None]:
     """Who waits does so by the scheduler, its clock too; refusals are not logged."""
     with (
-        patch.object(leases, "Event", partial(SimulatedEvent, scheduler)),
+        patch.object(leases, "Signal", partial(SimulatedEvent, scheduler)),
         patch.object(grouping, "Event", partial(SimulatedEvent, scheduler)),
         patch.object(
             grouping, "ThreadPoolExecutor", partial(SimulatedExecutor, scheduler)

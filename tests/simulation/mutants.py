@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import (
     Batch,
     HeadRow,
@@ -22,26 +21,36 @@ from refold.domain.ids import StreamId
 from tests.simulation.committing import Committing
 from tests.simulation.erasing import Erasures
 from tests.simulation.history import History, Matter
+from tests.simulation.rows import STREAM, Keys, Rows
 
 
-class IgnoresTheHead(MemoryRecorder):
-    """Its compare-and-set compares nothing."""
+class IgnoresTheHead(Rows):
+    """Its compare-and-set compares nothing: what stands behind is written over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.execute("DROP TRIGGER events_refuse_delete")  # or that would refuse it
 
     def write(self, batch: Batch) -> WriteOutcome:
         head = self.head_row(batch.stream)
         if head is not None and head.key_check == batch.head.key_check:
+            self.execute(
+                f"DELETE FROM events WHERE {STREAM} AND seq>:after",
+                **batch.stream._asdict(),
+                after=batch.expected_seq,
+            )
             batch = replace(batch, expected_seq=head.seq, expected_hash=head.hash)
         return super().write(batch)
 
 
-class WritesHalf(MemoryRecorder):
+class WritesHalf(Rows):
     """It keeps the first event of a batch, and acknowledges all."""
 
-    def _commit(self, batch: Batch) -> None:
-        super()._commit(replace(batch, events=batch.events[:1]))
+    def commit(self, batch: Batch) -> Result:
+        return super().commit(replace(batch, events=batch.events[:1]))
 
 
-class WritesNothing(MemoryRecorder):
+class WritesNothing(Rows):
     """It acknowledges every seventh append without having written it."""
 
     _count = 0
@@ -51,27 +60,28 @@ class WritesNothing(MemoryRecorder):
         return Wrote(batch.head) if self._count % 7 == 0 else super().write(batch)
 
 
-class MovesNoHead(MemoryRecorder):
+class MovesNoHead(Rows):
     """A crash between the two statements of an append: events, but no head."""
 
     _count = 0
 
-    def _commit(self, batch: Batch) -> None:
-        before = self._heads.get(batch.stream)
-        super()._commit(batch)
-        self._count += 1
+    def commit(self, batch: Batch) -> Result:
+        before = self.head_row(batch.stream)
+        outcome = super().commit(batch)
+        self._count += isinstance(outcome, Wrote)
         if self._count % 7 == 0 and before is not None:
-            self._heads[batch.stream] = before
+            self.put_head(batch.stream, before)
+        return outcome
 
 
-class ForgetsReceipts(MemoryRecorder):
+class ForgetsReceipts(Rows):
     """It does not know an idempotency key again."""
 
-    def _commit(self, batch: Batch) -> None:
-        super()._commit(replace(batch, receipt=None))
+    def commit(self, batch: Batch) -> Result:
+        return super().commit(replace(batch, receipt=None))
 
 
-class TakesAnyKey(MemoryRecorder):
+class TakesAnyKey(Rows):
     """It takes rows that are sealed under a key of before a rewriting."""
 
     def write(self, batch: Batch) -> WriteOutcome:
@@ -83,14 +93,14 @@ class TakesAnyKey(MemoryRecorder):
         return super().write(batch)
 
 
-class LeasesToAll(MemoryRecorder):
+class LeasesToAll(Rows):
     """It never checks whether a lease is held."""
 
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
         return super().take_lease(stream, owner, now=until + (1 << 50), until=until)
 
 
-class LeasesForever(MemoryRecorder):
+class LeasesForever(Rows):
     """It says that a lease is renewed which is another's by now."""
 
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
@@ -98,7 +108,7 @@ class LeasesForever(MemoryRecorder):
         return True
 
 
-class LetsViewsGoBack(MemoryRecorder):
+class LetsViewsGoBack(Rows):
     """It replaces a stored view by any other."""
 
     def save_view_row(
@@ -109,7 +119,7 @@ class LetsViewsGoBack(MemoryRecorder):
         return super().save_view_row(stream, name, row, **how)
 
 
-class TakesViewsUnderAnyKey(MemoryRecorder):
+class TakesViewsUnderAnyKey(Rows):
     """It keeps a view that is sealed under a key of before a rewriting."""
 
     def save_view_row(
@@ -120,7 +130,7 @@ class TakesViewsUnderAnyKey(MemoryRecorder):
         return super().save_view_row(stream, name, row, **how)
 
 
-class SkipsARow(MemoryRecorder):
+class SkipsARow(Rows):
     """A read behind a place loses the first row there: a tail that misses events."""
 
     def rows(self, stream: StreamId, **how: Any) -> list[EncryptedEvent]:
@@ -129,7 +139,7 @@ class SkipsARow(MemoryRecorder):
         return found[1:] if behind and how.get("limit") is None else found
 
 
-class RewritesOneStream(MemoryRecorder):
+class RewritesOneStream(Rows):
     """A rewriting leaves the rows of derived streams as they were."""
 
     def rewrite(
@@ -145,46 +155,59 @@ class RewritesOneStream(MemoryRecorder):
         return super().rewrite(stream, main_alone)
 
 
-class KeepsViews(MemoryRecorder):
+class KeepsViews(Rows):
     """A rewriting leaves the views of before it."""
+
+    def rewrite(
+        self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
+    ) -> bool:
+        kept = self.execute("SELECT * FROM views")
+        done = super().rewrite(stream, build)
+        for row in kept:
+            columns = ", ".join(f":{name}" for name in row._fields)
+            self.execute(
+                f"INSERT INTO views ({', '.join(row._fields)}) VALUES ({columns}) "
+                "ON CONFLICT DO NOTHING",
+                **row._asdict(),
+            )
+        return done
 
     def drop_views(self, user_id: str, session_id: str) -> None:
         pass
 
 
-class DestroysTooMuch(MemoryKeyStore):
+class DestroysTooMuch(Keys):
     """It destroys the key that is in use with those before it."""
 
     def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
         return super().destroy_sessions(user_ref, session_ref, before=before + 1)
 
 
-class DestroysNothing(MemoryKeyStore):
+class DestroysNothing(Keys):
     """It keeps every key."""
 
     def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
         return 0
 
 
-class LastKeyWins(MemoryKeyStore):
+class LastKeyWins(Keys):
     """Of two that make a session's key at once, each is told of its own."""
 
     def add_session(
         self, user_ref: str, session_ref: str, wrapped: bytes, now: int, **how: Any
     ) -> bytes | None:
-        version = how.get("version", 1)
-        self._sessions.get((user_ref, session_ref), {}).pop(version, None)
+        self.forget(user_ref, session_ref, how.get("version", 1))
         return super().add_session(user_ref, session_ref, wrapped, now, **how)
 
 
-class WritesNoBlob(MemoryRecorder):
+class WritesNoBlob(Rows):
     """It keeps the event that was cut, and not the whole text."""
 
-    def _commit(self, batch: Batch) -> None:
-        super()._commit(replace(batch, blobs=()))
+    def commit(self, batch: Batch) -> Result:
+        return super().commit(replace(batch, blobs=()))
 
 
-class KeepsBlobs(MemoryRecorder):
+class KeepsBlobs(Rows):
     """A rewriting leaves the blobs of before it."""
 
     def rewrite(
@@ -197,7 +220,7 @@ class KeepsBlobs(MemoryRecorder):
         return super().rewrite(stream, but_blobs)
 
 
-class ForksTwice(MemoryRecorder):
+class ForksTwice(Rows):
     """Who forks to a name that is there is told that they did."""
 
     def write(self, batch: Batch) -> WriteOutcome:
@@ -235,7 +258,7 @@ class CommitsOneByOne(Committing):
             if not self.is_there(batch) and len(batch.events) > 1:
                 self.world.scheduler.pause()
                 if self.world.fate().startswith("dies"):
-                    self.inner._commit(replace(batch, events=batch.events[:1]))
+                    self.inner.commit(replace(batch, events=batch.events[:1]))
                     self.world.die(self.process)
         return super().commit(batches)
 
@@ -269,8 +292,7 @@ class LosesTheLead(Committing):
 class MarksMainAlone(Erasures):
     """It marks no head of a derived stream."""
 
-    def marked(self, user_id: str) -> list[Any]:
-        return [one for one in super().marked(user_id) if one == one.main]
+    marked = "stream='main'"
 
 
 class RemembersNobody(Erasures):
@@ -291,8 +313,7 @@ class ErasesOnce(Erasures):
 class DeletesEventsAlone(Erasures):
     """It is done when the events are deleted."""
 
-    def _tables(self) -> tuple[dict[Any, Any], ...]:
-        return super()._tables()[:1]
+    tables = ("events",)
 
 
 class LeavesTheKeys(Erasures):
@@ -306,16 +327,18 @@ class ErasesOthers(Erasures):
     """It deletes rows of others too."""
 
     def delete_rows(self, user_id: str) -> int:
-        for other in {stream.user_id for stream in self.recorder._heads} - {user_id}:
-            super().delete_rows(other)
+        for (other,) in self.recorder.execute("SELECT DISTINCT user_id FROM heads"):
+            if other != user_id:
+                self.mark(other)
+                super().delete_rows(other)
         return super().delete_rows(user_id)
 
 
 class Mutant(NamedTuple):
     """What a history is run over, and what it is full of."""
 
-    recorder: Callable[[], MemoryRecorder] = MemoryRecorder
-    keys: Callable[[], MemoryKeyStore] = MemoryKeyStore
+    recorder: Callable[[], Rows] = Rows
+    keys: Callable[[], Keys] = Keys
     committing: type[Committing] = Committing
     erasures: type[Erasures] = Erasures
     full_of: Matter = ""

@@ -207,7 +207,8 @@ def a_cut_text_is_there_whole(after: Aftermath) -> Iterator[str]:
                     yield f"{session.session_id} {event.seq}: another text"
                 if text.split()[0] != _token(event):
                     yield f"{session.session_id} {event.seq}: another's text"
-    kept = set(after.world.recorder._blobs)
+    rows = after.world.recorder.execute("SELECT user_id, address FROM blobs")
+    kept = {(user, bytes(address)) for user, address in rows}
     if kept != needed:
         yield f"{len(kept - needed)} blobs too many, {len(needed - kept)} too few"
 

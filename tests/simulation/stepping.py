@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.adapters.memory import MemoryRecorder
 from refold.adapters.recorder import Batch, HeadRow, Rewrite, ViewRow, WriteOutcome
 from refold.adapters.sql.database import Result
 from refold.domain.errors import Erased, RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
+from tests.simulation.rows import Rows
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class Stepping:
 class SteppingRecorder(Stepping):
     """A recorder; what changes a session waits for who has locked it."""
 
-    _inner: MemoryRecorder
+    _inner: Rows
 
-    def __init__(self, world: World, process: Process, inner: MemoryRecorder) -> None:
+    def __init__(self, world: World, process: Process, inner: Rows) -> None:
         super().__init__(world, process, inner)
         self._commits = world.committing(world, process, inner, self._do)
         self._group = self._commits.group
@@ -121,15 +121,24 @@ class SteppingRecorder(Stepping):
         def rewrite() -> bool:
             with self._world.locked(stream):
                 self._refuse(stream)
-                done = self._inner.rewrite(stream, build)
+                done = self._rewritten(stream, build)
                 if done:
                     self._world.rewritten.append(self._heads(stream))
             return done and not (
-                self._world.fate() and not self._inner.rewrite(stream, build)
+                self._world.fate() and not self._rewritten(stream, build)
             )
 
         done: bool = self._do("rewrite", rewrite)
         return done
+
+    def _rewritten(
+        self, stream: StreamId, build: Callable[[Mapping[str, HeadRow]], Rewrite | None]
+    ) -> bool:
+        """What is built takes steps; what is done with it is one transaction."""
+        heads: dict[str, HeadRow] = {}
+        self._inner.rewrite(stream, heads.update)
+        what = build(heads)
+        return self._inner.rewrite(stream, lambda _: what)
 
     def _heads(self, stream: StreamId) -> dict[StreamId, int]:
         names = self._inner.streams(stream.user_id, stream.session_id)
@@ -157,11 +166,11 @@ class SteppingRecorder(Stepping):
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
         def take() -> bool:
             self._world.unlocked(stream)
-            held = self._inner._leases.get(stream)
+            held = self._inner.lease(stream)
             taken = self._inner.take_lease(stream, owner, now=now, until=until)
             if taken:
                 self._world.took(stream)
-            if taken and held and held.owner != owner and held.until > now:
+            if taken and held and held[0] != owner and held[1] > now:
                 self._world.violated("a lease was taken that another holds")
             return taken
 
@@ -170,8 +179,8 @@ class SteppingRecorder(Stepping):
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         def release() -> bool:
-            held = self._inner._leases.get(stream)
-            if held is not None and held.owner == owner:
+            held = self._inner.lease(stream)
+            if held is not None and held[0] == owner:
                 self._world.gave_back()
             return self._inner.release_lease(stream, owner)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, cast
@@ -12,7 +12,6 @@ from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.keys.store import KeyStore
 from refold.adapters.log import EncryptedLog
-from refold.adapters.memory import MemoryKeyStore, MemoryRecorder
 from refold.adapters.recorder import Batch, Recorder, Wrote
 from refold.domain.errors import (
     Erased,
@@ -26,6 +25,7 @@ from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
 from tests.simulation.committing import Committing
 from tests.simulation.erasing import Erasures
+from tests.simulation.rows import Keys, Rows
 from tests.simulation.scheduler import Killed, Process, Scheduler, Task
 from tests.simulation.stepping import Stepping, SteppingRecorder
 from tests.support.redacting import unaware
@@ -66,8 +66,8 @@ class World:
     def __init__(
         self,
         seed: int,
-        recorder: MemoryRecorder,
-        keys: MemoryKeyStore | None = None,
+        recorder: Rows,
+        keys: Keys | None = None,
         committing: type[Committing] = Committing,
         erasures: type[Erasures] = Erasures,
     ) -> None:
@@ -78,11 +78,9 @@ class World:
             leaps=self.random.choice((0.0, 0.01, 0.05)),
         )
         self.faults = self.random.choice((0.0, 0.01, 0.04))
-        self.recorder, self.keys = recorder, keys or MemoryKeyStore()
+        self.recorder, self.keys = recorder, keys or Keys()
         self.committing = committing
         self.erasures = erasures(recorder, self.keys, _MASTER)
-        # One thread runs at a time, and one that stands still must not lock others out.
-        recorder._lock = cast("Any", nullcontext())
         self.trace: list[tuple[Any, ...]] = []
         self.terms: list[Term] = []
         self.rewritten: list[dict[StreamId, int]] = []

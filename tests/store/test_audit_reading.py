@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import refold
-from refold.adapters.access_log import MemoryAudit
 from refold.store import SessionStore
-from tests.support.auditing import APPENDED, of, records, talk
+from tests.support.auditing import APPENDED, Table, of, records, talk
 
 
 def test_records_go_by_their_age(memory_clock: Callable[[int], SessionStore]) -> None:
@@ -39,7 +38,7 @@ def memory_clock() -> Iterator[Callable[[int], SessionStore]]:
     def clock() -> int:
         return 1_700_000_000_000_000 + at[0] * 1_000_000
 
-    log, rows = memory_log(), MemoryAudit()
+    log, rows = memory_log(), Table()
     trail = open_trail("table", rows, log.keys, clock=clock)
     with refold.open("memory://") as other:
         limits, redactor = other._writer.limits, other._writer.redactor

@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 import refold
+from refold.adapters.sql.access_log import SqlAudit
 from refold.domain.access_log import AuditRecord
 from refold.store import Session, SessionStore
+from refold.testing import memory_database
 
 WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"
 APPENDED: Final = "session_append_event"
+
+
+class Table(SqlAudit):
+    """A table of records in a database of its own, in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(memory_database())
 
 
 def records(store: SessionStore, *whose: str) -> list[AuditRecord]:

@@ -366,14 +366,12 @@ _END: Final = 2**63 - 1
 _NOWHERE: Final = (2**64, 2**64)
 
 
-def sealed_problems(tree: Tree | None, stream: StreamId) -> Iterator[Problem]:
+def sealed_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
     """What of the stream is not as it was sealed, or has no receipt.
 
     Nothing is decrypted.  Read in this order, an append raises no alarm: seals, then
     events, then the receipts of these.
     """
-    if tree is None:
-        return
     seals, marks = tree.seals(stream), Marks(tree, stream)
     positions = [positions_digest(marks.upto(seal.seq)) for seal in seals]
     marks.read_on()

@@ -32,6 +32,7 @@ class Database(Protocol):
     shared: str  # keeps what was selected as it is until the statement is committed
     place: str  # names a row by where it lies
     searchable: bool  # this process can read its files
+    in_memory: bool  # nobody else can open it
 
     def for_each_span(self, spans: str, columns: str, where: str) -> str:
         """A query of events ``e``, for each span ``s`` in a column of ``v``.

@@ -289,7 +289,7 @@ _SESSIONS: Final = 200  # whose hashes are read at once
 class SqlErasing(Records):
     """ErasingRows in the database of a dialect."""
 
-    def __init__(self, dialect: Database, tree: Tree | None) -> None:
+    def __init__(self, dialect: Database, tree: Tree) -> None:
         super().__init__(dialect)
         self._tree = tree
 
@@ -443,7 +443,7 @@ class SqlErasing(Records):
         return self._database.found_in_files([n for n in names if n not in others])
 
     def tree_head(self) -> dict[str, Any] | None:
-        newest = None if self._tree is None else self._tree.newest()
+        newest = self._tree.newest()
         return newest.head.to_json() if newest else None
 
 

@@ -35,6 +35,7 @@ from sqlalchemy.schema import CreateSchema
 
 from refold.adapters.keys.ring import PEPPER
 from refold.adapters.keys.store import KeyPlace, UserEntry
+from refold.adapters.sql.sqlite import engine_in_memory
 from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
 
 SCHEMA = "refold_keys"
@@ -594,6 +595,8 @@ def _kept(value: bytes | None) -> bytes:
 
 
 def _engine(url: str) -> Engine:
+    if url == "memory://":
+        return engine_in_memory()
     try:
         parsed = make_url(url)
     except ArgumentError:

@@ -189,6 +189,7 @@ class PostgresDatabase:
     mark = "%s"
     shared = "FOR SHARE"
     place, searchable = "ctid", False
+    in_memory = False
     casual = transaction
     ends_of_span = ("(s.value->>0)::int8", "(s.value->>1)::int8")
 

@@ -325,6 +325,7 @@ class SqlRecorder(Recorder):
         self._errors = ErrorsTranslated(dialect)
         self._reader = Reader(dialect)
         self._tree = SqlTree(dialect)
+        self.shared = not dialect.in_memory
 
     @property
     def audit_rows(self) -> SqlAudit:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from uuid import uuid4
 
-from sqlalchemy import Column, Connection, MetaData, insert, inspect, select, update
+from sqlalchemy import Connection, MetaData, insert, inspect, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from refold.adapters.sql import (
     postgres as postgres_rewrite,
@@ -58,78 +58,14 @@ def _neat(statements: list[str]) -> list[str]:
 Step = Callable[[Connection, Database], None]
 
 
-def m001_log(connection: Connection, dialect: Database) -> None:
-    """Heads, events, blobs, receipts and views; events refuse UPDATE and DELETE."""
+def first(connection: Connection, dialect: Database) -> None:
+    """All tables; events refuse UPDATE and DELETE."""
     dialect.tables.metadata.create_all(connection)
     dialect.guard_events(connection)
 
 
-def m002_first_digest(connection: Connection, dialect: Database) -> None:
-    """Rows can be sealed anew: the digest of the first ciphertext is kept."""
-    _add(connection, dialect.tables.events.c.first_digest)
-    dialect.guard_events(connection)
-
-
-def m003_leases(connection: Connection, dialect: Database) -> None:
-    """Who compacts what at present."""
-    dialect.tables.leases.create(connection, checkfirst=True)
-
-
-def m004_shown(connection: Connection, dialect: Database) -> None:
-    """Stored views name the rows they show; those of before name none."""
-    views = dialect.tables.views.c
-    for column in (views.main_spans, views.derived_spans):
-        _add(connection, column)
-
-
-def m005_erasure(connection: Connection, dialect: Database) -> None:
-    """Users and sessions can be erased; events of a marked stream can be deleted."""
-    tables = dialect.tables
-    for table in (
-        *(tables.subjects, tables.erasures),
-        *(tables.certificates, tables.holds),
-    ):
-        table.create(connection, checkfirst=True)
-    _add(connection, tables.heads.c.before)
-    _add(connection, tables.blobs.c.session_id)
-    dialect.guard_events(connection)
-
-
-def m006_tree(connection: Connection, dialect: Database) -> None:
-    """Leaves, whose they are, and the signed heads of the tree over them."""
-    for table in (
-        dialect.tables.leaves,
-        dialect.tables.seals,
-        dialect.tables.tree_heads,
-    ):
-        table.create(connection, checkfirst=True)
-
-
-def m010_accesses(connection: Connection, dialect: Database) -> None:
-    """When sessions were read last, and how often."""
-    dialect.tables.accesses.create(connection, checkfirst=True)
-
-
-def m008_audit(connection: Connection, dialect: Database) -> None:
-    """The audit log."""
-    dialect.tables.audit.create(connection, checkfirst=True)
-
-
-def _add(connection: Connection, column: Column[Any]) -> None:
-    """Add a column to its table, if it was not made with it."""
-    table = column.table
-    columns = inspect(connection).get_columns(table.name, schema=table.schema)
-    if column.name not in {known["name"] for known in columns}:
-        added = CreateColumn(column).compile(dialect=connection.dialect)
-        connection.exec_driver_sql(f"ALTER TABLE {table.fullname} ADD COLUMN {added}")
-
-
-STEPS: Final[tuple[Step, ...]] = (
-    *(m001_log, m002_first_digest, m003_leases, m004_shown),
-    *(m005_erasure, m006_tree),
-    m008_audit,
-    m010_accesses,
-)
+# What changes the schema later is a step of its own at the end; none is ever edited.
+STEPS: Final[tuple[Step, ...]] = (first,)
 
 
 def migrate(dialect: Database, *, steps: tuple[Step, ...] = STEPS) -> str:

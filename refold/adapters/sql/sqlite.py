@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from sqlalchemy import (
@@ -21,7 +21,7 @@ from sqlalchemy import (
     true,
 )
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import QueuePool, StaticPool
 
 from refold.adapters.recorder import (
     Batch,
@@ -275,6 +275,7 @@ class SqliteDatabase:
     shared = ""
     place, searchable = "rowid", True
     casual = transaction
+    in_memory = False
     ends_of_span = ("json_extract(s.value, '$[0]')", "json_extract(s.value, '$[1]')")
 
     def __init__(self, url: URL) -> None:
@@ -491,6 +492,114 @@ class SqliteDatabase:
             if self._engine is not None:
                 self._engine.dispose()
                 self._engine = None
+
+
+class _OnlyConnection(sqlite3.Connection):
+    """The one connection of a database in memory: who reads in a write ends none."""
+
+    users = 0
+
+    def rollback(self) -> None:
+        if self.users <= 1:
+            super().rollback()
+
+
+class _OnePool(StaticPool):
+    """Hands the only connection to one thread at a time, and to that again inside."""
+
+    def __init__(self, creator: Any, **settings: Any) -> None:
+        super().__init__(creator, **settings)
+        self.turn = RLock()
+
+    def _do_get(self) -> Any:
+        self.turn.acquire()
+        record = super()._do_get()
+        cast("_OnlyConnection", record.driver_connection).users += 1
+        return record
+
+    def _do_return_conn(self, record: Any) -> None:
+        cast("_OnlyConnection", record.driver_connection).users -= 1
+        self.turn.release()
+
+    def recreate(self) -> _OnePool:
+        """The same: a forked child goes on with its copy."""
+        return self
+
+
+def engine_in_memory() -> Engine:
+    """A database that lives as long as its engine, used by one thread after another."""
+    only = sqlite3.connect(
+        ":memory:",
+        check_same_thread=False,
+        isolation_level=None,
+        cached_statements=256,
+        factory=_OnlyConnection,
+    )
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: only,
+        poolclass=_OnePool,
+        pool_reset_on_return=None,
+    )
+    event.listen(engine, "begin", _begin_in_memory)
+    return engine
+
+
+def _begin_in_memory(connection: Connection) -> None:
+    # Each statement reads one moment by itself, and nobody else has a turn.
+    if connection.get_execution_options().get("refold_begin"):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+class SqliteInMemory(SqliteDatabase):
+    """SQLite's own database in memory, for tests and trials: nothing survives it."""
+
+    searchable, in_memory = False, True
+
+    def __init__(self) -> None:
+        self.path = Path("memory://")
+        self.tables = tables.build(None, rowid=True)
+        self._synchronous = "OFF"
+        self._engine = engine_in_memory()
+        self._process = Process("the store in memory")
+        with self._engine.connect() as connection:
+            only = connection.connection.driver_connection
+        self._writer = cast("_OnlyConnection", only)
+        self._lock = cast("_OnePool", self._engine.pool).turn  # type: ignore[assignment]
+
+    def engine(self) -> Engine:
+        """The only connection, as a pool."""
+        self._check_process()
+        return cast("Engine", self._engine)
+
+    def _check_process(self) -> None:
+        self._process.is_another()  # a forked child has a copy of its own
+
+    @contextmanager
+    def _writing(self, synchronous: str = "") -> Iterator[sqlite3.Connection]:  # noqa: ARG002  # there is no disk
+        with self._lock, super()._writing() as connection:
+            only = cast("_OnlyConnection", connection)
+            only.users += 1
+            try:
+                yield connection
+            finally:
+                only.users -= 1
+
+    def flush(self) -> None:
+        """Nothing to do: a power cut takes it all."""
+
+    def clean(self, *, vacuum: bool) -> dict[str, Any]:
+        """Nothing to do: deleted rows were never on a disk."""
+        return {"vacuum": vacuum, "wal_emptied": True}
+
+    def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
+        """There are none."""
+        return {"files": {}, "names": len(names), "too_short": 0}
+
+    def size(self, connection: Connection) -> int:
+        """Bytes of its pages."""
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        return int(pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one())
 
 
 def _begin(connection: Connection) -> None:
