@@ -5,10 +5,8 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from math import ceil
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 from hypothesis import Phase, settings
@@ -35,12 +33,6 @@ settings.load_profile("refold")
 _MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes its own directories there
 _ROOM = 4 << 30
 
-# Of a test in a module marked so, a run takes one case in so many; all of them with
-# --exhaustive.
-_ONE_IN = 4
-# And half of those of every test in here, whose cases are engines for the most part.
-_HALVED = frozenset({"store", "adapters", "control"})
-
 _shared = pytest.StashKey[Postgres]()
 _handed = pytest.StashKey[dict[str, str]]()
 
@@ -53,40 +45,6 @@ def _work_in_memory() -> None:
 
 
 _work_in_memory()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--exhaustive",
-        action="store_true",
-        help="every case of tests of which a run takes one in four",
-    )
-
-
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Leave out of modules that try everything what a run has no time for."""
-    if config.getoption("--exhaustive") or config.args != config.getini("testpaths"):
-        return  # who names files has all of them
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("exhaustive") or item.path.parent.name in _HALVED:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    dropped = [one for some in cases.values() for one in _left_out(some)]
-    gone = set(dropped)
-    items[:] = [item for item in items if item not in gone]
-    config.hook.pytest_deselected(items=dropped)
-
-
-def _left_out(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """Three in four cases of one test, but never all of them.
-
-    By name, not by place: engines and steps alternate, and one would never run.
-    """
-    ordered = sorted(cases, key=lambda item: crc32(item.nodeid.encode()))
-    part = _ONE_IN if cases[0].get_closest_marker("exhaustive") else 2
-    return ordered[ceil(len(ordered) / part) :]
 
 
 @pytest.hookimpl(optionalhook=True)

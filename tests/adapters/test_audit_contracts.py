@@ -20,9 +20,6 @@ from refold.testing import AuditRowsContract, AuditSinkContract
 from refold.testing.sinks import record
 from tests.support.auditing import Table
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 Written = Callable[[], list[Any]]
 PROMISES = [
     (contract, name)

@@ -31,9 +31,6 @@ from tests.support import warm
 from tests.support.auditing import Table
 from tests.support.stores import lines, open_at
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 APPENDED = "session_append_event"
 
 

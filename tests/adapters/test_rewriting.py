@@ -28,9 +28,6 @@ from tests.support.rewriter import STEPS
 from tests.support.rewritten import LONG, problems, read
 from tests.support.stores import prepare
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 def wrapped_keys(tmp_path: Path) -> list[bytes]:
     """The wrapped session keys of the key file."""

@@ -29,9 +29,6 @@ from tests.support.seal_writer import STEPS
 from tests.support.sealing import anchor_file, paused_sealer, proved, say, sealed
 from tests.support.stores import open_at, release
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 def test_only_streams_that_moved_have_a_new_leaf(store: SessionStore) -> None:
     say(store, "a", "b", "c")

@@ -9,9 +9,6 @@ from hypothesis import given, strategies as st
 
 from refold.projections.memory.tool import ROOT, BadPath, Done, checked, run
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 NOTES = "/memories/notes.md"
 FILES = {NOTES: "one\ntwo\n", "/memories/a/b/deep.md": "x", "/memories/.hidden": "h"}
 PIECES = st.sampled_from(

@@ -30,9 +30,6 @@ from tests.claude.test_memory_commands import COMMANDS, after
 from tests.support.messages_api import MessagesApi, message, tool_use
 from tests.support.stores import open_at
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 NOTES = "/memories/notes.md"
 Doing = Callable[..., str]
 

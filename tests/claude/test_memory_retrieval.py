@@ -30,9 +30,6 @@ from tests.support.auditing import records
 from tests.support.messages_api import MessagesApi, message, tool_use
 from tests.support.stores import open_at, prepare
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 BASH = {"name": "bash", "input_schema": {"type": "object"}}
 
 

@@ -25,9 +25,6 @@ from tests.support.messages_api import (
     tool_use,
 )
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 TOOLS: Any = [{"name": "bash", "input_schema": {"type": "object"}}]
 SIGNATURE = "c2lnbmF0dXJl/+="
 

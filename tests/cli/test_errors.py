@@ -12,9 +12,6 @@ import pytest
 from refold.adapters.cli.commands import log as log_module
 from tests.cli.conftest import SAMPLE, Refold
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 LOG = ("log", "--user", "lin", "--session", "run")
 CONTEXT = ("context", "--user", "lin", "--session", "run")
 COMPACT = ("compact", "--user", "lin", "--session", "run")

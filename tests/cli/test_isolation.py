@@ -45,7 +45,6 @@ def test_every_command_that_takes_a_session_is_listed_here() -> None:
     assert taking == set(ASKS) | WRITES
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("command", ASKS)
 def test_a_session_of_another_is_as_one_that_is_not_there(
     refold: Refold, sample: Path, command: str

@@ -94,7 +94,7 @@ def _program(text: str, place: Path, environment: dict[str, str]) -> str:
 def always_the_readme() -> list[Any]:
     """All pages; those beside the README are left out in part where all tests run."""
     first, *others = PAGES
-    return [first, *(pytest.param(o, marks=pytest.mark.exhaustive) for o in others)]
+    return [first, *others]
 
 
 @pytest.mark.timeout(600)  # some twenty processes

@@ -21,9 +21,6 @@ from refold.store.exports import Files, check_export
 from tests.support.operations import LONG, WINDOW, fill
 from tests.support.talking import talk
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 @pytest.fixture
 def filled(store: SessionStore) -> SessionStore:

@@ -21,9 +21,6 @@ from tests.support.operations import WINDOW, log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 @pytest.fixture
 def frozen(store: SessionStore) -> SessionStore:

@@ -20,9 +20,6 @@ from tests.support.operations import fill, log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 DAY = timedelta(days=1)
 MONTH = RetentionPolicy(sessions=30 * DAY)
 

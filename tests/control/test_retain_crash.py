@@ -14,9 +14,6 @@ from tests.support.retainer import POLICY, STEPS, in_a_year
 from tests.support.stores import open_at, prepare
 from tests.support.talking import talk
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_retention_that_was_killed_is_completed(

@@ -16,9 +16,6 @@ from tests.support import warm
 from tests.support.eraser import ERASING, HOLDING, OF_A_USER, RESTORING, ROTATING
 from tests.support.stores import open_at, prepare
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 def kill(url: str, work: str, step: str) -> None:
     process = warm.module("tests.support.eraser", url, work, step)

@@ -21,9 +21,6 @@ from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
 from tests.support.stores import open_at, prepare
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 class Two(NamedTuple):
     """Two processes at one store: each has its own memory of the keys."""

@@ -22,9 +22,6 @@ from tests.erasure.conftest import WINDOW, fill
 from tests.support.stores import open_at, prepare, release, start
 from tests.support.talking import talk
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 def append(store: SessionStore, _: int) -> None:
     store.session("ada", "one").append(said("x"))

@@ -11,9 +11,6 @@ import pytest
 
 from tests.support.stores import ROOT, prepare
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 PAGE = ROOT / "docs" / "how-to" / "use-as-a-persistence-module.md"
 FIRST = ["disk-full: open", "timeout: open", "disk-full: open", "timeout: closed"]
 

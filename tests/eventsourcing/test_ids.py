@@ -22,9 +22,6 @@ from tests.support import warm
 from tests.support.eventsourcing import factory, stored
 from tests.support.stores import release
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 Make = Callable[..., Factory]
 
 

@@ -7,9 +7,6 @@ from hypothesis import given, settings, strategies as st
 
 from tests.fuzz.targets import FUZZED, SECRET
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 CHUNKS = st.one_of(
     st.binary(max_size=8),
     st.sampled_from(

@@ -17,9 +17,6 @@ from refold.store import Session, SessionStore
 from tests.fuzz.targets import SECRET, Fault
 from tests.support.stores import open_at
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 IDS = st.sampled_from(
     ["ada", "s-1", "", "_user", "_x", "../s", "a b", "\x00", "\ud800", "🙂", "i" * 5000]
 )

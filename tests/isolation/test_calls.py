@@ -26,9 +26,6 @@ from tests.support.statements import Traced
 from tests.support.stores import open_at
 from tests.support.talking import talk
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 SHA: Final = hashlib.sha256(LONG.encode()).hexdigest()
 HERS: Final = "s-1"

@@ -26,9 +26,6 @@ from tests.support.roles import Walled, as_user
 from tests.support.stores import open_at
 from tests.support.talking import talk
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 
 

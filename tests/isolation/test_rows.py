@@ -20,9 +20,6 @@ from tests.isolation.conftest import Made
 from tests.support.postgres import Postgres
 from tests.support.roles import Walled, set_up, walled
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 ALL: Final[dict[str, Table]] = {
     table.name: table
     for table in tables.build(SCHEMA, rowid=False).metadata.tables.values()

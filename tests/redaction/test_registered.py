@@ -17,9 +17,6 @@ from hypothesis import assume, given, settings, strategies as st
 from refold.redaction.engines import EngineName
 from refold.redaction.registered import Registered
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 SECRET = 'p@ss/w"rd\\+1 é?'
 ENGINES: tuple[EngineName, ...] = ("vectorscan", "stdlib")
 

@@ -127,7 +127,6 @@ KNOWN = {
 }
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("rule", MUTANTS)
 def test_a_recorder_that_breaks_a_rule_is_found_out(rule: str) -> None:
     mutant = MUTANTS[rule]

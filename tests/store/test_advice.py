@@ -15,9 +15,6 @@ from refold.store import SessionStore
 from refold.store.memory import ADVICE
 from tests.support.stores import open_at
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 AT_ONCE = timedelta(0)
 BOOKED = {"path": [["search"], ["book"]]}
 

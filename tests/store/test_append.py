@@ -20,9 +20,6 @@ from refold.domain.events import Event
 from refold.store import Session, SessionStore
 from tests.support.payloads import payload
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 SECRET = "sk-ant-api03-Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6s"
 MAIL = "ada.lovelace@analytical.org"
 

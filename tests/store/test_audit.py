@@ -19,9 +19,6 @@ from refold.store.memory import User
 from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import open_at, prepare
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 @pytest.mark.parametrize(
     ("audited", "calls"), [(Session, SESSION), (SessionStore, STORE), (User, USER)]

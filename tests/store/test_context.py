@@ -22,9 +22,6 @@ from refold.store import Session, SessionStore
 from tests.support.payloads import payload
 from tests.support.stores import open_at
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 WINDOW = "turn_window:full_turns=2,cached_turns=2"
 
 

@@ -17,9 +17,6 @@ from refold.store.memory import DECLARED_NAME, profile_of
 from tests.projections.declared import RIGHT, WRONG, verdicts
 from tests.support.stores import open_at
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 DECLARATIVE = "declarative_memory"
 
 

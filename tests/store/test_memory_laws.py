@@ -18,9 +18,6 @@ from refold.domain.events import Event, Verdict
 from refold.store import SessionStore
 from tests.support.stores import open_at
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 NAMES = ("s-0", "s-1", "s-2", "s-3")
 TOOLS = st.sampled_from(["search", "book", "verify_total"])
 LAW = settings(

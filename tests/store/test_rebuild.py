@@ -31,9 +31,6 @@ from tests.support.rebuilding import (
 )
 from tests.support.stores import open_at
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 def test_other_strategies_show_the_same_bytes_before_and_after(
     store: SessionStore, session: Session

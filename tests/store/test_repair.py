@@ -13,9 +13,6 @@ from refold.store import Session, SessionStore
 from tests.support.rewritten import problems, tamper
 from tests.support.stores import open_at, prepare
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 LONG = "a line of a build log\n" * 20_000
 CALL = refold.ToolCall(call_id="open", tool_name="bash")

@@ -17,9 +17,6 @@ from refold.projections.review.rules import ReviewRules
 from refold.store import Session, SessionStore
 from tests.support.stores import open_at, prepare
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 RISKY = refold.Reflection(issues=("safety",))
 MAIL = "lin@example.com"
 

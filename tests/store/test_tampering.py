@@ -13,9 +13,6 @@ from tests.support.postgres import Postgres
 from tests.support.tampered import Tampered, fill
 from tests.support.tampering import COLUMNS, Tampering, columns, every
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 
 class Found(NamedTuple):
     """Codes of problems, each with the session it is of; of the tree it is empty."""

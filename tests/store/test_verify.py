@@ -22,9 +22,6 @@ from refold.projections.context.view import View
 from refold.store import SessionStore
 from tests.support.stores import open_at
 
-# Left out in part where all tests run: see CONTRIBUTING.
-pytestmark = pytest.mark.exhaustive
-
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 TRIGGERS = {
     "sqlite": [
