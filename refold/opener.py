@@ -128,7 +128,7 @@ def open_store(
         seals = _seals(recorder, anchor, lambda: open_signer(key_store, wraps))
         trail = open_trail(audit or config.audit(), recorder.audit_rows, ring)
         opened.pop_all()
-    sealed = LogFactory(recorder, ring).log()
+    sealed = LogFactory(recorder, ring).log
     return SessionStore(
         sealed,
         redactor,

@@ -89,5 +89,5 @@ def _text(events: Iterable[Envelope]) -> int:
 
 def _rows(session: Session, name: str) -> int:
     log: Any = session.writer.log
-    rows = log.recorder.rows(session.stream._replace(stream=name))
+    rows = log.recorder.select_events(session.stream._replace(stream=name))
     return sum(len(row.state) for row in rows)

@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import uuid4
 
 from refold.adapters.access_log import forget, to_forget
-from refold.adapters.heads import Blobs, sealed_head
 from refold.adapters.keys import rotation as rotating
 from refold.adapters.keys.master import SIZE
 from refold.adapters.keys.ring import KeyRing, user_context
@@ -24,7 +23,8 @@ from refold.adapters.recorder import (
     Recorder,
     Subject,
 )
-from refold.adapters.rows import EncryptingMapper, cut_from
+from refold.adapters.rows import EncryptingMapper
+from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head
 from refold.adapters.verification import PAGE
 from refold.domain.canonical import canonical
 from refold.domain.chain import root_of
@@ -43,7 +43,6 @@ from refold.domain.erasure import (
 from refold.domain.errors import (
     CorruptEvent,
     Erased,
-    Frozen,
     KeyUnavailable,
     NotErased,
     RefoldError,
@@ -51,9 +50,6 @@ from refold.domain.errors import (
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.ports import PAGE as MENDING_PAGE, Head, Scanned
-
-if TYPE_CHECKING:
-    from refold.adapters.log import EncryptedLog
 
 _THERE: Final = ("live", "frozen")
 
@@ -93,7 +89,7 @@ class SealedErasures:
             while rows := self.recorder.rows(stream, after=after, limit=PAGE):
                 for row in rows:
                     with suppress(CorruptEvent, KeyUnavailable):
-                        yield from cut_from(mapper.open(row))
+                        yield from mapper.to_domain_event(row).blobs
                 after = rows[-1].seq
 
     def jobs(self, user_id: str | None = None) -> list[Job]:
@@ -410,25 +406,6 @@ class SealedKeeping(SealedErasures):
         self.recorder.flush()
         return begun
 
-    def refuse_frozen(self, stream: StreamId, row: HeadRow | None) -> None:
-        """Say why an append found no head to move.  Raises Frozen.
-
-        row: the stream's head, if it has one.
-        """
-        if row is None:
-            row = self.recorder.head_row(stream.main)
-        ref = self.keys.user_ref(stream.user_id)
-        if row is not None:
-            check_not_frozen(row)
-        elif self._kept.is_frozen(ref):
-            raise Frozen("the user")
-
-
-def check_not_frozen(row: HeadRow) -> None:
-    """Raises Frozen."""
-    if row.status in FROZEN.values():
-        raise Frozen("the user")
-
 
 class MendingRows(Protocol):
     """What a database does for a repair, each in a transaction of its own."""
@@ -459,7 +436,7 @@ class MendingRows(Protocol):
 class SealedMends:
     """Mends of a log of sealed rows."""
 
-    log: EncryptedLog
+    log: EncryptedStreams
     rows: MendingRows
 
     def put_head(self, stream: StreamId, head: Head) -> bool:
@@ -477,7 +454,7 @@ class SealedMends:
             created_at=head.created_at,
             updated_at=head.updated_at,
         )
-        sealed = sealed_head(row, head.state, key)
+        sealed = encrypted_head(row, head.state, key)
         return self.rows.put_head(stream, sealed, self.log.keys.user_ref(user_id))
 
     def unnamed_blobs(self, stream: StreamId) -> Scanned:
@@ -495,7 +472,7 @@ class SealedMends:
         while rows := self.log.recorder.rows(one, after=after, limit=MENDING_PAGE):
             after = rows[-1].seq
             for row in rows:
-                named.update(map(blobs.address, cut_from(self.log.content(row))))
+                named.update(map(blobs.address, self.log.envelope(row).blobs))
         return named
 
     def drop_blobs(self, stream: StreamId, scanned: Scanned) -> bool:

@@ -26,6 +26,7 @@ from eventsourcing.persistence import (
     ApplicationRecorder,
     IntegrityError,
     Notification,
+    OperationalError,
     StoredEvent,
     Subscription,
 )
@@ -510,6 +511,18 @@ class Moved(NamedTuple):
 WriteOutcome: TypeAlias = Wrote | Moved | Duplicate
 
 
+class NotInserted(IntegrityError):
+    """The library's name for a conflict; ``outcome`` says what was in the way."""
+
+    def __init__(self, outcome: Moved | Duplicate) -> None:
+        super().__init__("the stream's head has moved, or the receipt is there")
+        self.outcome = outcome
+
+
+class QueueFull(OperationalError):
+    """More appends wait than can be waited for."""
+
+
 class Recorder(ApplicationRecorder):
     """What every database of Refold can do, and no more.
 
@@ -553,7 +566,10 @@ class Recorder(ApplicationRecorder):
         """Return when all that was written is durable, also where appends need not."""
 
     @abstractmethod
-    def drop_views(self, user_id: str, session_id: str) -> None: ...
+    def drop_views(
+        self, user_id: str, session_id: str, *, name: str | None = None
+    ) -> None:
+        """Forget the session's stored views, or the one of that name."""
 
     @abstractmethod
     def head_row(self, stream: StreamId) -> HeadRow | None: ...
@@ -687,30 +703,50 @@ class Recorder(ApplicationRecorder):
     def insert_events(
         self, stored_events: Sequence[StoredEvent], **kwargs: Any
     ) -> Sequence[int] | None:
-        """Write sealed events; ``batch`` carries the head that goes with them.
+        """Write events with the ``batch`` that they are of; durable when it returns.
 
-        Raises IntegrityError where the head is elsewhere, TypeError for events that
-        the encrypting mapper did not make.
+        ``done`` is for who cannot wait: it is called once, maybe in another thread,
+        with the outcome or the error, must return at once and raise nothing.
+
+        Raises NotInserted where the head is elsewhere or the receipt there, QueueFull
+        if ``done`` would be waited for too long, TypeError for events that the
+        encrypting mapper did not make.
         """
-        batch = kwargs.get("batch")
-        if not isinstance(batch, Batch) or tuple(stored_events) != batch.events:
+        batch, done = kwargs.get("batch"), kwargs.get("done")
+        if type(batch) is not Batch or tuple(stored_events) != batch.events:
             raise TypeError("events are written with the head that goes with them")
+        if done is not None:
+            if not self.write_soon(batch, done):
+                raise QueueFull("too many appends are waiting already")
+            return None
         outcome = self.write(batch)
         if not isinstance(outcome, Wrote):
-            raise IntegrityError("the stream's head has moved")
+            raise NotInserted(outcome)
         return None
 
     def select_events(
         self,
-        originator_id: UUID | str,
+        originator_id: UUID | str | StreamId,
         *,
         gt: int | None = None,
         lte: int | None = None,
         desc: bool = False,
         limit: int | None = None,
-    ) -> Sequence[StoredEvent]:
-        stream = StreamId.parse(str(originator_id))
-        rows = self.rows(stream, after=gt or 0, upto=lte, limit=limit, newest=desc)
+        types: Sequence[str] = (),
+        spans: Sequence[Span] = (),
+    ) -> Sequence[EncryptedEvent]:
+        """The rows with ``gt < seq <= lte``, in order or from the end.
+
+        ``types`` keeps only those.  ``spans``, in order and apart from each other, are
+        asked for alone, and read at once.
+
+        Raises CorruptEvent if a row cannot be one of ours.
+        """
+        stream = originator_id
+        if not isinstance(stream, StreamId):
+            stream = StreamId.parse(str(stream))
+        how = {"limit": limit, "types": types, "newest": desc, "spans": spans}
+        rows = self.rows(stream, after=gt or 0, upto=lte, **how)  # type: ignore[arg-type]
         return rows[::-1] if desc else rows
 
     def select_notifications(

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, cast
 
-from refold.adapters.erasure import check_not_frozen
-from refold.adapters.heads import Blobs, check_not_erased, opened_head, sealed_head
+from refold.adapters.keys.ring import SessionKey
 from refold.adapters.recorder import Batch, BlobRow, HeadRow, Rewrite
-from refold.adapters.rows import EncryptedEvent, cut_from, envelope_of
+from refold.adapters.rows import EncryptedEvent, ReplacedEvent
+from refold.adapters.streams import (
+    Blobs,
+    EncryptedStreams,
+    check_not_erased,
+    check_not_frozen,
+    encrypted_head,
+    opened_head,
+)
 from refold.adapters.verification import PAGE
 from refold.domain.chain import resealed
 from refold.domain.envelope import Blob
 from refold.domain.errors import (
     CorruptEvent,
     Expired,
-    KeyUnavailable,
     SessionNotFound,
     StoreUnavailable,
 )
@@ -30,10 +36,6 @@ from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Append, Rewriting, Rewritten
 from refold.domain.session import evolve
 from refold.redaction.chokepoint import RedactedEvent
-
-if TYPE_CHECKING:
-    from refold.adapters.keys.ring import SessionKey
-    from refold.adapters.log import EncryptedLog
 
 _TRIES: Final = 3
 # At most so many rows are bound by one event, and so many of them named in it.
@@ -45,7 +47,7 @@ class Rewriter:
     """Seals one session anew."""
 
     def __init__(
-        self, log: EncryptedLog, stream: StreamId, rewriting: Rewriting, now: int
+        self, log: EncryptedStreams, stream: StreamId, rewriting: Rewriting, now: int
     ) -> None:
         self._log, self._stream = log, stream
         self._rewriting, self._now = rewriting, now
@@ -65,7 +67,6 @@ class Rewriter:
                 break
         else:
             draft = self._while_none_moves()
-        self._log.retire_keys(self._stream)
         return draft.result()
 
     def _while_none_moves(self) -> _Draft:
@@ -95,7 +96,7 @@ class Rewriter:
         new = self._log.keys.successor(user_id, session_id, of=old, now=self._now)
         draft = _Draft(self._log, self._stream, self._rewriting, old, new, self._now)
         try:
-            for name in self._log.streams(user_id, session_id):
+            for name in self._log.recorder.streams(user_id, session_id):
                 draft.read(name)
         except CorruptEvent:
             if self._log.key(self._stream).check == old.check:
@@ -109,7 +110,7 @@ class _Draft:
 
     def __init__(
         self,
-        log: EncryptedLog,
+        log: EncryptedStreams,
         stream: StreamId,
         rewriting: Rewriting,
         old: SessionKey,
@@ -131,8 +132,8 @@ class _Draft:
         if self._batch is None:
             return False
         first = self._batch.events[0]
-        found = self._log.recorder.rows(
-            self._stream, after=first.header.seq - 1, limit=1
+        found = self._log.recorder.select_events(
+            self._stream, gt=first.seq - 1, limit=1
         )
         return bool(found) and found[0].hash == first.hash
 
@@ -146,25 +147,23 @@ class _Draft:
         """Seal anew what of this stream was not yet."""
         stream = self._stream._replace(stream=name)
         sealed = self._rows.setdefault(name, [])
-        while page := self._log.recorder.rows(
-            stream, after=len(sealed), upto=upto, limit=PAGE
+        while page := self._log.recorder.select_events(
+            stream, gt=len(sealed), lte=upto, limit=PAGE
         ):
             sealed.extend(self._resealed(row) for row in page)
 
     def _resealed(self, row: EncryptedEvent) -> EncryptedEvent:
-        content = self._log.content(row)
-        again = self._rewriting.again(envelope_of(row, content))
-        before = cut_from(content)
-        self._cut_before.update(before)
+        envelope = self._log.envelope(row)
+        again = self._rewriting.again(envelope)
+        replaced = ReplacedEvent(row, cast("RedactedEvent | None", again), self.new)
+        new_row = self._log.mapper.to_stored_event(replaced)
+        self._cut_before.update(envelope.blobs)
         if again is None:
-            self._keep(before)
-            return self._log.mapper.reseal(row, self.new, None)
-        if not isinstance(again, RedactedEvent):
-            raise TypeError("only an event that passed redaction can be written")
-        self._cut |= {blob.sha256: blob for blob in again.blobs}
-        name = row.header.stream.stream
-        self._superseded.setdefault(name, set()).add(row.header.seq)
-        return self._log.mapper.reseal(row, self.new, again)
+            self._keep(envelope.blobs)
+        else:
+            self._cut |= {blob.sha256: blob for blob in again.blobs}
+            self._superseded.setdefault(envelope.stream, set()).add(row.seq)
+        return new_row
 
     def _keep(self, digests: tuple[str, ...]) -> None:
         for sha256 in digests:
@@ -196,7 +195,7 @@ class _Draft:
             batch=self._batch,
             rows=tuple(row for rows in self._rows.values() for row in rows),
             states={name: self._state(name, head) for name, head in derived.items()},
-            blobs=tuple(self._dropped()),
+            blobs=tuple(map(self._blobs.address, self._cut_before)),
         )
 
     def _marks(self) -> Iterator[BlobRow]:
@@ -215,7 +214,7 @@ class _Draft:
     def _state(self, name: str, head: HeadRow) -> bytes:
         stream = self._stream._replace(stream=name)
         state = self._rewriting.state(opened_head(stream, head, self._old).state)
-        return sealed_head(head, state, self.new).state
+        return encrypted_head(head, state, self.new).state
 
     def _bound(self) -> Iterator[RedactionApplied]:
         """The events that bind all rows, a run of them each."""
@@ -239,38 +238,6 @@ class _Draft:
             digest=resealed(rows),
             key_version=self.new.version,
         )
-
-    def _dropped(self) -> Iterator[bytes]:
-        for sha256 in self._cut_before:
-            yield self._blobs.address(sha256)
-            if sha256 not in self._cut and not self._needed_elsewhere(sha256):
-                yield self._blobs.shared_address(sha256)
-
-    def _needed_elsewhere(self, sha256: str) -> bool:
-        """Whether another session may read this blob where schema 1 shared it."""
-        user_id = self._stream.user_id
-        shared = self._blobs.shared_address(sha256)
-        if self._log.recorder.blob_row(self._stream, shared) is None:
-            return False
-        others = (
-            StreamId(user_id, info.session_id, name)
-            for info in self._log.sessions(user_id)
-            if info.session_id != self._stream.session_id
-            for name in self._log.streams(user_id, info.session_id)
-        )
-        try:
-            return any(self._refers(stream, sha256) for stream in others)
-        except (CorruptEvent, KeyUnavailable):
-            return True
-
-    def _refers(self, stream: StreamId, sha256: str) -> bool:
-        after = 0
-        while page := self._log.recorder.rows(stream, after=after, limit=PAGE):
-            for row in page:
-                if sha256 in cut_from(self._log.content(row)):
-                    return True
-            after = page[-1].header.seq
-        return False
 
 
 def _runs(

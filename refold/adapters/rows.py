@@ -1,17 +1,16 @@
-"""The mapper between events and stored rows: encode, compress, encrypt, chain.
+"""Rows of events, and the mapper that makes and opens them: the one way in and out.
 
-It is the one way in.  A recorder takes the EncryptedEvents made here and nothing
-else, and these are made of what passed redaction and nothing else.
+A recorder takes the rows made here and nothing else, and these are made of what passed
+redaction and nothing else.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import local
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -24,8 +23,7 @@ from refold.domain.canonical import canonical
 from refold.domain.chain import Columns, Header, Resealing, encoded, link
 from refold.domain.envelope import NO_META, Envelope, Late
 from refold.domain.errors import CorruptEvent, InvalidEvent
-from refold.domain.events import JsonObject, SessionEvent
-from refold.domain.ids import StreamId
+from refold.domain.events import JsonObject
 from refold.domain.upcast import meta_trusted, recorded
 from refold.redaction.chokepoint import RedactedEvent
 
@@ -35,18 +33,20 @@ _WORTH_COMPRESSING: Final = 200
 _MAX_PLAIN: Final = 64 * 1024 * 1024
 # The library's mapper asks for one; what is sealed is JSON already.
 _TRANSCODER: Final = JSONTranscoder()
+_REFUSED: Final = "only an event that passed redaction can be stored"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedEvent:
-    """A redacted event at its place in a stream, after the event of ``prev_hash``.
+class PlacedEvent(NamedTuple):
+    """A redacted event at its place in a stream, behind the event of ``prev_hash``.
 
-    It satisfies the event protocol of the eventsourcing library.
+    It satisfies the event protocol of the eventsourcing library.  ``key`` is given with
+    it, for all of one append is under the key that the head will name.
     """
 
     redacted: RedactedEvent
     header: Header
     prev_hash: bytes
+    key: SessionKey
 
     @property
     def originator_id(self) -> str:
@@ -55,6 +55,26 @@ class PlacedEvent:
     @property
     def originator_version(self) -> int:
         return self.header.seq
+
+
+class ReplacedEvent(NamedTuple):
+    """A row to be encrypted under another key: what it held, or ``again`` instead.
+
+    Header and hash stay.  The receipt of ``again`` goes before that of the event it
+    replaces.
+    """
+
+    row: EncryptedEvent
+    again: RedactedEvent | None
+    key: SessionKey
+
+    @property
+    def originator_id(self) -> str:
+        return self.row.originator_id
+
+    @property
+    def originator_version(self) -> int:
+        return self.row.seq
 
 
 @dataclass(frozen=True, init=False)
@@ -132,49 +152,39 @@ def stored(
 
 
 class EncryptingMapper(Mapper[str]):
-    """Seals events with the keys of their sessions, and opens them again."""
+    """Encrypts events with the keys of their sessions, and opens them again."""
 
     def __init__(self, keys: KeyRing) -> None:
         super().__init__(_TRANSCODER)
         self._keys = keys
 
     def to_stored_event(self, domain_event: Any) -> EncryptedEvent:
-        """Seal one event.
+        """Compress, encrypt and chain one event: a PlacedEvent or a ReplacedEvent.
 
-        Raises TypeError for anything that did not pass redaction, KeyUnavailable.
+        Raises TypeError for anything that did not pass redaction; of a row that is
+        replaced, CorruptEvent and KeyUnavailable.
         """
+        if type(domain_event) is ReplacedEvent:
+            return self._replaced(*domain_event)
         if type(domain_event) is not PlacedEvent:
-            raise TypeError("only an event that passed redaction can be sealed")
-        _check(domain_event.redacted)
-        user_id, session_id, _ = domain_event.header.stream
-        key = self._keys.session(user_id, session_id, now=None)
-        return self.seal(domain_event, key)
-
-    def seal(self, placed: PlacedEvent, key: SessionKey) -> EncryptedEvent:
-        """Seal one event under this key.
-
-        Raises TypeError for anything that did not pass redaction.
-        """
-        _check(placed.redacted)
-        columns, prev = placed.header.columns, placed.prev_hash
+            raise TypeError(_REFUSED)
+        redacted, header, prev, key = domain_event
+        if type(redacted) is not RedactedEvent:
+            raise TypeError(_REFUSED)
+        columns = header.columns
         context = encoded(columns)
-        plain = pack(canonical(placed.redacted.content))
-        body = _FORMAT + seal(key.cipher, plain, context)
+        body = _FORMAT + seal(key.cipher, pack(canonical(redacted.content)), context)
         row = stored(columns, context, body, link(prev, context, body), prev)
-        vars(row)["header"] = placed.header
+        vars(row)["header"] = header
         return row
 
-    def reseal(
-        self, row: EncryptedEvent, key: SessionKey, again: RedactedEvent | None
+    def _replaced(
+        self, row: EncryptedEvent, again: RedactedEvent | None, key: SessionKey
     ) -> EncryptedEvent:
-        """The row under another key, with what it held or with ``again`` instead.
-
-        Header and hash stay.  The receipt of ``again`` goes before that of the
-        event it replaces.
-        """
         plain = self._plain(row)
         if again is not None:
-            _check(again)
+            if type(again) is not RedactedEvent:
+                raise TypeError(_REFUSED)
             content = _superseding(row.header, again, orjson.loads(unpack(plain)))
             plain = pack(canonical(content))
         context, first = row.context, row.resealing.first_digest
@@ -184,67 +194,31 @@ class EncryptingMapper(Mapper[str]):
     def to_domain_event(self, stored_event: StoredEvent) -> Any:
         """Open one row into its envelope.
 
-        Raises CorruptEvent if it is not what was sealed, KeyUnavailable.
+        Raises CorruptEvent if it is not what was encrypted, KeyUnavailable.
         """
         if not isinstance(stored_event, EncryptedEvent):
             raise TypeError("only a row of the log can be opened")
-        return envelope_of(stored_event, self.open(stored_event))
-
-    def open(self, row: EncryptedEvent) -> JsonObject:
-        """The content of a row: payload, meta, receipt and what else was sealed."""
-        content: JsonObject = orjson.loads(unpack(self._plain(row)))
-        return content
-
-    def open_all(self, rows: Sequence[EncryptedEvent]) -> list[Envelope]:
-        """The envelopes of rows of one session.  Raises as ``to_domain_event``."""
-        if not rows:
-            return []
-        content = self.opener(rows[0].columns[0]).content
-        return [envelope_of(row, content(row)) for row in rows]
-
-    def opener(self, stream: StreamId) -> Opener:
-        """What opens rows of this session, one after another."""
-        return Opener(self, self._keys, stream)
+        content = orjson.loads(unpack(self._plain(stored_event)))
+        return _envelope(stored_event, content)
 
     def _plain(self, row: EncryptedEvent) -> bytes:
         user_id, session_id, name = row.columns[0]
-        where, seq = f"session {session_id!r} {name}", row.seq
-        if row.state[:1] != _FORMAT:
-            raise CorruptEvent(where, seq=seq, reason="the row has no known format")
-        try:
-            return self._keys.unseal(user_id, session_id, row.state[1:], row.context)
-        except InvalidTag:
-            reason = "the row does not open with its session's key"
-            raise CorruptEvent(where, seq=seq, reason=reason) from None
-
-
-class Opener:
-    """Opens rows of one session; its key is asked for once, not for each row."""
-
-    def __init__(
-        self, mapper: EncryptingMapper, keys: KeyRing, stream: StreamId
-    ) -> None:
-        self._mapper, self._keys, self._stream = mapper, keys, stream
-        self._key: SessionKey | None = None
-
-    def content(self, row: EncryptedEvent) -> JsonObject:
-        """What was sealed in the row.
-
-        Raises CorruptEvent if it is not what was sealed, KeyUnavailable.
-        """
-        if self._key is None:
-            user_id, session_id, _ = self._stream
-            self._key = self._keys.session(user_id, session_id, now=None)
-        try:
-            return _opened(row, self._key)
-        except InvalidTag:
-            self._key = None  # it is under another of the session's, or under none
-            return self._mapper.open(row)
-
-
-def _check(redacted: object) -> None:
-    if type(redacted) is not RedactedEvent:
-        raise TypeError("only an event that passed redaction can be sealed")
+        state = row.state
+        if state[:1] == _FORMAT:
+            key = self._keys.session(user_id, session_id, now=None)
+            try:
+                return unseal(key.cipher, state[1:], row.context)
+            except InvalidTag:
+                pass  # it may be under another of the session's keys
+            try:
+                return self._keys.unseal(user_id, session_id, state[1:], row.context)
+            except InvalidTag:
+                reason = "the row does not open with its session's key"
+        else:
+            reason = "the row has no known format"
+        raise CorruptEvent(
+            f"session {session_id!r} {name}", seq=row.seq, reason=reason
+        ) from None
 
 
 def _superseding(
@@ -258,55 +232,32 @@ def _superseding(
     return content
 
 
-def _opened(row: EncryptedEvent, key: SessionKey) -> JsonObject:
-    """The content of a row that was sealed under this key; raises InvalidTag."""
-    if row.state[:1] != _FORMAT:
-        raise InvalidTag
-    packed = unseal(key.cipher, row.state[1:], row.context)
-    content: JsonObject = orjson.loads(unpack(packed))
-    return content
-
-
-def payload_of(row: EncryptedEvent, content: JsonObject) -> SessionEvent:
-    """The event of a row that was opened to ``content``.  Raises CorruptEvent."""
-    stream, seq, type_, *_, version = row.columns
+def _envelope(row: EncryptedEvent, content: dict[str, Any]) -> Envelope:
+    """The envelope of a row that was opened to ``content``.  Raises CorruptEvent."""
+    stream, seq, type_, ts, event_id, tokens, version = row.columns
     try:
-        shape: Any = content.get("shape", version)
-        payload: Any = content["payload"]
-        return recorded(type_, shape, payload)
+        payload = recorded(type_, content.get("shape", version), content["payload"])
     except InvalidEvent as error:
         where = f"session {stream.session_id!r} {stream.stream}"
         raise CorruptEvent(where, seq=seq, reason=str(error)) from None
-
-
-def envelope_of(row: EncryptedEvent, content: dict[str, Any]) -> Envelope:
-    """The envelope of a row that was opened to ``content``.  Raises CorruptEvent."""
-    (user_id, session_id, stream), seq, type_, ts, event_id, tokens, version = (
-        row.columns
-    )
     meta = content.get("meta")
     fields = {
         "seq": seq,
         "type": type_,
-        "user_id": user_id,
-        "session_id": session_id,
-        "stream": stream,
+        "user_id": stream.user_id,
+        "session_id": stream.session_id,
+        "stream": stream.stream,
         "request_id": content.get("request_id"),
         "agent": content.get("agent"),
-        "payload": payload_of(row, content),
+        "payload": payload,
         "redacted": True,
         "redaction": content["redaction"],
         "token_estimate": tokens,
         "schema_version": version,
         "meta": meta_trusted(meta) if meta else NO_META,
     }
-    return Envelope.proved(fields, Late(ts, event_id, row.prev_hash, row.hash))
-
-
-def cut_from(content: JsonObject) -> tuple[str, ...]:
-    """The digests of the blobs that the event was cut to."""
-    digests: Any = content.get("blobs", ())
-    return tuple(digests)
+    cut = tuple(content.get("blobs", ()))
+    return Envelope.proved(fields, Late(ts, event_id, row.prev_hash, row.hash, cut))
 
 
 _codecs = local()
@@ -331,18 +282,3 @@ def unpack(packed: bytes) -> bytes:
         _codecs.decompress = zstandard.ZstdDecompressor()
     plain: bytes = _codecs.decompress.decompress(packed[1:], max_output_size=_MAX_PLAIN)
     return plain
-
-
-def new_header(
-    stream: StreamId, seq: int, event: RedactedEvent, event_id: Any
-) -> Header:
-    """The plain columns of ``event`` at ``seq``."""
-    return Header(
-        stream,
-        seq,
-        event.type,
-        event.ts,
-        event_id,
-        event.token_estimate,
-        event.schema_version,
-    )

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from refold.adapters.heads import check_not_erased
 from refold.adapters.recorder import HeadRow
-from refold.adapters.rows import EncryptedEvent, Opener, cut_from, envelope_of
+from refold.adapters.rows import EncryptedEvent
+from refold.adapters.streams import EncryptedStreams, check_not_erased
 from refold.domain.chain import Resealing, link_digest, resealed
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, Expired, KeyUnavailable
-from refold.domain.events import JsonObject, RedactionApplied
+from refold.domain.events import RedactionApplied
 from refold.domain.ids import StreamId
 from refold.domain.ports import EXPIRED, Problem
-
-if TYPE_CHECKING:
-    from refold.adapters.log import EncryptedLog
 
 PAGE: Final = 200
 
@@ -25,7 +22,7 @@ PAGE: Final = 200
 class Auditor:
     """Proves one stream of a log, row by row."""
 
-    def __init__(self, log: EncryptedLog, stream: StreamId) -> None:
+    def __init__(self, log: EncryptedStreams, stream: StreamId) -> None:
         self._log, self._stream = log, stream
         self._bindings = Bindings.of(log, stream)
         self._last: EncryptedEvent | None = None
@@ -33,12 +30,11 @@ class Auditor:
 
     def run(self) -> Iterator[Envelope | Problem]:
         """Every event with its chain proved, then the head; or what is wrong."""
-        opener = self._log.mapper.opener(self._stream)
         for page in self._pages():
             for row, expected in page:
                 if wrong := self._chained(row, expected):
                     yield from wrong
-                yield from self._opened(row, opener)
+                yield from self._opened(row)
         yield from self._head()
 
     def chain(self) -> Iterator[int | Problem]:
@@ -63,18 +59,18 @@ class Auditor:
         recorder = self._log.recorder
         row = recorder.head_row(self._stream)
         try:
-            newest = recorder.rows(self._stream, limit=1, newest=True)
+            newest = recorder.select_events(self._stream, limit=1, desc=True)
         except CorruptEvent:
             return row, None
-        end = newest[-1].seq if newest else 0
+        end = newest[0].seq if newest else 0
         if end > (row.seq if row else 0):
             row = recorder.head_row(self._stream)
         return row, row.seq if row and row.seq >= end else None
 
     def _pages(self) -> Iterator[list[tuple[EncryptedEvent, int]]]:
         """The rows, each with the seq that it should have."""
-        after, rows = 0, self._log.recorder.rows
-        while page := rows(self._stream, after=after, upto=self._upto, limit=PAGE):
+        after, rows = 0, self._log.recorder.select_events
+        while page := rows(self._stream, gt=after, lte=self._upto, limit=PAGE):
             before = [after, *(row.seq for row in page)]
             after, self._last = before[-1], page[-1]
             yield [(row, seq + 1) for row, seq in zip(page, before, strict=False)]
@@ -97,27 +93,17 @@ class Auditor:
                 wrong.append(self._problem(at, "replaced", detail))
         return wrong
 
-    def _opened(
-        self, row: EncryptedEvent, opener: Opener
-    ) -> Iterator[Envelope | Problem]:
-        seq = row.seq
+    def _opened(self, row: EncryptedEvent) -> Iterator[Envelope | Problem]:
         try:
-            content = self._content(row, opener)
-            yield envelope_of(row, content)
+            envelope = self._log.envelope(row)
         except CorruptEvent as error:
-            yield self._problem(seq, "corrupt", error.reason)
+            yield self._problem(row.seq, "corrupt", error.reason)
         except KeyUnavailable as error:
-            yield self._problem(seq, "key", str(error))
+            yield self._problem(row.seq, "key", str(error))
         else:
-            for digest in cut_from(content):
-                yield from self._proved(seq, digest)
-
-    def _content(self, row: EncryptedEvent, opener: Opener) -> JsonObject:
-        try:
-            return opener.content(row)
-        except CorruptEvent:
-            self._log.key(self._stream)
-            raise
+            yield envelope
+            for digest in envelope.blobs:
+                yield from self._proved(row.seq, digest)
 
     def _proved(self, seq: int, digest: str) -> Iterator[Problem]:
         try:
@@ -161,7 +147,7 @@ class Bindings:
         self._rows: list[Resealing] = []
 
     @classmethod
-    def of(cls, log: EncryptedLog, stream: StreamId) -> Bindings:
+    def of(cls, log: EncryptedStreams, stream: StreamId) -> Bindings:
         """Those of this stream, as far as they can be read."""
         try:
             found = log.read(stream.main, types=("redaction_applied",))

@@ -91,6 +91,7 @@ class Late(NamedTuple):
     event_id: bytes
     prev_hash: bytes
     hash: bytes
+    blobs: tuple[str, ...] = ()
 
 
 class Envelope(Model):
@@ -141,12 +142,17 @@ class Envelope(Model):
         stored: int | None = private["late"].ts if private and ts is None else None
         return microseconds(self.ts) if stored is None else stored
 
+    @property
+    def blobs(self) -> tuple[str, ...]:
+        """The digests of the blobs that the event was cut to, of one that was read."""
+        private = self.__pydantic_private__
+        return private["late"].blobs if private else ()
+
     def _whole(self) -> Self:
         """It with every field made, in the order in which they are shown."""
-        if self.__pydantic_private__:
+        if self.__pydantic_private__ and not _LATE.keys() <= self.__dict__.keys():
             fields = {name: getattr(self, name) for name in type(self).model_fields}
             object.__setattr__(self, "__dict__", fields)
-            object.__setattr__(self, "__pydantic_private__", None)
         return self
 
     def __eq__(self, other: object) -> bool:

@@ -378,6 +378,10 @@ class EventLog(Protocol):
         """The names of the projections that are kept for this session."""
         ...
 
+    def drop_view(self, stream: StreamId, name: str) -> None:
+        """Forget the session's stored view of that name; it is folded again."""
+        ...
+
     def drop_views(self, user_id: str, session_id: str) -> None:
         """Forget the stored views of this session; they are folded again."""
         ...

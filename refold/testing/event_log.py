@@ -590,6 +590,19 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.load_view(ADA, "other") is None
         assert log.view_names("ada", "s-1") == ["v"]
 
+    def test_of_the_views_of_a_session_one_can_be_dropped(self, log: EventLog) -> None:
+        for stream in (ADA, BOB):
+            write(log, stream, *said("a"))
+            for name in ("one", "other"):
+                view = StoredView(1, 0, {"n": 1})
+                assert log.save_view(stream, name, view, replaces=0)
+
+        log.drop_view(ADA, "one")
+
+        assert log.view_names("ada", "s-1") == ["other"]
+        assert log.view_names("bob", "s-1") == ["one", "other"]
+        assert log.load_view(ADA, "one") is None
+
     def test_of_who_is_frozen_no_view_is_stored(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         view = StoredView(1, 0, {"n": 1})

@@ -132,6 +132,9 @@ class NoopLog:
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
         return b""
 
+    def drop_view(self, stream: StreamId, name: str) -> None:
+        pass
+
     def drop_views(self, user_id: str, session_id: str) -> None:
         pass
 

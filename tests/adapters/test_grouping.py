@@ -173,7 +173,7 @@ def test_an_unexpected_failure_in_a_database_fails_only_its_own(
     streams = [StreamId("ada", name) for name in ("a", "bad", "c")]
     for stream in streams:
         log.keys.session(stream.user_id, stream.session_id, now=1)
-    batches = [log._batch(append_to(log.head(s), *said("x"))) for s in streams]
+    batches = [log.batch(append_to(log.head(s), *said("x"))) for s in streams]
     patched = {
         "sqlite": ["refold.adapters.sql.sqlite._write"],
         "postgres": [

@@ -10,7 +10,7 @@ import refold
 from refold.adapters import rewriting
 from refold.adapters.keys.ring import seal
 from refold.adapters.log import EncryptedLog
-from refold.adapters.rows import pack
+from refold.adapters.rows import ReplacedEvent, pack
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
 from tests.support.redacting import MAIL, aware, unaware
@@ -60,8 +60,10 @@ def test_a_body_of_another_time_under_the_present_key_is_found(url: str) -> None
         list(store.reredact())
         log = store.log
         assert isinstance(log, EncryptedLog)
-        rows = log.recorder.rows(store.session("ada", "s").stream)
-        again = log.mapper.reseal(rows[1], log.key(rows[1].header.stream), None).state
+        rows = log.recorder.select_events(store.session("ada", "s").stream)
+        again = log.mapper.to_stored_event(
+            ReplacedEvent(rows[1], None, log.key(rows[1].header.stream))
+        ).state
     hexed = f"x'{again.hex()}'" if url.startswith("sqlite") else f"'\\x{again.hex()}'"
 
     tamper(url, f"UPDATE @events SET body={hexed} WHERE stream='main' AND seq=2")

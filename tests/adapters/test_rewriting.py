@@ -16,7 +16,6 @@ import refold
 from refold.adapters import config
 from refold.adapters.keys.ring import KeyRing, SessionKey
 from refold.adapters.log import EncryptedLog
-from refold.adapters.rewriting import Rewriter
 from refold.adapters.sql import sqlite as sqlite_rewrite
 from refold.domain.events import JsonObject, UserInput
 from refold.domain.upcast import UPCASTS
@@ -116,14 +115,14 @@ def test_a_copy_made_before_opens_with_the_old_keys_and_not_with_the_new(
         session = store.session("ada", "s")
         log = store.log
         assert isinstance(log, EncryptedLog)
-        rows = log.recorder.rows(session.stream)
+        rows = log.recorder.select_events(session.stream)
         with pytest.raises(refold.KeyUnavailable, match="written with another key"):
             session.events()
         with pytest.raises(refold.KeyUnavailable, match="written with another key"):
             session.blob(digest)
         for row in rows:
             with pytest.raises(refold.CorruptEvent):
-                log.mapper.open(row)
+                log.mapper.to_domain_event(row)
         assert {code for _, code in problems(store)} >= {"key"}
 
 
@@ -179,9 +178,8 @@ def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
         assert isinstance(store.log, EncryptedLog)
         writer = store.log.recorder._database._writer  # type: ignore[attr-defined]  # SQLite's
         writer.set_trace_callback(said.append)
-        Rewriter(
-            store.log, session.stream, Rechecker(store._writer, session.stream), 1
-        ).run()
+        rechecker = Rechecker(store._writer, session.stream)
+        store.log.rewrite(session.stream, rechecker, now=1)
 
     assert said[-6:] == [
         "PRAGMA synchronous=FULL",

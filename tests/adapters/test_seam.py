@@ -70,13 +70,14 @@ class Lookalike:
 
 
 LOOKALIKE: Any = Lookalike()
+KEY: Any = None
 
 
 @pytest.mark.parametrize(
     "event",
     [
         refold.UserInput(text="secret"),
-        PlacedEvent(LOOKALIKE, HEADER, GENESIS),
+        PlacedEvent(LOOKALIKE, HEADER, GENESIS, KEY),
         LOOKALIKE,
         b"secret",
     ],
@@ -95,7 +96,7 @@ def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
             pass
 
     mine = Mine(refold.UserInput(), 1, 1, {"payload": {"text": "secret"}}, (), None)
-    placed = PlacedEvent(mine, HEADER, GENESIS)
+    placed = PlacedEvent(mine, HEADER, GENESIS, KEY)
 
     with pytest.raises(TypeError, match="passed redaction"):
         EncryptingMapper(memory_log().keys).to_stored_event(placed)
@@ -118,7 +119,7 @@ def test_sealed_events_are_for_the_stream_they_were_sealed_for(
     log: EncryptedLog,
 ) -> None:
     write(log, ADA, *said("a"))
-    (row,) = log.recorder.rows(ADA)
+    (row,) = log.recorder.select_events(ADA)
     head = log.recorder.head_row(ADA)
     assert head is not None
 
@@ -156,11 +157,11 @@ def test_the_library_reads_envelopes_through_its_own_interfaces(
 def test_the_library_inserts_through_its_own_interface(log: EncryptedLog) -> None:
     write(log, ADA, *said("a"))
     request = append_to(log.head(ADA), *said("b"))
-    batch = log._batch(request)
+    batch = log.batch(request)
 
     assert log.recorder.insert_events(batch.events, batch=batch) is None
     assert log.head(ADA).seq == 2
-    late = log._batch(request)
+    late = log.batch(request)
     with pytest.raises(IntegrityError):
         log.recorder.insert_events(late.events, batch=late)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -85,7 +84,7 @@ def test_an_append_with_the_old_key_is_a_conflict_and_the_next_is_not(
 
 def test_a_stream_does_not_begin_under_the_old_key(two: Two) -> None:
     new = ADA._replace(stream="e" * 64)
-    batch = two.other._batch(append_to(two.other.head(new), NOTE))
+    batch = two.other.batch(append_to(two.other.head(new), NOTE))
     rewrite(two.one)
 
     assert isinstance(two.other.recorder.write(batch), Moved)
@@ -112,11 +111,12 @@ def test_everything_is_read_with_the_new_key(two: Two) -> None:
 
 
 def test_rows_that_were_read_before_and_opened_after_are_read_again(two: Two) -> None:
-    fresh = replace(two.other, keys=_forgetful(two.other.keys))
-    pages = iter([fresh.recorder.rows(ADA)])
+    fresh = EncryptedLog(two.other.recorder, _forgetful(two.other.keys))
+    rows = fresh.recorder.select_events
+    pages = iter([rows(ADA)])
     rewrite(two.one)
 
-    events = fresh.opened(lambda: next(pages, None) or fresh.recorder.rows(ADA))
+    events = fresh.opened(lambda: next(pages, None) or rows(ADA))
 
     assert texts(events) == ["a -"]
 
@@ -124,7 +124,7 @@ def test_rows_that_were_read_before_and_opened_after_are_read_again(two: Two) ->
 def test_a_head_that_was_read_before_its_key_was_destroyed_is_read_again(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fresh = replace(two.other, keys=_forgetful(two.other.keys))
+    fresh = EncryptedLog(two.other.recorder, _forgetful(two.other.keys))
     kind = type(fresh.recorder)
     now, before = kind.head_row, fresh.recorder.head_row(ADA)
     rewrite(two.one)

@@ -172,7 +172,7 @@ class KeepsViews(Rows):
             )
         return done
 
-    def drop_views(self, user_id: str, session_id: str) -> None:
+    def drop_views(self, *_: str, **__: str | None) -> None:
         pass
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import refold
-from refold.adapters.heads import Blobs
+from refold.adapters.streams import Blobs
 from refold.domain.envelope import Envelope
 from refold.domain.events import Fork, Summary, ToolCall, ToolResult
 from refold.domain.ids import MAIN, StreamId

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from refold.adapters.recorder import Batch, HeadRow, Rewrite, ViewRow, WriteOutcome
 from refold.adapters.sql.database import Result
+from refold.adapters.sql.recorder import SqlRecorder
 from refold.domain.errors import Erased, RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
 from tests.simulation.rows import Rows
@@ -20,7 +21,7 @@ from tests.simulation.scheduler import Process
 if TYPE_CHECKING:
     from tests.simulation.world import Fate, World
 
-_READS: Final = ("head_row", "receipt", "rows", "standing", "view_row")
+_READS: Final = ("head_row", "receipt", "select_events", "standing", "view_row")
 
 
 class Stepping:
@@ -71,6 +72,10 @@ class SteppingRecorder(Stepping):
         super().__init__(world, process, inner)
         self._commits = world.committing(world, process, inner, self._do)
         self._group = self._commits.group
+
+    def insert_events(self, stored_events: Any, **kwargs: Any) -> Any:
+        """As the recorder does, but the write is a step."""
+        return SqlRecorder.insert_events(self, stored_events, **kwargs)  # type: ignore[arg-type]  # it has the parts
 
     def write(self, batch: Batch) -> WriteOutcome:
         self._world.asks(batch)

@@ -10,10 +10,9 @@ from typing import Any, Final
 import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from refold.adapters.heads import opened_head, sealed_head
-from refold.adapters.keys.ring import seal
-from refold.adapters.log import Views
-from refold.adapters.rows import pack
+from refold.adapters.keys.ring import seal, unseal
+from refold.adapters.rows import pack, unpack
+from refold.adapters.streams import encrypted_head, opened_head
 from refold.domain.chain import Frontier, link
 from refold.domain.erasure import Signed
 from refold.domain.seals import Leaf
@@ -103,15 +102,16 @@ def encrypt_again(case: Tampered) -> None:
         assert head is not None
         state, prev = opened_head(MAIN, head, key).state, b""
         changed: list[dict[str, Any]] = []
-        for row in log.recorder.rows(MAIN, after=2):
-            content: Any = log.content(row)
+        for row in log.recorder.select_events(MAIN, gt=2):
+            packed = unseal(key.cipher, row.state[1:], row.context)
+            content: Any = orjson.loads(unpack(packed))
             if row.seq == 3:
                 content["payload"]["text"] = "something else"
             sealed = seal(key.cipher, pack(orjson.dumps(content)), row.context)
             body = row.state[:1] + sealed
             prev = link(prev or row.prev_hash, row.context, body)
             changed.append({"seq": row.seq, "hash": prev, "body": body})
-        head = sealed_head(head._replace(hash=prev), state, key)
+        head = encrypted_head(head._replace(hash=prev), state, key)
     for values in changed:
         case.do(
             f"UPDATE events SET hash=:hash, body=:body WHERE {_S1} AND seq=:seq",
@@ -222,8 +222,7 @@ def edit_view(case: Tampered) -> None:
         assert stored is not None
         body: Any = stored.body
         body["outline"]["raw_tokens"] = 1
-        views = Views(log.recorder, log.keys)
-        assert views.save(MAIN, name, stored, replaces=stored.through_seq)
+        assert log.save_view(MAIN, name, stored, replaces=stored.through_seq)
 
 
 def old_backup(case: Tampered) -> None:

@@ -148,4 +148,4 @@ class SessionLog(Application[str]):
 
     def construct_mapper(self) -> EnvelopeMapper:
         """What opens envelopes."""
-        return EnvelopeMapper(cast("LogFactory", self.factory).log())
+        return EnvelopeMapper(cast("LogFactory", self.factory).log)

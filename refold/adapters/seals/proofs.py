@@ -92,7 +92,7 @@ def _chain(
     """The event with its columns, then the links up to the event that was sealed."""
     found: list[JsonObject] = []
     after = seq - 1
-    while page := recorder.rows(stream, after=after, upto=seal.seq, limit=_PAGE):
+    while page := recorder.select_events(stream, gt=after, lte=seal.seq, limit=_PAGE):
         found += [
             _link(row) if found or n else _event(row) for n, row in enumerate(page)
         ]

@@ -365,14 +365,15 @@ class SqlRecorder(Recorder):
         with self._errors:
             self._database.flush()
 
-    def drop_views(self, user_id: str, session_id: str) -> None:
+    def drop_views(
+        self, user_id: str, session_id: str, *, name: str | None = None
+    ) -> None:
         views = self._t.views
+        mine = [views.c.user_id == user_id, views.c.session_id == session_id]
+        if name is not None:
+            mine.append(views.c.name == name)
         with self._errors, self._database.writing(user_id) as connection:
-            connection.execute(
-                delete(views).where(
-                    views.c.user_id == user_id, views.c.session_id == session_id
-                )
-            )
+            connection.execute(delete(views).where(*mine))
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         return self._reader.head(stream)

@@ -1,0 +1,539 @@
+"""Streams over a recorder and a key ring: append, read, and what stands beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar, cast
+
+import orjson
+from cryptography.exceptions import InvalidTag
+
+from refold.adapters.keys.ring import (
+    KeyRing,
+    SessionKey,
+    UserKey,
+    idempotent_id,
+    receipt_address,
+    seal,
+    unseal,
+    uuid7,
+)
+from refold.adapters.keys.store import NO_REFS, Refs
+from refold.adapters.recorder import (
+    FROZEN,
+    THAWED,
+    Batch,
+    BlobRow,
+    HeadRow,
+    Moved,
+    NotInserted,
+    QueueFull,
+    Recorder,
+    ViewRow,
+    WriteOutcome,
+    Wrote,
+)
+from refold.adapters.rows import (
+    EncryptedEvent,
+    EncryptingMapper,
+    PlacedEvent,
+    pack,
+    unpack,
+)
+from refold.domain.canonical import canonical
+from refold.domain.chain import Header, length_prefixed
+from refold.domain.envelope import Blob, Envelope
+from refold.domain.errors import (
+    CorruptEvent,
+    Erased,
+    Expired,
+    Frozen,
+    KeyUnavailable,
+    StoreUnavailable,
+)
+from refold.domain.events import Span
+from refold.domain.ids import MAIN, StreamId
+from refold.domain.ports import (
+    PAGE,
+    Append,
+    Appended,
+    Conflict,
+    Duplicate,
+    Head,
+    Outcome,
+    Standing,
+    Status,
+    StoredView,
+)
+from refold.domain.session import SessionState
+from refold.redaction.chokepoint import RedactedEvent
+
+T = TypeVar("T")
+_EXPIRED: Final = b"\xffexpired"  # no codec has this mark
+
+
+def encrypted_head(row: HeadRow, state: SessionState, key: SessionKey) -> HeadRow:
+    """The row with this state, encrypted under this key for that row alone."""
+    body = seal(key.cipher, canonical(state.dump()), _of_head(state.stream, row))
+    return HeadRow(*row[:3], body, key.check, *row[5:])
+
+
+def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> Head:
+    """What the row says.  Raises CorruptEvent if it is not what was written."""
+    try:
+        dumped = orjson.loads(unseal(key.cipher, row.state, _of_head(stream, row)))
+    except InvalidTag:
+        raise CorruptEvent(
+            f"session {stream.session_id!r} {stream.stream}",
+            seq=row.seq,
+            reason="the head row is not what was written",
+        ) from None
+    closed = THAWED.get(row.status, row.status) == "closed"
+    state = SessionState.load(stream, row.seq, closed=closed, dumped=dumped)
+    return head_of(state, row)
+
+
+def head_of(state: SessionState, row: HeadRow) -> Head:
+    """The head of that state and row; one that is frozen is what it was before."""
+    status = cast("Status", THAWED.get(row.status, row.status))
+    times = row.created_at, row.updated_at
+    return Head(state, row.hash, status, row.tokens, *times, status != row.status)
+
+
+def check_not_erased(stream: StreamId, row: HeadRow) -> None:
+    """Raises Erased."""
+    if row.status == "erased":
+        raise Erased(f"session {stream.session_id!r}")
+
+
+def check_not_frozen(row: HeadRow) -> None:
+    """Raises Frozen."""
+    if row.status in FROZEN.values():
+        raise Frozen("the user")
+
+
+def _of_head(stream: StreamId, row: HeadRow) -> bytes:
+    """Every plain column of a head row: its state opens in that row alone."""
+    status = THAWED.get(row.status, row.status).encode()
+    numbers = f"{row.seq} {row.tokens} {row.created_at} {row.updated_at}".encode()
+    return length_prefixed((b"head", str(stream).encode(), row.hash, status, numbers))
+
+
+class Blobs:
+    """The blobs of one session: whole texts that its events were cut from."""
+
+    def __init__(self, recorder: Recorder, keys: KeyRing, stream: StreamId) -> None:
+        self._recorder, self._keys, self._stream = recorder, keys, stream
+
+    def read(self, sha256: str) -> bytes | None:
+        """The whole text of that digest.
+
+        Raises Expired, CorruptEvent, KeyUnavailable.
+        """
+        address = self.address(sha256)
+        user_id, session_id, _ = self._stream
+        for _ in range(2):
+            body = self._recorder.blob_row(self._stream, address)
+            if body is None:
+                return None
+            # Between the row and its key, a rewriting may have ended: once more then.
+            with suppress(InvalidTag):
+                place = _of_blob(address)
+                packed = self._keys.unseal(user_id, session_id, body, place)
+                if packed == _EXPIRED:
+                    raise Expired(sha256)
+                return unpack(packed)
+        raise CorruptEvent(f"blob {sha256}", seq=0, reason="it does not open")
+
+    def rows(self, blobs: Iterable[Blob], key: SessionKey) -> tuple[BlobRow, ...]:
+        """The blobs, encrypted under this key."""
+        found = []
+        for blob in blobs:
+            address = self.address(blob.sha256)
+            body = seal(key.cipher, pack(blob.data), _of_blob(address))
+            found.append(BlobRow(address, body, len(blob.data)))
+        return tuple(found)
+
+    def expired(self, address: bytes, key: SessionKey) -> BlobRow:
+        """What stands where a blob was: under the key, so that nobody else makes it."""
+        return BlobRow(address, seal(key.cipher, _EXPIRED, _of_blob(address)), 0)
+
+    def address(self, sha256: str) -> bytes:
+        """Where the session's blob of that digest is."""
+        user = self._keys.user(self._stream.user_id, now=None)
+        digest = bytes.fromhex(sha256)
+        return user.mac("session blob", self._stream.session_id.encode(), digest)
+
+
+def _of_blob(address: bytes) -> bytes:
+    return length_prefixed((b"blob", address))
+
+
+class EncryptedStreams:
+    """Streams: a recorder for the rows, a key ring for what is in them."""
+
+    def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
+        self.recorder, self.keys = recorder, keys
+        self.mapper = EncryptingMapper(keys)
+
+    def head(self, stream: StreamId) -> Head:
+        """The stream's end; seq 0 if there is no such stream."""
+        return _twice(lambda: self.open_head(stream, self.recorder.head_row(stream)))
+
+    def open_head(self, stream: StreamId, row: HeadRow | None) -> Head:
+        """What a head row says.  Raises Erased, CorruptEvent, KeyUnavailable."""
+        if row is None:
+            self.keys.refuse_erased(stream.user_id, stream.session_id)
+            return Head(SessionState(stream))
+        check_not_erased(stream, row)
+        return opened_head(stream, row, self._key_of(stream, row.key_check))
+
+    def append(self, request: Append) -> Outcome:
+        """Write all of the events after the base, or nothing."""
+        if request.base.seq == 0:
+            self._admit(request)
+        try:
+            batch = self.batch(request)
+        except KeyUnavailable as error:
+            return self._vanished(request.state.stream, error)
+        try:
+            self.recorder.insert_events(batch.events, batch=batch)
+        except NotInserted as refused:
+            return self._refused(request, refused.outcome)
+        except StoreUnavailable:
+            self.refuse_erased(request.state.stream)
+            raise
+        return Appended(head_of(request.state, batch.head))
+
+    def append_soon(
+        self, request: Append, done: Callable[[Outcome | Exception], None]
+    ) -> bool:
+        """``append`` for who cannot wait; False if too much is waiting already."""
+
+        def written(outcome: WriteOutcome | Exception) -> None:
+            result: Outcome | Exception
+            try:
+                if isinstance(outcome, Exception):
+                    result = outcome
+                elif isinstance(outcome, Wrote):
+                    result = Appended(head_of(request.state, outcome.head))
+                else:
+                    result = self._refused(request, outcome)
+            except Exception as error:
+                result = error
+            done(result)
+
+        try:
+            batch = self.batch(request)
+            self.recorder.insert_events(batch.events, batch=batch, done=written)
+        except (KeyUnavailable, QueueFull):
+            return False  # ``append`` finds out why there is no key
+        return True
+
+    def append_exclusive(
+        self, stream: StreamId, build: Callable[[Head], Append]
+    ) -> Outcome:
+        """Append what ``build`` makes of the head, while nobody else can move it."""
+        requests: list[Append] = []
+
+        def batch(row: HeadRow | None) -> Batch:
+            request = build(self.open_head(stream, row))
+            requests.append(request)
+            if request.base.seq == 0:
+                self._admit(request)
+            return self.batch(request)
+
+        try:
+            outcome = self.recorder.write_exclusive(stream, batch)
+        except StoreUnavailable:
+            self.refuse_erased(stream)
+            raise
+        if isinstance(outcome, Wrote):
+            return Appended(head_of(requests[-1].state, outcome.head))
+        return self._refused(requests[-1], outcome)
+
+    def batch(self, request: Append, key: SessionKey | None = None) -> Batch:
+        """The rows of an append, encrypted under this key, else under the session's."""
+        state, base, now = request.state, request.base, request.now
+        stream, prev, seq, tokens = state.stream, base.hash, base.seq, base.tokens
+        if key is None:
+            key = self.keys.session(stream.user_id, stream.session_id, now=None)
+        rows, cut, used = [], list[Blob](), request.idempotency_key
+        for index, event in enumerate(request.events):
+            if not isinstance(event, RedactedEvent):
+                raise TypeError("only an event that passed redaction can be written")
+            if used is None:
+                event_id = uuid7(now)
+            else:
+                event_id = idempotent_id(key.user, stream.session_id, used, index)
+            seq, tokens = seq + 1, tokens + event.token_estimate
+            header = Header(
+                stream,
+                seq,
+                event.type,
+                event.ts,
+                event_id,
+                event.token_estimate,
+                event.schema_version,
+            )
+            placed = PlacedEvent(event, header, prev, key)
+            row = self.mapper.to_stored_event(placed)
+            rows.append(row)
+            prev = row.hash
+            cut += event.blobs
+        status: Status = "closed" if state.closed else "open"
+        times = base.created_at or now, now
+        plain = HeadRow(seq, prev, status, b"", key.check, tokens, *times)
+        return Batch(
+            stream,
+            base.seq,
+            base.hash,
+            encrypted_head(plain, state, key),
+            tuple(rows),
+            Blobs(self.recorder, self.keys, stream).rows(cut, key) if cut else (),
+            None if used is None else receipt_address(key.user, stream, used),
+            NO_REFS if base.seq else self._refs(state, key),
+        )
+
+    def _refs(self, state: SessionState, key: SessionKey) -> Refs:
+        """Whose stream begins, and what it goes on from if it is a fork."""
+        refs = self.keys.refs(key.user, state.stream)
+        origin = state.forked_from if state.stream.stream == MAIN else None
+        return refs._replace(origin=origin[0]) if origin else refs
+
+    def _admit(self, request: Append) -> None:
+        """Make a new session's key, but never in place of one that was lost.
+
+        The key store is asked, not what this process remembers: the user may have been
+        erased since.
+        """
+        user_id, session_id, _ = stream = request.state.stream
+        if self.recorder.head_row(stream.main) is not None:
+            self.key(stream)
+            return
+        self.keys.forget(user_id, session_id)
+        if self.recorder.knows(user_id):
+            self.keys.user(user_id, now=None)
+        self.keys.session(user_id, session_id, now=request.now)
+
+    def _vanished(self, stream: StreamId, error: KeyUnavailable) -> Outcome:
+        """What became of a stream whose key is gone: was it erased, and let in again?
+
+        Raises ``error`` if it is there all the same, Erased.
+        """
+        if self.recorder.head_row(stream) is not None:
+            raise error
+        return Conflict(self.open_head(stream, None))
+
+    def _refused(self, request: Append, outcome: Moved | Duplicate) -> Outcome:
+        """What an append that wrote nothing found in its way, or what is there since.
+
+        Raises Frozen, and what reading the head raises.
+        """
+        if isinstance(outcome, Duplicate):
+            return outcome
+        stream, row = request.state.stream, outcome.head
+        if request.base.seq == 0 and (origin := request.state.forked_from):
+            self.head(stream._replace(session_id=origin[0]))
+        known = row or self.recorder.head_row(stream.main)
+        if known is not None:
+            check_not_frozen(known)
+        elif self.recorder.keeping().is_frozen(self.keys.user_ref(stream.user_id)):
+            raise Frozen("the user")
+        try:
+            return Conflict(self.open_head(stream, row))
+        except KeyUnavailable:
+            return Conflict(self.head(stream))
+
+    def refuse_erased(self, stream: StreamId) -> None:
+        """Raises Erased, where the database was too busy: an erasure keeps it busy, and
+        who waits for that in vain would try again.
+        """
+        with suppress(StoreUnavailable, KeyUnavailable):
+            self._nothing(stream)
+
+    def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
+        """The seqs that were written under this key, if it was used."""
+        row = self.recorder.head_row(stream)
+        if row is None:
+            return None
+        check_not_erased(stream, row)
+        user = self.keys.user(stream.user_id, now=None)
+        address = receipt_address(user, stream, idempotency_key)
+        return self.recorder.receipt(stream, address)
+
+    def read(
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int | None = None,
+        types: Sequence[str] = (),
+        newest: bool = False,
+        spans: Sequence[Span] = (),
+    ) -> list[Envelope]:
+        """The events with ``after < seq <= upto``, in order."""
+
+        def rows() -> Sequence[EncryptedEvent]:
+            found = self.recorder.select_events(
+                stream,
+                gt=after,
+                lte=upto,
+                limit=limit,
+                desc=newest,
+                types=types,
+                spans=spans,
+            )
+            return found[::-1] if newest else found
+
+        return self.opened(rows) or self._nothing(stream)
+
+    def _nothing(self, stream: StreamId) -> list[Envelope]:
+        """No events, unless they were erased."""
+        row = self.recorder.head_row(stream.main)
+        if row is None:
+            self.keys.refuse_erased(stream.user_id, stream.session_id)
+        else:
+            check_not_erased(stream, row)
+        return []
+
+    def opened(self, rows: Callable[[], Sequence[EncryptedEvent]]) -> list[Envelope]:
+        """The envelopes of ``rows``, read a second time if they do not open.
+
+        Between reading them and having their key, a rewriting may have ended.
+        """
+        try:
+            return [self.mapper.to_domain_event(row) for row in rows()]
+        except CorruptEvent:
+            return [self.envelope(row) for row in rows()]
+
+    def envelope(self, row: EncryptedEvent) -> Envelope:
+        """One row, opened.
+
+        Raises CorruptEvent, KeyUnavailable if it is under another key.
+        """
+        try:
+            envelope: Envelope = self.mapper.to_domain_event(row)
+        except CorruptEvent:
+            self.key(row.columns[0])
+            raise
+        return envelope
+
+    def blob(self, stream: StreamId, sha256: str) -> bytes | None:
+        """The whole text of that digest, if an event of this session was cut."""
+        try:
+            found = Blobs(self.recorder, self.keys, stream).read(sha256)
+        except CorruptEvent:
+            self.key(stream)
+            raise
+        if found is None:
+            self._nothing(stream)
+        return found
+
+    def load_view(self, stream: StreamId, name: str) -> StoredView | None:
+        """The stored state of a projection; empty if it is not what was stored."""
+        return self._view(stream, name, self.recorder.view_row(stream, name))
+
+    def _view(
+        self, stream: StreamId, name: str, row: ViewRow | None
+    ) -> StoredView | None:
+        if row is None:
+            return None
+        # SQLite takes any type in any column.
+        through = row.through_seq if isinstance(row.through_seq, int) else 0
+        derived = row.derived_seq if isinstance(row.derived_seq, int) else 0
+        try:
+            shown, made = _spans(row.main_spans), _spans(row.derived_spans)
+            context = _of_view(stream, name, through, derived)
+            plain = self.keys.unseal(*stream[:2], row.body, context)
+            body = orjson.loads(unpack(plain))
+        except (InvalidTag, TypeError, ValueError):
+            return StoredView(through, derived)
+        return StoredView(through, derived, body, shown, made)
+
+    def save_view(
+        self, stream: StreamId, name: str, view: StoredView, *, replaces: int
+    ) -> bool:
+        """Store it if the stored one stands at ``replaces``."""
+        key = self.keys.session(stream.user_id, stream.session_id, now=None)
+        context = _of_view(stream, name, view.through_seq, view.derived_seq)
+        body = seal(key.cipher, pack(canonical(view.body)), context)
+        spans = (orjson.dumps(s).decode() for s in (view.shows, view.shows_derived))
+        row = ViewRow(view.through_seq, view.derived_seq, body, *spans)
+        return self.recorder.save_view_row(
+            stream, name, row, replaces=replaces, key_check=key.check
+        )
+
+    def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
+        """Head, stored view and what is behind it, in one read."""
+        return _twice(lambda: self._standing(stream, name, shown=shown))
+
+    def _standing(self, stream: StreamId, name: str, *, shown: bool) -> Standing:
+        """Where a row does not open they are read apart: it may be needed by nobody."""
+        found = self.recorder.standing(stream, name, shown=shown, limit=PAGE)
+        head = self.open_head(stream, found.head)
+        view = self._view(stream, name, found.view)
+        opened = self.mapper.to_domain_event
+        try:
+            return Standing(
+                head, view, *([opened(row) for row in rows] for rows in found[2:])
+            )
+        except CorruptEvent:
+            known = view or StoredView(0, 0)
+            new = self.read(stream, after=known.through_seq, limit=PAGE)
+            derived = stream._replace(stream=name)
+            made = self.read(derived, after=known.derived_seq, limit=PAGE)
+            return Standing(head, view, new=new, derived=made)
+
+    def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
+        """What this user's pseudonyms are made with, derived from the user's key."""
+        return self._user(user_id, now=now).mac("pseudonym")
+
+    def _user(self, user_id: str, *, now: int) -> UserKey:
+        """The user's key; a new user's is made, but never in place of a lost one."""
+        try:
+            return self.keys.user(user_id, now=None)
+        except KeyUnavailable:
+            if self.recorder.knows(user_id):
+                raise
+        return self.keys.user(user_id, now=now)
+
+    def key(self, stream: StreamId) -> SessionKey:
+        """The session's key, if it is the one its rows were written with.
+
+        Raises KeyUnavailable if that one is not there.
+        """
+
+        def found() -> SessionKey:
+            row = self.recorder.head_row(stream.main)
+            return self._key_of(stream, row.key_check if row else b"")
+
+        return _twice(found)
+
+    def _key_of(self, stream: StreamId, check: bytes) -> SessionKey:
+        key = self.keys.session(*stream[:2], now=None, check=check)
+        if check and key.check != check:
+            raise KeyUnavailable(
+                f"session {stream.session_id!r} was written with another key",
+                remedy="restore the key store that belongs to this database",
+            )
+        return key
+
+
+def _twice(read: Callable[[], T]) -> T:
+    """Read a row and find its key, again if a rewriting ended between the two."""
+    try:
+        return read()
+    except KeyUnavailable:
+        return read()
+
+
+def _of_view(stream: StreamId, name: str, through: int, derived: int) -> bytes:
+    place = b"%d %d" % (through, derived)
+    return length_prefixed((b"view", str(stream).encode(), name.encode(), place))
+
+
+def _spans(written: Any) -> tuple[Span, ...]:
+    return tuple((first, last) for first, last in orjson.loads(written))
