@@ -113,64 +113,6 @@ def test_the_door_is_closed_again(url: str) -> None:
             connection.execute(text(statement))
 
 
-def test_a_store_of_schema_1_is_brought_up_to_date(url: str) -> None:
-    with raw(url).begin() as connection:
-        if url.startswith("sqlite"):
-            for verb in ("update", "delete"):
-                connection.execute(text(f"DROP TRIGGER events_refuse_{verb}"))
-        for statement in (
-            "ALTER TABLE @events DROP COLUMN first_digest",
-            "UPDATE @settings SET value='1' WHERE name='schema_version'",
-        ):
-            connection.execute(text(statement.replace("@", prefix(url))))
-
-    with refold.open(url, redactor=aware()) as store:
-        list(store.reredact())
-
-    assert MAIL not in read(url)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_blob_of_schema_1_goes_once_no_session_needs_it(
-    url: str, shared: bool
-) -> None:
-    with refold.open(url, redactor=unaware()) as store:
-        if shared:
-            store.session("ada", "other").append(refold.UserInput(text=LONG))
-        log = store.log
-        assert isinstance(log, EncryptedLog)
-        digest = str(store.session("ada", "s").events()[-1].payload.payload()["text"])
-        digest = digest.split('session.blob("')[1][:64]
-        user = log.keys.user("ada", now=None)
-        address = user.mac("blob", bytes.fromhex(digest))
-        sealed = seal(user.cipher, pack(LONG.encode()), address)
-    with raw(url).begin() as connection:
-        connection.execute(text(f"DELETE FROM {prefix(url)}blobs"))
-        row = {"address": address, "body": sealed}
-        connection.execute(
-            text(
-                f"INSERT INTO {prefix(url)}blobs (user_id, address, size, created_at, "
-                "body) VALUES ('ada', :address, 1, 1, :body)"
-            ),
-            row,
-        )
-
-    with refold.open(url, redactor=aware()) as store:
-        assert problems(store) == []
-        list(store.reredact("ada", "s"))
-
-        assert problems(store) == []
-        assert log_has(store, address) == shared
-        list(store.reredact())
-        assert not log_has(store, address)
-        assert problems(store) == []
-
-
-def log_has(store: SessionStore, address: bytes) -> bool:
-    assert isinstance(store.log, EncryptedLog)
-    return store.log.recorder.blob_row(StreamId("ada", "s"), address) is not None
-
-
 def test_many_rows_are_bound_by_several_events(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
