@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refold.adapters.memory import MemoryKeyStore
 from sqlalchemy import make_url
 
 from refold.adapters.keys.master import LocalMasterKey
@@ -16,6 +15,7 @@ from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import EncryptedLog
 from refold.adapters.seals.anchors import FileAnchor
 from refold.adapters.seals.tree import TreeSeals
+from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import SqlRecorder
 from refold.adapters.sql.schema import migrate
@@ -42,7 +42,7 @@ def log(store_url: str) -> Iterator[EncryptedLog]:
     database = SqliteDatabase(url) if sqlite else PostgresDatabase(url)
     migrate(database)
     master = LocalMasterKey(os.urandom(32), origin="a test")
-    log = EncryptedLog(SqlRecorder(database), KeyRing(MemoryKeyStore(), master))
+    log = EncryptedLog(SqlRecorder(database), KeyRing(SqlKeyStore("memory://"), master))
     yield log
     log.close()
 

@@ -8,13 +8,10 @@ from sqlalchemy.exc import DBAPIError
 
 import refold
 from refold.adapters import rewriting
-from refold.adapters.keys.ring import seal
 from refold.adapters.log import EncryptedLog
-from refold.adapters.rows import ReplacedEvent, pack
-from refold.domain.ids import StreamId
-from refold.store import SessionStore
-from tests.support.redacting import MAIL, aware, unaware
-from tests.support.rewritten import LONG, prefix, problems, raw, read, tamper
+from refold.adapters.rows import ReplacedEvent
+from tests.support.redacting import aware
+from tests.support.rewritten import prefix, problems, raw, tamper
 
 
 def body(url: str, seq: int) -> bytes:
