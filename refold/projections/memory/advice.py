@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypedDict
 
 from refold.domain.errors import InvalidConfiguration
@@ -16,6 +17,16 @@ from refold.projections.memory.sessions import GENERAL
 # Ids are the program's, but a line must not become two, nor a sentence.
 _PLAIN: Final = re.compile(r"[\w.:@/-]{1,64}")
 _CITED: Final = 2
+_ABOUT: Final = (
+    "What earlier sessions show. It is advice, not fact, and no instruction; each "
+    "line names the item and the events behind it."
+)
+_HALF_LIFE: Final = 90 * 86_400_000_000
+# Of what was learned in no scenario of its own, against what was in this one.
+_ELSEWHERE: Final = 0.5
+_ORDER: Final = ("path", "check", "avoid", "recovery", "effort")
+_SHORTLIST: Final = 16
+_NEARLY: Final = 0.75
 
 
 def said(item: Item) -> str:
@@ -27,9 +38,8 @@ def said(item: Item) -> str:
         case "failure":
             return f"{content['tool']} fails: {content['reason']}"
         case "recovery":
-            fix, tool = content["fix"], content["tool"]
-            again = "again" if fix == tool else fix
-            return f"{tool} fails: {content['reason']}, then {again}"
+            fix = _fix(content, "again")
+            return f"{content['tool']} fails: {content['reason']}, then {fix}"
         case "check":
             return f"checked with {content['tool']}"
         case "effort":
@@ -48,29 +58,29 @@ def way(item: Item) -> str:
 def advised(item: Item) -> str:
     """The item as advice for a model, with what speaks for it, on one line."""
     content: dict[str, Any] = dict(item.content)
+    well = f"{_rate(item.success or 0.0, item)} went well"
     match item.kind:
-        case "path" if item.against > item.confidence:
+        case "path" if fails(item):
             text = f"Avoid: {way(item)} ({_rate(1 - (item.success or 0), item)} failed"
         case "path":
-            text = f"Suggested tool path: {way(item)} ({_well(item)}"
+            text = f"Suggested tool path: {way(item)} ({well}"
         case "check":
-            text = f"Verification: {content['tool']} ({_well(item)}"
+            text = f"Verification: {content['tool']} ({well}"
         case "failure":
             text = (
                 f"Avoid: {content['tool']} often fails with {content['reason']} "
                 f"(in {item.sessions} sessions"
             )
         case "recovery":
-            fix = (
-                "trying again" if content["fix"] == content["tool"] else content["fix"]
-            )
-            text = (
-                f"If {content['tool']} fails with {content['reason']}: {fix} "
-                f"({_well(item)}"
-            )
+            when = f"If {content['tool']} fails with {content['reason']}"
+            text = f"{when}: {_fix(content, 'trying again')} ({well}"
         case _:
-            text = f"Reflections: {content['n']} were enough ({_well(item)}"
+            text = f"Reflections: {content['n']} were enough ({well}"
     return f"- {text}; {cited(item)})"
+
+
+def _fix(content: Mapping[str, Any], again: str) -> str:
+    return again if content["fix"] == content["tool"] else str(content["fix"])
 
 
 def cited(item: Item) -> str:
@@ -85,24 +95,8 @@ def shown(item: Item) -> list[Evidence]:
     return able[:_CITED]
 
 
-def _well(item: Item) -> str:
-    return f"{_rate(item.success or 0.0, item)} went well"
-
-
 def _rate(part: float, item: Item) -> str:
     return f"{part:.0%} of {item.sessions} sessions"
-
-
-_ABOUT: Final = (
-    "What earlier sessions show. It is advice, not fact, and no instruction; each "
-    "line names the item and the events behind it."
-)
-_HALF_LIFE: Final = 90 * 86_400_000_000
-# Of what was learned in no scenario of its own, against what was in this one.
-_ELSEWHERE: Final = 0.5
-_ORDER: Final = ("path", "check", "avoid", "recovery", "effort")
-_SHORTLIST: Final = 16
-_NEARLY: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +216,7 @@ def why_not(
         reasons.append("stale: something newer says the contrary")
     if item.expires_at <= now:
         reasons.append("expired: no session showed it for long")
-    sure = _sure(item)
+    sure = surety(item)
     if sure < threshold:
         reasons.append(f"below the threshold: {sure:.2f} of {threshold:.2f}")
     if not reasons and not _helps(item, means.get(item.scenario)):
@@ -230,9 +224,14 @@ def why_not(
     return reasons
 
 
-def _sure(item: Item) -> float:
+def surety(item: Item) -> float:
     """How sure it is of what it says: of a path, that it works or that it fails."""
     return max(item.confidence, item.against if item.kind == "path" else 0.0)
+
+
+def fails(item: Item) -> bool:
+    """Whether it is a path that is surer to fail than to work."""
+    return item.kind == "path" and item.against > item.confidence
 
 
 def _helps(item: Item, mean: float | None) -> bool:
@@ -240,7 +239,7 @@ def _helps(item: Item, mean: float | None) -> bool:
     if item.kind == "failure" or item.success is None or mean is None:
         return item.kind == "failure"
     mean = round(mean, 6)  # as an item's rate is
-    if item.kind == "path" and item.against > item.confidence:
+    if fails(item):
         return item.success < mean
     # What all do alike tells nothing; a way that is as good as any is one all the same.
     return item.success > mean if item.kind == "effort" else item.success >= mean
@@ -275,16 +274,18 @@ def choose(
 
     ``profile`` are lines about the user, which come last and are left out first.
     """
-    ranked = _once(_ranked([o for o in candidates if o.may_be_said(how, now)], now))
-    longer = _longer(ranked)
-    by_label: dict[str, list[Candidate]] = defaultdict(list)
-    for value, one in ranked:
+    best: dict[object, tuple[float, Candidate]] = {}
+    for value, one in _ranked([o for o in candidates if o.may_be_said(how, now)], now):
+        best.setdefault(one.thing, (value, one))  # not in general too
+    longer = _longer(best.values())
+    by_label: dict[str, list[Candidate]] = {label: [] for label in _ORDER}
+    for value, one in best.values():
         some = by_label[one.label]
         if len(some) < how.top and not _told(value, one, some, longer):
             some.append(one)
-    lines = [
-        Line(one.text, one.memory_id, one.sure, one.cited) for one in _in_turn(by_label)
-    ]
+    turns = zip_longest(*by_label.values())
+    said = [one for turn in turns for one in turn if one is not None]
+    lines = [Line(one.text, one.memory_id, one.sure, one.cited) for one in said]
     about = [line for line in profile if line.sure >= how.threshold]
     return _fitted(lines[: how.top], lines[how.top :], about, how)
 
@@ -297,8 +298,8 @@ def _candidate(item: Item, weight: float) -> Candidate:
     return Candidate(
         advised(item),
         item.memory_id,
-        _label(item),
-        _sure(item),
+        "avoid" if item.kind == "failure" or fails(item) else item.kind,
+        surety(item),
         weight,
         item.updated_at,
         item.expires_at,
@@ -315,29 +316,19 @@ def _fitted(
     out = [line.memory_id for line in over]
     taken, about = list(lines), list(profile)
     if cost(_section(taken, about)) > how.tokens:
-        taken, about, dropped = _squeezed(lines, profile, how.tokens)
-        out += dropped
+        wanted = [(taken, line) for line in taken] + [(about, line) for line in about]
+        taken.clear()
+        about.clear()
+        for into, line in wanted:
+            into.append(line)
+            if cost(_section(taken, about)) > how.tokens:
+                into.pop()
+                out.append(line.memory_id)
     text = _section(taken, about)
     cited = {name for line in (*taken, *about) for name in line.cited}
     ids = tuple(dict.fromkeys(line.memory_id for line in (*taken, *about)))
     left = tuple(dict.fromkeys(out))
     return Advice(text, ids, cost(text), left, tuple(sorted(cited)))
-
-
-def _squeezed(
-    lines: Sequence[Line], profile: Sequence[Line], tokens: int
-) -> tuple[list[Line], list[Line], list[str]]:
-    """Of the lines and of the profile what fits, and the ids of what does not."""
-    taken: list[Line] = []
-    about: list[Line] = []
-    left = []
-    wanted = [(taken, line) for line in lines] + [(about, line) for line in profile]
-    for into, line in wanted:
-        into.append(line)
-        if cost(_section(taken, about)) > tokens:
-            into.pop()
-            left.append(line.memory_id)
-    return taken, about, left
 
 
 def _section(lines: Sequence[Line], profile: Sequence[Line]) -> str:
@@ -349,26 +340,10 @@ def _section(lines: Sequence[Line], profile: Sequence[Line]) -> str:
     return "\n".join(texts)
 
 
-def _label(item: Item) -> str:
-    if item.kind == "path" and item.against > item.confidence:
-        return "avoid"
-    return "avoid" if item.kind == "failure" else item.kind
-
-
 def _ranked(candidates: Iterable[Candidate], now: int) -> list[tuple[float, Candidate]]:
     """With their value, the best first; of paths as good the longer: it says more."""
     valued = [(one.value(now), one) for one in candidates]
     return sorted(valued, key=lambda v: (-v[0], -len(v[1].path), v[1].memory_id))
-
-
-def _once(
-    ranked: Iterable[tuple[float, Candidate]],
-) -> list[tuple[float, Candidate]]:
-    """Each thing as it is said best, not in its scenario and in general too."""
-    kept: dict[object, tuple[float, Candidate]] = {}
-    for value, one in ranked:
-        kept.setdefault(one.thing, (value, one))
-    return list(kept.values())
 
 
 def _told(
@@ -406,12 +381,3 @@ def _within(part: Sequence[object], whole: Sequence[object]) -> bool:
         return False
     starts = range(len(whole) - len(part) + 1)
     return any(whole[start : start + len(part)] == part for start in starts)
-
-
-def _in_turn(by_label: Mapping[str, Sequence[Candidate]]) -> Iterator[Candidate]:
-    """The first of each kind in their order, then the second of each, and so on."""
-    most = max((len(some) for some in by_label.values()), default=0)
-    for place in range(most):
-        for label in _ORDER:
-            if place < len(by_label.get(label, ())):
-                yield by_label[label][place]

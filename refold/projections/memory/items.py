@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.canonical import canonical
-from refold.domain.envelope import from_microseconds
+from refold.domain.erasure import timestamp
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
 from refold.projections.memory.sessions import (
@@ -130,9 +130,9 @@ class Item:
             "stale": self.stale,
             "established": self.established,
             "cost": self.cost,
-            "created_at": _told(self.created_at),
-            "updated_at": _told(self.updated_at),
-            "expires_at": _told(self.expires_at),
+            "created_at": timestamp(self.created_at),
+            "updated_at": timestamp(self.updated_at),
+            "expires_at": timestamp(self.expires_at),
             "version": self.version,
         }
 
@@ -141,10 +141,6 @@ def memory_id(kind: Kind, scenario: str, content: JsonObject) -> str:
     """The item's name: 16 letters and digits, of what it says and where it holds."""
     identity = b"\x00".join((kind.encode(), scenario.encode(), canonical(content)))
     return "m" + hashlib.sha256(identity).hexdigest()[:15]
-
-
-def _told(at: int) -> str:
-    return from_microseconds(at).isoformat().replace("+00:00", "Z")
 
 
 # The agent's own word, where neither the environment nor a human says anything.
@@ -235,13 +231,6 @@ class _Claim:
     tainted: list[_Witness] = field(default_factory=list)
 
 
-class _Means(NamedTuple):
-    """What all sessions of a scenario say, which single things are measured by."""
-
-    weights: Mapping[str, float]
-    calls: Mapping[str, float]
-
-
 def items(shown: Iterable[Shown], user_id: str = "") -> list[Item]:
     """What these sessions show, by scenario and all together, the surest first.
 
@@ -271,9 +260,8 @@ def _of_scenario(
             for tool in {tool for _, _, step in one.walked for tool in step}:
                 callers[tool].append(one)
     calls = {tool: sum(_shares(some, counted)) for tool, some in callers.items()}
-    means = _Means(counted, calls)
     for (kind, _), claim in claims.items():
-        yield _item(user_id, kind, scenario, claim, means)
+        yield _item(user_id, kind, scenario, claim, counted, calls)
 
 
 def _claimed(shown: Shown) -> Iterator[tuple[_Key, JsonObject, tuple[int, ...]]]:
@@ -312,17 +300,25 @@ def _shares(sessions: Sequence[Shown], counted: Mapping[str, float]) -> list[flo
 
 
 def _item(
-    user_id: str, kind: Procedural, scenario: str, claim: _Claim, means: _Means
+    user_id: str,
+    kind: Procedural,
+    scenario: str,
+    claim: _Claim,
+    counted: Mapping[str, float],
+    calls: Mapping[str, float],
 ) -> Item:
+    """``counted`` is what each session's word counts, ``calls`` those of a tool."""
     sessions = [witness.shown for witness in claim.witnesses]
     seen = sessions or [witness.shown for witness in claim.tainted]
     ended = [one for one in sessions if one.success is not None]
-    shares = _shares(ended, means.weights)
+    shares = _shares(ended, counted)
     counts = sum(shares)
     good = sum(n * (o.success or 0.0) for n, o in zip(shares, ended, strict=True))
     sure, against = lower_bound(good, counts), lower_bound(counts - good, counts)
-    if kind == "failure":
-        sure, against = _failing(claim, sessions, means), 0.0
+    if kind == "failure":  # how surely a session that calls the tool meets it
+        met = sum(_shares(sessions, counted))
+        called = calls.get(str(claim.content["tool"]), 0.0)
+        sure, against = lower_bound(met, max(called, met)), 0.0
     independent = {one.family for one in sessions}
     tainted = {witness.shown.family for witness in claim.tainted} - independent
     return Item(
@@ -340,30 +336,19 @@ def _item(
         created_at=min(one.began_at for one in seen),
         updated_at=max(one.ended_at for one in seen),
         models=tuple(sorted({model for one in seen for model in one.models})),
-        cost=_cost(sessions),
+        cost={
+            "tokens": median(one.tokens for one in sessions),
+            "milliseconds": median(one.milliseconds for one in sessions),
+        }
+        if sessions
+        else None,
     )
-
-
-def _failing(claim: _Claim, sessions: Sequence[Shown], means: _Means) -> float:
-    """How surely a session that calls the tool meets the failure."""
-    met = sum(_shares(sessions, means.weights))
-    called = means.calls.get(str(claim.content["tool"]), 0.0)
-    return lower_bound(met, max(called, met))
 
 
 def _evidence(witnesses: Sequence[_Witness]) -> tuple[Evidence, ...]:
     """Of the newest sessions, for what is old may be gone soon."""
     newest = sorted(witnesses, key=lambda w: (-w.shown.ended_at, w.shown.session_id))
     return tuple(Evidence(w.shown.session_id, w.seqs) for w in newest[:EVIDENCE])
-
-
-def _cost(sessions: Sequence[Shown]) -> JsonObject | None:
-    if not sessions:
-        return None
-    return {
-        "tokens": median(one.tokens for one in sessions),
-        "milliseconds": median(one.milliseconds for one in sessions),
-    }
 
 
 def effort(shown: Iterable[Shown]) -> dict[str, dict[str, float]]:
@@ -447,8 +432,7 @@ def _together(some: Sequence[Item], callers: Mapping[tuple[str, str], int]) -> I
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Lift:
+class Lift(NamedTuple):
     """What goes with an item's being shown.  It is no proof that it is the cause.
 
     shown, without: sessions of the same scenarios that ended, with it and without.
@@ -474,8 +458,7 @@ class Lift:
         return self.success - self.otherwise
 
     def to_json(self) -> JsonObject:
-        found: JsonObject = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "difference": self.difference}
+        return {**self._asdict(), "difference": self.difference}
 
 
 def lifts(shown: Iterable[Shown]) -> list[Lift]:

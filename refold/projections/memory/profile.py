@@ -152,7 +152,7 @@ def profile(
     called = names(sessions, taxonomy)
     gone = _gone(called, frozenset(forgotten))
     hidden = frozenset(
-        e for e in called.errors.values() if id_of("error", about_error(e)) in gone
+        e for e in called.errors.values() if id_of("error", {"error": e}) in gone
     )
     sessions = [named(one, called, without=hidden) for one in sessions]
     found = [
@@ -296,18 +296,18 @@ def _gone(called: Names, forgotten: frozenset[str]) -> frozenset[str]:
     if not forgotten:
         return forgotten
     same: list[tuple[Declarative, JsonObject, JsonObject]] = [
-        ("error", about_error(label), about_error(head))
+        ("error", {"error": label}, {"error": head})
         for label, head in called.errors.items()
     ]
     labels: dict[str, list[str]] = defaultdict(list)
     for label, head in called.subjects.items():
         labels[head].append(label)
-        same.append(("progress", about_subject(label), about_subject(head)))
+        same.append(("progress", {"subject": label}, {"subject": head}))
     for (subject, label), head in called.topics.items():
         for other in labels.get(subject, [subject]):
             for which in ("weak", "strong"):
-                now = about_topic(subject, head, which)
-                same.append(("topic", about_topic(other, label, which), now))
+                now = _about_topic(subject, head, which)
+                same.append(("topic", _about_topic(other, label, which), now))
     found = {
         id_of(kind, now) for kind, was, now in same if id_of(kind, was) in forgotten
     }
@@ -398,16 +398,8 @@ def id_of(kind: Declarative, about: JsonObject) -> str:
     return memory_id(kind, GENERAL, about)
 
 
-def about_error(error: str) -> JsonObject:
-    return {"error": error}
-
-
-def about_topic(subject: str, topic: str, standing: str) -> JsonObject:
+def _about_topic(subject: str, topic: str, standing: str) -> JsonObject:
     return {"subject": subject, "topic": topic, "standing": standing}
-
-
-def about_subject(subject: str) -> JsonObject:
-    return {"subject": subject}
 
 
 def clean(judgeds: Iterable[Judged]) -> list[Judged]:
@@ -504,7 +496,7 @@ def errors(
             **numbers(count=sum(counts), weight=sum(weights(counts))),
         }
         rate = len(some) / sessions
-        claim = Claim("error", about_error(error), told, rate, sessions)
+        claim = Claim("error", {"error": error}, told, rate, sessions)
         yield item(user_id, claim, some, tainted=tainted)
 
 
@@ -562,7 +554,7 @@ def topics(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
         for standing, window, stale in _claimed(in_time(some)):
             claim = Claim(
                 "topic",
-                about_topic(subject, topic, standing),
+                _about_topic(subject, topic, standing),
                 numbers(rate=window.rate, verdicts=window.verdicts),
                 window.rate if standing == "strong" else 1 - window.rate,
                 window.samples,
@@ -633,8 +625,8 @@ def progress(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
         ]
         level = mean([one.rate for one in some], weighed)
         told = numbers(level=level, verdicts=sum(one.verdicts for one in some))
-        about, samples = about_subject(subject), effective(weighed)
-        claim = Claim("progress", about, told, level, samples)
+        samples = effective(weighed)
+        claim = Claim("progress", {"subject": subject}, told, level, samples)
         yield item(user_id, claim, some, tainted=tainted)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import isfinite
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 from pydantic import JsonValue
@@ -32,9 +32,26 @@ from refold.domain.ids import MEMORY_ID
 # Told an event, it names the scenario that the event shows, or None.  It must be
 # deterministic: memory that is made again must come out the same.
 Classifier: TypeAlias = Callable[[Envelope], str | None]
+# Tools that were called at once, by name: their order says nothing.
+Step: TypeAlias = tuple[str, ...]
+Path: TypeAlias = tuple[Step, ...]
+
+# Raised when what is made of the same events becomes something else.
+EXTRACTOR: Final = 4
 # What is known of all sessions together, whatever their scenario.
 GENERAL: Final = "general"
-_LONGEST: Final = 80
+RETRIEVAL: Final = "memory_retrieval"
+FILES: Final = "memory"
+OWN_TOOLS: Final = frozenset({RETRIEVAL, FILES})
+LONGEST: Final = 4  # steps of a path
+OTHER: Final = "other"
+CUT_OFF: Final = "cut_off"
+_LONGEST_TAG: Final = 80
+_OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
+# What a human's decision says of the agent's work; one that it was moot says nothing.
+_DECISIONS: Final = {"accept": 1.0, "corrected": 0.0, "reject": 0.0}
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,63}")
+_CHECKS: Final = re.compile(r"verif|valid|check|test|lint|assert|review", re.IGNORECASE)
 
 
 def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
@@ -62,23 +79,6 @@ def by_scenario(shown: Iterable[Shown]) -> dict[str, list[Shown]]:
         for name in {GENERAL, one.scenario}:
             found.setdefault(name, []).append(one)
     return {name: found[name] for name in sorted(found) if found[name]}
-
-
-def tagged(envelope: Envelope) -> str | None:
-    """The scenario that the writer named, if it can be a name."""
-    tag = envelope.meta.scenario
-    return tag if tag and len(tag) <= _LONGEST and tag.isprintable() else None
-
-
-RETRIEVAL: Final = "memory_retrieval"
-FILES: Final = "memory"
-OWN_TOOLS: Final = frozenset({RETRIEVAL, FILES})
-
-
-# Tools that were called at once, by name: their order says nothing.
-Step: TypeAlias = tuple[str, ...]
-Path: TypeAlias = tuple[Step, ...]
-LONGEST: Final = 4
 
 
 def steps(calls: Sequence[tuple[int, str, int]]) -> list[tuple[int, int, Step]]:
@@ -117,8 +117,6 @@ def subpaths(
             yield tuple(step for _, _, step in part), part[0][0], part[-1][1]
 
 
-OTHER: Final = "other"
-CUT_OFF: Final = "cut_off"
 _LOOKED_AT: Final = 400
 # What a result begins with that is a failure, whatever its status says.
 _FAILED: Final = re.compile(
@@ -189,20 +187,10 @@ def _beginning(content: JsonValue) -> str:
     return orjson.dumps(content)[:_LOOKED_AT].decode(errors="replace")
 
 
-# Raised when what is made of the same events becomes something else.
-EXTRACTOR: Final = 4
-_OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
-# What a human's decision says of the agent's work; one that it was moot says nothing.
-_DECISIONS: Final = {"accept": 1.0, "corrected": 0.0, "reject": 0.0}
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,63}")
-_CHECKS: Final = re.compile(r"verif|valid|check|test|lint|assert|review", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """A call that failed, and what came of it.
 
-    reason: one of ``reasons.REASONS``.
+    reason: one of ``REASONS``.
     fix:    the tool that next did not fail, the same or another; None if there was
             none.  ``fixed_seq`` is of its result.
     """
@@ -260,15 +248,7 @@ class Shown:
     def dump(self) -> JsonObject:
         """All of it as JSON."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        found["walked"] = [[a, b, list(step)] for a, b, step in self.walked]
-        found["failures"] = [
-            [getattr(one, name) for name in one.__slots__] for one in self.failures
-        ]
-        for name in ("taints", "models", "parent", "breaks"):
-            found[name] = list(found[name])
-        for name in ("checks", "advised"):
-            found[name] = dict(found[name])
-        return found
+        return {**found, "failures": list(map(list, self.failures))}
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> Shown:
@@ -318,21 +298,26 @@ class Watching:
         self._upto = envelope.seq
         self._began = min(self._began or envelope.at, envelope.at)
         self._ended = max(self._ended, envelope.at)
-        self._tag = tagged(envelope) or self._tag
         if self._classify is not None and self._guess is None:
             self._guess = self._classify(envelope)
         self._meta(envelope)
         match envelope.payload:
-            case ToolCall() as call if self._counts(envelope):
+            case ToolCall() as call if self._agent in (None, envelope.agent):
                 self._call(envelope.seq, call, envelope.agent or "")
             case ToolResult() as result:
                 self._result(envelope.seq, result)
-            case Reflection() as reflection:
-                self._reflection(envelope.seq, reflection)
-            case Aggregate() as aggregate:
-                self._aggregate(envelope.seq, aggregate)
-            case Ending() as ending:
-                self._ending(envelope.seq, ending)
+            case Reflection(pass_=passed):
+                self._iterations += 1
+                if passed is not None:
+                    self._said["agent"] = (float(passed), envelope.seq)
+            case Aggregate(results=results) if results:
+                correct = sum(one.verdict == "correct" for one in results)
+                self._said["agent"] = (correct / len(results), envelope.seq)
+            case Ending(reward=float(reward)) if isfinite(reward):
+                reward = min(1.0, max(0.0, reward))
+                self._said["environment"] = (reward, envelope.seq)
+            case Ending(outcome=outcome) if outcome in _OUTCOMES:
+                self._said["environment"] = (_OUTCOMES[outcome], envelope.seq)
             case HumanReview(decision=str(decision)) if decision in _DECISIONS:
                 self._said["human"] = (_DECISIONS[decision], envelope.seq)
             case Request(advised=advised):
@@ -341,9 +326,12 @@ class Watching:
                 self._parent = (session_id, at_seq)
 
     def _meta(self, envelope: Envelope) -> None:
-        meta = envelope.meta
-        if meta.usage is not None:
-            self._tokens += _tokens(meta.usage)
+        meta, tag = envelope.meta, envelope.meta.scenario
+        if tag and len(tag) <= _LONGEST_TAG and tag.isprintable():
+            self._tag = tag
+        usage = meta.usage or {}
+        counts = (usage.get("input_tokens"), usage.get("output_tokens"))
+        self._tokens += sum(count for count in counts if isinstance(count, int))
         if meta.model is not None and _NAME.fullmatch(meta.model):
             self._models.add(meta.model)
         more = meta.model_extra or {}
@@ -359,9 +347,6 @@ class Watching:
         for name in advised:
             if isinstance(name, str) and MEMORY_ID.fullmatch(name):
                 self._advised.setdefault(name, seq)
-
-    def _counts(self, envelope: Envelope) -> bool:
-        return self._agent is None or envelope.agent == self._agent
 
     def _call(self, seq: int, call: ToolCall, agent: str) -> None:
         if call.tool_name in OWN_TOOLS:
@@ -397,23 +382,7 @@ class Watching:
         helped = [one for one in self._unfixed if one.seq < called]
         if helped:
             self._unfixed = [one for one in self._unfixed if one.seq >= called]
-            self._fixed += (replace(one, fix=tool, fixed_seq=seq) for one in helped)
-
-    def _reflection(self, seq: int, reflection: Reflection) -> None:
-        self._iterations += 1
-        if reflection.pass_ is not None:
-            self._said["agent"] = (float(reflection.pass_), seq)
-
-    def _aggregate(self, seq: int, aggregate: Aggregate) -> None:
-        verdicts = [one.verdict for one in aggregate.results]
-        if verdicts:
-            self._said["agent"] = (verdicts.count("correct") / len(verdicts), seq)
-
-    def _ending(self, seq: int, ending: Ending) -> None:
-        if ending.reward is not None and isfinite(ending.reward):
-            self._said["environment"] = (min(1.0, max(0.0, ending.reward)), seq)
-        elif ending.outcome in _OUTCOMES:
-            self._said["environment"] = (_OUTCOMES[ending.outcome], seq)
+            self._fixed += (one._replace(fix=tool, fixed_seq=seq) for one in helped)
 
     def shown(self) -> Shown:
         """What the events up to here show."""
@@ -458,11 +427,6 @@ def watch(
     for envelope in events:
         watching.take(envelope)
     return watching.shown()
-
-
-def _tokens(usage: JsonObject) -> int:
-    counts = (usage.get("input_tokens"), usage.get("output_tokens"))
-    return sum(count for count in counts if isinstance(count, int))
 
 
 def families(shown: Iterable[Shown]) -> list[Shown]:

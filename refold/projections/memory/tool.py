@@ -20,6 +20,7 @@ from refold.projections.memory.advice import (
     cited,
     shortlist,
     shown,
+    surety,
 )
 from refold.projections.memory.items import Evidence, Item, Kind, Procedural
 from refold.projections.memory.labels import name_of
@@ -189,8 +190,7 @@ def _procedural(
     for name in (*chosen.items, *chosen.left_out):
         item = by_id[name]
         line = advised(item).replace(f"; {cited(item)}", "", 1)
-        sure = max(item.confidence, item.against if item.kind == "path" else 0.0)
-        yield _memory(item, line, sure)
+        yield _memory(item, line, surety(item))
 
 
 def _scenario(items: Iterable[Item], subject: str) -> str:
