@@ -24,7 +24,6 @@ from refold.domain.events import HumanReview, JsonObject
 from refold.domain.ids import StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import EventLog, Head, StoredView
 from refold.projections.context.units import joined
-from refold.projections.review import incidents as kept
 from refold.projections.review.bundle import MOST_BYTES, Source, bare, bundle_of
 from refold.projections.review.decisions import (
     DECISIONS,
@@ -34,7 +33,7 @@ from refold.projections.review.decisions import (
     reviews_of,
     urgency,
 )
-from refold.projections.review.incidents import Due, Recovery, Seen, Watching
+from refold.projections.review.incidents import Due, Recovery, Watch, name_of
 from refold.projections.review.rules import ReviewRules, told
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import read_on
@@ -217,10 +216,10 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
         rules = ReviewRules.default()
     if not isinstance(rules, ReviewRules):
         raise InvalidConfiguration("rules: they are made by ReviewRules.read(text)")
-    watching = _watched(writer.log, head, rules)
+    watch = _watched(writer.log, head, rules)
     asked: list[int] = []
     refused: RefoldError | None = None
-    for due in watching.state.unasked():
+    for due in watch.unasked():
         source = _source(writer.log, head.state.stream, rules, due)
         try:
             asked.append(_ask(writer, head.state.stream, source))
@@ -228,27 +227,27 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
             refused = refused or error
     if refused is not None:
         raise refused
-    return Reviewed([seq for seq in asked if seq], watching.recoveries())
+    return Reviewed([seq for seq in asked if seq], watch.recoveries())
 
 
-def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watching:
+def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
     """What the rules know of a session now; where much is new it is kept.
 
     Of a session that is frozen nothing is: what is there stays as it is.
     """
-    stream, name = head.state.stream, kept.name_of(rules)
+    stream, name = head.state.stream, name_of(rules)
     stored = log.load_view(stream, name)
     known = stored.through_seq if stored else 0
-    state = kept.load(rules, stored.body) if stored and stored.body else None
-    watching = Watching(rules, state)
-    begun = after = known if state else 0
+    body = stored.body if stored else {}
+    watch = Watch.load(rules, body) if body else Watch(rules)
+    begun = after = known if body else 0
     for envelope in read_on(log, stream, after=begun):
-        watching.take(Seen.of(envelope))
+        watch.take(envelope.seq, envelope.payload, envelope.meta.warnings)
         after = envelope.seq
     if after - begun >= _WORTH and head.status == "open" and not head.frozen:
-        view = StoredView(after, 0, kept.dump(watching.state))
+        view = StoredView(after, 0, watch.dump())
         log.save_view(stream, name, view, replaces=known)
-    return watching
+    return watch
 
 
 def _ask(writer: Writer, stream: StreamId, source: Source) -> int:

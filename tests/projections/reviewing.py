@@ -18,7 +18,7 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
-from refold.projections.review.incidents import Due, Recovery, Seen, Watching
+from refold.projections.review.incidents import Due, Recovery, Watch
 from refold.projections.review.rules import ReviewRules
 from tests.projections.logs import Log
 
@@ -74,16 +74,19 @@ def log_of(events: Sequence[Event]) -> list[Envelope]:
     return [log.add(event) for event in events]
 
 
-def watched(rules: ReviewRules, events: Sequence[Envelope]) -> Watching:
-    watching = Watching(rules)
+def watched(rules: ReviewRules, events: Sequence[Envelope]) -> Watch:
+    return go_on(Watch(rules), events)
+
+
+def go_on(watch: Watch, events: Sequence[Envelope]) -> Watch:
     for envelope in events:
-        watching.take(Seen.of(envelope))
-    return watching
+        watch.take(envelope.seq, envelope.payload, envelope.meta.warnings)
+    return watch
 
 
 def due(rules: ReviewRules, *events: Event) -> list[Due]:
     """What is for a human after these events."""
-    return watched(rules, log_of(events)).state.due
+    return watched(rules, log_of(events)).due
 
 
 def recoveries(rules: ReviewRules, *events: Event) -> list[Recovery]:

@@ -17,14 +17,7 @@ from refold.domain.events import (
     Reflection,
     UserInput,
 )
-from refold.projections.review.incidents import (
-    Happened,
-    Seen,
-    Watching,
-    dump,
-    load,
-    next_step,
-)
+from refold.projections.review.incidents import Happened, Watch, next_step
 from refold.projections.review.rules import Step
 from tests.projections.logs import Log
 from tests.projections.reviewing import (
@@ -32,6 +25,7 @@ from tests.projections.reviewing import (
     EAGER,
     due,
     fails,
+    go_on,
     log_of,
     one,
     ran,
@@ -159,14 +153,12 @@ def test_what_was_kept_is_taken_up_as_if_never_put_down(
     log, rules = log_of(events), EAGER
     whole = watched(rules, log)
 
-    stored = orjson.loads(orjson.dumps(dump(watched(rules, log[:at]).state)))
-    resumed = Watching(rules, load(rules, stored))
-    for envelope in log[at:]:
-        resumed.take(Seen.of(envelope))
+    stored = orjson.loads(orjson.dumps(watched(rules, log[:at]).dump()))
+    resumed = go_on(Watch.load(rules, stored), log[at:])
 
-    assert resumed.state.due == whole.state.due
+    assert resumed.due == whole.due
     assert resumed.recoveries() == whole.recoveries()
-    assert dump(resumed.state) == dump(whole.state)
+    assert resumed.dump() == whole.dump()
 
 
 def test_nothing_that_counts_is_lost_wherever_it_is_put_down() -> None:
@@ -176,18 +168,16 @@ def test_nothing_that_counts_is_lost_wherever_it_is_put_down() -> None:
     whole = watched(EAGER, log)
 
     for at in range(len(log)):
-        stored = dump(watched(EAGER, log[:at]).state)
-        resumed = Watching(EAGER, load(EAGER, orjson.loads(orjson.dumps(stored))))
-        for envelope in log[at:]:
-            resumed.take(Seen.of(envelope))
-        assert resumed.state.due == whole.state.due, at
+        stored = orjson.loads(orjson.dumps(watched(EAGER, log[:at]).dump()))
+        resumed = go_on(Watch.load(EAGER, stored), log[at:])
+        assert resumed.due == whole.due, at
 
-    assert len(whole.state.due) > 4
+    assert len(whole.due) > 4
 
 
 def test_what_is_kept_stays_small_however_often_a_tool_fails() -> None:
     sizes = [
-        len(orjson.dumps(dump(watched(EAGER, log_of(fails(count))).state)))
+        len(orjson.dumps(watched(EAGER, log_of(fails(count))).dump()))
         for count in (100, 1_000)
     ]
 
@@ -201,11 +191,8 @@ def test_what_was_asked_is_kept_until_it_is_answered() -> None:
     log = log_of([*ran("a"), asked_, answered, *ran("b")])
 
     for at in range(len(log)):
-        state = load(rules, dump(watched(rules, log[:at]).state))
-        resumed = Watching(rules, state)
-        for envelope in log[at:]:
-            resumed.take(Seen.of(envelope))
-        assert [due.first_seq for due in resumed.state.unasked()] == [6], at
+        resumed = go_on(Watch.load(rules, watched(rules, log[:at]).dump()), log[at:])
+        assert [due.first_seq for due in resumed.unasked()] == [6], at
 
 
 def asked(events: list[Event], *, every: bool) -> list[tuple[str, int, Any]]:

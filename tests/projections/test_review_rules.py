@@ -18,7 +18,7 @@ from refold.domain.events import (
     Reflection,
     UserInput,
 )
-from refold.projections.review.rules import MOST, ReviewRules, said_by
+from refold.projections.review.rules import MOST, ReviewRules
 from tests.projections.reviewing import ASK, SHIPPED, due, fails, one, ran
 
 AT_ONCE = "steps = []\n"
@@ -166,7 +166,7 @@ def test_those_that_are_shipped_are_read_as_any() -> None:
         "high_risk",
         "tool_failing",
     ]
-    tables = {rule.name: said_by(rule) for rule in SHIPPED.rules}
+    tables = {rule.name: rule.says() for rule in SHIPPED.rules}
     again = ReviewRules.of(
         {n: {k: v for k, v in t.items() if k != "name"} for n, t in tables.items()}
     )

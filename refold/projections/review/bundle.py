@@ -28,8 +28,8 @@ from refold.domain.events import (
 )
 from refold.domain.model import Model, explain
 from refold.projections.memory.sessions import reason_of, said_failed
-from refold.projections.review.incidents import Due, Seen, Watching
-from refold.projections.review.rules import ReviewRules, risks, rule_of, said_by, told
+from refold.projections.review.incidents import Due, Watch
+from refold.projections.review.rules import ReviewRules, risks, rule_of, told
 
 DEEPEST: Final = 20  # that a value in a bundle is nested
 _MARK: Final = " [… {} characters left out …] "
@@ -469,7 +469,7 @@ def _head(source: Source) -> Bundle:
     return Bundle(
         refold=source.refold,
         rules=source.rules.digest(),
-        rule=said_by(due.rule),
+        rule=due.rule.says(),
         figures=due.figures,
         where=where,
         events=(),
@@ -528,10 +528,10 @@ def fires_again(bundle: Bundle) -> bool:
         rule = rule_of(bundle.rule)
     except InvalidConfiguration as error:
         raise InvalidEvent(f"the review bundle: {error}") from None
-    watching = Watching(ReviewRules((rule,)))
+    watch = Watch(ReviewRules((rule,)))
     for entry in bundle.events:
         event = entry.event()
         if entry.seq in bundle.where.seqs:
-            watching.take(Seen(entry.seq, event, entry.warnings))
+            watch.take(entry.seq, event, entry.warnings)
     wanted = (bundle.where.first_seq, bundle.where.at_seq)
-    return wanted in [(due.first_seq, due.at_seq) for due in watching.state.due]
+    return wanted in [(due.first_seq, due.at_seq) for due in watch.due]

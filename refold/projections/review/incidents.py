@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from refold.domain.envelope import Envelope, Warn
+from refold.domain.envelope import Warn
 from refold.domain.events import (
     Final as Ending,
     HumanReview,
@@ -53,11 +53,6 @@ def next_step(
     if over or (used >= len(steps) and not tried):
         return "human"
     return "wait" if tried else steps[used]
-
-
-def number_of(steps: Sequence[Step], happened: Sequence[Happened]) -> int:
-    """Which step it is that comes next, counted from 1."""
-    return _used_up(steps, happened)[0] + 1
 
 
 def _used_up(steps: Sequence[Step], happened: Sequence[Happened]) -> tuple[int, bool]:
@@ -108,19 +103,6 @@ class Recovery(NamedTuple):
         return {**self._asdict(), **more}
 
 
-class Seen(NamedTuple):
-    """An event, as far as rules look at it."""
-
-    seq: int
-    event: SessionEvent
-    warnings: tuple[Warn, ...] = ()
-
-    @classmethod
-    def of(cls, envelope: Envelope) -> Seen:
-        """What rules look at of this event."""
-        return cls(envelope.seq, envelope.payload, envelope.meta.warnings)
-
-
 class Due(NamedTuple):
     """A question that a human is to be asked.
 
@@ -137,11 +119,6 @@ class Due(NamedTuple):
     turn_seq: int
     figures: JsonObject
     seqs: tuple[int, ...]
-
-    @property
-    def name(self) -> tuple[str, int]:
-        """What the question is named by."""
-        return self.rule.name, self.first_seq
 
 
 @dataclass(slots=True)
@@ -166,11 +143,11 @@ class Incident:
         self.found = found
         self._note("failed", *found.seqs)
 
-    def tried(self, seen: Seen) -> None:
+    def tried(self, seq: int, warnings: Sequence[Warn]) -> None:
         """Note the step that comes next, if this event says that it was done."""
         recovery = self.recovery()
-        if recovery is not None and recovery.warning in seen.warnings:
-            self._note(recovery.step, seen.seq)
+        if recovery is not None and recovery.warning in warnings:
+            self._note(recovery.step, seq)
 
     def _note(self, what: Happened, *seqs: int) -> None:
         if not self.human:
@@ -190,18 +167,53 @@ class Incident:
         step = self.step
         if step == "wait" or step == "human":
             return None
-        number = number_of(self.rule.steps, self.happened)
+        number = _used_up(self.rule.steps, self.happened)[0] + 1
         figures = self.found.figures
         return Recovery(step, self.rule.name, self.first_seq, figures, number)
 
     @property
     def step(self) -> Next:
+        """What is to be done now."""
         return next_step(self.rule.steps, self.happened, over=self.over)
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """What its question is named by."""
+        return self.rule.name, self.first_seq
+
+    def dump(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        return {
+            "rule": self.rule.name,
+            "turn": self.turn_seq,
+            "subject": self.found.subject,
+            "figures": self.found.figures,
+            "found": list(self.found.seqs),
+            "first": self.first_seq,
+            "happened": list(self.happened),
+            "seqs": sorted(self.seqs),
+            "over": self.over,
+            "human": self.human,
+        }
+
+    @classmethod
+    def load(cls, rule: Rule, kept: Mapping[str, Any]) -> Incident:
+        """What ``dump`` wrote."""
+        return cls(
+            rule,
+            kept["turn"],
+            Found(kept["subject"], kept["figures"], tuple(kept["found"])),
+            kept["first"],
+            kept["happened"],
+            set(kept["seqs"]),
+            kept["over"],
+            kept["human"],
+        )
 
 
 @dataclass(slots=True)
-class State:
-    """What is known of a session, up to an event of it.
+class Watch:
+    """Folds the events of one session, in order, into what some rules say of them.
 
     live:  what is not settled, by rule and subject.
     due:   what is to be asked, asked or not, in the order in which it came up.
@@ -209,99 +221,123 @@ class State:
     turn:  where the turn began.
     """
 
+    rules: ReviewRules
     counts: Counts = field(default_factory=Counts)
     live: dict[tuple[str, str], Incident] = field(default_factory=dict)
     due: list[Due] = field(default_factory=list)
     asked: dict[tuple[str, int], int] = field(default_factory=dict)
     turn: int = 1
 
-    def unasked(self) -> list[Due]:
-        """What is to be asked and was not yet."""
-        return [due for due in self.due if due.name not in self.asked]
-
-
-class Watching:
-    """Folds the events of one session, in order, under some rules."""
-
-    def __init__(self, rules: ReviewRules, state: State | None = None) -> None:
-        self._rules, self.state = rules.rules, state or State()
-
-    def take(self, seen: Seen) -> None:
-        """Look at the next event."""
-        if isinstance(seen.event, HumanReview):
-            self._reviewed(seen.seq, seen.event)
+    def take(
+        self, seq: int, event: SessionEvent, warnings: Sequence[Warn] = ()
+    ) -> None:
+        """Look at the next event, and at the warnings that stand with it."""
+        if isinstance(event, HumanReview):
+            self._reviewed(seq, event)
             return
-        self.state.counts.take(seen.seq, seen.event)
-        if isinstance(seen.event, UserInput):
-            self._next_turn(seen.seq)
-        if seen.warnings:
-            for incident in self.state.live.values():
-                incident.tried(seen)
-        for rule in self._rules:
-            self._apply(rule, seen)
-        if isinstance(seen.event, Ending):
-            self._end(seen.seq)
+        self.counts.take(seq, event)
+        if isinstance(event, UserInput):
+            self._next_turn(seq)
+        if warnings:
+            for incident in self.live.values():
+                incident.tried(seq, warnings)
+        for rule in self.rules.rules:
+            self._apply(rule, seq, event)
+        if isinstance(event, Ending):
+            self._end(seq)
 
     def recoveries(self) -> list[Recovery]:
         """What an agent is to do now, by itself."""
-        every = (incident.recovery() for incident in self.state.live.values())
+        every = (incident.recovery() for incident in self.live.values())
         return [recovery for recovery in every if recovery is not None]
 
-    def _apply(self, rule: Rule, seen: Seen) -> None:
-        found = found_by(rule, self.state.counts, seen.seq, seen.event)
-        if found is not None:
-            self._fired(rule, found, seen.seq)
-            return
-        for key, incident in list(self.state.live.items()):
-            if incident.rule is rule and settles(
-                rule, incident.found.subject, self.state.counts, seen.event
-            ):
-                del self.state.live[key]
+    def unasked(self) -> list[Due]:
+        """What is to be asked and was not yet."""
+        return [o for o in self.due if (o.rule.name, o.first_seq) not in self.asked]
 
-    def _fired(self, rule: Rule, found: Found, seq: int) -> None:
+    def _apply(self, rule: Rule, seq: int, event: SessionEvent) -> None:
+        found = found_by(rule, self.counts, seq, event)
+        if found is None:
+            for key, one in list(self.live.items()):
+                subject = one.found.subject
+                if one.rule is rule and settles(rule, subject, self.counts, event):
+                    del self.live[key]
+            return
         key = (rule.name, found.subject)
-        incident = self.state.live.get(key)
-        if incident is None:
-            incident = Incident(rule, self.state.turn, found, seq)
-            self.state.live[key] = incident
-        incident.fired(found)
-        self._look(incident, seq)
+        if key not in self.live:
+            self.live[key] = Incident(rule, self.turn, found, seq)
+        self.live[key].fired(found)
+        self._look(self.live[key], seq)
 
     def _end(self, seq: int) -> None:
         """Nothing of the turn is tried again: what is not settled is for a human."""
-        for incident in self.state.live.values():
+        for incident in self.live.values():
             incident.over = True
             self._look(incident, seq)
 
     def _next_turn(self, seq: int) -> None:
         self._end(seq)
-        self.state.turn = seq
+        self.turn = seq
         # A tool that fails turn after turn is one question, until it is answered.
-        self.state.live = {
-            key: incident
-            for key, incident in self.state.live.items()
-            if isinstance(incident.rule, ToolRule)
-        }
+        self.live = {k: o for k, o in self.live.items() if isinstance(o.rule, ToolRule)}
 
     def _look(self, incident: Incident, seq: int) -> None:
         due = incident.look(seq)
         if due is not None:
-            self.state.due.append(due)
+            self.due.append(due)
 
     def _reviewed(self, seq: int, review: HumanReview) -> None:
         if review.decision is None:
             asked = asked_for(review)
             if asked is not None:
-                self.state.asked.setdefault(asked, seq)
+                self.asked.setdefault(asked, seq)
             return
-        names = [
-            name for name, at in self.state.asked.items() if at == review.refers_to
-        ]
-        for key, incident in list(self.state.live.items()):
-            if (incident.rule.name, incident.first_seq) in names:
-                del self.state.live[key]
+        names = [name for name, at in self.asked.items() if at == review.refers_to]
+        for key, incident in list(self.live.items()):
+            if incident.name in names:
+                del self.live[key]
                 if isinstance(incident.rule, ToolRule):
-                    self.state.counts.forgive(incident.found.subject)
+                    self.counts.forgive(incident.found.subject)
+
+    def dump(self) -> JsonObject:
+        """What there is to know of later events; what was asked is left out."""
+        names = {one.name for one in self.live.values()}
+        counts = self.counts
+        kept: dict[str, Any] = {
+            "failures": {t: list(map(list, f)) for t, f in counts.failures.items()},
+            "lengths": dict(counts.lengths),
+            "rejected": list(counts.rejected),
+            "calls": {name: list(call) for name, call in counts.calls.items()},
+            "live": [one.dump() for one in self.live.values()],
+            "due": [[o.rule.name, *o[1:5], list(o.seqs)] for o in self.unasked()],
+            "asked": [[*n, seq] for n, seq in self.asked.items() if n in names],
+            "turn": self.turn,
+        }
+        return kept
+
+    @classmethod
+    def load(cls, rules: ReviewRules, kept: Mapping[str, Any]) -> Watch:
+        """What ``dump`` wrote under these rules."""
+        named = {rule.name: rule for rule in rules.rules}
+        live = [Incident.load(named[one["rule"]], one) for one in kept["live"]]
+        failures = kept["failures"].items()
+        counts = Counts(
+            failures={tool: [Failed(*one) for one in some] for tool, some in failures},
+            lengths=kept["lengths"],
+            rejected=kept["rejected"],
+            calls={name: (seq, tool) for name, (seq, tool) in kept["calls"].items()},
+        )
+        return cls(
+            rules,
+            counts,
+            {(one.rule.name, one.found.subject): one for one in live},
+            [
+                Due(named[name], *places, figures, tuple(seqs))
+                for name, *places, figures, seqs in kept["due"]
+            ],
+            {(name, first): seq for name, first, seq in kept["asked"]},
+            kept["turn"],
+        )
 
 
 # Of what is folded and kept: a new number wherever one of the two changes.
@@ -311,73 +347,3 @@ VERSION: Final = 1
 def name_of(rules: ReviewRules) -> str:
     """Under which name it is kept: what other rules know is not it."""
     return f"review-{VERSION}-{rules.digest()[:16]}"
-
-
-def dump(state: State) -> JsonObject:
-    """What there is to know of later events; what was asked is left out."""
-    due = state.unasked()
-    names = {(one.rule.name, one.first_seq) for one in state.live.values()}
-    asked = [[*name, seq] for name, seq in state.asked.items() if name in names]
-    counts = state.counts
-    kept: dict[str, Any] = {
-        "failures": {tool: list(map(list, f)) for tool, f in counts.failures.items()},
-        "lengths": dict(counts.lengths),
-        "rejected": list(counts.rejected),
-        "calls": {name: list(call) for name, call in counts.calls.items()},
-        "live": [_incident(one) for one in state.live.values()],
-        "due": [[one.rule.name, *one[1:5], list(one.seqs)] for one in due],
-        "asked": asked,
-        "turn": state.turn,
-    }
-    return kept
-
-
-def load(rules: ReviewRules, kept: JsonObject) -> State:
-    """The state that ``dump`` wrote under these rules."""
-    found: dict[str, Any] = kept
-    named = {rule.name: rule for rule in rules.rules}
-    live = [_loaded(named[one["rule"]], one) for one in found["live"]]
-    failures = found["failures"].items()
-    return State(
-        counts=Counts(
-            failures={tool: [Failed(*one) for one in some] for tool, some in failures},
-            lengths=found["lengths"],
-            rejected=found["rejected"],
-            calls={name: (seq, tool) for name, (seq, tool) in found["calls"].items()},
-        ),
-        live={(one.rule.name, one.found.subject): one for one in live},
-        due=[
-            Due(named[name], first, at, turn, figures, tuple(seqs))
-            for name, first, at, turn, figures, seqs in found["due"]
-        ],
-        asked={(name, first): seq for name, first, seq in found["asked"]},
-        turn=found["turn"],
-    )
-
-
-def _incident(one: Incident) -> dict[str, Any]:
-    return {
-        "rule": one.rule.name,
-        "turn": one.turn_seq,
-        "subject": one.found.subject,
-        "figures": one.found.figures,
-        "found": list(one.found.seqs),
-        "first": one.first_seq,
-        "happened": list(one.happened),
-        "seqs": sorted(one.seqs),
-        "over": one.over,
-        "human": one.human,
-    }
-
-
-def _loaded(rule: Rule, one: dict[str, Any]) -> Incident:
-    return Incident(
-        rule=rule,
-        turn_seq=one["turn"],
-        found=Found(one["subject"], one["figures"], tuple(one["found"])),
-        first_seq=one["first"],
-        happened=one["happened"],
-        seqs=set(one["seqs"]),
-        over=one["over"],
-        human=one["human"],
-    )

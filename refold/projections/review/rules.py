@@ -60,6 +60,10 @@ class _Rule(Model):
             raise ValueError("what is to be done with less comes before trying again")
         return steps
 
+    def says(self) -> JsonObject:
+        """All of it, as JSON."""
+        return self.model_dump(mode="json")
+
 
 class ErrorRule(_Rule):
     """An ``error`` event of one of these codes; ``*`` stands for any characters."""
@@ -137,18 +141,13 @@ class ReviewRules:
 
     def digest(self) -> str:
         """The SHA-256 of what they say."""
-        return digest([rule.model_dump(mode="json") for rule in self.rules])
+        return digest([rule.says() for rule in self.rules])
 
 
 def rule_of(table: Mapping[str, Any]) -> Rule:
     """The rule of this table, its ``name`` in it.  Raises InvalidConfiguration."""
     rest = {key: value for key, value in table.items() if key != "name"}
     return _rule(table.get("name"), rest)
-
-
-def said_by(rule: Rule) -> JsonObject:
-    """What a rule says, as JSON."""
-    return rule.model_dump(mode="json")
 
 
 @cache
@@ -337,14 +336,11 @@ _MADE_BY: Final = {
 
 
 def _error(rule: ErrorRule, code: str, seq: int) -> Found | None:
-    if not any(fnmatchcase(code, _only_stars(one)) for one in rule.codes):
+    # All that is no ``*`` stands for itself.
+    patterns = (one.replace("[", "[[]").replace("?", "[?]") for one in rule.codes)
+    if not any(fnmatchcase(code, one) for one in patterns):
         return None
     return Found(code[:_LONGEST], {"code": code[:_LONGEST]}, (seq,))
-
-
-def _only_stars(pattern: str) -> str:
-    """The pattern with all that is no ``*`` standing for itself."""
-    return pattern.replace("[", "[[]").replace("?", "[?]")
 
 
 def _tool(rule: ToolRule, counts: Counts) -> Found | None:
