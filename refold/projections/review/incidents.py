@@ -332,8 +332,8 @@ class Watch:
             counts,
             {(one.rule.name, one.found.subject): one for one in live},
             [
-                Due(named[name], *places, figures, tuple(seqs))
-                for name, *places, figures, seqs in kept["due"]
+                Due(named[name], first, at, turn, figures, tuple(seqs))
+                for name, first, at, turn, figures, seqs in kept["due"]
             ],
             {(name, first): seq for name, first, seq in kept["asked"]},
             kept["turn"],
