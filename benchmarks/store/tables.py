@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +12,9 @@ from benchmarks import tabular
 from benchmarks.store.figures import Figure, Figures
 from benchmarks.store.stages import STAGES
 from benchmarks.tabular import as_markdown, promises, table
+
+_OFTEN = 3
+"""Who is compared in so many subjects has a column."""
 
 
 def show(figures: Figures, console: Console) -> None:
@@ -39,39 +43,39 @@ def filled(page: str, figures: Figures) -> str:
 
 def _all(figures: Figures) -> Iterable[Table]:
     yield promises(figures.checks)
-    subjects = dict.fromkeys(
-        (figure.subject, figure.size) for figure in figures.figures
-    )
-    for subject, size in subjects:
-        yield _subject(figures, subject, size)
-    yield _rows(figures)
+    for engine in dict.fromkeys(figure.engine for figure in figures.figures):
+        yield _against(engine, [f for f in figures.figures if f.engine == engine])
     yield _stages(figures)
     yield _bytes(figures)
     yield _memory(figures)
     yield _summaries(figures)
 
 
-def _subject(figures: Figures, subject: str, size: int) -> Table:
-    """A row for each contestant, two columns for each engine."""
-    found = [f for f in figures.figures if (f.subject, f.size) == (subject, size)]
-    engines = list(dict.fromkeys(figure.engine for figure in found))
-    title = f"{subject}, {size:,} events" if size else subject
-    heads = [
-        head for engine in engines for head in (engine, "a second", "refold takes")
-    ]
-    made = table(title[:1].upper() + title[1:], "", *heads)
-    for who in dict.fromkeys(figure.who for figure in found):
-        by = {figure.engine: figure for figure in found if figure.who == who}
-        cells = [cell for engine in engines for cell in _cells(by.get(engine))]
-        made.add_row(who, *cells)
+def _against(engine: str, figures: Sequence[Figure]) -> Table:
+    """A row for each subject: what Refold takes, and how many times that of each other.
+
+    Who is in few subjects stands in the last column, by name.
+    """
+    seen = Counter(figure.who for figure in figures if figure.ratio is not None)
+    often = [who for who, times in seen.items() if times >= _OFTEN]
+    made = table(f"{engine}: what Refold takes, and how many times that of …", "")
+    for head in ("refold", "a second", *often, "others"):
+        made.add_column(head, justify="right")
+    for subject, size in dict.fromkeys((f.subject, f.size) for f in figures):
+        by = {f.who: f for f in figures if (f.subject, f.size) == (subject, size)}
+        ours = by.pop("refold", None)
+        made.add_row(
+            f"{subject}, {size:,} events" if size else subject,
+            _time(ours.seconds) if ours else "",
+            f"{ours.rate:,.0f}" if ours else "",
+            *(_ratio(by.pop(who, None)) for who in often),
+            ", ".join(f"{who} {_ratio(figure)}" for who, figure in by.items()),
+        )
     return made
 
 
-def _cells(figure: Figure | None) -> tuple[str, str, str]:
-    if figure is None:
-        return ("", "", "")
-    ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}×"
-    return (_time(figure.seconds), f"{figure.rate:,.0f}", ratio)
+def _ratio(figure: Figure | None) -> str:
+    return "" if figure is None or figure.ratio is None else f"{figure.ratio:.2f}"
 
 
 def _time(seconds: float) -> str:
@@ -80,13 +84,6 @@ def _time(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1e3:.2f} ms"
     return f"{seconds:.2f} s"
-
-
-def _rows(figures: Figures) -> Table:
-    made = table("Rows that a context is made of", "", "rows")
-    for where, count in figures.rows.items():
-        made.add_row(where, str(count))
-    return made
 
 
 def _stages(figures: Figures) -> Table:
