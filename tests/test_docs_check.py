@@ -73,6 +73,36 @@ def test_a_package_registry_is_found(tmp_path: Path, registry: str) -> None:
     assert "registry" in found[0]
 
 
+@pytest.mark.parametrize(
+    "named",
+    ["refold/store/", "refold/store/a.py", "refold/*/a.py", "refold/store/a.py::x"],
+)
+def test_files_that_are_there_may_be_named(tmp_path: Path, named: str) -> None:
+    (tmp_path / "refold" / "store").mkdir(parents=True)
+    (tmp_path / "refold" / "store" / "a.py").touch()
+
+    assert problems(tmp_path, page=f"# Page\nopen `{named}`\n") == []
+
+
+@pytest.mark.parametrize("named", ["refold/gone.py", "tests/gone/", "refold/*/gone.py"])
+def test_a_file_that_is_not_there_is_found(tmp_path: Path, named: str) -> None:
+    found = problems(tmp_path, page=f"# Page\nopen `{named}`\n")
+
+    assert found == [f"page.md:2: no such file: {named}"]
+
+
+def test_words_of_all_pages_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems(tmp_path, one="# One\n\n| a | 1 |\n|---|---|\n", two="two words")
+    monkeypatch.setattr(check_docs, "MOST_WORDS", 5)
+    assert list(check_docs.too_long(tmp_path)) == []
+
+    monkeypatch.setattr(check_docs, "MOST_WORDS", 4)
+
+    assert list(check_docs.too_long(tmp_path)) == ["5 words in all pages, at most 4"]
+
+
 def test_hidden_directories_are_not_read(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "readme.md").write_text("[x](gone.md)")

@@ -36,11 +36,16 @@ def test_every_row_has_as_many_cells_as_its_table() -> None:
             cells = found
 
 
-def test_an_example_stands_beside_what_becomes_of_it() -> None:
+def test_an_example_is_marked_where_it_is_redacted() -> None:
     assert (
-        "| `email` | `EMAIL` | `write to lin.wei+work@mail.example.org.` | "
-        "`write to [REDACTED:EMAIL].` | |"
+        "| `email` | `EMAIL` | `write to «lin.wei+work@mail.example.org».` | |"
     ) in PAGE
+
+
+def test_what_no_mark_stands_in_is_marked_by_what_changed() -> None:
+    marked = rule_reference._marked("call 12 now", "call [REDACTED:PHONE] now")
+
+    assert marked == "call «12» now"
 
 
 def test_no_key_is_shown_whole() -> None:

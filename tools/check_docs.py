@@ -1,4 +1,4 @@
-"""Check the documentation: links resolve, nothing private is named, no command missing.
+"""Check the documentation: links and files are there, nothing private, none too long.
 
 ``python -m tools.check_docs [DIRECTORY]`` prints one problem a line and exits 1 if
 there are any.
@@ -12,6 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 COMMAND_PAGES = ("README.md", "docs/reference/cli.md")
+MOST_WORDS = 60_000
+"""All pages together: whoever adds one looks for what is told twice."""
 
 _FENCE = re.compile(r"^ *(```+|~~~+).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
@@ -22,6 +24,11 @@ _LINK = re.compile(
     r"|^ {0,3}\[[^\]]+\]: +<?(?P<reference>[^\s>]+)",
     re.MULTILINE,
 )
+_FILE = re.compile(
+    r"`(?P<path>(?:benchmarks|docs|examples|refold|requirements|tests|tools)/[\w./*-]*)"
+    r"(?:::\w+)?`"
+)
+_WORD = re.compile(r"\S*\w\S*")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _PRIVATE = {
     "a path of one machine": re.compile(r"(?<![\w.~-])/(?:home|root|work|Users)/"),
@@ -35,7 +42,11 @@ def check(root: Path) -> Iterator[str]:
     """Yield the problems of all Markdown files under ``root``, hidden ones left out."""
     for page in pages(root):
         text = page.read_text(encoding="utf-8")
-        for line, problem in (*broken_links(page, text, root), *named(text)):
+        for line, problem in (
+            *broken_links(page, text, root),
+            *missing_files(text, root),
+            *named(text),
+        ):
             yield f"{page.relative_to(root)}:{line}: {problem}"
 
 
@@ -79,6 +90,24 @@ def anchors(text: str) -> set[str]:
             slug if slug not in found else next(c for c in copies if c not in found)
         )
     return found
+
+
+def missing_files(text: str, root: Path) -> Iterator[tuple[int, str]]:
+    """Yield where a text names a file or folder of ours, in code, that is not there."""
+    for match in _FILE.finditer(text):
+        if not any(root.glob(match["path"].rstrip("/"))):
+            yield _line(text, match.start()), f"no such file: {match['path']}"
+
+
+def too_long(root: Path) -> Iterator[str]:
+    """Yield what is wrong if all pages have more than ``MOST_WORDS``.
+
+    A word is what stands between blanks and has a letter or a digit: the bars of a table
+    are none.
+    """
+    count = sum(len(_WORD.findall(page.read_text("utf-8"))) for page in pages(root))
+    if count > MOST_WORDS:
+        yield f"{count} words in all pages, at most {MOST_WORDS}"
 
 
 def named(text: str) -> Iterator[tuple[int, str]]:
@@ -125,7 +154,11 @@ def _line(text: str, offset: int) -> int:
 
 
 def main(root: Path) -> int:
-    problems = [*check(root), *undocumented(commands(root), root)]
+    problems = [
+        *check(root),
+        *undocumented(commands(root), root),
+        *too_long(root),
+    ]
     print(*problems, sep="\n", end="\n" if problems else "")
     return 1 if problems else 0
 

@@ -24,9 +24,10 @@ _INTRO = """\
 
 What Refold [redacts](../glossary.md#redaction), rule by rule, in the
 [packs](../glossary.md#pack) that a [policy](policy.md) names. The examples are those
-that the rules are proved with; `⏎` is the end of a line, and long secrets are cut (`…`)
-here only. A rule that needs context finds a value only after a word for it, or under
-such a key. Of rules that find the same, the more specific one names the type.
+that the rules are proved with; what stands between « and » is redacted, `⏎` is the end
+of a line, and long secrets are cut (`…`) here only. A rule that needs context finds a
+value only after a word for it, or under such a key. Of rules that find the same, the
+more specific one names the type.
 """
 _WHAT = {
     "pii-common": "Personal data that is common everywhere.",
@@ -44,8 +45,8 @@ _VENDORS = """\
 All are `API_KEY` and need no context. What goes on before or after is no key, and
 neither are made-up ones, such as a prefix with a row of `x`.
 
-| rule | begins with | before | after | check |
-|---|---|---|---|---|
+| rule | begins with | example | check |
+|---|---|---|---|
 """
 _CHECKS = """\
 ## Checks
@@ -59,11 +60,11 @@ and nobody is asked.
 _TYPES = """\
 ## Types
 
-What stands in a [placeholder](../glossary.md#placeholder), what others call it (names
-that [a policy](policy.md#types) may use as well), and the label of the locale `zh`.
+What stands in a [placeholder](../glossary.md#placeholder), and the label of the locale
+`zh`. [A policy](policy.md#types) may use other names for them.
 
-| type | aliases | label | rules |
-|---|---|---|---|
+| type | label | rules |
+|---|---|---|
 """
 _MARK = re.compile("[«»]")
 # Long, with a digit: no name and no word.
@@ -93,8 +94,8 @@ def _pack(name: str, rules: tuple[Rule, ...]) -> Iterator[str]:
     others = [rule for rule in rules if rule not in vendors]
     if others:
         head = (
-            "| rule | type | before | after | needs context | check | leaves alone |\n"
-            "|---|---|---|---|---|---|---|\n"
+            "| rule | type | example | needs context | check | leaves alone |\n"
+            "|---|---|---|---|---|---|\n"
         )
         yield head + "".join(_rows(_row(rule, redactor) for rule in others))
     if vendors:
@@ -123,7 +124,7 @@ def _row(rule: Rule, redactor: Redactor) -> list[str]:
     return [
         f"`{rule.id}`",
         f"`{rule.type}`",
-        *_example(rule, redactor),
+        _example(rule, redactor),
         "yes" if rule.score < MIN_SCORE else "",
         _check(rule),
         _code(_spoken(leaves[0]), rule.type) if leaves else "",
@@ -133,21 +134,36 @@ def _row(rule: Rule, redactor: Redactor) -> list[str]:
 def _vendor(rule: Rule, redactor: Redactor) -> list[str]:
     prefixes = (value[: len(gate)] for value, gate in _values(rule))
     begins = ", ".join(f"`{prefix}`" for prefix in prefixes)
-    return [f"`{rule.id}`", begins, *_example(rule, redactor), _check(rule)]
+    return [f"`{rule.id}`", begins, _example(rule, redactor), _check(rule)]
 
 
-def _example(rule: Rule, redactor: Redactor) -> tuple[str, str]:
+def _example(rule: Rule, redactor: Redactor) -> str:
+    """The first example, marked where ``redactor`` replaces it."""
     example = rule.examples[0]
     key, marked = example if isinstance(example, tuple) else (None, example)
-    after, _ = redactor.text(_MARK.sub("", marked), key=key)
-    shown = _spoken(after if key is None else (key, after))
-    return _code(_spoken(example), rule.type), _code(shown, rule.type)
+    text = _MARK.sub("", marked)
+    if "«" not in marked:
+        marked = _marked(text, redactor.text(text, key=key)[0])
+    return _code(_spoken(marked if key is None else (key, marked)), rule.type)
+
+
+def _marked(before: str, after: str) -> str:
+    """``before`` with marks around what ``after`` lacks of it."""
+    start = _shared(before, after)
+    stop = len(before) - _shared(before[start:][::-1], after[start:][::-1])
+    return f"{before[:start]}«{before[start:stop]}»{before[stop:]}"
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _spoken(example: Example) -> str:
     """An example in one line; a key stands before what is under it."""
     text = example if isinstance(example, str) else f"{example[0]}: {example[1]}"
-    return _MARK.sub("", text).strip("\n").replace("\n", "⏎")
+    return text.strip("\n").replace("\n", "⏎")
 
 
 def _code(text: str, kind: str) -> str:
@@ -178,11 +194,10 @@ def _types(rules: Iterable[Rule]) -> Iterator[list[str]]:
         by_type.setdefault(rule.type, []).append(rule.id)
     spoken = labels("zh", by_type)
     for kind in filter(by_type.__contains__, TYPES):
-        aliases = ", ".join(f"`{alias}`" for alias in TYPES[kind].aliases)
         ids = by_type[kind]
         which = ", ".join(f"`{id_}`" for id_ in ids[:4])
         more = f" and {len(ids) - 4} more" if len(ids) > 4 else ""
-        yield [f"`{kind}`", aliases, f"`[{spoken[kind]}]`", which + more]
+        yield [f"`{kind}`", f"`[{spoken[kind]}]`", which + more]
 
 
 def _rows(rows: Iterable[Sequence[str]]) -> Iterator[str]:
