@@ -102,7 +102,7 @@ def missing_files(text: str, root: Path) -> Iterator[tuple[int, str]]:
 def too_long(root: Path) -> Iterator[str]:
     """Yield what is wrong if all pages have more than ``MOST_WORDS``.
 
-    A word is what stands between blanks and has a letter or a digit: the bars of a table
+    A word is what stands between blanks and has a letter or a digit: bars of a table
     are none.
     """
     count = sum(len(_WORD.findall(page.read_text("utf-8"))) for page in pages(root))
