@@ -175,9 +175,10 @@ def test_a_module_needs_a_docstring(tmp_path: Path) -> None:
 
 def test_a_file_is_named_by_a_word_of_the_glossary(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "glossary.md").write_text("### access log\n\n### summary\n")
+    page = "### access log\n\n### summary\n\n| word | is |\n|---|---|\n| row | one |\n"
+    (tmp_path / "docs" / "glossary.md").write_text(page)
 
-    named = house(tmp_path, access_log="", summaries="", sqlite="", keeping="")
+    named = house(tmp_path, access_log="", summaries="", rows="", sqlite="", keeping="")
 
     assert list(check_house.unnamed(named)) == [
         "refold/keeping.py: docs/glossary.md does not have “keeping”"
