@@ -170,7 +170,8 @@ def shards(house: House) -> Iterator[str]:
 
 def _entry(module: Module) -> bool:
     folders = {str(folder) for folder in module.path.parents}
-    return module.path.stem.startswith("__") or not folders.isdisjoint(REGISTRIES)
+    stands_apart = module.path.stem.startswith("__") or str(module.folder) == "refold"
+    return stands_apart or not folders.isdisjoint(REGISTRIES)
 
 
 def circles(house: House) -> Iterator[str]:

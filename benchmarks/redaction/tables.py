@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rich.console import Console
 from rich.table import Table
 
@@ -75,44 +73,27 @@ def tails(figures: Figures) -> Table:
 
 
 def accuracy(figures: Figures) -> list[Table]:
-    """A table for each set of labelled data: recall, by type, tool and half."""
-    names = dict.fromkeys(entry.data for entry in figures.accuracy)
+    """A table for each set of labelled data: recall on its held-out half, by type."""
+    held_out = [entry for entry in figures.accuracy if entry.half == "held out"]
     return [
-        _recall([entry for entry in figures.accuracy if entry.data == name])
-        for name in names
+        _recall([entry for entry in held_out if entry.data == name])
+        for name in dict.fromkeys(entry.data for entry in held_out)
     ]
 
 
 def _recall(entries: list[Accuracy]) -> Table:
-    tools = list(dict.fromkeys(entry.tool for entry in entries))
     table = _table(
-        f"Recall: {entries[0].data} (development / held out)", "", "values", *tools
+        f"Recall: {entries[0].data}, held out", "", "values", *(e.tool for e in entries)
     )
-    kinds = sorted({k for e in entries for k, c in e.score.types.items() if c.spans})
-    for kind in kinds:
-        halves = [e.score.types[kind] for e in entries if e.tool == tools[0]]
-        values = " / ".join(str(count.spans) for count in halves)
-        cells = (_both(entries, tool, kind) for tool in tools)
-        table.add_row(kind, values, *cells)
+    for kind, count in sorted(entries[0].score.types.items()):
+        if count.spans:
+            cells = (f"{e.score.types[kind].recall:.3f}" for e in entries)
+            table.add_row(kind, str(count.spans), *cells)
     table.add_section()
-    table.add_row("all", "", *(_both(entries, tool, None) for tool in tools))
-    precisions = (_precisions(entries, tool) for tool in tools)
+    table.add_row("all", "", *(f"{e.score.total.recall:.3f}" for e in entries))
+    precisions = (f"{e.score.total.precision:.3f}" for e in entries)
     table.add_row("precision", "", *precisions)
     return table
-
-
-def _both(entries: Iterable[Accuracy], tool: str, kind: str | None) -> str:
-    return " / ".join(
-        f"{(e.score.types[kind] if kind else e.score.total).recall:.3f}"
-        for e in entries
-        if e.tool == tool
-    )
-
-
-def _precisions(entries: Iterable[Accuracy], tool: str) -> str:
-    return " / ".join(
-        f"{entry.score.total.precision:.3f}" for entry in entries if entry.tool == tool
-    )
 
 
 def noise(figures: Figures) -> Table:
