@@ -154,13 +154,17 @@ def too_large(house: House) -> Iterator[str]:
 
 
 def shards(house: House) -> Iterator[str]:
-    """Yield the short modules that only one sibling imports."""
+    """Yield the short modules that only one sibling imports.
+
+    What lies in ``refold/`` itself is the public API, which others import.
+    """
     importers: dict[str, set[str]] = {}
     for name, imported in house.imports.items():
         for other in imported:
             importers.setdefault(other, set()).add(name)
     for module in house.modules.values():
-        if module.lines >= SHARD or _entry(module):
+        public = module.folder == Path("refold")
+        if module.lines >= SHARD or public or _entry(module):
             continue
         needed_by = [house.modules[name] for name in importers.get(module.name, ())]
         if len(needed_by) == 1 and needed_by[0].folder == module.folder:
@@ -170,8 +174,7 @@ def shards(house: House) -> Iterator[str]:
 
 def _entry(module: Module) -> bool:
     folders = {str(folder) for folder in module.path.parents}
-    stands_apart = module.path.stem.startswith("__") or str(module.folder) == "refold"
-    return stands_apart or not folders.isdisjoint(REGISTRIES)
+    return module.path.stem.startswith("__") or not folders.isdisjoint(REGISTRIES)
 
 
 def circles(house: House) -> Iterator[str]:
