@@ -162,11 +162,10 @@ class Compactor:
         outline, now = self.viewer.current(self.strategy), self._now()
         if self.strategy.decide(outline, now) is not None:
             return now
-        memory = outline.memory
         times = (
             self.strategy.due_at(outline, now),
-            retry_at(outline.failures, outline.failed_at),
-            retry_at(memory.failures, memory.failed_at),
+            retry_at(outline),
+            retry_at(outline.layers),
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -260,7 +259,7 @@ class Compactor:
 def attempt_of(outline: Outline, decision: Compaction) -> int:
     """Which attempt this is, counted from the last success of its kind."""
     ours = decision.kind == "session"
-    return (outline.failures if ours else outline.memory.failures) + 1
+    return (outline if ours else outline.layers).failures + 1
 
 
 def note_of(

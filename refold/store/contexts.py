@@ -29,9 +29,13 @@ from refold.projections.context.compaction import Compaction, Source, new_in, so
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import NO_BUDGETS, Budgets, assembled
 from refold.projections.context.strategies import spec, turn_window
-from refold.projections.context.strategies.for_agent import ForAgent, for_one, reader_of
+from refold.projections.context.strategies.composite import (
+    ForAgent,
+    for_one,
+    of_steps,
+    reader_of,
+)
 from refold.projections.context.strategies.keep_all import KeepAll
-from refold.projections.context.strategies.pipeline import of_steps
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import NO_EXTRAS, Extras, HandedIn, View

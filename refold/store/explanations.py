@@ -26,7 +26,7 @@ from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Compaction, Summarizer, source_of
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.strategies import spec
-from refold.projections.context.strategies.for_agent import reader_of
+from refold.projections.context.strategies.composite import reader_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import NO_EXTRAS, Extras, View

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import HumanReview, ToolCall, ToolResult, UserInput
-from refold.projections.context.outline import Outline, fold, fold_derived
+from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.spec import parse
@@ -269,7 +269,7 @@ def test_the_same_log_gives_the_same_bytes(
 
 def test_an_event_cannot_be_folded_twice() -> None:
     (event,) = log_of(UserInput(text="hi"))
-    outline = fold(Outline(), event)
+    outline = KeepAll().fold(Outline(), event)
 
     with pytest.raises(ValueError, match="seq 1 was folded"):
-        fold(outline, event)
+        KeepAll().fold(outline, event)

@@ -122,7 +122,7 @@ def test_what_a_later_event_says_again_is_not_kept() -> None:
         walk.step(event)
         walk.check()
 
-    assert len(walk.outline.memory.facts) <= 2
+    assert len(walk.outline.layers.facts) <= 2
     assert len(memory(walk.view())) == 1
 
 
@@ -135,7 +135,7 @@ def test_notes_over_their_lines_are_rewritten_and_the_newest_stay() -> None:
     (made,) = walk.done
     assert made.compaction.kind == "notes"
     assert made.written.text.splitlines() == ["c", "d"]
-    assert walk.outline.memory.lines == 4
+    assert walk.outline.layers.lines == 4
     assert "7 lines of notes, 6 are kept" in made.compaction.reason
     # What was told to the model is the notes and nothing else of the session.
     assert "go on" not in made.source.text
@@ -175,7 +175,7 @@ def test_history_summary_has_the_same_notes_under_the_name_of_its_seed() -> None
 
     (made,) = walk.done
     assert made.written.text.splitlines() == lines[51:91]
-    assert walk.outline.memory.lines == 50
+    assert walk.outline.layers.lines == 50
 
 
 def test_a_rewriting_that_leaves_as_many_lines_is_a_failure() -> None:
@@ -224,8 +224,8 @@ def test_a_long_log_is_digested_in_pieces() -> None:
     assert kinds(walk) == ["scope"] * len(sizes)
     assert len(sizes) > 1
     assert sum(sizes) == 12
-    assert walk.outline.memory.scope is not None
-    assert walk.outline.memory.scope.last == 12
+    assert walk.outline.layers.scope is not None
+    assert walk.outline.layers.scope.last == 12
 
 
 def test_what_a_fork_inherits_is_counted_in_its_own_seqs() -> None:

@@ -18,22 +18,23 @@ from refold.domain.events import (
     SystemPrompt,
     UserInput,
 )
-from refold.projections.context.outline import Outline, fold, fold_all, fold_derived
-from refold.projections.context.parts import LiveSummary
+from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.turn_window import TurnWindow
+from refold.projections.context.units import LiveSummary
 from refold.store.history import inherited
 from tests.projections.logs import call, envelope, log_of, result, turns
 from tests.projections.walk import Walk, texts
 
+WINDOW = TurnWindow()
 ASK = UserInput(text="Why?")
 ANSWER = AgentResponse(text="Because.")
 LOOK = AgentResponse(text="Let me look.")
 
 
 def outline_of(*events: Event) -> Outline:
-    return fold_all(Outline(), log_of(*events))
+    return WINDOW.read(WINDOW.begin(), log_of(*events))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_a_turn_is_complete_once_it_is_answered_or_followed(
 def test_turns_are_spans_with_their_tokens() -> None:
     events = log_of(SystemPrompt(text="Be kind."), ASK, LOOK, call(), result(), ASK)
 
-    outline = fold_all(Outline(), events)
+    outline = WINDOW.read(WINDOW.begin(), events)
 
     first, newest = outline.turns
     assert (first.first, first.last, first.complete) == (2, 5, True)
@@ -83,9 +84,9 @@ def test_an_open_call_is_remembered_without_its_id() -> None:
 def test_a_question_waits_until_it_is_decided() -> None:
     asked = log_of(ASK, HumanReview(trigger="risk", question="Go on?"))
     decided = HumanReview(trigger="risk", decision="yes", refers_to=2)
-    outline = fold_all(Outline(), asked)
+    outline = WINDOW.read(WINDOW.begin(), asked)
 
-    after = fold(outline, envelope(3, decided))
+    after = WINDOW.fold(outline, envelope(3, decided))
 
     assert [question.seq for question in outline.waiting.questions] == [2]
     assert after.waiting.questions == ()
@@ -98,7 +99,7 @@ def test_no_text_of_the_session_is_kept() -> None:
         Pin(seqs=(1,), reason="zebra"),
     )  # fmt: skip
 
-    assert b"zebra" not in orjson.dumps(fold_all(Outline(), events).dump())
+    assert b"zebra" not in orjson.dumps(WINDOW.read(WINDOW.begin(), events).dump())
 
 
 def test_a_long_session_has_a_small_outline() -> None:
@@ -106,7 +107,7 @@ def test_a_long_session_has_a_small_outline() -> None:
 
     for event in turns(400):
         walk.events.append(event)
-        walk.outline = fold(walk.outline, event)
+        walk.outline = walk.strategy.fold(walk.outline, event)
         walk.check()
 
     assert walk.outline.compacted_turns >= 390
@@ -136,7 +137,7 @@ def test_summaries_with_a_gap_between_them_are_stored_too() -> None:
 
 def test_keep_all_has_an_outline_that_does_not_grow() -> None:
     sizes = [
-        len(orjson.dumps(fold_all(KeepAll().begin(), turns(count)).dump()))
+        len(orjson.dumps(KeepAll().read(KeepAll().begin(), turns(count)).dump()))
         for count in (10, 1_000)
     ]
 
@@ -144,7 +145,7 @@ def test_keep_all_has_an_outline_that_does_not_grow() -> None:
 
 
 def test_turns_that_were_never_compacted_cost_a_few_bytes_each() -> None:
-    outline = fold_all(TurnWindow().begin(), turns(300))
+    outline = WINDOW.read(WINDOW.begin(), turns(300))
 
     assert len(orjson.dumps(outline.dump())) < 4_096
 
@@ -156,7 +157,7 @@ def test_an_outline_of_another_shape_is_refused() -> None:
 
 def test_a_summary_waits_for_the_main_stream() -> None:
     walk = Walk(TurnWindow(full_turns=1, cached_turns=1)).go(turns(3))
-    behind = fold_all(walk.strategy.begin(), turns(1)[:1])
+    behind = walk.strategy.read(walk.strategy.begin(), turns(1)[:1])
 
     with pytest.raises(ValueError, match="fold the main stream first"):
         fold_derived(behind, walk.derived[0])
@@ -180,13 +181,14 @@ def test_a_pin_that_came_after_the_decision_waits_for_the_next(unpin: bool) -> N
     walk = Walk(TurnWindow(full_turns=1, cached_turns=1))
     for event in (*first, *pinned):
         walk.events.append(event)
-        walk.outline = fold(walk.outline, event)
+        walk.outline = walk.strategy.fold(walk.outline, event)
     walk.check()
     late = envelope(6, Pin(seqs=(1, 2), unpin=unpin))
     once_more = turn_behind(second, 6)
 
-    in_order = fold_all(walk.outline, [late, *once_more])
-    main_first = fold_all(walk.strategy.begin(), [*first, *pinned, late, *once_more])
+    in_order = walk.strategy.read(walk.outline, [late, *once_more])
+    main = [*first, *pinned, late, *once_more]
+    main_first = walk.strategy.read(walk.strategy.begin(), main)
     main_first = fold_derived(main_first, walk.derived[0])
 
     assert in_order == main_first
@@ -221,7 +223,7 @@ def test_a_fork_goes_on_from_its_parents_events() -> None:
     parent, child = parent_and_child()
     events = [*parent, *child]
 
-    outline = fold_all(KeepAll().begin(), events)
+    outline = KeepAll().read(KeepAll().begin(), events)
     view = render(KeepAll(), outline, events)
 
     assert [event.seq for event in parent] == list(range(-7, 1))
@@ -236,7 +238,7 @@ def test_seqs_named_in_inherited_events_are_shifted_with_them() -> None:
     parent, child = parent_and_child()
     decided = HumanReview(trigger="risk", decision="yes", refers_to=8)
 
-    outline = fold_all(TurnWindow().begin(), [*parent, *child])
+    outline = WINDOW.read(WINDOW.begin(), [*parent, *child])
 
     assert outline.pin_changes[0].spans == ((-6, -6),)
     assert [question.seq for question in outline.waiting.questions] == [0]

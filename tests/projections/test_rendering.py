@@ -25,7 +25,6 @@ from refold.domain.events import (
     Verdict,
 )
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context.outline import fold_all
 from refold.projections.context.render import render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.text import NO_INPUT, NO_OUTPUT, NO_RESULT
@@ -41,7 +40,7 @@ THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2lnbmVk"}
 def shown(events: list[Envelope], extras: Extras | None = None) -> View:
     """The view of all events, raw."""
     strategy = KeepAll()
-    outline = fold_all(strategy.begin(), events)
+    outline = strategy.read(strategy.begin(), events)
     view = render(strategy, outline, events, extras=extras or Extras())
     assert not view.messages or violations(view.messages, view.system) == []
     return view
@@ -536,14 +535,14 @@ def test_an_empty_session_has_an_empty_view() -> None:
 
 def test_a_view_at_an_earlier_seq_passes_over_what_came_later() -> None:
     events = log_of(ASK, LOOK, UserInput(text="And?"))
-    outline = fold_all(KeepAll().begin(), events[:2])
+    outline = KeepAll().read(KeepAll().begin(), events[:2])
 
     assert render(KeepAll(), outline, events) == render(KeepAll(), outline, events[:2])
 
 
 def test_a_view_is_not_made_without_the_newest_event() -> None:
     events = log_of(ASK, LOOK)
-    outline = fold_all(KeepAll().begin(), events)
+    outline = KeepAll().read(KeepAll().begin(), events)
 
     with pytest.raises(ValueError, match="seq 2 was not handed in"):
         render(KeepAll(), outline, events[:1])

@@ -8,8 +8,8 @@ import pytest
 
 from refold.domain.canonical import digest
 from refold.domain.errors import UnknownStrategy
+from refold.projections.context.strategies.composite import Pipeline
 from refold.projections.context.strategies.keep_all import KeepAll
-from refold.projections.context.strategies.pipeline import Pipeline
 from refold.projections.context.strategies.spec import (
     STRATEGIES,
     parse,

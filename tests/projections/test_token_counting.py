@@ -15,7 +15,6 @@ import refold
 from refold.adapters.claude.summarizer import AnthropicCounter
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, Request, UserInput
-from refold.projections.context.outline import fold_all
 from refold.projections.context.render import render
 from refold.projections.context.strategies import spec
 from refold.projections.context.view import View
@@ -191,7 +190,7 @@ def test_a_prompt_is_all_its_input_cached_or_not(usage: Any, tokens: int) -> Non
 
 def view_at(log: Log, seq: int) -> View:
     events = log.events[:seq]
-    return render(KEEP_ALL, fold_all(KEEP_ALL.begin(), events), events)
+    return render(KEEP_ALL, KEEP_ALL.read(KEEP_ALL.begin(), events), events)
 
 
 def recorded(*, turns: int, model: str | None = MODEL, **request: Any) -> Log:

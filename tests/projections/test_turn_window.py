@@ -17,7 +17,7 @@ from refold.domain.events import (
     Planner,
     UserInput,
 )
-from refold.projections.context.outline import fold_all, fold_derived
+from refold.projections.context.outline import fold_derived
 from refold.projections.context.strategies.turn_window import TurnWindow, from_settings
 from tests.projections.logs import START, call, envelope, log_of, result, turns
 from tests.projections.walk import Walk, texts, view_of
@@ -39,7 +39,7 @@ def checked(strategy: TurnWindow, events: list[Envelope]) -> Walk:
 def imported(strategy: TurnWindow, events: list[Envelope]) -> Walk:
     """The log, read at once and never checked."""
     walk = Walk(strategy)
-    walk.events, walk.outline = events, fold_all(walk.outline, events)
+    walk.events, walk.outline = events, walk.strategy.read(walk.outline, events)
     return walk
 
 
@@ -114,7 +114,7 @@ def test_decide_asked_again_and_again_ends_when_nothing_is_due() -> None:
 
 
 def test_a_batch_says_what_it_is_of() -> None:
-    outline = fold_all(TurnWindow().begin(), turns(7))
+    outline = TurnWindow().read(TurnWindow().begin(), turns(7))
 
     due = TurnWindow().decide(outline, NOW)
 
@@ -128,7 +128,7 @@ def test_a_batch_says_what_it_is_of() -> None:
 def test_a_new_input_completes_the_turn_before_it() -> None:
     asked = [UserInput(text="a"), UserInput(text="b"), UserInput(text="c")]
 
-    outline = fold_all(ONE.begin(), log_of(*asked))
+    outline = ONE.read(ONE.begin(), log_of(*asked))
 
     assert outline.complete_turns == 2
     assert ONE.decide(outline, NOW) is not None
@@ -189,7 +189,7 @@ def test_a_cut_moves_to_the_older_side_until_it_parts_no_result_from_its_call() 
         AgentResponse(text="ready"),
     )
 
-    due = strategy.decide(fold_all(strategy.begin(), events), NOW)
+    due = strategy.decide(strategy.read(strategy.begin(), events), NOW)
 
     assert due is not None
     assert (due.first_seq, due.last_seq, due.turns) == (1, 2, 1)
@@ -205,7 +205,7 @@ def test_nothing_is_due_if_no_cut_is_legal() -> None:
         result("c1"),
     )
 
-    assert ONE.decide(fold_all(ONE.begin(), events), NOW) is None
+    assert ONE.decide(ONE.read(ONE.begin(), events), NOW) is None
 
 
 def test_a_decision_is_not_parted_from_its_question() -> None:
@@ -218,7 +218,7 @@ def test_a_decision_is_not_parted_from_its_question() -> None:
         AgentResponse(text="ready"),
     )
 
-    assert strategy.decide(fold_all(strategy.begin(), events), NOW) is None
+    assert strategy.decide(strategy.read(strategy.begin(), events), NOW) is None
 
 
 def test_an_open_exchange_stays_raw_behind_the_summary_of_its_span() -> None:
@@ -325,7 +325,7 @@ def test_pins_over_their_budget_are_named_not_sent() -> None:
 
 
 def test_a_failed_attempt_holds_the_next_one_back() -> None:
-    outline = fold_all(ONE.begin(), turns(3))
+    outline = ONE.read(ONE.begin(), turns(3))
     due_after = []
 
     for attempt in range(1, 8):
@@ -369,7 +369,7 @@ def test_what_precedes_the_first_input_goes_with_the_first_turn() -> None:
         AgentResponse(text="2"),
     )
 
-    due = ONE.decide(fold_all(ONE.begin(), events), NOW)
+    due = ONE.decide(ONE.read(ONE.begin(), events), NOW)
 
     assert due is not None
     assert (due.first_seq, due.last_seq) == (1, 4)

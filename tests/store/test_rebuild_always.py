@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 import refold
 from refold.domain.envelope import Draft, Envelope
-from refold.domain.events import AgentResponse, Event, Final
+from refold.domain.events import AgentResponse, Event, Final, ToolCall
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Source, Written
 from refold.projections.context.strategies.history_summary import HistorySummary
@@ -128,11 +128,11 @@ class Always(Walk):
 def calls_before(events: Sequence[Envelope]) -> set[int]:
     """The requests, and the first events of the responses that have none."""
     starts = {
-        exchange.events[0].seq
+        exchange[0].seq
         for exchange in arrange(events)
-        if exchange.kind == "response"
+        if isinstance(exchange[0].payload, AgentResponse | ToolCall)
     }
-    shown = {event.seq for one in arrange(events) for event in one.events}
+    shown = {event.seq for one in arrange(events) for event in one}
     asked, found = False, set()
     for event in events:
         if event.type == "request":
@@ -150,7 +150,7 @@ def turn_ends(events: Sequence[Envelope]) -> set[int]:
     one_call = {
         (before.seq, event.seq)
         for exchange in arrange(events)
-        for before, event in pairwise(exchange.events)
+        for before, event in pairwise(exchange)
         if event.type == "tool_call"
     }
     found = set()

@@ -341,9 +341,9 @@ def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
     """Whatever a view depends on beside its raw end."""
     return (
         outline.summaries,
-        outline.memory.summaries,
-        outline.memory.facts_shown,
-        outline.memory.notes_shown,
+        outline.layers.summaries,
+        outline.layers.facts_shown,
+        outline.layers.notes_shown,
         outline.kept,
         outline.kept_input,
         outline.pinned,

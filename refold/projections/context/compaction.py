@@ -1,10 +1,17 @@
-"""What a strategy decides, and the summary event that records that it was done."""
+"""A compaction: the span that a strategy decides on, its source, and its summary.
+
+A strategy takes the oldest turns or exchanges (``oldest_turns``, ``oldest_units``) and
+makes the decision of them (``batch``), or folds summaries (``over_budget``,
+``side_by_side``).  ``source_of`` collects what is to be summarised, a ``Summarizer``
+writes, ``summary_of`` records it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Final, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -22,200 +29,23 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.tokens import estimate_text
+from refold.projections.context.outline import LayerState, Outline
 from refold.projections.context.text import (
-    Entry,
     count_value_words,
     entry_of,
     own_words,
     questions,
 )
-from refold.projections.context.units import Spans, Thread, holds, place, seen_by
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What is to be summarised.
-
-    text:      the absorbed summaries, then the span's events, one after another.
-    words:     of what the log says in it; the markup that Refold adds is not counted.
-    events:    how many events it tells of.
-    envelopes: the events of the span that no absorbed summary stands for.
-    summaries: the texts of the absorbed summaries.
-    goes_on:   whether it ends inside a turn that goes on behind it.
-    kind:      what the summary is to be of: the session, or a memory layer.
-    notes:     of notes, how they are to be rewritten.
-    """
-
-    text: str
-    words: int
-    events: int
-    envelopes: tuple[Envelope, ...] = ()
-    summaries: tuple[str, ...] = ()
-    goes_on: bool = False
-    kind: SummaryKind = "session"
-    notes: Notes | None = None
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the text."""
-        return text_digest(self.text)
-
-
-def source_of(
-    compaction: Compaction,
-    *,
-    events: Iterable[Envelope] = (),
-    summaries: Iterable[Envelope] = (),
-) -> Source:
-    """The source of a compaction: what it absorbs, then the events of its span.
-
-    An event that an absorbed summary stands for, or that is omitted, is no part of it.
-
-    events:    of the main stream, oldest first; those outside the span are left out.
-    summaries: of the derived stream; those it does not absorb are left out.
-
-    Raises ValueError if an absorbed summary is missing.
-    """
-    absorbed = _absorbed(compaction, summaries)
-    first = _first_new(compaction, absorbed)
-    span = [
-        event
-        for event in _seen(compaction.reader, events)
-        if first <= event.seq <= compaction.last_seq
-        and not holds(compaction.omitted, event.seq)
-    ]
-    whole = _joined(
-        _of_summaries(absorbed), of_events(span), goes_on=compaction.goes_on
-    )
-    return replace(whole, kind=compaction.kind)
-
-
-def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
-    """The seqs of the main stream that its source is made of, beside what it absorbs.
-
-    Raises ValueError if an absorbed summary is missing.
-    """
-    first = _first_new(compaction, _absorbed(compaction, summaries))
-    return ((first, compaction.last_seq),) if first <= compaction.last_seq else ()
-
-
-def _first_new(compaction: Compaction, absorbed: Sequence[Summary]) -> int:
-    return max((one.last_seq + 1 for one in absorbed), default=compaction.first_seq)
-
-
-def _joined(earlier: Source, new: Source, *, goes_on: bool) -> Source:
-    if not earlier.summaries:
-        return replace(new, goes_on=goes_on)
-    if not new.envelopes:
-        return earlier
-    return Source(
-        text=f"{earlier.text}\n{new.text}",
-        words=earlier.words + new.words,
-        events=earlier.events + new.events,
-        envelopes=new.envelopes,
-        summaries=earlier.summaries,
-        goes_on=goes_on,
-    )
-
-
-def of_events(events: Sequence[Envelope]) -> Source:
-    """The source made of those of ``events`` that a context shows."""
-    thread, shown, asked = Thread(), [], questions(events)
-    for envelope in events:
-        thread, placed = place(thread, envelope)
-        entry = entry_of(envelope.payload, asked)
-        if placed is not None and entry is not None:
-            shown.append((envelope, entry))
-    return Source(
-        text="\n".join(_text(envelope, entry) for envelope, entry in shown),
-        words=sum(count_value_words(entry.content) for _, entry in shown),
-        events=len(shown),
-        envelopes=tuple(events),
-    )
-
-
-def summary_text(summary: Summary) -> str:
-    """A summary's words: its abridged history, its text, or both."""
-    return "\n".join(part for part in (summary.abridged, summary.text) if part)
-
-
-def _seen(reader: str | None, events: Iterable[Envelope]) -> Iterator[Envelope]:
-    for event in events:
-        seen = seen_by(reader, event)
-        if seen is not None:
-            yield seen
-
-
-def _text(envelope: Envelope, entry: Entry) -> str:
-    if isinstance(envelope.payload, ToolResult):
-        entry = entry._replace(tag="result")
-    return entry.text(seq=envelope.seq)
-
-
-def _absorbed(compaction: Compaction, envelopes: Iterable[Envelope]) -> list[Summary]:
-    if not compaction.absorbs:
-        return []
-    found = {envelope.seq: envelope.payload for envelope in envelopes}
-    absorbed = [found.get(seq) for seq in compaction.absorbs]
-    summaries = [summary for summary in absorbed if isinstance(summary, Summary)]
-    if len(summaries) < len(absorbed):
-        raise ValueError(f"of the summaries {compaction.absorbs} some are missing")
-    return summaries
-
-
-def _of_summaries(summaries: Sequence[Summary]) -> Source:
-    texts = tuple(summary_text(summary) for summary in summaries)
-    return Source(
-        text="\n".join(texts),
-        words=sum(own_words(text) for text in texts),
-        events=sum(summary.source_event_count for summary in summaries),
-        summaries=texts,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a summarizer wrote, and who it is.
-
-    text:          the words of the summary.
-    abridged:      an abridged history beside it, if the strategy wants both.
-    prompt_digest: the SHA-256 of the prompt, if a model was asked.
-    """
-
-    text: str
-    by: SummarizerRef
-    abridged: str = ""
-    usage: JsonObject | None = None
-    prompt_digest: str | None = None
-
-
-class Summarizer(Protocol):
-    """Does the work of a decision; cancelling it changes nothing.
-
-    One that has ``costs = False`` may be asked twice for the same: for all others a
-    lease is taken first, and the start is recorded.
-    """
-
-    def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        """Write at most about ``target_tokens`` tokens that stand for ``source``."""
-        ...
-
-
-def check_summary(text: str, source: Source) -> None:
-    """Let a summary pass that helps.
-
-    Its words are counted without markup that Refold added; so are its source's.
-
-    Raises SummaryRefused if it has more words than its source, or none where the
-    source has some.
-    """
-    words = own_words(text)
-    if words > source.words:
-        raise SummaryRefused(
-            "longer than its source", words=words, source_words=source.words
-        )
-    if not words and source.words:
-        raise SummaryRefused("empty", words=0, source_words=source.words)
+from refold.projections.context.units import (
+    LiveSummary,
+    Spans,
+    Thread,
+    Turn,
+    Unit,
+    holds,
+    place,
+    seen_by,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +95,285 @@ class Compaction:
             kind=summary.kind,
         )
 
-    def read_by(self, reader: str) -> Compaction:
-        """The same of what that agent sees."""
-        return replace(self, reader=reader)
+
+def oldest_turns(outline: Outline, wish: int) -> tuple[Turn, ...]:
+    """The oldest turns that are not compacted, ``wish`` of them or as many as may go.
+
+    The cut behind them moves to the older side until it parts no result from its call
+    and no decision from its question.  A call without a result, or a question without
+    a decision, does not move it: its exchange goes whole, and stays raw behind the
+    summary.  The newest turn never goes.
+    """
+    for count in range(min(wish, len(outline.past)), 0, -1):
+        if outline.waiting.allows(outline.past[count - 1].last):
+            return outline.past[:count]
+    return ()
+
+
+def oldest_units(outline: Outline, wish: int) -> tuple[Unit, ...]:
+    """The oldest exchanges that are not compacted, ``wish`` or as many as may go.
+
+    The cut is moved as it is for turns.  The newest exchange never goes.
+    """
+    units = outline.units
+    for count in range(min(wish, len(units) - 1), 0, -1):
+        cut = units[count].first - 1
+        whole = all(unit.last <= cut for unit in units[:count])
+        if whole and outline.waiting.allows(cut):
+            return units[:count]
+    return ()
+
+
+def batch(
+    outline: Outline,
+    units: Sequence[Unit],
+    *,
+    target: int,
+    reason: str,
+    absorbs: Sequence[LiveSummary] = (),
+) -> Compaction | None:
+    """The compaction of these oldest exchanges, and of the summaries it absorbs."""
+    if not units:
+        return None
+    rest = outline.units[len(units) :]
+    raw = outline.raw_span or (outline.units[0].first,)
+    return Compaction(
+        first_seq=absorbs[0].first if absorbs else raw[0],
+        last_seq=rest[0].first - 1,
+        target_tokens=target,
+        decided_at_seq=outline.through_seq,
+        tokens_before=sum(unit.tokens for unit in units)
+        + sum(summary.tokens for summary in absorbs),
+        reason=reason,
+        turns=sum(unit.type == "user_input" for unit in units),
+        level=max((summary.level for summary in absorbs), default=0) + 1,
+        absorbs=tuple(summary.seq for summary in absorbs),
+        goes_on=rest[0].type != "user_input",
+    )
+
+
+def over_budget(outline: Outline, *, budget: int, target: int) -> Compaction | None:
+    """A fold of the two oldest summaries, if all together cost more than ``budget``."""
+    total = outline.summary_tokens
+    if total <= budget or len(outline.summaries) < 2:
+        return None
+    return _fold(
+        outline,
+        outline.summaries[:2],
+        min(target, budget),
+        f"{total} tokens of summaries, at most {budget}",
+    )
+
+
+def side_by_side(outline: Outline, *, fan_in: int, target: int) -> Compaction | None:
+    """A fold of the oldest ``fan_in`` summaries of one level that are neighbours."""
+    for level, run in groupby(outline.summaries, lambda summary: summary.level):
+        alike = list(run)
+        if len(alike) >= fan_in:
+            reason = f"{len(alike)} summaries of level {level}, {fan_in} are folded"
+            return _fold(outline, alike[:fan_in], target, reason)
+    return None
+
+
+def _fold(
+    outline: Outline, summaries: Sequence[LiveSummary], target: int, reason: str
+) -> Compaction:
+    return Compaction(
+        first_seq=summaries[0].first,
+        last_seq=summaries[-1].last,
+        target_tokens=target,
+        decided_at_seq=outline.through_seq,
+        tokens_before=sum(summary.tokens for summary in summaries),
+        reason=reason,
+        level=max(summary.level for summary in summaries) + 1,
+        absorbs=tuple(summary.seq for summary in summaries),
+    )
+
+
+FIRST_RETRY_SEC: Final = 30
+LONGEST_RETRY_SEC: Final = 900
+
+
+def held_back(
+    tried: Outline | LayerState, now: datetime, *, at_most: float = LONGEST_RETRY_SEC
+) -> bool:
+    """Whether it is too soon after a failed attempt to try again.
+
+    After n failures in a row the next attempt comes 30 s × 2ⁿ⁻¹ after the last, at
+    most ``at_most`` seconds after it.
+    """
+    if not tried.failures or tried.failed_at is None:
+        return False
+    waited = microseconds(now) - tried.failed_at
+    return 0 <= waited < _wait(tried.failures, at_most)
+
+
+def retry_at(tried: Outline | LayerState) -> datetime | None:
+    """When the attempt after a failed one may be made, if the last one failed."""
+    if not tried.failures or tried.failed_at is None:
+        return None
+    return from_microseconds(tried.failed_at + _wait(tried.failures, LONGEST_RETRY_SEC))
+
+
+def _wait(failures: int, at_most: float) -> int:
+    """In microseconds."""
+    wait = min(at_most, FIRST_RETRY_SEC * 2.0 ** min(failures - 1, 60))
+    return int(wait * 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is to be summarised.
+
+    text:      the absorbed summaries, then the span's events, one after another.
+    words:     of what the log says in it; the markup that Refold adds is not counted.
+    events:    how many events it tells of.
+    envelopes: the events of the span that no absorbed summary stands for.
+    summaries: the texts of the absorbed summaries.
+    goes_on:   whether it ends inside a turn that goes on behind it.
+    kind:      what the summary is to be of: the session, or a memory layer.
+    notes:     of notes, how they are to be rewritten.
+    """
+
+    text: str
+    words: int
+    events: int
+    envelopes: tuple[Envelope, ...] = ()
+    summaries: tuple[str, ...] = ()
+    goes_on: bool = False
+    kind: SummaryKind = "session"
+    notes: Notes | None = None
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text."""
+        return text_digest(self.text)
+
+
+def source_of(
+    compaction: Compaction,
+    *,
+    events: Iterable[Envelope] = (),
+    summaries: Iterable[Envelope] = (),
+) -> Source:
+    """The source of a compaction: what it absorbs, then the events of its span.
+
+    An event that an absorbed summary stands for, or that is omitted, is no part of it.
+
+    events:    of the main stream, oldest first; those outside the span are left out.
+    summaries: of the derived stream; those it does not absorb are left out.
+
+    Raises ValueError if an absorbed summary is missing.
+    """
+    absorbed = _absorbed(compaction, summaries)
+    first = _first_new(compaction, absorbed)
+    named = (
+        seen_by(compaction.reader, event)
+        for event in events
+        if first <= event.seq <= compaction.last_seq
+        and not holds(compaction.omitted, event.seq)
+    )
+    span = [event for event in named if event is not None]
+    new, earlier = of_events(span), tuple(map(summary_text, absorbed))
+    alone = not earlier
+    return Source(
+        text="\n".join((*earlier, new.text) if span or alone else earlier),
+        words=new.words + sum(map(own_words, earlier)),
+        events=new.events + sum(one.source_event_count for one in absorbed),
+        envelopes=new.envelopes,
+        summaries=earlier,
+        goes_on=compaction.goes_on and bool(span or alone),
+        kind=compaction.kind,
+    )
+
+
+def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
+    """The seqs of the main stream that its source is made of, beside what it absorbs.
+
+    Raises ValueError if an absorbed summary is missing.
+    """
+    first = _first_new(compaction, _absorbed(compaction, summaries))
+    return ((first, compaction.last_seq),) if first <= compaction.last_seq else ()
+
+
+def _first_new(compaction: Compaction, absorbed: Sequence[Summary]) -> int:
+    return max((one.last_seq + 1 for one in absorbed), default=compaction.first_seq)
+
+
+def _absorbed(compaction: Compaction, envelopes: Iterable[Envelope]) -> list[Summary]:
+    if not compaction.absorbs:
+        return []
+    found = {envelope.seq: envelope.payload for envelope in envelopes}
+    absorbed = [found.get(seq) for seq in compaction.absorbs]
+    summaries = [summary for summary in absorbed if isinstance(summary, Summary)]
+    if len(summaries) < len(absorbed):
+        raise ValueError(f"of the summaries {compaction.absorbs} some are missing")
+    return summaries
+
+
+def of_events(events: Sequence[Envelope]) -> Source:
+    """The source made of those of ``events`` that a context shows."""
+    thread, asked = Thread(), questions(events)
+    texts, words = [], 0
+    for envelope in events:
+        thread, placed = place(thread, envelope)
+        entry = entry_of(envelope.payload, asked)
+        if placed is not None and entry is not None:
+            if isinstance(envelope.payload, ToolResult):
+                entry = entry._replace(tag="result")
+            texts.append(entry.text(seq=envelope.seq))
+            words += count_value_words(entry.content)
+    return Source("\n".join(texts), words, len(texts), tuple(events))
+
+
+def summary_text(summary: Summary) -> str:
+    """A summary's words: its abridged history, its text, or both."""
+    return "\n".join(part for part in (summary.abridged, summary.text) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a summarizer wrote, and who it is.
+
+    text:          the words of the summary.
+    abridged:      an abridged history beside it, if the strategy wants both.
+    prompt_digest: the SHA-256 of the prompt, if a model was asked.
+    """
+
+    text: str
+    by: SummarizerRef
+    abridged: str = ""
+    usage: JsonObject | None = None
+    prompt_digest: str | None = None
+
+
+class Summarizer(Protocol):
+    """Does the work of a decision; cancelling it changes nothing.
+
+    One that has ``costs = False`` may be asked twice for the same: for all others a
+    lease is taken first, and the start is recorded.
+    """
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        """Write at most about ``target_tokens`` tokens that stand for ``source``."""
+        ...
+
+
+def check_summary(text: str, source: Source) -> None:
+    """Let a summary pass that helps.
+
+    Its words are counted without markup that Refold added; so are its source's.
+
+    Raises SummaryRefused if it has more words than its source, or none where the
+    source has some.
+    """
+    words = own_words(text)
+    if words > source.words:
+        raise SummaryRefused(
+            "longer than its source", words=words, source_words=source.words
+        )
+    if not words and source.words:
+        raise SummaryRefused("empty", words=0, source_words=source.words)
 
 
 def summary_of(
@@ -371,33 +477,3 @@ def shortened(lines: list[str], most: int) -> list[str]:
     last = {line.casefold(): index for index, line in enumerate(lines)}
     kept = [line for i, line in enumerate(lines) if last[line.casefold()] == i]
     return kept[-most:]
-
-
-FIRST_RETRY_SEC: Final = 30
-LONGEST_RETRY_SEC: Final = 900
-
-
-def too_soon(
-    failures: int,
-    failed_at: int | None,
-    now: datetime,
-    *,
-    at_most: float = LONGEST_RETRY_SEC,
-) -> bool:
-    """Whether to wait still, after so many failures in a row."""
-    if not failures or failed_at is None:
-        return False
-    return 0 <= microseconds(now) - failed_at < _wait(failures, at_most)
-
-
-def retry_at(failures: int, failed_at: int | None) -> datetime | None:
-    """When the attempt after a failed one may be made, if the last one failed."""
-    if not failures or failed_at is None:
-        return None
-    return from_microseconds(failed_at + _wait(failures, LONGEST_RETRY_SEC))
-
-
-def _wait(failures: int, at_most: float) -> int:
-    """In microseconds."""
-    wait = min(at_most, FIRST_RETRY_SEC * 2.0 ** min(failures - 1, 60))
-    return int(wait * 1_000_000)

@@ -179,19 +179,19 @@ class Press:
         partial: the exchange may lack events that the log has, so a call without a
                  result is told as text: it may have one.
         """
-        if exchange.kind == "response":
-            return self._response(exchange.events, partial=partial)
-        (envelope,) = exchange.events
+        if isinstance(exchange[0].payload, AgentResponse | ToolCall):
+            return self._response(exchange, partial=partial)
+        (envelope,) = exchange
         if isinstance(envelope.payload, UserInput):
             blocks: Numbered = [
                 (envelope.seq, block) for block in user_blocks(envelope.payload)
             ]
-            return self._piece("user", blocks, exchange.events)
+            return self._piece("user", blocks, exchange)
         entry = entry_of(envelope.payload, self.asked)
         if entry is None or not (entry.body.strip() or any(entry.attributes.values())):
             return []
         blocks = [(envelope.seq, text_block(entry.text(seq=envelope.seq)))]
-        return self._piece(entry.role, blocks, exchange.events)
+        return self._piece(entry.role, blocks, exchange)
 
     def _response(self, events: Sequence[Envelope], *, partial: bool) -> list[Piece]:
         calls = _calls(events)
@@ -255,6 +255,8 @@ def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Nu
     Those of an event in which something was redacted are left out.
     """
     found: dict[int, Numbered] = {}
+    if not kinds:
+        return found
     response = None
     for envelope in rows:
         match envelope.payload:

@@ -8,20 +8,19 @@ from ``decided_at_seq``, never from what happens to be folded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import chain, groupby, pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from refold.domain.canonical import canonical
 from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.events import (
     AgentResponse,
     CompactionNote,
     Event,
     Final as Ending,
-    Final as Finished,
     HumanReview,
     JsonObject,
     Pin,
@@ -33,191 +32,36 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
-from refold.projections.context.parts import (
-    Joined,
-    LiveSummary,
-    PinChange,
-    Turn,
-    Unit,
-    pack_summaries,
-    pack_turns,
-    pack_units,
-    unpack_summaries,
-    unpack_turns,
-    unpack_units,
-)
-from refold.projections.context.text import entry_of
 from refold.projections.context.units import (
+    LiveSummary,
     Place,
     Spans,
     Thread,
-    behind,
+    Turn,
+    Unit,
+    Waiting,
     joined,
     place,
     spans_of,
-    upto,
+    unit_of,
     weight,
     without,
 )
 
+# Stored outlines of another shape are dropped, and the log is folded again.
+SHAPE: Final = 5
+Detail = Literal["counts", "turns", "units", "both"]
+_BY_UNIT: Final = ("units", "both")
+# Of most events there is nothing more to note.
+_COMMON: Final = frozenset({ToolCall, ToolResult, UserInput})
 
-class Hold(NamedTuple):
-    """An exchange that is open since ``opened``, or was until ``closed``."""
 
-    first: int
+class PinChange(NamedTuple):
+    """A pin or unpin, recorded at ``at``, that no compaction has made effective yet."""
+
+    at: int
     spans: Spans
-    opened: int
-    closed: int | None = None
-
-
-class Question(NamedTuple):
-    """A review that waits for its decision, and the exchange it was asked in."""
-
-    seq: int
-    exchange: int
-
-
-class Waiting(NamedTuple):
-    """The open exchanges of a session.
-
-    response: the seqs of the newest response and its results.
-    holds:    open exchanges, and those closed in a later turn than their own.
-    ties:     (first, last): a cut behind any seq from first up to last - 1 parts them.
-    """
-
-    response: Spans = ()
-    holds: tuple[Hold, ...] = ()
-    questions: tuple[Question, ...] = ()
-    ties: tuple[Span, ...] = ()
-
-    def member(
-        self, seq: int, placed: Place, thread: Thread, turn: int | None
-    ) -> Waiting:
-        """Take in a response, call or result; ``turn`` is where the turn began."""
-        kind, exchange = placed.kind, placed.exchange
-        if kind == "entry":
-            return self
-        response, holds = self.response, self.holds
-        if exchange == thread.response:
-            response = behind(() if exchange == seq else response, seq)
-        if kind == "call":
-            holds = _opened(holds, exchange, response, seq)
-        elif kind == "result":
-            holds = _extended(holds, exchange, seq)
-        answered = exchange if placed.answers is None else placed.answers.seq
-        ties = _tied(self.ties, exchange, answered, seq, turn)
-        waiting = Waiting(response, holds, self.questions, ties)
-        return waiting._settled(exchange, seq, thread, turn) if holds else waiting
-
-    def asked(self, seq: int, thread: Thread, user: int | None) -> Waiting:
-        """Take in a question to a human: it holds the exchange it was asked in."""
-        anchor, spans = seq, joined([(seq, seq)])
-        response = thread.response
-        if response is not None and (user is None or response > user):
-            anchor, spans = response, joined((*self.response, *spans))
-        elif user is not None:
-            anchor, spans = user, joined(((user, user), *spans))
-        questions = (*self.questions, Question(seq, anchor))
-        holds = _opened(self.holds, anchor, spans, seq)
-        return self._replace(questions=questions, holds=holds)
-
-    def decided(
-        self, seq: int, question: int, thread: Thread, turn: int | None
-    ) -> Waiting:
-        """Take in a human's decision on the question recorded at ``question``."""
-        asked = next((asked for asked in self.questions if asked.seq == question), None)
-        if asked is None:
-            return self
-        questions = tuple(other for other in self.questions if other is not asked)
-        ties = _tied(self.ties, asked.exchange, question, seq, turn)
-        waiting = self._replace(questions=questions, ties=ties)
-        return waiting._settled(asked.exchange, seq, thread, turn)
-
-    def compacted(
-        self, through: int, decided_at: int
-    ) -> tuple[tuple[Spans, ...], Waiting]:
-        """What stays raw behind a compaction, and what is left to watch."""
-        kept = tuple(
-            upto(hold.spans, through)
-            for hold in self.holds
-            if hold.first <= through and _open_at(hold, decided_at)
-        )
-        holds = tuple(
-            hold
-            for hold in self.holds
-            if hold.first > through or hold.closed is None or hold.closed > decided_at
-        )
-        return kept, self._replace(holds=holds).beyond(through)
-
-    def beyond(self, through: int | None) -> Waiting:
-        """Without the ties that no later cut can part."""
-        if through is None or all(first > through for first, _ in self.ties):
-            return self
-        return self._replace(ties=tuple(tie for tie in self.ties if tie[0] > through))
-
-    def allows(self, cut: int) -> bool:
-        """Whether a cut right behind the seq ``cut`` parts nothing."""
-        return not any(first <= cut < last for first, last in self.ties)
-
-    def _settled(
-        self, exchange: int, seq: int, thread: Thread, turn: int | None
-    ) -> Waiting:
-        """Close the exchange if nothing in it waits any more."""
-        if exchange in [call.exchange for call in thread.open]:
-            return self
-        if exchange not in [hold.first for hold in self.holds]:
-            return self
-        if exchange in [asked.exchange for asked in self.questions]:
-            return self
-        later = turn is not None and exchange < turn
-        holds = [
-            hold._replace(closed=seq)
-            if hold.first == exchange and hold.closed is None
-            else hold
-            for hold in self.holds
-            if later or hold.first != exchange or hold.closed is not None
-        ]
-        return Waiting(self.response, tuple(holds), self.questions, self.ties)
-
-
-def _opened(
-    holds: tuple[Hold, ...], exchange: int, spans: Spans, seq: int
-) -> tuple[Hold, ...]:
-    """With the exchange open, which these seqs are so far."""
-    for hold in holds:
-        if hold.first == exchange and hold.closed is None:
-            return _extended(holds, exchange, seq)
-    return (*holds, Hold(exchange, spans, seq))
-
-
-def _extended(holds: tuple[Hold, ...], exchange: int, seq: int) -> tuple[Hold, ...]:
-    """With one more event of the exchange, where it is open."""
-    return tuple(
-        [
-            Hold(hold.first, behind(hold.spans, seq), hold.opened)
-            if hold.first == exchange and hold.closed is None
-            else hold
-            for hold in holds
-        ]
-    )
-
-
-def _tied(
-    ties: tuple[Span, ...], exchange: int, answered: int, seq: int, turn: int | None
-) -> tuple[Span, ...]:
-    """An exchange to its newest event, and what is ``answered`` to its answer.
-
-    The second counts where a cut has taken the exchange in between.
-    """
-    if turn is None or exchange >= turn:
-        return ties
-    firsts = sorted({exchange, answered})
-    others = (tie for tie in ties if tie[0] not in firsts)
-    return (*others, *((first, seq) for first in firsts))
-
-
-def _open_at(hold: Hold, seq: int) -> bool:
-    return hold.opened <= seq and (hold.closed is None or hold.closed > seq)
+    unpin: bool
 
 
 class Fact(NamedTuple):
@@ -234,7 +78,7 @@ class Note(NamedTuple):
     lines: int
 
 
-class Memory(NamedTuple):
+class LayerState(NamedTuple):
     """The layers of a session, as they are and as views show them.
 
     shown_at:      up to which seq of the main stream views show them; None before the
@@ -289,33 +133,16 @@ class Memory(NamedTuple):
         notes = _after(self.notes, self.written_shown)
         return _seqs(note for note in notes if self._shown(note.seq))
 
-    def first_called(self, through: int) -> Memory:
-        """The memory after a request that read the main stream up to there."""
-        return self if self.shown_at is not None else self._replace(shown_at=through)
-
-    def with_fact(self, fact: Fact) -> Memory:
-        """The memory with one more event that says something of the user."""
-        return self._replace(facts=(*self.facts, fact))
-
-    def with_note(self, note: Note) -> Memory:
-        """The memory with one more note."""
-        return self._replace(notes=(*self.notes, note))
-
-    def taken(self, seq: int, summary: Summary) -> Memory:
-        """The memory after a summary of a layer, of that seq in the derived stream."""
-        first, last = summary.first_seq, summary.last_seq
-        live = LiveSummary(seq, first, last, summary.level, summary.tokens_after)
+    def taken(self, seq: int, summary: Summary) -> LayerState:
+        """The state after a summary of a layer, of that seq in the derived stream."""
+        live = _live(seq, summary)
         done = self._replace(failures=0, failed_at=None)
         if summary.kind == "scope":
             return done._replace(scope=live)
         return done._replace(written=live, written_lines=len(summary.text.splitlines()))
 
-    def failed(self, at: int) -> Memory:
-        """The memory after an attempt at a layer that failed then."""
-        return self._replace(failures=self.failures + 1, failed_at=at)
-
-    def compacted(self, decided_at: int) -> Memory:
-        """The memory after a compaction of the session: views show it as of then."""
+    def compacted(self, decided_at: int) -> LayerState:
+        """The state after a compaction of the session: views show it as of then."""
         past = [fact for fact in self.facts if fact.seq <= decided_at]
         later = [fact for fact in self.facts if fact.seq > decided_at]
         return self._replace(
@@ -351,98 +178,161 @@ def _seqs(found: Iterable[Fact | Note]) -> Spans:
     return joined((one.seq, one.seq) for one in found)
 
 
-def size_of(event: Event) -> int:
-    """The characters of its text, and of the compact JSON of what is no text in it."""
-    match event:
-        case UserInput(text=text, attachments=attachments):
-            return len(text) + sum(_json(one.model_dump()) for one in attachments)
-        case AgentResponse(text=text, thinking=thinking):
-            return len(text) + sum(_json(one.model_dump()) for one in thinking)
-        case ToolCall(tool_name=name, arguments=arguments):
-            return len(name) + _value(arguments)
-        case ToolResult(content=content):
-            return _value(content)
-        case Ending(text=text):
-            return len(text)
-    entry = entry_of(event)
-    return len(entry.body) if entry else 0
+class Outline(NamedTuple):
+    """A session as far as decisions depend on it.
 
-
-def _value(value: object) -> int:
-    return len(value) if isinstance(value, str) else _json(value)
-
-
-def _json(value: object) -> int:
-    return len(canonical(value).decode())
-
-
-def join(units: list[Unit], envelope: Envelope, placed: Place) -> bool:
-    """Put the event in its exchange, or begin one; returns if it is a new message."""
-    tokens, chars = weight(envelope, placed), size_of(envelope.payload)
-    at, seq = envelope.at, envelope.seq
-    result = placed.kind == "result"
-    message = result or placed.kind != "call" or placed.exchange == seq
-    sizes = tokens, chars, int(message), int(result), at
-    index = _index(units, placed.exchange) if placed.exchange != seq else None
-    if placed.kind == "late" or index is None:
-        units.append(Unit(envelope.type, seq, seq, *sizes))
-    else:
-        new = Joined(seq, envelope.type, *sizes)
-        units[index] = units[index].joined(new, newest=index == len(units) - 1)
-    return message
-
-
-def without_units(outline: Outline, through: int, decided_at: int) -> Outline:
-    """Count what the exchanges up to ``through`` were; they are still in it.
-
-    What joined one of them after ``decided_at`` is not gone: it is one of its own.
+    detail:            how much is known of what is not compacted: ``counts`` alone,
+                       for strategies that never compact, ``turns``, ``units``, or both.
+    through_seq:       the last event folded; ``derived_seq`` the derived stream's.
+    system_seq:        the newest system prompt, of ``system_tokens``.
+    user_seq:          the newest user input.
+    turn_count:        turns begun, the newest included.
+    compacted_turns:   turns that summaries stand for, up to ``compacted_through``.
+    decided_at:        the seq at which the newest compaction was decided.
+    past:              turns that ended and are not compacted, oldest first.
+    turn_first:        where the newest turn begins: what precedes the first input is
+                       the first turn's.
+    turn_tokens:       its tokens; ``done`` and ``idle`` say whether it is complete.
+    raw_tokens:        of everything that is not compacted.
+    pinned, kept:      what stays raw behind the summaries: pinned seqs, and exchanges
+                       that were open when the compaction was decided; ``kept_input``
+                       is the newest user input, if the newest compaction took it.
+    units:             exchanges that are not compacted, oldest first.
+    messages:          how many there were in all, ``compacted_messages`` of them
+                       before the first of ``units``.
+    began_at:          when the first message came, ``called_at`` when a model was last
+                       called, ``compacted_at`` the time at which the newest
+                       compaction was decided: of the newest exchange then begun.
+    cleared, notes:    what else the strategy has to remember, such as up to which seq
+                       nothing is shown again.
+    layers:            what is known of memory layers.
+    failures:          attempts that failed since the last success, the last at
+                       ``failed_at`` (microseconds since 1970).
     """
-    gone = [
-        unit.without([one for one in unit.later if one.seq > decided_at])
-        for unit in outline.units
-        if unit.first <= through
-    ]
-    begun = [unit.at for unit in outline.units if unit.first <= decided_at]
-    inputs = [
-        unit.first
-        for unit in outline.units
-        if unit.type == "user_input" and unit.first <= decided_at
-    ]
-    newest = inputs[-1] if inputs else outline.kept_input
-    return outline._replace(
-        kept_input=newest if newest is not None and newest <= through else None,
-        raw_tokens=outline.raw_tokens - sum(unit.tokens for unit in gone),
-        compacted_turns=outline.compacted_turns
-        + sum(unit.type == "user_input" for unit in gone),
-        compacted_messages=outline.compacted_messages
-        + sum(unit.messages for unit in gone),
-        compacted_at=begun[-1] if begun else outline.compacted_at,
-    )
+
+    detail: Detail = "turns"
+    through_seq: int = 0
+    derived_seq: int = 0
+    events: int = 0
+    first_seq: int | None = None
+    system_seq: int | None = None
+    system_tokens: int = 0
+    user_seq: int | None = None
+    turn_count: int = 0
+    compacted_turns: int = 0
+    compacted_through: int | None = None
+    decided_at: int | None = None
+    past: tuple[Turn, ...] = ()
+    turn_first: int | None = None
+    turn_tokens: int = 0
+    done: bool = False
+    idle: bool = False
+    raw_tokens: int = 0
+    thread: Thread = Thread()
+    waiting: Waiting = Waiting()
+    pin_changes: tuple[PinChange, ...] = ()
+    pinned: Spans = ()
+    kept: tuple[Spans, ...] = ()
+    kept_input: int | None = None
+    summaries: tuple[LiveSummary, ...] = ()
+    units: tuple[Unit, ...] = ()
+    messages: int = 0
+    compacted_messages: int = 0
+    began_at: int | None = None
+    called_at: int | None = None
+    compacted_at: int | None = None
+    cleared: int = 0
+    notes: tuple[int, ...] = ()
+    layers: LayerState = LayerState()
+    failures: int = 0
+    failed_at: int | None = None
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns not compacted, oldest first, the newest included."""
+        if not self.turn_count or self.turn_first is None:
+            return ()
+        complete = self.done or self.idle
+        newest = Turn(self.turn_first, self.through_seq, complete, self.turn_tokens)
+        return (*self.past, newest)
+
+    @property
+    def complete_turns(self) -> int:
+        """How many turns are complete, those compacted included."""
+        begun = self.turn_count > 0
+        return self.turn_count - (1 if begun and not (self.done or self.idle) else 0)
+
+    @property
+    def summary_tokens(self) -> int:
+        """What the live summaries cost together."""
+        return sum(summary.tokens for summary in self.summaries)
+
+    @property
+    def tokens(self) -> int:
+        """What system prompt, summaries and what is not compacted cost together."""
+        return self.system_tokens + self.summary_tokens + self.raw_tokens
+
+    @property
+    def raw_span(self) -> Span | None:
+        """The seqs that no summary stands for, or None if there are none."""
+        if self.first_seq is None:
+            return None
+        compacted = self.compacted_through
+        first = self.first_seq if compacted is None else compacted + 1
+        return (first, self.through_seq) if first <= self.through_seq else None
+
+    def reads(self, raw: Spans) -> Spans:
+        """The seqs of the main stream whose events a view of this is rendered from.
+
+        ``raw`` are those that the strategy shows of what is not compacted.
+        """
+        system = () if self.system_seq is None else ((self.system_seq,) * 2,)
+        kept = (span for spans in self.kept for span in spans)
+        user = () if self.kept_input is None else ((self.kept_input,) * 2,)
+        layers = (*self.layers.facts_shown, *self.layers.notes_shown)
+        return joined((*system, *raw, *kept, *user, *self.pinned, *layers))
+
+    @property
+    def shown_summaries(self) -> tuple[int, ...]:
+        """The seqs, in the derived stream, of the summaries that a view shows."""
+        return tuple(one.seq for one in (*self.summaries, *self.layers.summaries))
+
+    def dump(self) -> JsonObject:
+        """The outline as JSON: small, and without any text of the session."""
+        fields = self._asdict()
+        dumped = {
+            _STORED_AS.get(name, name): _plain(value)
+            for name, value in fields.items()
+            if value != self._field_defaults[name]
+        }
+        packed = {name: pack(fields[name]) for name, (pack, _) in _PACKED.items()}
+        return {**dumped, **packed, "shape": SHAPE}
+
+    @classmethod
+    def load(cls, dumped: JsonObject) -> Outline:
+        """The outline that ``dump`` wrote.
+
+        Raises ValueError if another shape of outline was stored: fold the log again.
+        """
+        if dumped.get("shape") != SHAPE:
+            raise ValueError(f"the stored outline is not of shape {SHAPE}")
+        fields: dict[str, Any]
+        fields = {key: value for key, value in dumped.items() if key != "shape"}
+        for name, (_, unpack) in _PACKED.items():
+            fields[name] = unpack(fields[name])
+        for name, stored in _STORED_AS.items():
+            if stored in fields:
+                fields[name] = fields.pop(stored)
+        return _adapter().validate_python(fields)
 
 
-def units_behind(outline: Outline, through: int, decided_at: int) -> tuple[Unit, ...]:
-    """The exchanges that such a compaction leaves, oldest first."""
-    left = [unit for unit in outline.units if unit.first > through]
-    alone = [
-        one.alone
-        for unit in outline.units
-        if unit.first <= through
-        for one in unit.later
-        if one.seq > decided_at
-    ]
-    return tuple(sorted((*left, *alone), key=lambda unit: unit.first))
+@cache
+def _adapter() -> TypeAdapter[Outline]:
+    return TypeAdapter(Outline)
 
 
-def _index(units: Sequence[Unit], first: int) -> int | None:
-    """The place of the exchange that begins there; it is near the end."""
-    for index in range(len(units) - 1, -1, -1):
-        if units[index].first <= first:
-            return index if units[index].first == first else None
-    return None
-
-
-# Of most events there is nothing more to note.
-_COMMON: Final = frozenset({ToolCall, ToolResult, UserInput})
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 class OutlineBuilder:
@@ -473,7 +363,7 @@ class OutlineBuilder:
     called_at: int | None
     cleared: int
     notes: tuple[int, ...]
-    memory: Memory
+    layers: LayerState
     failed_at: int | None
 
     def __init__(self, outline: Outline) -> None:
@@ -536,7 +426,7 @@ class OutlineBuilder:
             self.first_seq = seq
         if placed is not None:
             self._count(envelope, placed)
-            if self.detail in ("units", "both"):
+            if self.detail in _BY_UNIT:
                 self._join(envelope, placed)
         if self.detail != "counts":
             self._wait(envelope, placed)
@@ -576,9 +466,17 @@ class OutlineBuilder:
             self.idle = False
 
     def _join(self, envelope: Envelope, placed: Place) -> None:
-        self.messages += join(self.units, envelope, placed)
+        """Put the event in its exchange, or begin one."""
+        new, units = unit_of(envelope, placed), self.units
+        self.messages += new.messages
         if self.began_at is None:
             self.began_at = envelope.at
+        alone = placed.kind == "late" or placed.exchange == envelope.seq
+        index = None if alone else _index(units, placed.exchange)
+        if index is None:
+            units.append(new)
+        else:
+            units[index] = units[index].joined(new, newest=index == len(units) - 1)
 
     def _wait(self, envelope: Envelope, placed: Place | None) -> None:
         waiting, seq, review = self.waiting, envelope.seq, envelope.payload
@@ -595,7 +493,7 @@ class OutlineBuilder:
 
     def _begins(self) -> int | None:
         """Where that begins whose exchanges no cut parts from the newest event yet."""
-        if self.detail in ("units", "both"):
+        if self.detail in _BY_UNIT:
             # What ends while it is the newest exchange was open at no cut behind it.
             units = self._begun.units if self._units is None else self._units
             return units[-1].first if units else None
@@ -610,7 +508,7 @@ class OutlineBuilder:
         elif isinstance(payload, Request):
             if envelope.meta.status != ACTIVATED:
                 self.called_at = envelope.at
-        elif isinstance(payload, Finished):
+        elif isinstance(payload, Ending):
             self.done = True
         elif isinstance(payload, SystemPrompt):
             if payload.text is not None:
@@ -621,189 +519,12 @@ class OutlineBuilder:
             self.pin_changes = (*self.pin_changes, change)
 
 
-# Stored outlines of another shape are dropped, and the log is folded again.
-SHAPE = 5
-Detail = Literal["counts", "turns", "units", "both"]
-
-
-class Outline(NamedTuple):
-    """A session as far as decisions depend on it.
-
-    detail:            how much is known of what is not compacted: ``counts`` alone,
-                       for strategies that never compact, ``turns``, ``units``, or both.
-    through_seq:       the last event folded; ``derived_seq`` the derived stream's.
-    system_seq:        the newest system prompt, of ``system_tokens``.
-    user_seq:          the newest user input.
-    turn_count:        turns begun, the newest included.
-    compacted_turns:   turns that summaries stand for, up to ``compacted_through``.
-    decided_at:        the seq at which the newest compaction was decided.
-    past:              turns that ended and are not compacted, oldest first.
-    turn_first:        where the newest turn begins: what precedes the first input is
-                       the first turn's.
-    turn_tokens:       its tokens; ``done`` and ``idle`` say whether it is complete.
-    raw_tokens:        of everything that is not compacted.
-    pinned, kept:      what stays raw behind the summaries: pinned seqs, and exchanges
-                       that were open when the compaction was decided; ``kept_input``
-                       is the newest user input, if the newest compaction took it.
-    units:             exchanges that are not compacted, oldest first.
-    messages:          how many there were in all, ``compacted_messages`` of them
-                       before the first of ``units``.
-    began_at:          when the first message came, ``called_at`` when a model was last
-                       called, ``compacted_at`` the time at which the newest
-                       compaction was decided: of the newest exchange then begun.
-    cleared, notes:    what else the strategy has to remember, such as up to which seq
-                       nothing is shown again.
-    memory:             what is known of memory layers.
-    failures:          attempts that failed since the last success, the last at
-                       ``failed_at`` (microseconds since 1970).
-    """
-
-    detail: Detail = "turns"
-    through_seq: int = 0
-    derived_seq: int = 0
-    events: int = 0
-    first_seq: int | None = None
-    system_seq: int | None = None
-    system_tokens: int = 0
-    user_seq: int | None = None
-    turn_count: int = 0
-    compacted_turns: int = 0
-    compacted_through: int | None = None
-    decided_at: int | None = None
-    past: tuple[Turn, ...] = ()
-    turn_first: int | None = None
-    turn_tokens: int = 0
-    done: bool = False
-    idle: bool = False
-    raw_tokens: int = 0
-    thread: Thread = Thread()
-    waiting: Waiting = Waiting()
-    pin_changes: tuple[PinChange, ...] = ()
-    pinned: Spans = ()
-    kept: tuple[Spans, ...] = ()
-    kept_input: int | None = None
-    summaries: tuple[LiveSummary, ...] = ()
-    units: tuple[Unit, ...] = ()
-    messages: int = 0
-    compacted_messages: int = 0
-    began_at: int | None = None
-    called_at: int | None = None
-    compacted_at: int | None = None
-    cleared: int = 0
-    notes: tuple[int, ...] = ()
-    memory: Memory = Memory()
-    failures: int = 0
-    failed_at: int | None = None
-
-    @property
-    def turns(self) -> tuple[Turn, ...]:
-        """The turns not compacted, oldest first, the newest included."""
-        if not self.turn_count or self.turn_first is None:
-            return ()
-        complete = self.done or self.idle
-        newest = Turn(self.turn_first, self.through_seq, complete, self.turn_tokens)
-        return (*self.past, newest)
-
-    @property
-    def complete_turns(self) -> int:
-        """How many turns are complete, those compacted included."""
-        begun = self.turn_count > 0
-        return self.turn_count - (1 if begun and not (self.done or self.idle) else 0)
-
-    @property
-    def summary_tokens(self) -> int:
-        """What the live summaries cost together."""
-        return sum(summary.tokens for summary in self.summaries)
-
-    @property
-    def tokens(self) -> int:
-        """What system prompt, summaries and what is not compacted cost together."""
-        return self.system_tokens + self.summary_tokens + self.raw_tokens
-
-    @property
-    def raw_span(self) -> Span | None:
-        """The seqs that no summary stands for, or None if there are none."""
-        if self.first_seq is None:
-            return None
-        compacted = self.compacted_through
-        first = self.first_seq if compacted is None else compacted + 1
-        return (first, self.through_seq) if first <= self.through_seq else None
-
-    def reads(self, raw: Spans) -> Spans:
-        """The seqs of the main stream whose events a view of this is rendered from.
-
-        ``raw`` are those that the strategy shows of what is not compacted.
-        """
-        system = () if self.system_seq is None else ((self.system_seq,) * 2,)
-        kept = (span for spans in self.kept for span in spans)
-        user = () if self.kept_input is None else ((self.kept_input,) * 2,)
-        layers = (*self.memory.facts_shown, *self.memory.notes_shown)
-        return joined((*system, *raw, *kept, *user, *self.pinned, *layers))
-
-    @property
-    def shown_summaries(self) -> tuple[int, ...]:
-        """The seqs, in the derived stream, of the summaries that a view shows."""
-        return tuple(one.seq for one in (*self.summaries, *self.memory.summaries))
-
-    def dump(self) -> JsonObject:
-        """The outline as JSON: small, and without any text of the session."""
-        dumped = {
-            name: _plain(value)
-            for name, value in self._asdict().items()
-            if value != self._field_defaults[name]
-        }
-        packed = {
-            "past": pack_turns(self.past),
-            "summaries": pack_summaries(self.summaries),
-            "units": pack_units(self.units),
-        }
-        return {**dumped, **packed, "shape": SHAPE}
-
-    @classmethod
-    def load(cls, dumped: JsonObject) -> Outline:
-        """The outline that ``dump`` wrote.
-
-        Raises ValueError if another shape of outline was stored: fold the log again.
-        """
-        if dumped.get("shape") != SHAPE:
-            raise ValueError(f"the stored outline is not of shape {SHAPE}")
-        fields = {key: value for key, value in dumped.items() if key != "shape"}
-        unpacked = {
-            "past": unpack_turns(fields["past"]),
-            "summaries": unpack_summaries(fields["summaries"]),
-            "units": unpack_units(fields["units"]),
-        }
-        return _adapter().validate_python({**fields, **unpacked})
-
-
-@cache
-def _adapter() -> TypeAdapter[Outline]:
-    return TypeAdapter(Outline)
-
-
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
-_BY_UNIT = ("units", "both")
-
-
-def fold(outline: Outline, envelope: Envelope) -> Outline:
-    """The outline after this event of the main stream.
-
-    Raises ValueError if the event is not behind the last one folded.
-    """
-    builder = OutlineBuilder(outline)
-    builder.take(envelope)
-    return builder.outline()
-
-
-def fold_all(outline: Outline, envelopes: Iterable[Envelope]) -> Outline:
-    """The outline after these events of the main stream, oldest first."""
-    builder = OutlineBuilder(outline)
-    for envelope in envelopes:
-        builder.take(envelope)
-    return builder.outline()
+def _index(units: Sequence[Unit], first: int) -> int | None:
+    """The place of the exchange that begins there; it is near the end."""
+    for index in range(len(units) - 1, -1, -1):
+        if units[index].first <= first:
+            return index if units[index].first == first else None
+    return None
 
 
 def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
@@ -821,48 +542,76 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
                 )
             return _compacted(outline, envelope.seq, summary)
         case Summary() as summary:
-            return outline._replace(memory=outline.memory.taken(envelope.seq, summary))
-        case CompactionNote(phase="failed", kind=kind):
-            at = envelope.at
-            if kind != "session":
-                return outline._replace(memory=outline.memory.failed(at))
-            return outline._replace(failures=outline.failures + 1, failed_at=at)
+            return outline._replace(layers=outline.layers.taken(envelope.seq, summary))
+        case CompactionNote(phase="failed", kind="session"):
+            return outline._replace(
+                failures=outline.failures + 1, failed_at=envelope.at
+            )
+        case CompactionNote(phase="failed"):
+            failures, at = outline.layers.failures + 1, envelope.at
+            layers = outline.layers._replace(failures=failures, failed_at=at)
+            return outline._replace(layers=layers)
         case _:
             return outline
 
 
 def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
-    through = summary.last_seq
-    if outline.compacted_through is not None:
-        through = max(through, outline.compacted_through)
-    past = tuple(turn for turn in outline.past if turn.last > through)
-    freed = sum(turn.tokens for turn in outline.past if turn.last <= through)
-    kept, waiting = outline.waiting.compacted(through, summary.decided_at_seq)
-    if outline.detail in _BY_UNIT:
-        # What the turns were is counted by their exchanges.
-        freed, outline = 0, outline._replace(past=past)
-        outline = without_units(outline, through, summary.decided_at_seq)
-        units = units_behind(outline, through, summary.decided_at_seq)
-        outline = outline._replace(units=units)
-    return outline._replace(
-        past=past,
-        compacted_turns=outline.compacted_turns + len(outline.past) - len(past),
+    decided_at = summary.decided_at_seq
+    through = max(summary.last_seq, outline.compacted_through or 0)
+    kept, waiting = outline.waiting.compacted(through, decided_at)
+    rest = [live for live in outline.summaries if live.seq not in summary.absorbs]
+    summaries = sorted((*rest, _live(seq, summary)), key=lambda live: live.first)
+    less = _without_units if outline.detail in _BY_UNIT else _without_turns
+    return less(outline, through, decided_at)._replace(
+        past=tuple(turn for turn in outline.past if turn.last > through),
         compacted_through=through,
-        decided_at=summary.decided_at_seq,
-        raw_tokens=outline.raw_tokens - freed,
-        summaries=_live(outline.summaries, seq, summary),
+        decided_at=decided_at,
+        summaries=tuple(summaries),
         waiting=waiting,
         kept=kept,
-        memory=outline.memory.compacted(summary.decided_at_seq),
+        layers=outline.layers.compacted(decided_at),
         failures=0,
         failed_at=None,
-        pinned=pinned_at(outline, summary.decided_at_seq),
-        pin_changes=tuple(
-            change
-            for change in outline.pin_changes
-            if change.at > summary.decided_at_seq
-        ),
+        pinned=pinned_at(outline, decided_at),
+        pin_changes=tuple(one for one in outline.pin_changes if one.at > decided_at),
     )
+
+
+def _without_turns(outline: Outline, through: int, _: int) -> Outline:
+    gone = [turn.tokens for turn in outline.past if turn.last <= through]
+    return outline._replace(
+        compacted_turns=outline.compacted_turns + len(gone),
+        raw_tokens=outline.raw_tokens - sum(gone),
+    )
+
+
+def _without_units(outline: Outline, through: int, decided_at: int) -> Outline:
+    """Without the exchanges up to ``through``, which count as compacted.
+
+    What joined one of them after ``decided_at`` is not gone: it is one of its own.
+    """
+    gone = [unit for unit in outline.units if unit.first <= through]
+    left = [unit for unit in outline.units if unit.first > through]
+    late = [one for unit in gone for one in unit.later if one.first > decided_at]
+    begun = [unit for unit in outline.units if unit.first <= decided_at]
+    inputs = [unit.first for unit in begun if unit.type == "user_input"]
+    newest = inputs[-1] if inputs else outline.kept_input
+    tokens = sum(unit.tokens for unit in gone) - sum(one.tokens for one in late)
+    messages = sum(unit.messages for unit in gone) - sum(one.messages for one in late)
+    turns = sum(unit.type == "user_input" for unit in gone)
+    return outline._replace(
+        units=tuple(sorted((*left, *late), key=lambda unit: unit.first)),
+        kept_input=newest if newest is not None and newest <= through else None,
+        raw_tokens=outline.raw_tokens - tokens,
+        compacted_turns=outline.compacted_turns + turns,
+        compacted_messages=outline.compacted_messages + messages,
+        compacted_at=begun[-1].at if begun else outline.compacted_at,
+    )
+
+
+def _live(seq: int, summary: Summary) -> LiveSummary:
+    first, last = summary.first_seq, summary.last_seq
+    return LiveSummary(seq, first, last, summary.level, summary.tokens_after)
 
 
 def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
@@ -876,11 +625,123 @@ def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
     return pinned
 
 
-def _live(
-    summaries: tuple[LiveSummary, ...], seq: int, summary: Summary
-) -> tuple[LiveSummary, ...]:
-    rest = (live for live in summaries if live.seq not in summary.absorbs)
-    new = LiveSummary(
-        seq, summary.first_seq, summary.last_seq, summary.level, summary.tokens_after
-    )
-    return tuple(sorted((*rest, new), key=lambda live: live.first))
+def _pack_turns(past: Sequence[Turn]) -> list[int]:
+    """Turns follow one another: the first seq, then a length and tokens for each."""
+    if not past:
+        return []
+    sizes = ((turn.last - turn.first, turn.tokens) for turn in past)
+    return [past[0].first, *chain.from_iterable(sizes)]
+
+
+def _unpack_turns(packed: Any) -> list[Turn]:
+    """The turns that ``_pack_turns`` wrote; they ended, so they are complete."""
+    turns: list[Turn] = []
+    first, *sizes = packed or [0]
+    for length, tokens in zip(sizes[::2], sizes[1::2], strict=True):
+        turns.append(Turn(first, first + length, True, tokens))
+        first += length + 1
+    return turns
+
+
+def _pack_summaries(live: Sequence[LiveSummary]) -> list[Any]:
+    """Summaries follow one another too, and neighbours often have one level.
+
+    The first seq; then a level and, for each summary of it, how far its own seq is
+    from the one before, its length and its tokens.  Should there be a gap between
+    two, they are written out.
+    """
+    if not live or any(one.last + 1 != other.first for one, other in pairwise(live)):
+        return [None, *map(list, live)]
+    packed: list[Any] = [live[0].first]
+    before = 0
+    for level, run in groupby(live, key=lambda summary: summary.level):
+        numbers = [level]
+        for one in run:
+            numbers += [one.seq - before, one.last - one.first, one.tokens]
+            before = one.seq
+        packed.append(numbers)
+    return packed
+
+
+def _unpack_summaries(packed: Any) -> list[LiveSummary]:
+    """The summaries that ``_pack_summaries`` wrote."""
+    first, *runs = packed
+    if first is None:
+        return [LiveSummary(*numbers) for numbers in runs]
+    live: list[LiveSummary] = []
+    seq = 0
+    for level, *numbers in runs:
+        for step, length, tokens in zip(*[iter(numbers)] * 3, strict=True):
+            seq += step
+            live.append(LiveSummary(seq, first, first + length, level, tokens))
+            first += length + 1
+    return live
+
+
+_TYPES: Final = (
+    "user_input",
+    "agent_response",
+    "tool_call",
+    "tool_result",
+    "planner",
+    "reflection",
+    "aggregate",
+    "final",
+    "error",
+    "hitl",
+)
+
+
+def _pack_units(units: Sequence[Unit]) -> list[Any]:
+    """Eight numbers for each, as far from the exchange before as may be.
+
+    Behind them, where there are any, its gaps, and what joined it later.
+    """
+    packed: list[Any] = []
+    first = at = 0
+    for unit in units:
+        numbers: list[Any] = [
+            _TYPES.index(unit.type), unit.first - first, unit.last - unit.first,
+            unit.tokens, unit.chars, unit.messages, unit.results, unit.at - at,
+        ]  # fmt: skip
+        if unit.spans or unit.later:
+            later = [[_TYPES.index(one.type), *_numbers(one)] for one in unit.later]
+            numbers += [[list(span) for span in unit.spans], later]
+        packed.append(numbers)
+        first, at = unit.first, unit.at
+    return packed
+
+
+def _unpack_units(packed: Any) -> list[Unit]:
+    """The exchanges that ``_pack_units`` wrote."""
+    units: list[Unit] = []
+    first = at = 0
+    for kind, step, length, tokens, chars, messages, results, since, *more in packed:
+        first, at = first + step, at + since
+        spans, later = more or ((), ())
+        units.append(
+            Unit(
+                _TYPES[kind], first, first + length, tokens, chars, messages, results,
+                at, tuple((one, other) for one, other in spans),
+                tuple(_later(*numbers) for numbers in later),
+            )
+        )  # fmt: skip
+    return units
+
+
+def _numbers(one: Unit) -> list[int]:
+    return [one.first, one.tokens, one.chars, one.messages, one.results, one.at]
+
+
+def _later(kind: int, seq: int, *numbers: int) -> Unit:
+    tokens, chars, messages, results, at = numbers
+    return Unit(_TYPES[kind], seq, seq, tokens, chars, messages, results, at)
+
+
+_Pack = Callable[[Any], list[Any]]
+_PACKED: Final[dict[str, tuple[_Pack, _Pack]]] = {
+    "past": (_pack_turns, _unpack_turns),
+    "summaries": (_pack_summaries, _unpack_summaries),
+    "units": (_pack_units, _unpack_units),
+}
+_STORED_AS: Final = {"layers": "memory"}

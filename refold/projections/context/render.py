@@ -27,7 +27,6 @@ from refold.projections.context.messages import (
     origins_of,
 )
 from refold.projections.context.outline import Outline
-from refold.projections.context.parts import LiveSummary
 from refold.projections.context.strategy import Shown, Strategy, profile
 from refold.projections.context.text import (
     Block,
@@ -38,6 +37,7 @@ from refold.projections.context.text import (
     value_text,
 )
 from refold.projections.context.units import (
+    LiveSummary,
     Spans,
     arrange,
     holds,
@@ -62,7 +62,7 @@ from refold.projections.context.view import (
 
 def of_user(outline: Outline, rows: Sequence[Envelope]) -> Iterator[Piece]:
     """The user's profile and preferences, a line each."""
-    spans = outline.memory.facts_shown
+    spans = outline.layers.facts_shown
     known = profile(row for row in rows if holds(spans, row.seq))
     body = "\n".join(f"{name}: {_line(value)}" for name, value in known.items())
     if body:
@@ -71,7 +71,7 @@ def of_user(outline: Outline, rows: Sequence[Envelope]) -> Iterator[Piece]:
 
 def of_scope(outline: Outline, summaries: Mapping[int, Event]) -> Iterator[Piece]:
     """The digest of the scope."""
-    live = outline.memory.scope_shown
+    live = outline.layers.scope_shown
     if live is not None:
         span = ViewSpan("memory", live.first, live.last, live.seq)
         yield _piece(summary_text(_found(summaries, live)), "scope", span)
@@ -81,7 +81,7 @@ def of_notes(
     outline: Outline, rows: Sequence[Envelope], summaries: Mapping[int, Event]
 ) -> Iterator[Piece]:
     """The agent's notes: those that were rewritten, then the newer ones."""
-    live, spans = outline.memory.written_shown, outline.memory.notes_shown
+    live, spans = outline.layers.written_shown, outline.layers.notes_shown
     if live is not None:
         span = ViewSpan("memory", live.first, live.last, live.seq)
         yield _piece(summary_text(_found(summaries, live)), "notes", span)
@@ -171,7 +171,7 @@ def render(
         questions(rows),
         shown.cleared,
         inputs=shown.inputs,
-        back=given_back(rows, strategy.sends_back) if strategy.sends_back else {},
+        back=given_back(rows, strategy.manner.sends_back),
     )
     found = by_seq(summaries)
     groups = [
@@ -210,7 +210,7 @@ def render(
         extras=extras,
         tools=extras.tools,
         stable=strategy.stable_prefix,
-        api=strategy.api_parameters,
+        api=strategy.manner.api_parameters or {},
     )
 
 
@@ -271,12 +271,12 @@ def _pinned(
     strategy: Strategy, rows: Sequence[Envelope], press: Press
 ) -> Iterator[list[Piece]]:
     """Pinned exchanges, oldest first, as far as their budget goes; else a stub."""
-    left = strategy.pins_budget
+    left = strategy.manner.pin_tokens
     for exchange in arrange(rows):
         pieces = press.pieces(exchange, partial=True)
         tokens = sum(piece.tokens for piece in pieces)
         if tokens > left:
-            yield [_stub(exchange.events[0].seq, exchange.events[-1].seq, tokens)]
+            yield [_stub(exchange[0].seq, exchange[-1].seq, tokens)]
             continue
         left -= tokens
         yield [
@@ -301,12 +301,12 @@ def _summaries(
         summary = found.get(live.seq)
         if not isinstance(summary, Summary):
             raise ValueError(f"summary {live.seq} of the derived stream is missing")
-        if strategy.told_as == "tool":
+        if strategy.manner.form == "tool":
             yield from as_tool(live, summary)
         else:
             yield _summary(live, summary, first=index == 0)
-    if outline.summaries and strategy.told_as == "acknowledged":
-        yield acknowledged(strategy.acknowledgement, outline.summaries[-1])
+    if outline.summaries and strategy.manner.form == "acknowledged":
+        yield acknowledged(strategy.manner.acknowledgement, outline.summaries[-1])
 
 
 def _summary(live: LiveSummary, summary: Summary, *, first: bool) -> Piece:

@@ -1,12 +1,16 @@
-"""What every strategy is: a frozen value that decides and asks the world nothing."""
+"""What every strategy is: a frozen value that decides and asks the world nothing.
+
+Beside that stands what strategies have in common: what of a session they show raw
+(``Shown``), their memory layers (``Layers``), and how the summary that one of them
+decided on is written (``write``).
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
-from itertools import groupby
+from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -29,36 +33,33 @@ from refold.domain.events import (
 )
 from refold.projections.context.abridged import Abridged, Limits, made_by
 from refold.projections.context.compaction import (
-    LONGEST_RETRY_SEC,
     Compaction,
     Notes,
     Source,
     Summarizer,
     Written,
     check_summary,
+    held_back,
     note_lines,
     noted,
-    too_soon,
 )
 from refold.projections.context.outline import (
     Detail,
     Fact,
-    Memory,
+    LayerState,
     Note,
     Outline,
     OutlineBuilder,
 )
-from refold.projections.context.parts import LiveSummary, Turn, Unit
 from refold.projections.context.text import own_words
-from refold.projections.context.units import Spans, joined, seen_by, without
-
-# How summaries are told: as user text, the same with an answer of the agent behind
-# it, or as the result of a tool that the agent called.
-SummaryForm = Literal["text", "acknowledged", "tool"]
-
-
-def _nothing(_: Envelope) -> bool:
-    return False
+from refold.projections.context.units import (
+    Spans,
+    Turn,
+    joined,
+    seen_by,
+    spans_of,
+    without,
+)
 
 
 class Left(NamedTuple):
@@ -79,7 +80,7 @@ class Shown(NamedTuple):
     """
 
     raw: Spans
-    cleared: Callable[[Envelope], bool] = _nothing
+    cleared: Callable[[Envelope], bool] = lambda _: False
     inputs: bool = False
     left: Left | None = None
 
@@ -114,12 +115,186 @@ def everything(outline: Outline) -> Shown:
     return Shown(() if span is None else (span,))
 
 
+_USER: Final = "user:"
+_LINE_TOKENS: Final = 40
+# So much of the log at most is digested at once, where a layer comes to a long one.
+_SCOPE_STEP: Final = 8_000
+
+
+class Layers(BaseModel):
+    """Which layers there are; all are off until asked for.
+
+    user:         the user's profile and preferences, which the program keeps in the
+                  working memory under names that begin with ``user:``.
+    scope:        a running digest of the project or workspace, of ``scope_tokens``:
+                  after every turn the digest before it and the turn become the next.
+    notes:        the agent's own notes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    user: bool = False
+    scope: bool = False
+    scope_tokens: int = Field(default=1_000, ge=1)
+    notes: Notes | None = None
+
+    def kept(self, state: LayerState, envelope: Envelope) -> LayerState:
+        """What layers keep after this event."""
+        called = state.shown_at is not None
+        if called and not self.user and self.notes is None:
+            return state
+        seq = envelope.seq
+        match envelope.payload:
+            case Request(through_seq=through) if not called:
+                if envelope.meta.status != ACTIVATED:
+                    state = state._replace(shown_at=through)
+            case AgentResponse() | ToolCall() if not called:
+                state = state._replace(shown_at=seq - 1)
+            case StateUpdate() as update if self.user and (names := _names(update)):
+                fact = Fact(seq, tuple(text_digest(name)[:8] for name in names))
+                state = state._replace(facts=(*state.facts, fact))
+        if self.notes and (lines := note_lines(envelope, self.notes.tool)):
+            note = Note(seq, len(lines))
+            state = state._replace(notes=(*state.notes, note))
+        return state
+
+    def due(self, outline: Outline, now: datetime) -> Compaction | None:
+        """The next thing that is due of a layer, or None.
+
+        What fails here waits by itself: it holds back no compaction of the session.
+        """
+        if held_back(outline.layers, now):
+            return None
+        return self._notes_due(outline) or self._scope_due(outline)
+
+    def behind(self, outline: Outline) -> bool:
+        """Whether the newest summary is a layer's, so that a batch may be due still."""
+        newest = max((one.seq for one in outline.summaries), default=0)
+        return outline.layers.newest > newest
+
+    def _scope_due(self, outline: Outline) -> Compaction | None:
+        if not self.scope:
+            return None
+        before = outline.layers.scope
+        new = [
+            turn
+            for turn in outline.turns
+            if turn.complete and (before is None or turn.first > before.last)
+        ]
+        if not new or outline.first_seq is None:
+            return None
+        new = _first(new, _SCOPE_STEP)
+        tokens = sum(turn.tokens for turn in new)
+        return Compaction(
+            first_seq=before.first if before else outline.first_seq,
+            last_seq=new[-1].last,
+            target_tokens=self.scope_tokens,
+            decided_at_seq=outline.through_seq,
+            tokens_before=tokens + (before.tokens if before else 0),
+            reason=f"{len(new)} turns that the digest of the scope does not tell of",
+            absorbs=(before.seq,) if before else (),
+            kind="scope",
+        )
+
+    def _notes_due(self, outline: Outline) -> Compaction | None:
+        wanted, state = self.notes, outline.layers
+        if wanted is None or wanted.compression_prompt is None:
+            return None
+        lines = state.lines
+        old = _older(state.unwritten, wanted.num_recent_memories_to_keep)
+        older = state.written_lines + sum(note.lines for note in old)
+        if lines <= wanted.max_lines or not old or older <= wanted.lines:
+            return None
+        before = state.written
+        first, last = before.first if before else old[0].seq, old[-1].seq
+        new = before.last + 1 if before else first
+        return Compaction(
+            first_seq=first,
+            last_seq=last,
+            target_tokens=wanted.lines * _LINE_TOKENS,
+            decided_at_seq=outline.through_seq,
+            tokens_before=lines * _LINE_TOKENS,
+            reason=f"{lines} lines of notes, {wanted.max_lines} are kept",
+            absorbs=(before.seq,) if before else (),
+            omitted=without(((new, last),), spans_of(note.seq for note in old)),
+            kind="notes",
+        )
+
+
+NO_LAYERS: Final = Layers()
+
+
+def profile(envelopes: Iterable[Envelope]) -> JsonObject:
+    """What the working memory says of the user after these events, oldest first."""
+    known: JsonObject = {}
+    for envelope in envelopes:
+        update = envelope.payload
+        if isinstance(update, StateUpdate):
+            for name in _names(update):
+                known.pop(name, None)
+                if name in update.set:
+                    known[name] = update.set[name]
+    return {name.removeprefix(_USER): value for name, value in known.items()}
+
+
+def _first(turns: list[Turn], tokens: int) -> list[Turn]:
+    """The oldest turns that have so many tokens together, one at least."""
+    count = 1
+    while count < len(turns) and sum(t.tokens for t in turns[: count + 1]) <= tokens:
+        count += 1
+    return turns[:count]
+
+
+def _names(update: StateUpdate) -> list[str]:
+    return [name for name in (*update.set, *update.unset) if name.startswith(_USER)]
+
+
+def _older(notes: tuple[Note, ...], keep: int) -> tuple[Note, ...]:
+    """The notes without the newest that have so many lines between them."""
+    count, lines = len(notes), 0
+    while count and lines < keep:
+        count -= 1
+        lines += notes[count].lines
+    return notes[:count]
+
+
+# How summaries are told: as user text, the same with an answer of the agent behind
+# it, or as the result of a tool that the agent called.
+SummaryForm = Literal["text", "acknowledged", "tool"]
+
+
+class Manner(NamedTuple):
+    """How a strategy's views are told and its summaries asked for.
+
+    form:            how summaries are told; ``acknowledgement`` is what the agent
+                     answers to them, where they are acknowledged.
+    pin_tokens:      how many tokens pinned exchanges may take behind the summaries.
+    layers:          what is shown before the summaries of the session, if anything.
+    sends_back:      the types of the provider's own blocks that it is given back.
+    api_parameters:  what a request carries beside its messages, for the API to act on.
+    prompt:          what a model is asked for summaries; None: the summarizer's own.
+    model:           the model to ask; None: the summarizer's own.
+    history:         limits of an abridged history that each summary has beside its
+                     text.
+    """
+
+    form: SummaryForm = "text"
+    acknowledgement: str = "I have read what happened before and go on from there."
+    pin_tokens: int = 4_000
+    layers: Layers | None = None
+    sends_back: frozenset[str] = frozenset()
+    api_parameters: JsonObject | None = None
+    prompt: str | None = None
+    model: str | None = None
+    history: Limits | None = None
+
+
 class Strategy(BaseModel):
     """A rule for contexts: its name, its version, and its parameters as fields.
 
-    ``needs`` says how much its outlines know; ``summaries_as`` how its summaries are
-    told.  ``stable_prefix`` is whether its views only grow at their end
-    between two compactions.  Whatever changes a byte of a view is another version.
+    ``needs`` says how much its outlines know.  ``stable_prefix`` is whether its views
+    only grow at their end between two compactions.  Whatever changes a byte of a view
+    is another version.
 
     Raises UnknownStrategy for a parameter it does not have or that is out of bounds.
     """
@@ -129,7 +304,6 @@ class Strategy(BaseModel):
     name: ClassVar[str]
     version: ClassVar[int] = 1
     needs: ClassVar[Detail] = "turns"
-    summaries_as: ClassVar[SummaryForm] = "text"
     stable_prefix: ClassVar[bool] = True
     # Parameters that came later: where they are at their default they are left out of
     # the fingerprint, so that it stays what it was before there were any.
@@ -158,72 +332,30 @@ class Strategy(BaseModel):
         }
         return self.model_dump(mode="json", exclude=off)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of the canonical JSON of name, version and parameters."""
-        return digest(
-            {"name": self.name, "version": self.version, "params": self.params}
-        )
+        return digest(self.definition)
+
+    @property
+    def definition(self) -> JsonObject:
+        """Name, version and parameters, of which ``spec.parse`` makes it again."""
+        return {"name": self.name, "version": self.version, "params": self.params}
 
     @property
     def ref(self) -> StrategyRef:
         """The strategy as summaries and requests record it."""
-        return StrategyRef(
-            name=self.name,
-            version=self.version,
-            params=self.params,
-            fingerprint=self.fingerprint,
-        )
+        return StrategyRef(**self.definition, fingerprint=self.fingerprint)
 
-    @property
-    def told_as(self) -> SummaryForm:
-        """How its summaries are told."""
-        return self.summaries_as
-
-    @property
-    def acknowledgement(self) -> str:
-        """What the agent answers to its summaries, where they are acknowledged."""
-        return "I have read what happened before and go on from there."
-
-    @property
-    def prompt_for_model(self) -> str | None:
-        """What a model is asked for summaries; None: the summarizer's own prompt."""
-        return None
-
-    @property
-    def model_for_summaries(self) -> str | None:
-        """The model to ask; None: the summarizer's own."""
-        return None
-
-    @property
-    def history_beside(self) -> Limits | None:
-        """Limits of an abridged history that each summary has beside its text."""
-        return None
-
-    @property
-    def pins_budget(self) -> int:
-        """How many tokens pinned exchanges may take behind the summaries."""
-        return 4_000
-
-    @property
-    def memory_layers(self) -> Layers | None:
-        """What it shows before the summaries of the session, if anything."""
-        return None
-
-    @property
-    def sends_back(self) -> frozenset[str]:
-        """The types of the provider's own blocks that a request gives back to it."""
-        return frozenset()
+    @cached_property
+    def manner(self) -> Manner:
+        """How its views are told and its summaries asked for."""
+        return Manner()
 
     @property
     def reader(self) -> str | None:
         """Whose view it is, if it is one agent's of several."""
         return None
-
-    @property
-    def api_parameters(self) -> JsonObject:
-        """What a request carries beside its messages, for the API to act on."""
-        return {}
 
     def sees(self, envelope: Envelope) -> Envelope | None:
         """The event as its views show it, or None if they do not."""
@@ -233,12 +365,12 @@ class Strategy(BaseModel):
         """The outline of a session of which nothing is read yet."""
         return Outline(detail=self.needs)
 
-    @abstractmethod
-    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # some never compact
         """The next compaction that is due, or None.
 
         Asked again after each compaction, it ends with None once nothing is due.
         """
+        return None
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Take the next event of the main stream into an outline under way.
@@ -250,9 +382,9 @@ class Strategy(BaseModel):
 
     def remember(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Keep what its layers keep of an event that was taken in."""
-        layers = self.memory_layers
+        layers = self.manner.layers
         if layers is not None:
-            builder.memory = layers.kept(builder.memory, envelope)
+            builder.layers = layers.kept(builder.layers, envelope)
 
     @final
     def fold(self, outline: Outline, envelope: Envelope) -> Outline:
@@ -296,21 +428,10 @@ class Pinning(Strategy):
 
     pin_tokens: int = Field(default=4_000, ge=0)
 
-    @property
-    def pins_budget(self) -> int:
-        """How many tokens pinned exchanges may take behind the summaries."""
-        return self.pin_tokens
-
-
-def held_back(
-    outline: Outline, now: datetime, *, at_most: float = LONGEST_RETRY_SEC
-) -> bool:
-    """Whether it is too soon after a failed attempt to try again.
-
-    After n failures in a row the next attempt comes 30 s × 2ⁿ⁻¹ after the last, at
-    most ``at_most`` seconds after it.
-    """
-    return too_soon(outline.failures, outline.failed_at, now, at_most=at_most)
+    @cached_property
+    def manner(self) -> Manner:
+        """How its views are told; with its own budget for pins."""
+        return Manner(pin_tokens=self.pin_tokens)
 
 
 def _explain(kind: type[Strategy], error: ValidationError) -> str:
@@ -328,149 +449,6 @@ def _explain(kind: type[Strategy], error: ValidationError) -> str:
     return f"strategy {kind.name}: " + "; ".join(problems)
 
 
-USER: Final = "user:"
-_LINE_TOKENS: Final = 40
-# So much of the log at most is digested at once, where a layer comes to a long one.
-_SCOPE_STEP: Final = 8_000
-
-
-class Layers(BaseModel):
-    """Which layers there are; all are off until asked for.
-
-    user:         the user's profile and preferences, which the program keeps in the
-                  working memory under names that begin with ``user:``.
-    scope:        a running digest of the project or workspace, of ``scope_tokens``:
-                  after every turn the digest before it and the turn become the next.
-    notes:        the agent's own notes.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    user: bool = False
-    scope: bool = False
-    scope_tokens: int = Field(default=1_000, ge=1)
-    notes: Notes | None = None
-
-    def kept(self, memory: Memory, envelope: Envelope) -> Memory:
-        """What layers keep after this event."""
-        if memory.shown_at is not None and not self.user and self.notes is None:
-            return memory
-        seq = envelope.seq
-        match envelope.payload:
-            case Request(through_seq=through) if envelope.meta.status != ACTIVATED:
-                memory = memory.first_called(through)
-            case AgentResponse() | ToolCall():
-                memory = memory.first_called(seq - 1)
-            case StateUpdate() as update if self.user and (names := _names(update)):
-                keys = tuple(text_digest(name)[:8] for name in names)
-                memory = memory.with_fact(Fact(seq, keys))
-        if self.notes and (lines := note_lines(envelope, self.notes.tool)):
-            memory = memory.with_note(Note(seq, len(lines)))
-        return memory
-
-    def due(self, outline: Outline, now: datetime) -> Compaction | None:
-        """The next thing that is due of a layer, or None.
-
-        What fails here waits by itself: it holds back no compaction of the session.
-        """
-        memory = outline.memory
-        if too_soon(memory.failures, memory.failed_at, now):
-            return None
-        return self._notes_due(outline) or self._scope_due(outline)
-
-    def behind(self, outline: Outline) -> bool:
-        """Whether the newest summary is a layer's, so that a batch may be due still."""
-        newest = max((one.seq for one in outline.summaries), default=0)
-        return outline.memory.newest > newest
-
-    def _scope_due(self, outline: Outline) -> Compaction | None:
-        if not self.scope:
-            return None
-        before = outline.memory.scope
-        new = [
-            turn
-            for turn in outline.turns
-            if turn.complete and (before is None or turn.first > before.last)
-        ]
-        if not new or outline.first_seq is None:
-            return None
-        new = _first(new, _SCOPE_STEP)
-        tokens = sum(turn.tokens for turn in new)
-        return Compaction(
-            first_seq=before.first if before else outline.first_seq,
-            last_seq=new[-1].last,
-            target_tokens=self.scope_tokens,
-            decided_at_seq=outline.through_seq,
-            tokens_before=tokens + (before.tokens if before else 0),
-            reason=f"{len(new)} turns that the digest of the scope does not tell of",
-            absorbs=(before.seq,) if before else (),
-            kind="scope",
-        )
-
-    def _notes_due(self, outline: Outline) -> Compaction | None:
-        wanted, memory = self.notes, outline.memory
-        if wanted is None or wanted.compression_prompt is None:
-            return None
-        lines = memory.lines
-        keep = wanted.num_recent_memories_to_keep
-        old = _older(memory.unwritten, keep)
-        older = memory.written_lines + sum(note.lines for note in old)
-        if lines <= wanted.max_lines or not old or older <= wanted.lines:
-            return None
-        before = memory.written
-        first, last = before.first if before else old[0].seq, old[-1].seq
-        seqs: Spans = tuple((note.seq, note.seq) for note in old)
-        new = before.last + 1 if before else first
-        return Compaction(
-            first_seq=first,
-            last_seq=last,
-            target_tokens=wanted.lines * _LINE_TOKENS,
-            decided_at_seq=outline.through_seq,
-            tokens_before=lines * _LINE_TOKENS,
-            reason=f"{lines} lines of notes, {wanted.max_lines} are kept",
-            absorbs=(before.seq,) if before else (),
-            omitted=without(((new, last),), joined(seqs)),
-            kind="notes",
-        )
-
-
-NO_LAYERS: Final = Layers()
-
-
-def profile(envelopes: Iterable[Envelope]) -> JsonObject:
-    """What the working memory says of the user after these events, oldest first."""
-    known: JsonObject = {}
-    for envelope in envelopes:
-        update = envelope.payload
-        if isinstance(update, StateUpdate):
-            for name in _names(update):
-                known.pop(name, None)
-                if name in update.set:
-                    known[name] = update.set[name]
-    return {name.removeprefix(USER): value for name, value in known.items()}
-
-
-def _first(turns: list[Turn], tokens: int) -> list[Turn]:
-    """The oldest turns that have so many tokens together, one at least."""
-    count = 1
-    while count < len(turns) and sum(t.tokens for t in turns[: count + 1]) <= tokens:
-        count += 1
-    return turns[:count]
-
-
-def _names(update: StateUpdate) -> list[str]:
-    return [name for name in (*update.set, *update.unset) if name.startswith(USER)]
-
-
-def _older(notes: tuple[Note, ...], keep: int) -> tuple[Note, ...]:
-    """The notes without the newest that have so many lines between them."""
-    count, lines = len(notes), 0
-    while count and lines < keep:
-        count -= 1
-        lines += notes[count].lines
-    return notes[:count]
-
-
 def fitting(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
     """The summarizer, to be asked as the strategy wants it.
 
@@ -479,13 +457,13 @@ def fitting(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
     for_strategy = getattr(summarizer, "for_strategy", None)
     if for_strategy is None:
         return summarizer
-    prompt = strategy.prompt_for_model
+    prompt, model = strategy.manner.prompt, strategy.manner.model
     if prompt is not None and not prompt.strip():
         raise InvalidConfiguration(
             f"{strategy.name} has an empty prompt: give it one if a model is to be "
             "asked, or take the summarizer abridged"
         )
-    fitted: Summarizer = for_strategy(prompt=prompt, model=strategy.model_for_summaries)
+    fitted: Summarizer = for_strategy(prompt=prompt, model=model)
     return fitted
 
 
@@ -499,7 +477,7 @@ def write(
 
     Raises SummaryRefused, and what the summarizer raises.
     """
-    limits = strategy.history_beside if source.kind == "session" else None
+    limits = strategy.manner.history if source.kind == "session" else None
     if source.kind == "notes":
         return _notes(strategy, summarizer, source, target_tokens)
     if limits is None or not isinstance(summarizer, Abridged):
@@ -517,7 +495,7 @@ def _notes(
     strategy: Strategy, summarizer: Summarizer, source: Source, target_tokens: int
 ) -> Written:
     """Notes that were rewritten: to fewer lines, or it is no use."""
-    layers = strategy.memory_layers
+    layers = strategy.manner.layers
     if layers is None or layers.notes is None:
         raise ValueError(f"{strategy.name} keeps no notes")
     asked = replace(source, notes=layers.notes)
@@ -556,106 +534,3 @@ def why_failed(error: Exception) -> str:
             return reason
         case _:
             return f"the summarizer raised {type(error).__name__}"
-
-
-def oldest_turns(outline: Outline, wish: int) -> tuple[Turn, ...]:
-    """The oldest turns that are not compacted, ``wish`` of them or as many as may go.
-
-    The cut behind them moves to the older side until it parts no result from its call
-    and no decision from its question.  A call without a result, or a question without
-    a decision, does not move it: its exchange goes whole, and stays raw behind the
-    summary.  The newest turn never goes.
-    """
-    for count in range(min(wish, len(outline.past)), 0, -1):
-        if outline.waiting.allows(outline.past[count - 1].last):
-            return outline.past[:count]
-    return ()
-
-
-def batch(
-    outline: Outline,
-    units: Sequence[Unit],
-    *,
-    target: int,
-    reason: str,
-    absorbs: Sequence[LiveSummary] = (),
-    level: int = 1,
-) -> Compaction | None:
-    """The compaction of these oldest exchanges, and of the summaries it absorbs."""
-    if not units:
-        return None
-    rest = outline.units[len(units) :]
-    first = absorbs[0].first if absorbs else _begin(outline)
-    return Compaction(
-        first_seq=first,
-        last_seq=rest[0].first - 1,
-        target_tokens=target,
-        decided_at_seq=outline.through_seq,
-        tokens_before=sum(unit.tokens for unit in units)
-        + sum(summary.tokens for summary in absorbs),
-        reason=reason,
-        turns=sum(unit.type == "user_input" for unit in units),
-        level=level,
-        absorbs=tuple(summary.seq for summary in absorbs),
-        goes_on=rest[0].type != "user_input",
-    )
-
-
-def _begin(outline: Outline) -> int:
-    span = outline.raw_span
-    return outline.units[0].first if span is None else span[0]
-
-
-def oldest_units(outline: Outline, wish: int) -> tuple[Unit, ...]:
-    """The oldest exchanges that are not compacted, ``wish`` or as many as may go.
-
-    The cut is moved as it is for turns.  The newest exchange never goes.
-    """
-    units = outline.units
-    for count in range(min(wish, len(units) - 1), 0, -1):
-        cut = units[count].first - 1
-        whole = all(unit.last <= cut for unit in units[:count])
-        if whole and outline.waiting.allows(cut):
-            return units[:count]
-    return ()
-
-
-def over_budget(outline: Outline, *, budget: int, target: int) -> Compaction | None:
-    """A fold of the two oldest summaries, if all together cost more than ``budget``."""
-    total = outline.summary_tokens
-    if total <= budget or len(outline.summaries) < 2:
-        return None
-    return _fold(
-        outline,
-        outline.summaries[:2],
-        min(target, budget),
-        f"{total} tokens of summaries, at most {budget}",
-    )
-
-
-def side_by_side(outline: Outline, *, fan_in: int, target: int) -> Compaction | None:
-    """A fold of the oldest ``fan_in`` summaries of one level that are neighbours."""
-    for level, run in groupby(outline.summaries, lambda summary: summary.level):
-        alike = list(run)
-        if len(alike) >= fan_in:
-            reason = f"{len(alike)} summaries of level {level}, {fan_in} are folded"
-            return _fold(outline, alike[:fan_in], target, reason)
-    return None
-
-
-def _fold(
-    outline: Outline,
-    summaries: list[LiveSummary] | tuple[LiveSummary, ...],
-    target: int,
-    reason: str,
-) -> Compaction:
-    return Compaction(
-        first_seq=summaries[0].first,
-        last_seq=summaries[-1].last,
-        target_tokens=target,
-        decided_at_seq=outline.through_seq,
-        tokens_before=sum(summary.tokens for summary in summaries),
-        reason=reason,
-        level=max(summary.level for summary in summaries) + 1,
-        absorbs=tuple(summary.seq for summary in summaries),
-    )

@@ -1,11 +1,16 @@
-"""Where an event belongs: its message and its exchange, by one rule for all readers."""
+"""The units of a context: spans, exchanges, turns, and what no cut may part.
+
+Where an event belongs, its message and its exchange, is found by one rule for all
+readers (``place``).  ``Waiting`` keeps what waits for an answer out of every cut.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Literal, NamedTuple, assert_never
 
+from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
     AgentError,
@@ -13,6 +18,7 @@ from refold.domain.events import (
     Aggregate,
     CompactionNote,
     Consent,
+    Event,
     Final,
     Forget,
     Fork,
@@ -32,7 +38,57 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.domain.tokens import MESSAGE_OVERHEAD
-from refold.projections.context.text import tagged
+from refold.projections.context.text import entry_of, tagged
+
+Spans = tuple[Span, ...]
+
+
+def spans_of(seqs: Iterable[int]) -> Spans:
+    """The runs that hold exactly these seqs."""
+    return joined((seq, seq) for seq in seqs)
+
+
+def joined(spans: Iterable[Span]) -> Spans:
+    """All seqs of ``spans``, which may overlap and stand in any order."""
+    runs: list[Span] = []
+    for first, last in sorted(spans):
+        if runs and first <= runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
+        else:
+            runs.append((first, last))
+    return tuple(runs)
+
+
+def behind(spans: Spans, seq: int) -> Spans:
+    """The seqs of ``spans`` and ``seq``, which is behind them all."""
+    if spans and spans[-1][1] == seq - 1:
+        return (*spans[:-1], (spans[-1][0], seq))
+    return (*spans, (seq, seq))
+
+
+def upto(spans: Spans, seq: int) -> Spans:
+    """The seqs of ``spans`` that are not above ``seq``."""
+    return tuple((first, min(last, seq)) for first, last in spans if first <= seq)
+
+
+def without(spans: Spans, taken: Spans) -> Spans:
+    """The seqs of ``spans`` that are not in ``taken``."""
+    rest = list(spans)
+    for low, high in taken:
+        cut: list[Span] = []
+        for first, last in rest:
+            cut += [(first, min(last, low - 1)), (max(first, high + 1), last)]
+        rest = [(first, last) for first, last in cut if first <= last]
+    return joined(rest)
+
+
+def holds(spans: Spans, seq: int) -> bool:
+    """Whether ``seq`` is one of them."""
+    for first, last in spans:  # noqa: SIM110  # a generator takes twice the time
+        if first <= seq <= last:
+            return True
+    return False
+
 
 Kind = Literal["user", "response", "call", "result", "late", "entry"]
 
@@ -163,64 +219,8 @@ def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
     return thread, Place(kind, call.exchange, call)
 
 
-Spans = tuple[Span, ...]
-
-
-def spans_of(seqs: Iterable[int]) -> Spans:
-    """The runs that hold exactly these seqs."""
-    return joined((seq, seq) for seq in seqs)
-
-
-def joined(spans: Iterable[Span]) -> Spans:
-    """All seqs of ``spans``, which may overlap and stand in any order."""
-    runs: list[Span] = []
-    for first, last in sorted(spans):
-        if runs and first <= runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
-        else:
-            runs.append((first, last))
-    return tuple(runs)
-
-
-def behind(spans: Spans, seq: int) -> Spans:
-    """The seqs of ``spans`` and ``seq``, which is behind them all."""
-    if spans and spans[-1][1] == seq - 1:
-        return (*spans[:-1], (spans[-1][0], seq))
-    return (*spans, (seq, seq))
-
-
-def upto(spans: Spans, seq: int) -> Spans:
-    """The seqs of ``spans`` that are not above ``seq``."""
-    return tuple((first, min(last, seq)) for first, last in spans if first <= seq)
-
-
-def without(spans: Spans, taken: Spans) -> Spans:
-    """The seqs of ``spans`` that are not in ``taken``."""
-    rest = list(spans)
-    for low, high in taken:
-        cut: list[Span] = []
-        for first, last in rest:
-            cut += [(first, min(last, low - 1)), (max(first, high + 1), last)]
-        rest = [(first, last) for first, last in cut if first <= last]
-    return joined(rest)
-
-
-def holds(spans: Spans, seq: int) -> bool:
-    """Whether ``seq`` is one of them."""
-    for first, last in spans:  # noqa: SIM110  # a generator takes twice the time
-        if first <= seq <= last:
-            return True
-    return False
-
-
-ExchangeKind = Literal["user", "response", "entry", "late"]
-
-
-class Exchange(NamedTuple):
-    """The smallest piece that a context may drop, in the order of its events."""
-
-    kind: ExchangeKind
-    events: tuple[Envelope, ...]
+# The smallest piece that a context may drop, in the order of its events.
+Exchange = tuple[Envelope, ...]
 
 
 def arrange(events: Iterable[Envelope]) -> tuple[Exchange, ...]:
@@ -229,26 +229,13 @@ def arrange(events: Iterable[Envelope]) -> tuple[Exchange, ...]:
     So whatever comes while a response waits for results is shown behind them.
     """
     thread = Thread()
-    kinds: dict[int, ExchangeKind] = {}
     members: dict[int, list[Envelope]] = {}
     for envelope in events:
         thread, placed = place(thread, envelope)
-        if placed is None:
-            continue
-        first = envelope.seq if placed.kind == "late" else placed.exchange
-        kinds.setdefault(first, _KINDS[placed.kind])
-        members.setdefault(first, []).append(envelope)
-    return tuple(Exchange(kinds[first], tuple(members[first])) for first in members)
-
-
-_KINDS: dict[Kind, ExchangeKind] = {
-    "user": "user",
-    "response": "response",
-    "call": "response",
-    "result": "response",
-    "entry": "entry",
-    "late": "late",
-}
+        if placed is not None:
+            first = envelope.seq if placed.kind == "late" else placed.exchange
+            members.setdefault(first, []).append(envelope)
+    return tuple(map(tuple, members.values()))
 
 
 def seen_by(reader: str | None, envelope: Envelope) -> Envelope | None:
@@ -268,3 +255,278 @@ def seen_by(reader: str | None, envelope: Envelope) -> Envelope | None:
     )
     given = UserInput(text=text)
     return envelope.model_copy(update={"payload": given, "type": given.type})
+
+
+class Turn(NamedTuple):
+    """A user input and everything up to the next; ``tokens`` is its size when raw."""
+
+    first: int
+    last: int
+    complete: bool
+    tokens: int
+
+
+class Unit(NamedTuple):
+    """An exchange that is not compacted, for strategies that cut between any two.
+
+    type:     of its first event.
+    last:     its newest event; between the two others may stand, if ``spans`` says so.
+    tokens:   what it costs when raw; ``chars`` is its size in characters.
+    messages: how many messages it makes; ``results`` how many results it has.
+    at:       when it began, in microseconds since 1970.
+    later:    those of its events that came when another exchange had begun, each as an
+              exchange alone: a compaction decided before they came takes none of them.
+    """
+
+    type: str
+    first: int
+    last: int
+    tokens: int
+    chars: int
+    messages: int
+    results: int
+    at: int
+    spans: Spans = ()
+    later: tuple[Unit, ...] = ()
+
+    @property
+    def seqs(self) -> Spans:
+        """The seqs of exactly its events."""
+        return self.spans or ((self.first, self.last),)
+
+    def joined(self, new: Unit, *, newest: bool) -> Unit:
+        """The exchange with one more of its events; whether it is the newest one."""
+        spans = self.spans
+        if spans or new.first != self.last + 1:
+            spans = joined((*self.seqs, (new.first, new.first)))
+        # Not by `_replace`, which takes twice as long: it is done for most events.
+        return Unit(
+            self.type,
+            self.first,
+            new.first,
+            self.tokens + new.tokens,
+            self.chars + new.chars,
+            self.messages + new.messages,
+            self.results + new.results,
+            self.at,
+            spans,
+            self.later if newest else (*self.later, new),
+        )
+
+    def without(self, gone: Sequence[Unit]) -> Unit:
+        """The exchange as it was before the last of its events came, which is ``gone``.
+
+        Its ``last`` and ``spans`` stay.
+        """
+        return self._replace(
+            tokens=self.tokens - sum(one.tokens for one in gone),
+            chars=self.chars - sum(one.chars for one in gone),
+            messages=self.messages - sum(one.messages for one in gone),
+            results=self.results - sum(one.results for one in gone),
+        )
+
+
+def unit_of(envelope: Envelope, placed: Place) -> Unit:
+    """The event as an exchange alone."""
+    result = placed.kind == "result"
+    message = result or placed.kind != "call" or placed.exchange == envelope.seq
+    return Unit(
+        envelope.type,
+        envelope.seq,
+        envelope.seq,
+        weight(envelope, placed),
+        size_of(envelope.payload),
+        int(message),
+        int(result),
+        envelope.at,
+    )
+
+
+def size_of(event: Event) -> int:
+    """The characters of its text, and of the compact JSON of what is no text in it."""
+    match event:
+        case UserInput(text=text, attachments=attachments):
+            return len(text) + sum(_size(one.model_dump()) for one in attachments)
+        case AgentResponse(text=text, thinking=thinking):
+            return len(text) + sum(_size(one.model_dump()) for one in thinking)
+        case ToolCall(tool_name=name, arguments=arguments):
+            return len(name) + _size(arguments)
+        case ToolResult(content=content):
+            return _size(content)
+        case Final(text=text):
+            return len(text)
+    entry = entry_of(event)
+    return len(entry.body) if entry else 0
+
+
+def _size(value: object) -> int:
+    return len(value) if isinstance(value, str) else len(canonical(value).decode())
+
+
+class LiveSummary(NamedTuple):
+    """A summary that no other has absorbed; ``seq`` is that of the derived stream."""
+
+    seq: int
+    first: int
+    last: int
+    level: int
+    tokens: int
+
+
+class Hold(NamedTuple):
+    """An exchange that is open since ``opened``, or was until ``closed``."""
+
+    first: int
+    spans: Spans
+    opened: int
+    closed: int | None = None
+
+
+class Question(NamedTuple):
+    """A review that waits for its decision, and the exchange it was asked in."""
+
+    seq: int
+    exchange: int
+
+
+class Waiting(NamedTuple):
+    """The open exchanges of a session.
+
+    response: the seqs of the newest response and its results.
+    holds:    open exchanges, and those closed in a later turn than their own.
+    ties:     (first, last): a cut behind any seq from first up to last - 1 parts them.
+    """
+
+    response: Spans = ()
+    holds: tuple[Hold, ...] = ()
+    questions: tuple[Question, ...] = ()
+    ties: tuple[Span, ...] = ()
+
+    def member(
+        self, seq: int, placed: Place, thread: Thread, turn: int | None
+    ) -> Waiting:
+        """Take in a response, call or result; ``turn`` is where the turn began."""
+        kind, exchange = placed.kind, placed.exchange
+        if kind == "entry":
+            return self
+        response, holds = self.response, self.holds
+        if exchange == thread.response:
+            response = behind(() if exchange == seq else response, seq)
+        if kind == "call":
+            holds = _opened(holds, exchange, response, seq)
+        elif kind == "result":
+            holds = _extended(holds, exchange, seq)
+        answered = exchange if placed.answers is None else placed.answers.seq
+        ties = _tied(self.ties, exchange, answered, seq, turn)
+        waiting = Waiting(response, holds, self.questions, ties)
+        return waiting._settled(exchange, seq, thread, turn) if holds else waiting
+
+    def asked(self, seq: int, thread: Thread, user: int | None) -> Waiting:
+        """Take in a question to a human: it holds the exchange it was asked in."""
+        anchor, spans = seq, joined([(seq, seq)])
+        response = thread.response
+        if response is not None and (user is None or response > user):
+            anchor, spans = response, joined((*self.response, *spans))
+        elif user is not None:
+            anchor, spans = user, joined(((user, user), *spans))
+        questions = (*self.questions, Question(seq, anchor))
+        holds = _opened(self.holds, anchor, spans, seq)
+        return self._replace(questions=questions, holds=holds)
+
+    def decided(
+        self, seq: int, question: int, thread: Thread, turn: int | None
+    ) -> Waiting:
+        """Take in a human's decision on the question recorded at ``question``."""
+        asked = next((asked for asked in self.questions if asked.seq == question), None)
+        if asked is None:
+            return self
+        questions = tuple(other for other in self.questions if other is not asked)
+        ties = _tied(self.ties, asked.exchange, question, seq, turn)
+        waiting = self._replace(questions=questions, ties=ties)
+        return waiting._settled(asked.exchange, seq, thread, turn)
+
+    def compacted(
+        self, through: int, decided_at: int
+    ) -> tuple[tuple[Spans, ...], Waiting]:
+        """What stays raw behind a compaction, and what is left to watch."""
+        kept = tuple(
+            upto(hold.spans, through)
+            for hold in self.holds
+            if hold.first <= through and _open_at(hold, decided_at)
+        )
+        holds = tuple(
+            hold
+            for hold in self.holds
+            if hold.first > through or hold.closed is None or hold.closed > decided_at
+        )
+        return kept, self._replace(holds=holds).beyond(through)
+
+    def beyond(self, through: int | None) -> Waiting:
+        """Without the ties that no later cut can part."""
+        if through is None or all(first > through for first, _ in self.ties):
+            return self
+        return self._replace(ties=tuple(tie for tie in self.ties if tie[0] > through))
+
+    def allows(self, cut: int) -> bool:
+        """Whether a cut right behind the seq ``cut`` parts nothing."""
+        return not any(first <= cut < last for first, last in self.ties)
+
+    def _settled(
+        self, exchange: int, seq: int, thread: Thread, turn: int | None
+    ) -> Waiting:
+        """Close the exchange if nothing in it waits any more."""
+        if exchange in [call.exchange for call in thread.open]:
+            return self
+        if exchange not in [hold.first for hold in self.holds]:
+            return self
+        if exchange in [asked.exchange for asked in self.questions]:
+            return self
+        later = turn is not None and exchange < turn
+        holds = [
+            hold._replace(closed=seq)
+            if hold.first == exchange and hold.closed is None
+            else hold
+            for hold in self.holds
+            if later or hold.first != exchange or hold.closed is not None
+        ]
+        return Waiting(self.response, tuple(holds), self.questions, self.ties)
+
+
+def _opened(
+    holds: tuple[Hold, ...], exchange: int, spans: Spans, seq: int
+) -> tuple[Hold, ...]:
+    """With the exchange open, which these seqs are so far."""
+    for hold in holds:
+        if hold.first == exchange and hold.closed is None:
+            return _extended(holds, exchange, seq)
+    return (*holds, Hold(exchange, spans, seq))
+
+
+def _extended(holds: tuple[Hold, ...], exchange: int, seq: int) -> tuple[Hold, ...]:
+    """With one more event of the exchange, where it is open."""
+    return tuple(
+        [
+            Hold(hold.first, behind(hold.spans, seq), hold.opened)
+            if hold.first == exchange and hold.closed is None
+            else hold
+            for hold in holds
+        ]
+    )
+
+
+def _tied(
+    ties: tuple[Span, ...], exchange: int, answered: int, seq: int, turn: int | None
+) -> tuple[Span, ...]:
+    """An exchange to its newest event, and what is ``answered`` to its answer.
+
+    The second counts where a cut has taken the exchange in between.
+    """
+    if turn is None or exchange >= turn:
+        return ties
+    firsts = sorted({exchange, answered})
+    others = (tie for tie in ties if tie[0] not in firsts)
+    return (*others, *((first, seq) for first in firsts))
+
+
+def _open_at(hold: Hold, seq: int) -> bool:
+    return hold.opened <= seq and (hold.closed is None or hold.closed > seq)

@@ -141,8 +141,8 @@ def _events(span: ViewSpan | None, origins: Sequence[Origin]) -> tuple[int, ...]
 
 def _remembered(span: ViewSpan, outline: Outline) -> tuple[int, ...]:
     """The events of a layer that its part shows; two layers end alike in none."""
-    memory = outline.memory
-    for spans in (memory.facts_shown, memory.notes_shown):
+    layers = outline.layers
+    for spans in (layers.facts_shown, layers.notes_shown):
         if spans and (spans[0][0], spans[-1][1]) == (span.first, span.last):
             return tuple(seq for a, b in spans for seq in range(a, b + 1))
     return ()

@@ -14,18 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import UnknownStrategy
 from refold.projections.context.abridged import Limits
-from refold.projections.context.compaction import Compaction, Notes
-from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.parts import Unit
-from refold.projections.context.strategy import (
-    Layers,
-    Pinning,
-    SummaryForm,
+from refold.projections.context.compaction import (
+    Compaction,
+    Notes,
     batch,
     held_back,
     oldest_units,
 )
-from refold.projections.context.units import Spans, joined
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.strategy import Layers, Manner, Pinning
+from refold.projections.context.units import Spans, Unit, joined
 
 
 class AbridgedLimits(BaseModel):
@@ -38,11 +36,6 @@ class AbridgedLimits(BaseModel):
     agent_chars: int = Field(default=2_000, ge=1)
     action_chars: int = Field(default=200, ge=1)
     listed: int = Field(default=10, ge=1)
-
-    @property
-    def limits(self) -> Limits:
-        """The same for the summarizer that writes it."""
-        return Limits(**self.model_dump())
 
 
 class HistorySummary(Pinning):
@@ -72,7 +65,6 @@ class HistorySummary(Pinning):
     name: ClassVar[str] = "history_summary"
     came_later: ClassVar[tuple[str, ...]] = ("memories",)
     needs: ClassVar[Detail] = "units"
-    summaries_as: ClassVar[SummaryForm] = "acknowledged"
 
     trigger_on_history_size_chars: int = Field(default=50_000, ge=0)
     trigger_on_history_size_chars_when_cache_expiring: int = Field(default=30_000, ge=0)
@@ -104,25 +96,17 @@ class HistorySummary(Pinning):
     def _layers(self) -> Layers:
         return Layers(notes=self.memories)
 
-    @property
-    def memory_layers(self) -> Layers:
-        """What it shows before its summary: the notes, if it is to."""
-        return self._layers
-
-    @property
-    def acknowledgement(self) -> str:
-        """What the agent answers to its summary."""
-        return self.acknowledgement_text
-
-    @property
-    def prompt_for_model(self) -> str | None:
-        """What a model is asked; empty: none can be."""
-        return self.prompt
-
-    @property
-    def history_beside(self) -> Limits | None:
-        """The abridged history that stands beside the text of each summary."""
-        return self.abridged.limits
+    @cached_property
+    def manner(self) -> Manner:
+        """With the notes before its summary, and an abridged history in it."""
+        return Manner(
+            form="acknowledged",
+            acknowledgement=self.acknowledgement_text,
+            pin_tokens=self.pin_tokens,
+            layers=self._layers,
+            prompt=self.prompt,
+            history=Limits(**self.abridged.model_dump()),
+        )
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """Notes that are too many, else the head if the history is over a threshold."""
@@ -183,7 +167,6 @@ class HistorySummary(Pinning):
             target=self.summary_tokens,
             reason=reason,
             absorbs=outline.summaries,
-            level=max((one.level for one in outline.summaries), default=0) + 1,
         )
         return replace(made, omitted=omitted) if made and omitted else made
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
-from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.parts import Unit
-from refold.projections.context.strategy import (
-    Pinning,
-    Shown,
+from refold.projections.context.compaction import (
+    Compaction,
     batch,
-    everything,
     held_back,
     oldest_units,
     side_by_side,
+)
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.strategy import (
+    Manner,
+    Pinning,
+    Shown,
+    everything,
     with_input,
 )
+from refold.projections.context.units import Unit
 
 KEY_EVENTS = frozenset(
     {"user_input", "tool_result", "aggregate", "final", "error", "hitl"}
@@ -72,10 +76,10 @@ class Hybrid(Pinning):
             raise ValueError("threshold_low must be less than threshold_high")
         return self
 
-    @property
-    def model_for_summaries(self) -> str | None:
-        """The model to ask; None: the summarizer's own."""
-        return self.summary_model
+    @cached_property
+    def manner(self) -> Manner:
+        """With the model to ask for summaries."""
+        return Manner(pin_tokens=self.pin_tokens, model=self.summary_model)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """The oldest exchanges, if the trigger says so."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import ClassVar
 
-from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.outline import Detail
 from refold.projections.context.strategy import Strategy
 
 
@@ -15,7 +13,3 @@ class KeepAll(Strategy):
 
     name: ClassVar[str] = "keep_all"
     needs: ClassVar[Detail] = "counts"
-
-    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
-        """None: nothing is ever due."""
-        return None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import ClassVar
 
 from pydantic import Field
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import UserInput
-from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline, OutlineBuilder
 from refold.projections.context.strategy import Shown, Strategy, everything, with_input
 
@@ -24,10 +22,6 @@ class LastTurns(Strategy):
     stable_prefix: ClassVar[bool] = False
 
     n: int = Field(default=5, ge=1)
-
-    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
-        """None: nothing is ever summarised."""
-        return None
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Forget the turns that are not sent again."""

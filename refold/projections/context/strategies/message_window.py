@@ -8,19 +8,16 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
-from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.parts import Unit
-from refold.projections.context.strategy import (
-    Pinning,
-    Shown,
+from refold.projections.context.compaction import (
+    Compaction,
     batch,
-    everything,
     held_back,
     oldest_units,
     over_budget,
-    since,
 )
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.strategy import Pinning, Shown, everything, since
+from refold.projections.context.units import Unit
 
 
 class MessageWindow(Pinning):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from refold.domain.events import JsonObject
-from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Strategy
+from refold.projections.context.outline import Detail
+from refold.projections.context.strategy import Manner, Strategy
 
 
 class Native(Strategy):
@@ -43,25 +42,19 @@ class Native(Strategy):
     compact: bool = False
     compact_trigger_tokens: int = Field(default=150_000, ge=50_000)
 
-    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
-        """None: nothing is ever due here."""
-        return None
-
-    @property
-    def api_parameters(self) -> JsonObject:
-        """What a request carries beside its messages."""
+    @cached_property
+    def manner(self) -> Manner:
+        """With the edits that a request asks for; compaction blocks are sent back."""
         edits: list[Any] = []
         if self.clear_tool_uses:
             edits.append(self._clearing())
         if self.compact:
             trigger = {"type": "input_tokens", "value": self.compact_trigger_tokens}
             edits.append({"type": "compact_20260112", "trigger": trigger})
-        return {"context_management": {"edits": edits}} if edits else {}
-
-    @property
-    def sends_back(self) -> frozenset[str]:
-        """Compaction blocks, where the API is asked for them."""
-        return frozenset({"compaction"} if self.compact else ())
+        return Manner(
+            sends_back=frozenset({"compaction"} if self.compact else ()),
+            api_parameters={"context_management": {"edits": edits}} if edits else None,
+        )
 
     def _clearing(self) -> JsonObject:
         edit: JsonObject = {

@@ -7,15 +7,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import (
-    Pinning,
+from refold.projections.context.compaction import (
+    Compaction,
     batch,
     held_back,
     oldest_units,
     side_by_side,
 )
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.strategy import Pinning
 
 
 class RecursiveSummary(Pinning):

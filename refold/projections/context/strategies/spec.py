@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from refold.domain.errors import UnknownStrategy
-from refold.projections.context.strategies.for_agent import ForAgent, for_one
+from refold.projections.context.strategies.composite import (
+    ForAgent,
+    Pipeline,
+    for_one,
+    of_steps,
+)
 from refold.projections.context.strategies.history_summary import HistorySummary
 from refold.projections.context.strategies.hybrid import Hybrid
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.last_turns import LastTurns
 from refold.projections.context.strategies.message_window import MessageWindow
 from refold.projections.context.strategies.native import Native
-from refold.projections.context.strategies.pipeline import Pipeline, of_steps
 from refold.projections.context.strategies.recursive_summary import RecursiveSummary
 from refold.projections.context.strategies.token_budget import TokenBudget
 from refold.projections.context.strategies.token_ratio import TokenRatio

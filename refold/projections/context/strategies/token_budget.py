@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import ClassVar
 
 from pydantic import Field
 
 from refold.domain.envelope import Envelope
-from refold.projections.context.compaction import Compaction
+from refold.projections.context.compaction import oldest_units
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
-from refold.projections.context.strategy import (
-    Shown,
-    Strategy,
-    everything,
-    oldest_units,
-    with_input,
-)
+from refold.projections.context.strategy import Shown, Strategy, everything, with_input
 
 
 class TokenBudget(Strategy):
@@ -31,10 +24,6 @@ class TokenBudget(Strategy):
     stable_prefix: ClassVar[bool] = False
 
     max_tokens: int = Field(default=16_000, ge=1)
-
-    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
-        """None: nothing is ever summarised."""
-        return None
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Forget what is over the budget: it is not sent again."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cached_property
 from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import (
-    Pinning,
-    SummaryForm,
+from refold.projections.context.compaction import (
+    Compaction,
     batch,
     held_back,
     oldest_units,
 )
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.strategy import Manner, Pinning
 from refold.projections.models import window_of
 
 
@@ -34,7 +34,6 @@ class TokenRatio(Pinning):
 
     name: ClassVar[str] = "token_ratio"
     needs: ClassVar[Detail] = "units"
-    summaries_as: ClassVar[SummaryForm] = "tool"
 
     trigger_threshold: float = Field(default=0.8, gt=0, le=1, strict=False)
     keep_recent_turns: int = Field(default=5, ge=1)
@@ -49,6 +48,11 @@ class TokenRatio(Pinning):
         if self.model is not None:
             window_of(self.model)
         return self
+
+    @cached_property
+    def manner(self) -> Manner:
+        """With the summary told as the result of a tool."""
+        return Manner(pin_tokens=self.pin_tokens, form="tool")
 
     @property
     def window(self) -> int:
@@ -74,18 +78,10 @@ class TokenRatio(Pinning):
             target=self.summary_tokens,
             reason=f"{outline.tokens} tokens, at most {limit:.0f} of {self.window}",
             absorbs=outline.summaries,
-            level=max((one.level for one in outline.summaries), default=0) + 1,
         )
 
     def _older(self, outline: Outline) -> int:
         """How many exchanges are before the newest turns and the turn that goes on."""
-        inputs = [
-            index
-            for index, unit in enumerate(outline.units)
-            if unit.type == "user_input"
-        ]
-        return (
-            inputs[-self.keep_recent_turns]
-            if len(inputs) >= self.keep_recent_turns
-            else 0
-        )
+        units, recent = outline.units, self.keep_recent_turns
+        inputs = [i for i, unit in enumerate(units) if unit.type == "user_input"]
+        return inputs[-recent] if len(inputs) >= recent else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import ClassVar
 
 from pydantic import Field
@@ -11,7 +10,6 @@ from pydantic import Field
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, ToolResult
 from refold.domain.tokens import estimate_text
-from refold.projections.context.compaction import Compaction
 from refold.projections.context.messages import cleared_text
 from refold.projections.context.outline import (
     Detail,
@@ -19,9 +17,8 @@ from refold.projections.context.outline import (
     OutlineBuilder,
     pinned_at,
 )
-from refold.projections.context.parts import Unit
 from refold.projections.context.strategy import Pinning, Shown, everything
-from refold.projections.context.units import holds
+from refold.projections.context.units import Unit, holds
 
 
 class ToolClearing(Pinning):
@@ -49,10 +46,6 @@ class ToolClearing(Pinning):
     clear_at_least: int = Field(default=0, ge=0)
     exclude_tools: tuple[str, ...] = Field(default=(), strict=False)
     clear_tool_inputs: bool = False
-
-    def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # nothing is ever due
-        """None: nothing is ever summarised."""
-        return None
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Remember results that can go, as seq and tokens; judge before a response."""

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
 from refold.domain.errors import UnknownStrategy
-from refold.projections.context.compaction import Compaction
-from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import (
-    NO_LAYERS,
-    Layers,
-    Pinning,
+from refold.projections.context.compaction import (
+    Compaction,
     held_back,
     oldest_turns,
     over_budget,
 )
+from refold.projections.context.outline import Outline
+from refold.projections.context.strategy import NO_LAYERS, Layers, Manner, Pinning
 
 VARIABLES: Final = {
     "full_turns": "REFOLD_FULL_CONTEXT_TURNS",
@@ -51,10 +50,10 @@ class TurnWindow(Pinning):
     session_memory_tokens: int = Field(default=8_000, ge=1)
     layers: Layers = NO_LAYERS
 
-    @property
-    def memory_layers(self) -> Layers:
-        """What it shows before the summaries of the session."""
-        return self.layers
+    @cached_property
+    def manner(self) -> Manner:
+        """With its layers before the summaries of the session."""
+        return Manner(pin_tokens=self.pin_tokens, layers=self.layers)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """What is due of a layer, else a batch of turns, else a fold of summaries."""

@@ -1,0 +1,190 @@
+"""Strategies that hold another: a pipeline before it, or one agent's share of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any, ClassVar
+
+from pydantic import Field, SerializeAsAny, model_validator
+
+from refold.domain.envelope import Envelope
+from refold.domain.errors import UnknownStrategy
+from refold.domain.events import JsonObject, StrategyRef
+from refold.projections.context.compaction import Compaction
+from refold.projections.context.outline import Detail, Outline, OutlineBuilder
+from refold.projections.context.strategies.tool_clearing import (
+    ResultClearing,
+    ToolClearing,
+)
+from refold.projections.context.strategy import Manner, Shown, Strategy
+
+
+class Pipeline(Strategy):
+    """Clear old results first; summarise if that was not enough.
+
+    first: the clearing; its ``trigger_input_tokens`` are those of the results shown.
+    then:  another strategy, which sees what is left.
+    """
+
+    name: ClassVar[str] = "pipeline"
+    needs: ClassVar[Detail] = "units"
+
+    first: ToolClearing
+    then: SerializeAsAny[Strategy]
+
+    @model_validator(mode="after")
+    def _fit(self) -> Pipeline:
+        if isinstance(self.then, ToolClearing | Pipeline):
+            raise ValueError("a pipeline clears once, and has no pipeline in it")
+        if type(self.then).take is not Strategy.take:
+            raise ValueError(
+                f"{self.then.name} forgets by itself: it needs no clearing"
+            )
+        return self
+
+    @property
+    def params(self) -> JsonObject:
+        """The steps, each with its name, version and parameters."""
+        return {"steps": [self.first.definition, self.then.definition]}
+
+    @cached_property
+    def clearing(self) -> ResultClearing:
+        """The clearing, judged by what the session alone says."""
+        params: dict[str, Any] = dict(self.first.params)
+        return ResultClearing(**params)
+
+    @property
+    def manner(self) -> Manner:
+        """As the other strategy's."""
+        return self.then.manner
+
+    def begin(self) -> Outline:
+        """The outline of a session of which nothing is read yet."""
+        by_turn = self.then.needs == "turns"
+        return Outline(detail="both" if by_turn else "units")
+
+    def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
+        """As clearing does."""
+        self.clearing.take(builder, envelope)
+        self.remember(builder, envelope)
+
+    def judged(self, outline: Outline) -> Outline:
+        """The outline with the results cleared that are due."""
+        return self.clearing.judged(outline)
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
+        """What is due of what clearing leaves."""
+        return self.then.decide(self.judged(outline), now)
+
+    def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
+        """What else is due in the same check."""
+        return self.then.follow_up(self.judged(outline), now)
+
+    def due_at(self, outline: Outline, now: datetime) -> datetime | None:
+        """When a compaction may become due because time passes."""
+        return self.then.due_at(self.judged(outline), now)
+
+    def show(self, outline: Outline) -> Shown:
+        """What the other strategy shows, with old results as stubs."""
+        cleared = self.clearing.show(outline)
+        shown = self.then.show(self.judged(outline))
+        return shown._replace(cleared=cleared.cleared, inputs=cleared.inputs)
+
+
+def of_steps(steps: Sequence[Strategy]) -> Pipeline:
+    """The pipeline of these steps.
+
+    Raises UnknownStrategy if it is not ``tool_clearing`` and one other strategy.
+    """
+    if len(steps) != 2 or not isinstance(steps[0], ToolClearing):
+        names = "+".join(step.name for step in steps)
+        raise UnknownStrategy(f"a pipeline is tool_clearing+ONE other, got {names}")
+    return Pipeline(first=steps[0], then=steps[1])
+
+
+class ForAgent(Strategy):
+    """Show what one agent sees, and compact that: each agent has summaries of its own.
+
+    agent:    whose view it is; units.seen_by says what that agent sees.
+    strategy: what is done with it.
+    """
+
+    name: ClassVar[str] = "for_agent"
+
+    agent: str = Field(min_length=1)
+    strategy: SerializeAsAny[Strategy]
+
+    @property
+    def reader(self) -> str:
+        """Whose view it is."""
+        return self.agent
+
+    @property
+    def params(self) -> JsonObject:
+        """The agent, and its strategy with name, version and parameters."""
+        return {"agent": self.agent, "strategy": self.strategy.definition}
+
+    @property
+    def stable_prefix(self) -> bool:  # type: ignore[override]  # here it depends
+        """Whether its views only grow at their end between two compactions."""
+        return self.strategy.stable_prefix
+
+    @property
+    def manner(self) -> Manner:
+        """As the other strategy's."""
+        return self.strategy.manner
+
+    def begin(self) -> Outline:
+        """The outline of a session of which nothing is read yet."""
+        return self.strategy.begin()
+
+    def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
+        """Take in the event, if the agent sees it."""
+        seen = self.sees(envelope)
+        if seen is not None:
+            self.strategy.take(builder, seen)
+
+    def judged(self, outline: Outline) -> Outline:
+        """The outline as a view that is made of it now shows it."""
+        return self.strategy.judged(outline)
+
+    def show(self, outline: Outline) -> Shown:
+        """What is sent raw."""
+        return self.strategy.show(outline)
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
+        """The next compaction that is due of what the agent sees."""
+        return self._read(self.strategy.decide(outline, now))
+
+    def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
+        """What else is due in the same check."""
+        return self._read(self.strategy.follow_up(outline, now))
+
+    def due_at(self, outline: Outline, now: datetime) -> datetime | None:
+        """When a compaction may become due because time passes."""
+        return self.strategy.due_at(outline, now)
+
+    def _read(self, due: Compaction | None) -> Compaction | None:
+        return None if due is None else replace(due, reader=self.agent)
+
+
+def reader_of(recorded: StrategyRef) -> str | None:
+    """Whose view a recorded strategy is of, if it is one agent's."""
+    agent = recorded.params.get("agent")
+    named = recorded.name == ForAgent.name and isinstance(agent, str)
+    return str(agent) if named else None
+
+
+def for_one(agent: str, strategy: Strategy) -> ForAgent:
+    """The strategy for that agent; one that is for an agent already is taken anew.
+
+    Raises UnknownStrategy if the agent has no name.
+    """
+    if not isinstance(agent, str) or not agent:
+        raise UnknownStrategy("for_agent needs the agent's name, as a text")
+    if isinstance(strategy, ForAgent):
+        strategy = strategy.strategy
+    return ForAgent(agent=agent, strategy=strategy)
