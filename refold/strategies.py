@@ -7,9 +7,20 @@ from refold.projections.context.abridged import (
     Abridged,
 )
 from refold.projections.context.compaction import (
+    Compaction,
     Source,
     Summarizer,
     Written,
+    batch,
+    held_back,
+    oldest_turns,
+    oldest_units,
+    over_budget,
+    side_by_side,
+)
+from refold.projections.context.outline import (
+    Detail,
+    Outline,
 )
 from refold.projections.context.strategies.spec import (
     STRATEGIES,
@@ -17,6 +28,8 @@ from refold.projections.context.strategies.spec import (
     register,
 )
 from refold.projections.context.strategy import (
+    Manner,
+    Shown,
     Strategy,
 )
 from refold.projections.context.view import (
@@ -38,18 +51,29 @@ __all__ = [
     "STRATEGIES",
     "Abridged",
     "Calibrated",
+    "Compaction",
+    "Detail",
+    "Manner",
     "ModelInfo",
+    "Outline",
     "Prices",
+    "Shown",
     "Source",
     "Strategy",
     "Summarizer",
     "TokenCounter",
     "View",
     "Written",
+    "batch",
     "for_agent",
+    "held_back",
+    "oldest_turns",
+    "oldest_units",
+    "over_budget",
     "parse",
     "price_of",
     "register",
     "register_model",
+    "side_by_side",
     "window_of",
 ]
