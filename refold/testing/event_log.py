@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from queue import SimpleQueue
 from typing import Final
 
@@ -66,10 +67,25 @@ def memory_recorder() -> SqlRecorder:
 
 
 def memory_database() -> SqliteInMemory:
-    """A new database in memory, with the tables in it."""
-    dialect = SqliteInMemory()
-    migrate(dialect)
-    return dialect
+    """A new database in memory, with the tables in it.
+
+    They are made once and then copied: that takes a tenth of the time.
+    """
+    database = SqliteInMemory()
+    with database.writing() as connection:
+        driver = connection.connection.driver_connection
+        driver.deserialize(_made_in_memory())  # type: ignore[union-attr]  # SQLite's
+    return database
+
+
+@cache
+def _made_in_memory() -> bytes:
+    database = SqliteInMemory()
+    migrate(database)
+    with database.reading() as connection:
+        driver = connection.connection.driver_connection
+        made: bytes = driver.serialize()  # type: ignore[union-attr]  # SQLite's
+    return made
 
 
 def append_to(

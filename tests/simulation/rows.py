@@ -13,9 +13,8 @@ from sqlalchemy import text
 from refold.adapters.recorder import Batch, HeadRow, WriteOutcome
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.recorder import SqlRecorder
-from refold.adapters.sql.schema import migrate
-from refold.adapters.sql.sqlite import SqliteInMemory
 from refold.domain.ids import StreamId
+from refold.testing import memory_database
 
 STREAM: Final = "user_id=:user_id AND session_id=:session_id AND stream=:stream"
 
@@ -24,9 +23,7 @@ class Rows(SqlRecorder):
     """The recorder, whose writes are not grouped: that is simulated around it."""
 
     def __init__(self) -> None:
-        dialect = SqliteInMemory()
-        migrate(dialect)
-        super().__init__(dialect)
+        super().__init__(memory_database())
 
     def write(self, batch: Batch) -> WriteOutcome:
         outcome = self.commit(batch)

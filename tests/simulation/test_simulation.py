@@ -99,7 +99,7 @@ def traced(first: int, count: int) -> str:
 
 
 def test_a_seed_is_the_same_history_in_any_process() -> None:
-    code = "from tests.simulation.test_simulation import traced; print(traced(0, 6))"
+    code = "from tests.simulation.test_simulation import traced; print(traced(0, 2))"
 
     other = subprocess.run(
         [sys.executable, "-c", code],
@@ -110,8 +110,8 @@ def test_a_seed_is_the_same_history_in_any_process() -> None:
         check=True,
     )
 
-    assert other.stdout.strip() == traced(0, 6)
-    assert traced(0, 6) != traced(1, 6)
+    assert other.stdout.strip() == traced(0, 2)
+    assert traced(0, 2) != traced(1, 2)
 
 
 # Where to look first: the histories in which these were found out before.
