@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import getpass
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from refold.adapters import config
+from refold.adapters.cli.output import Result, paint
 from refold.domain.errors import (
-    InvalidConfiguration,
     InvalidEvent,
     RefoldError,
     SessionNotFound,
@@ -19,6 +25,7 @@ from refold.domain.errors import (
 from refold.domain.ids import check_id, check_session_id
 
 if TYPE_CHECKING:
+    from refold.adapters.cli.output import Screen
     from refold.domain.ports import SessionInfo
     from refold.redaction.guard import Limits
     from refold.redaction.redactor import Redactor
@@ -41,48 +48,82 @@ def _named(what: str, name: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
+_SPAN = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+
+
+def duration(text: str) -> timedelta:
+    """The time that ``text`` says; refuses what is none, as a wrong argument."""
+    found = re.fullmatch(r"(\d{1,6})([dhms])", text.strip())
+    if found is None:
+        raise typer.BadParameter("a time is a number and d, h, m or s, such as 30d")
+    return timedelta(**{_SPAN[found[2]]: int(found[1])})
+
+
+def option(
+    help: str,  # noqa: A002  # as typer calls it
+    *names: str,
+    of: str | None = None,
+    min: int | None = None,  # noqa: A002  # the same
+    check: Callable[..., object] | None = None,
+    parser: Callable[[str], object] | None = None,
+) -> Any:
+    """An option: what it does, and its names where they are not its parameter's.
+
+    of: stands for its value in the help.  check: refuses values.
+    """
+    return typer.Option(
+        *names, metavar=of, help=help, min=min, callback=check, parser=parser
+    )
+
+
 User = Annotated[
-    str,
-    typer.Option("--user", metavar="U", help="Whose session it is.", callback=_user),
+    str, option("The user whose session it is.", "--user", of="U", check=_user)
 ]
 OneSession = Annotated[
-    str,
-    typer.Option(
-        "--session", metavar="S", help="The session's name.", callback=_session
-    ),
+    str, option("The name of the session.", "--session", of="S", check=_session)
 ]
 SomeUser = Annotated[
     str | None,
-    typer.Option(
-        "--user", metavar="U", help="Only this user's sessions.", callback=_user
-    ),
+    option("Take only sessions of this user.", "--user", of="U", check=_user),
 ]
 SomeSession = Annotated[
     str | None,
-    typer.Option(
-        "--session", metavar="S", help="Only sessions of this name.", callback=_session
-    ),
+    option("Take only sessions of this name.", "--session", of="S", check=_session),
 ]
 NewSession = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Call the session S; several are called S-0001, S-0002 and so on.  Left out: "
+        "as the file says, else after the file.",
         "--session",
-        metavar="S",
-        help="What to call the session; S-0001… if there are several.  Left out: as "
-        "the file says, else after the file.",
-        callback=_session,
+        of="S",
+        check=_session,
     ),
 ]
+SPEC = "as name, name:key=value or @file.toml"
 SomeStrategy = Annotated[
     str | None,
-    typer.Option(
+    option(
+        f"Use this strategy, given {SPEC}.  Left out: that of the last request, else "
+        "keep_all.",
         "--strategy",
-        metavar="SPEC",
-        help="name, name:key=value,… or @file.toml.  Left out: that of the last "
-        "request, else keep_all.",
+        of="SPEC",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Operator = Annotated[
+    str | None,
+    option("Name who does it.  Left out: who is logged in.", of="NAME"),
+]
+Span = timedelta | None
+KeyBackups = Annotated[
+    Span,
+    option(
+        "Certify that backups of the key store survive so long, such as 35d.",
+        of="TIME",
+        parser=duration,
+    ),
+]
+WHY = "Say why; the text is redacted and recorded."
 
 
 class Verbosity(StrEnum):
@@ -109,13 +150,12 @@ class Summarizer(StrEnum):
 
 WritesSummaries = Annotated[
     Summarizer,
-    typer.Option(
-        "--summarizer", help="What writes the summaries; abridged needs no model."
+    option(
+        "Choose what writes the summaries; abridged needs no model.", "--summarizer"
     ),
 ]
 SummarizerModel = Annotated[
-    str | None,
-    typer.Option("--model", metavar="M", help="The model that anthropic asks."),
+    str | None, option("Have anthropic ask this model.", "--model", of="M")
 ]
 
 
@@ -148,13 +188,70 @@ class Values(StrEnum):
     JSONL = "jsonl"
 
 
+@dataclass(slots=True)
+class Call:
+    """What was said for all commands alike, before or behind the command's name."""
+
+    db: str | None = None
+    as_json: bool = False
+
+    @property
+    def url(self) -> str:
+        """The store's: of ``--db``, else of the environment."""
+        return self.db or config.database()
+
+
+def call(context: typer.Context) -> Call:
+    """What was said for all commands."""
+    found: Call = context.ensure_object(Call)
+    return found
+
+
+def _db(context: typer.Context, url: str | None) -> None:
+    if url is not None:  # behind the command it outweighs the one before
+        call(context).db = url
+
+
+def _json(context: typer.Context, wanted: bool) -> None:
+    call(context).as_json = wanted
+
+
+Db = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        callback=_db,
+        expose_value=False,
+        help="Use this store, sqlite:///FILE or postgresql://HOST/NAME.  Left out: "
+        "REFOLD_DB, else sqlite:///refold.db.",
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", callback=_json, expose_value=False, help="Print JSON, for programs."
+    ),
+]
+
+
+def tell(context: typer.Context, result: Result) -> None:
+    """Print a result at once: of a command that goes on."""
+    result.print(as_json=call(context).as_json)
+
+
+def remark(context: typer.Context, show: Callable[[Screen], object]) -> None:
+    """Print what only people want to read while a command works."""
+    if not call(context).as_json:
+        paint(show)
+
+
 def new_or_existing(context: typer.Context) -> SessionStore:
-    """The store, made if it is not there."""
+    """The store, made if it is not there; it is closed when the command ends."""
     from refold.opener import open_store
     from refold.redaction.engines import start_quickly
 
     start_quickly()
-    return open_store(_url(context), count_uses=False)
+    return context.with_resource(open_store(call(context).url, count_uses=False))
 
 
 def existing(
@@ -165,24 +262,34 @@ def existing(
 ) -> SessionStore:
     """The store, to be read; a redactor and limits other than the policy's if given.
 
+    It is closed when the command ends.
+
     Raises StoreUnavailable where a file would have to be made: a misspelt path is
     no empty log.
     """
+    from refold.adapters.sql.database import engine_of
     from refold.opener import open_store
     from refold.redaction.engines import start_quickly
 
     start_quickly()
-    url = _url(context)
-    if url.startswith("sqlite:"):
-        _check_file(url)
-    return open_store(url, redactor=redactor, limits=limits, count_uses=False)
+    url = call(context).url
+    match engine_of(url):
+        case "sqlite", parsed if parsed.database not in (None, "", ":memory:"):
+            if not Path(parsed.database).exists():
+                raise StoreUnavailable(
+                    f"there is no database {parsed.database}",
+                    remedy="`refold import` makes one; --db or REFOLD_DB names another",
+                )
+    return context.with_resource(
+        open_store(url, redactor=redactor, limits=limits, count_uses=False)
+    )
 
 
-def reconcile(context: typer.Context) -> int:
-    """Destroy again the keys that an older key store brought back; how many."""
-    from refold.opener import reconcile_keys
-
-    return reconcile_keys(_url(context))
+def operator(name: str | None) -> str:
+    """Who does it: as given, else who is logged in."""
+    with suppress(OSError, KeyError):
+        return name or getpass.getuser()
+    return ""
 
 
 def sessions(
@@ -210,39 +317,3 @@ def sessions(
         else f"no user has a session {session!r}"
     )
     raise RefoldError(f"{what}: `refold sessions` lists those there are")
-
-
-def engine(context: typer.Context) -> str:
-    """The engine that the URL names, which is not opened.
-
-    Raises InvalidConfiguration if it has no tables.
-    """
-    from refold.adapters.sql.database import engine_of
-
-    match engine_of(_url(context)):
-        case name, _:
-            return name
-        case _:
-            raise InvalidConfiguration(
-                "only SQLite and PostgreSQL have a schema: --engine names one"
-            )
-
-
-def _url(context: typer.Context) -> str:
-    given = cast("str | None", context.find_root().params.get("db"))
-    return given or config.database()
-
-
-def _check_file(url: str) -> None:
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        path = make_url(url).database
-    except ArgumentError:
-        return
-    if path and path != ":memory:" and not Path(path).exists():
-        raise StoreUnavailable(
-            f"there is no database {path}",
-            remedy="`refold import` makes one; --db or REFOLD_DB names another",
-        )

@@ -1,4 +1,4 @@
-"""What a program reads of a command: JSON on stdout, sentences on stderr."""
+"""What a command gives back, and how it is printed: JSON, or lines and tables."""
 
 from __future__ import annotations
 
@@ -8,22 +8,52 @@ import logging
 import os
 import re
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar, TaskID
+    from rich.text import Text
 
-    from refold.domain.envelope import Envelope
+Part = str | tuple[str, str]
+"""A piece of a line: a text, or a text and its style."""
+
+
+class Result(NamedTuple):
+    """What came of a command.
+
+    value: what ``--json`` prints, or what makes it; an iterator is a value a line.
+    show:  how people see it: a text, or what prints it.
+    code:  the exit code.
+    """
+
+    value: Any
+    show: str | Callable[[Screen], object]
+    code: int = 0
+
+    def print(self, *, as_json: bool) -> None:
+        """Print it whole."""
+        if not as_json:
+            paint(self.show)
+            return
+        value = self.value() if callable(self.value) else self.value
+        for one in value if isinstance(value, Iterator) else (value,):
+            print_json(one)
+
+
+def paint(show: str | Callable[[Screen], object]) -> None:
+    """Print something for people: on a terminal in its width, and in colours."""
+    screen = Terminal() if sys.stdout.isatty() else Screen()
+    if isinstance(show, str):
+        if show:
+            screen.line(shown(show))
+    else:
+        show(screen)
+
 
 # C0 and C1 controls but tab and newline, and what turns the direction of text.
 _CONTROL = re.compile(
@@ -47,6 +77,33 @@ def _sign(character: str) -> str:
 def one_line(text: str) -> str:
     """``text`` as a sentence on one line."""
     return " ".join(visible(text).split())
+
+
+class Shown(str):
+    """A text of the log, safe to print; on a terminal what was redacted is marked."""
+
+    __slots__ = ()
+
+
+def shown(value: object) -> Shown:
+    """A text of the log, safe to print, what was redacted marked."""
+    return Shown(visible(str(value)))
+
+
+_LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
+
+
+def shown_in_line(value: object) -> Shown:
+    """As ``shown``, where a line must stay one: its ends are shown as signs."""
+    return shown(_LINE_END.sub("\u2424", str(value)))
+
+
+def cut(text: str, width: int) -> Shown:
+    """``text`` in at most ``width`` columns, an ellipsis at its end if it is cut."""
+    from rich.cells import cell_len, set_cell_size
+
+    fits = cell_len(text) <= width
+    return Shown(text if fits else set_cell_size(text, max(width - 1, 0)) + "…")
 
 
 def print_json(value: Any) -> None:
@@ -100,45 +157,6 @@ def hush() -> None:
         os.close(nowhere)
 
 
-# What the size guard leaves where it cut a text.
-STUB: Final = re.compile(
-    r"\[refold: \d+ of \d+ bytes left out here; whole text: "
-    r'session\.blob\("[0-9a-f]{64}"\)\]'
-)
-
-
-class Marks(NamedTuple):
-    """Findings by type, leaves that became stubs, and warnings by code."""
-
-    redacted: Mapping[str, int]
-    guarded: int
-    warnings: tuple[str, ...]
-
-
-def marks(envelope: Envelope) -> Marks:
-    """What was done to this event before it was written."""
-    found = envelope.redaction.get("types")
-    redacted = (
-        {str(kind): n for kind, n in found.items()} if isinstance(found, dict) else {}
-    )
-    return Marks(
-        Counter({kind: n for kind, n in redacted.items() if isinstance(n, int)}),
-        sum(1 for text in _texts(envelope.payload.payload()) if STUB.search(text)),
-        tuple(warning.code for warning in envelope.meta.warnings),
-    )
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-
-
 def number(value: float) -> str:
     """A count with its thousands apart."""
     return f"{value:,}"
@@ -165,6 +183,13 @@ def types(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{kind}×{n:,}" if n > 1 else kind for kind, n in ordered)
 
 
+def mark(ok: bool | None) -> tuple[str, str]:
+    """The sign before a line: it is well, it is not, or (None) somebody should look."""
+    if ok is None:
+        return "! ", "bold yellow"
+    return ("✓ ", "bold green") if ok else ("✗ ", "bold red")
+
+
 def moment(microseconds: int) -> str:
     """A time as people read it: UTC, to the second."""
     return _utc(microseconds).strftime("%Y-%m-%d %H:%M:%S")
@@ -181,80 +206,120 @@ def _utc(microseconds: int) -> datetime:
     return from_microseconds(microseconds).astimezone(UTC)
 
 
-_LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
-_NARROWEST: Final = 40
-_UNBOUNDED: Final = 1 << 20
-
-
-class _Console(Console):
-    """A console whose reader may go: that ends the command, not the process."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+_GAP: Final = 3  # columns between those of a table
 
 
 class Screen:
-    """Prints to stdout.  ``width`` is the terminal's, None where there is none."""
+    """Prints plain lines to stdout: nothing is wrapped, cut or coloured."""
 
-    def __init__(self) -> None:
-        terminal = sys.stdout.isatty()
-        self._console = _Console(
-            width=None if terminal else _UNBOUNDED,
-            highlight=False,
-            markup=False,
-            emoji=False,
-        )
-        self.width = max(_NARROWEST, self._console.width) if terminal else None
-
-    def line(self, *parts: str | tuple[str, str] | Text) -> None:
-        """Print one line, put together of texts and (text, style)."""
-        self.text(Text.assemble(*parts))
-
-    def text(self, text: Text) -> None:
-        """Print ``text`` as it is: never wrapped, cut or padded."""
-        if self.width is None:
-            plain = text.plain
-            self._console.file.write((plain if plain.strip() else "") + "\n")
-        else:
-            self._console.print(text, soft_wrap=True)
+    def line(self, *parts: Part, end: Sequence[Part] = ()) -> None:
+        """Print one line; ``end`` stands at its right, behind what fits before it."""
+        text = _plain(*parts) + ("  " + _plain(*end) if end else "")
+        sys.stdout.write((text if text.strip() else "") + "\n")
 
     def body(
-        self, body: str, *, indent: str | Text = "", tall: int | None = None
+        self, body: str, *, indent: str | Sequence[Part] = "", tall: int | None = None
     ) -> None:
         """Print a text of the log behind ``indent``.
 
         On a terminal it is wrapped, and at most ``tall`` lines of it are printed.
         """
-        if not body:
-            return
-        for line in self._wrapped(body.rstrip("\n").split("\n"), indent, tall):
-            self.text(Text.assemble(indent, line))
+        if body:
+            self._body(body.rstrip("\n").split("\n"), indent, tall)
 
-    def _wrapped(
-        self, lines: list[str], indent: str | Text, tall: int | None
-    ) -> Iterator[Text]:
-        if self.width is None:
-            yield from map(shown, lines)
-            return
-        room, drawn = max(_NARROWEST // 2, self.width - len(indent)), 0
+    def _body(
+        self,
+        lines: list[str],
+        indent: str | Sequence[Part],
+        tall: int | None,  # noqa: ARG002  # what is piped is not cut
+    ) -> None:
+        for line in lines:
+            self.line(*indent, shown(line))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
+        """Print a table; a column whose name begins with ``#`` holds numbers."""
+        from rich.cells import cell_len
+
+        lines = [[name.lstrip("#") for name in columns]]
+        for row in rows:
+            cells = (visible(_plain(cell)).split("\n") for cell in row)
+            lines += map(list, zip_longest(*cells, fillvalue=""))
+        widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            text = ""
+            for name, width, cell in zip(columns, widths, line, strict=True):
+                room = " " * (width - cell_len(cell))
+                text += room + cell if name.startswith("#") else cell + room
+                text += " " * _GAP
+            self.line(text.rstrip())
+
+
+def _plain(*parts: Part) -> str:
+    return "".join(part if isinstance(part, str) else part[0] for part in parts)
+
+
+# What the size guard leaves where it cut a text.
+STUB: Final = re.compile(
+    r"\[refold: \d+ of \d+ bytes left out here; whole text: "
+    r'session\.blob\("[0-9a-f]{64}"\)\]'
+)
+_NARROWEST: Final = 40
+_SHORTEST: Final = 20
+
+
+class Terminal(Screen):
+    """Prints lines that fit the terminal, in colours."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        class Writer(Console):
+            """Its reader may go: that ends the command, not the process."""
+
+            def on_broken_pipe(self) -> None:
+                raise BrokenPipeError
+
+        self._console = Writer(highlight=False, markup=False, emoji=False)
+        self._width = max(_NARROWEST, self._console.width)
+
+    def line(self, *parts: Part, end: Sequence[Part] = ()) -> None:
+        text = _styled(*parts)
+        if end:
+            last = _styled(*end)
+            room = self._width - last.cell_len - 2
+            text.truncate(max(room, _SHORTEST), overflow="ellipsis")
+            text.append(" " * max(2, room - text.cell_len + 2)).append_text(last)
+        self._console.print(text, soft_wrap=True)
+
+    def _body(
+        self, lines: list[str], indent: str | Sequence[Part], tall: int | None
+    ) -> None:
+        before = _styled(*indent)
+        for text in self._wrapped(lines, self._width - len(before), tall):
+            self._console.print(before + text, soft_wrap=True)
+
+    def _wrapped(self, lines: list[str], room: int, tall: int | None) -> Iterator[Text]:
+        drawn = 0
         for index, line in enumerate(lines):
-            pieces = shown(line).wrap(self._console, room) or [Text()]
+            wrapped = _styled(shown(line)).wrap(
+                self._console, max(_NARROWEST // 2, room)
+            )
+            pieces = list(wrapped) or [_styled("")]
             for at, piece in enumerate(pieces):
                 if drawn == tall:
                     rest = [part.plain for part in pieces[at:]] + lines[index + 1 :]
                     left = sum(len(part) for part in rest) + len(lines) - index - 1
-                    yield Text(f"… {counted(left, 'more character')}", "dim")
+                    yield _styled((f"… {counted(left, 'more character')}", "dim"))
                     return
                 piece.rstrip()
                 yield piece
                 drawn += 1
 
-    def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]
-    ) -> None:
-        """Print a table; a column whose name begins with ``#`` holds numbers."""
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
+        from rich.table import Table
+
         table = Table(
-            box=None, pad_edge=False, header_style="bold dim", padding=(0, 3, 0, 0)
+            box=None, pad_edge=False, header_style="bold dim", padding=(0, _GAP, 0, 0)
         )
         for name in columns:
             table.add_column(
@@ -264,29 +329,22 @@ class Screen:
                 no_wrap=name.startswith("#"),
             )
         for row in rows:
-            table.add_row(
-                *(visible(cell) if isinstance(cell, str) else cell for cell in row)
-            )
-        if self.width is None:
-            with self._console.capture() as captured:
-                self._console.print(table)
-            for line in captured.get().splitlines():
-                self._console.file.write(line.rstrip() + "\n")
-        else:
-            self._console.print(table)
+            table.add_row(*map(_styled, row))
+        self._console.print(table)
 
 
-def shown_in_line(value: Any) -> Text:
-    """As ``shown``, where a line must stay one: its ends are shown as signs."""
-    return shown(_LINE_END.sub("\u2424", str(value)))
+def _styled(*parts: Part) -> Text:
+    from rich.text import Text
 
-
-def shown(value: Any) -> Text:
-    """A text of the log, safe to print, what was redacted marked."""
-    text = Text(visible(str(value)))
-    text.highlight_regex(r"\[REDACTED:[^\]]*\]", "red")
-    text.highlight_regex(STUB, "yellow")
-    return text
+    whole = Text()
+    for part in parts:
+        said, style = (part, "") if isinstance(part, str) else part
+        text = Text(visible(said), style)
+        if isinstance(said, Shown):
+            text.highlight_regex(r"\[REDACTED:[^\]]*\]", "red")
+            text.highlight_regex(STUB, "yellow")
+        whole.append_text(text)
+    return whole
 
 
 _LONG: Final = 500
@@ -315,9 +373,9 @@ class Progress:
         self._stack.close()
 
     @contextmanager
-    def of(self, name: str, total: int) -> Iterator[Part]:
+    def of(self, name: str, total: int) -> Iterator[Stretch]:
         """The part that is called ``name``; it ends with all of its ``total`` done."""
-        part = Part(self, name)
+        part = Stretch(self, name)
         yield part
         part(total)
 
@@ -327,7 +385,7 @@ class Progress:
             self._bar.update(self._task, advance=by, description=name)
 
 
-class Part:
+class Stretch:
     """Is told how many of a part are done, those that were there before first."""
 
     def __init__(self, progress: Progress, name: str) -> None:
@@ -359,16 +417,3 @@ def _bar() -> Bar:
         console=Console(stderr=True),
         transient=True,
     )
-
-
-_UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-
-
-def duration(text: str | None) -> timedelta | None:
-    """The time that ``text`` says; refuses what is none, as a wrong argument."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d{1,6})([dhms])", text.strip())
-    if found is None:
-        raise typer.BadParameter("a time is a number and d, h, m or s, such as 30d")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 
-from refold.adapters.cli.output import counted
+from refold.adapters.cli.output import STUB, counted
 from refold.domain import events
 from refold.domain.errors import RefoldError
 from refold.domain.events import (
@@ -90,12 +90,6 @@ def preview(event: SessionEvent) -> Preview:
             return _review(event)
         case AgentError():
             return _error(event)
-        case _:
-            return _bookkeeping(event)
-
-
-def _bookkeeping(event: SessionEvent) -> Preview:
-    match event:
         case SystemPrompt(text=text, closed=closed):
             return Preview("the session was closed" if closed else "prompt", text or "")
         case StateUpdate(set=changed, unset=gone):
@@ -128,21 +122,35 @@ def _bookkeeping(event: SessionEvent) -> Preview:
             return Preview(f"{scope} {'granted' if granted else 'withdrawn'}", reason)
         case Forget(item_id=item, reason=reason):
             return Preview(f"item {item}", reason)
-        case (
-            UserInput()
-            | AgentResponse()
-            | ToolCall()
-            | ToolResult()
-            | Planner()
-            | Reflection()
-            | Aggregate()
-            | events.Final()
-            | HumanReview()
-            | AgentError()
-        ):
-            raise AssertionError("said by preview")
         case unknown:
             assert_never(unknown)
+
+
+class Marks(NamedTuple):
+    """Findings by type, leaves that became stubs, and warnings by code."""
+
+    redacted: Mapping[str, int]
+    guarded: int
+    warnings: tuple[str, ...]
+
+
+def marks(envelope: Envelope) -> Marks:
+    """What was done to this event before it was written."""
+    found = envelope.redaction.get("types")
+    counts = found.items() if isinstance(found, dict) else ()
+    return Marks(
+        {str(kind): n for kind, n in counts if isinstance(n, int)},
+        sum(1 for text in _texts(envelope.payload.payload()) if STUB.search(text)),
+        tuple(warning.code for warning in envelope.meta.warnings),
+    )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def readable(value: Any) -> str:
@@ -316,6 +324,9 @@ class Rails:
         return "".join(drawn)
 
 
+Countable = Literal["tool call", "response"]
+
+
 class Numbered(NamedTuple):
     """An event with its number: ``call`` is also that of a result's call.
 
@@ -381,40 +392,22 @@ class Numbering:
         self._direct = True
 
 
-def before_call(envelopes: Iterable[Envelope], n: int) -> int:
-    """The last seq before the response that makes the ``n``-th tool call.
+def before(envelopes: Iterable[Envelope], what: Countable, n: int) -> int:
+    """The last seq before the ``n``-th response, or the one that makes that call.
 
-    Raises RefoldError if there are fewer calls.
+    Raises RefoldError if there are fewer, or if nothing was before it.
     """
-    numbering = Numbering()
+    calls, numbering = what == "tool call", Numbering()
     for item in numbering.number(envelopes):
-        if isinstance(item.envelope.payload, ToolCall) and item.call == n:
-            return _before(item)
-    calls = counted(numbering.calls, "tool call")
+        is_call = isinstance(item.envelope.payload, ToolCall)
+        if n == ((item.call if is_call else None) if calls else item.response):
+            began = item.began or 1
+            if began > 1:
+                return began - 1
+            raise RefoldError(
+                "the session begins with that response: there is nothing it was sent"
+            )
+    there = counted(numbering.calls if calls else numbering.responses, what)
     raise RefoldError(
-        f"the session has {calls}, so none is number {n}: `refold log` numbers them"
+        f"the session has {there}, so none is number {n}: `refold log` numbers them"
     )
-
-
-def before_response(envelopes: Iterable[Envelope], n: int) -> int:
-    """The last seq before the ``n``-th response of the model.
-
-    Raises RefoldError if there are fewer.
-    """
-    numbering = Numbering()
-    for item in numbering.number(envelopes):
-        if item.response == n:
-            return _before(item)
-    responses = counted(numbering.responses, "response")
-    raise RefoldError(
-        f"the session has {responses}, so none is number {n}: `refold log` numbers them"
-    )
-
-
-def _before(item: Numbered) -> int:
-    before = (item.began or 1) - 1
-    if not before:
-        raise RefoldError(
-            "the session begins with that response: there is nothing it was sent"
-        )
-    return before

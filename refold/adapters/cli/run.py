@@ -7,11 +7,18 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
+from refold.adapters.cli import commands
+from refold.adapters.cli.commands import COMMANDS, GROUPS
+from refold.adapters.cli.options import Db, Json, call
 from refold.adapters.cli.output import (
+    Result,
     complain,
     hush,
     one_line,
@@ -25,14 +32,111 @@ from refold.domain.errors import (
     UnknownStrategy,
 )
 
+if TYPE_CHECKING:
+    from typer._click.formatting import HelpFormatter
+
 DONE: Final = 0
 FAILED: Final = 1
 WRONG: Final = 2
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
+_WRONG: Final = (InvalidConfiguration, UnknownModel, UnknownStrategy)
 
 
-def run(app: typer.Typer, args: Sequence[str]) -> int:
+class Command(TyperCommand):
+    """A command that takes the options of all, and whose result is printed here."""
+
+    def __init__(self, *, params: list[Any], **given: Any) -> None:
+        named = {name for param in params for name in param.opts}
+        common = [one for one in _common() if named.isdisjoint(one.opts)]
+        super().__init__(params=params + common, **given)
+
+    def invoke(self, ctx: Any) -> None:
+        """Run it, print what came of it, and end with its exit code."""
+        result = super().invoke(ctx)
+        if isinstance(result, Result):
+            result.print(as_json=call(ctx).as_json)
+            if result.code:
+                raise typer.Exit(result.code)
+
+
+class Commands(TyperGroup):
+    """All commands, in groups; each is loaded when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # of the base
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the same
+        return command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: HelpFormatter) -> None:  # noqa: ARG002  # the same
+        for name, group in GROUPS.items():
+            with formatter.section(name):
+                formatter.write_dl([(one, of.does) for one, of in group.items()])
+
+
+def application() -> Any:
+    """The program: its own options, and all commands."""
+    app = _typer()
+
+    @app.callback(cls=Commands, invoke_without_command=True)
+    def refold(
+        context: typer.Context,
+        db: Db = None,  # noqa: ARG001  # its callback keeps it
+        version: Annotated[  # noqa: ARG001  # its callback answers
+            bool,
+            typer.Option(
+                "--version", callback=_version, is_eager=True, help="Print the version."
+            ),
+        ] = False,
+    ) -> None:
+        """Keep everything an agent session did: append once, refold any time."""
+        if context.invoked_subcommand is None:
+            typer.echo(context.get_help(), err=True)
+            raise typer.Exit(WRONG)
+
+    return typer.main.get_command(app)
+
+
+@cache
+def command(name: str) -> Any:
+    """The command of that name, ready to be called."""
+    app = _typer(add_completion=False)
+    module = import_module(f"{commands.__name__}.{COMMANDS[name].module}")
+    function = getattr(module, "import_" if name == "import" else name)
+    app.command(name, cls=Command)(function)
+    return typer.main.get_command(app)
+
+
+@cache
+def _common() -> list[Any]:
+    def common(db: Db = None, as_json: Json = False) -> None: ...
+
+    app = _typer(add_completion=False)
+    app.command()(common)
+    return typer.main.get_command(app).params
+
+
+def _typer(*, add_completion: bool = True) -> typer.Typer:
+    # Plain help: rich would take as long to load as all the rest.
+    return typer.Typer(
+        name="refold",
+        add_completion=add_completion,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from refold import __version__
+
+        typer.echo(f"refold {__version__}")
+        raise typer.Exit
+
+
+def run(args: Sequence[str]) -> int:
     """Run the command that ``args`` name; returns the exit code, never raises.
 
     With ``REFOLD_DEBUG=1`` what was not expected is raised as it is.
@@ -40,7 +144,7 @@ def run(app: typer.Typer, args: Sequence[str]) -> int:
     show_warnings()
     speak_plainly()
     try:
-        code = _invoke(app, list(args))
+        code = _invoke(list(args))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -71,17 +175,16 @@ def mend_streams() -> None:
         )
 
 
-def _invoke(app: typer.Typer, args: list[str]) -> int:
-    command = typer.main.get_command(app)
+def _invoke(args: list[str]) -> int:
+    program = application()
+    if "_REFOLD_COMPLETE" in os.environ:  # a shell asks what could come next
+        program.main(args, prog_name="refold")
     try:
-        with command.make_context("refold", args) as context:
-            command.invoke(context)
+        with program.make_context("refold", args) as context:
+            program.invoke(context)
     except typer.Exit as done:
         return done.exit_code
     return DONE
-
-
-_WRONG: Final = (InvalidConfiguration, UnknownModel, UnknownStrategy)
 
 
 def _failed(error: Exception) -> int:
@@ -91,6 +194,9 @@ def _failed(error: Exception) -> int:
     if isinstance(error, RefoldError):
         complain(str(error))
         return WRONG if isinstance(error, _WRONG) else FAILED
+    if isinstance(error, typer.Abort):
+        complain("nothing was done: the answer was no")
+        return FAILED
     if os.environ.get("REFOLD_DEBUG") == "1":
         raise error
     if isinstance(error, OSError) and error.strerror:
@@ -106,8 +212,6 @@ def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "refold"
     message = one_line(error.format_message()).rstrip(".")
-    if "--db" in message and path != "refold":
-        return f"{message}: --db stands before the command, as in `refold --db URL …`"
     return f"{message}: `{path} --help` shows what it takes"
 
 

@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.text import Text
 
-from refold.adapters.cli import options as opening
-from refold.adapters.cli.options import Json, OneSession, User
-from refold.adapters.cli.output import complain, counted, number, print_json, visible
+from refold.adapters.cli.options import SPEC, OneSession, User, existing, option
+from refold.adapters.cli.output import (
+    Part,
+    Result,
+    Screen,
+    complain,
+    counted,
+    number,
+    visible,
+)
 from refold.domain.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
-    from refold.adapters.cli.output import Screen
     from refold.projections.compare.outcome import Outcome
     from refold.store.explanations import Compared, How
 
@@ -27,61 +32,49 @@ def compare(
     session: OneSession,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SPEC",
-            help="A strategy: name, name:key=value,… or @file.toml; may be given "
-            "several times.  Left out: all there are, with their defaults.",
+        option(
+            f"Compare this strategy, given {SPEC}; repeat for more.  Left out: all "
+            "there are, with their defaults.",
+            of="SPEC",
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="M",
-            help="Whose prices, cache rules and window count.  Left out: the model "
-            "that answered last.",
+        option(
+            "Take the prices, cache rules and window of this model.  Left out: of the "
+            "one that answered last.",
+            of="M",
         ),
     ] = None,
     prices: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="TOML with a table [models]: prices of your own."
-        ),
+        option("Take prices of your own: TOML with a table [models].", of="FILE"),
     ] = None,
     recorded: Annotated[
         bool,
-        typer.Option(
-            "--recorded", help="Use the summaries in the log, and make no others."
-        ),
+        option("Use the summaries in the log, and make no others.", "--recorded"),
     ] = False,
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.png", help="Draw tokens per request, and recall."),
+        Path | None, option("Draw tokens per request, and recall.", of="FILE.png")
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """Walk a session's log under several strategies, in memory: nothing is written.
+) -> Result:
+    """Compare what strategies would have sent of a session.
 
-    Summaries are made by abridged, without a model.
+    Its log is walked under each, in memory: nothing is written.  Summaries are made by
+    abridged, without a model.
     """
     if plot is not None:
         _check_plot(plot)
     how: How = {"model": model, "prices": prices, "recorded": recorded}
-    with opening.existing(context) as store:
-        compared = store.session(user, session).compare(strategy or None, **how)
+    compared = existing(context).session(user, session).compare(strategy or None, **how)
     if plot is not None:
         draw(compared.outcomes, plot)
-    _show(compared, as_json=as_json)
-
-
-def _show(compared: Compared, *, as_json: bool) -> None:
     for name, why in compared.skipped:
         complain(f"{name} is left out: {why}")
-    if as_json:
-        print_json([outcome.to_json() for outcome in compared.outcomes])
-    else:
-        from refold.adapters.cli.output import Screen
-
-        show_comparison(Screen(), compared)
+    return Result(
+        [outcome.to_json() for outcome in compared.outcomes],
+        lambda screen: _show(screen, compared),
+    )
 
 
 def _check_plot(path: Path) -> None:
@@ -112,7 +105,7 @@ _COLUMNS: Final = (
 _DASH: Final = "–"
 
 
-def show_comparison(screen: Screen, compared: Compared) -> None:
+def _show(screen: Screen, compared: Compared) -> None:
     """Print the table, and below it what its figures mean."""
     outcomes = compared.outcomes
     first = outcomes[0] if outcomes else None
@@ -129,7 +122,7 @@ def show_comparison(screen: Screen, compared: Compared) -> None:
         screen.line((line, "dim"))
 
 
-def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[str | Text]:
+def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
     return [
         visible(outcome.label),
         number(outcome.tokens_total),
@@ -149,12 +142,12 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else _DASH
 
 
-def _best(cost: float | None, costs: Sequence[float | None]) -> Text:
+def _best(cost: float | None, costs: Sequence[float | None]) -> Part:
     """A cost; the lowest stands out."""
     if cost is None:
-        return Text(_DASH)
+        return _DASH
     lowest = min(one for one in costs if one is not None)
-    return Text(_dollars(cost), "bold" if cost == lowest else "")
+    return _dollars(cost), "bold" if cost == lowest else ""
 
 
 def _dollars(cost: float) -> str:

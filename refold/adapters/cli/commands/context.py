@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from refold.adapters.cli import options as opening
-from refold.adapters.cli.options import As, Json, OneSession, SomeStrategy, User
-from refold.adapters.cli.output import Screen, counted, marks, print_json, types
-from refold.adapters.cli.previews import DIGEST, content, readable
+from refold.adapters.cli.options import (
+    As,
+    OneSession,
+    SomeStrategy,
+    User,
+    existing,
+    option,
+)
+from refold.adapters.cli.output import Result, Screen, counted, types
+from refold.adapters.cli.previews import DIGEST, before, content, marks, readable
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
     from refold.projections.context.view import View
-    from refold.store import Session
 
 
 def context(
@@ -26,34 +31,25 @@ def context(
     strategy: SomeStrategy = None,
     at: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="SEQ", help="As it was when this event was the last."
-        ),
+        option("Show it as it was when this event was the last.", of="SEQ", min=1),
     ] = None,
     before_call: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="What it was sent before the response that made its N-th tool call.",
-        ),
+        option("Show what it was sent before its N-th tool call.", of="N", min=1),
     ] = None,
     before_response: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="N", help="What it was sent before its N-th response."
-        ),
+        option("Show what it was sent before its N-th response.", of="N", min=1),
     ] = None,
     as_: Annotated[
         As,
-        typer.Option(
+        option(
+            "sent: show the summaries that were there then; rebuilt: those that the "
+            "strategy would have had.",
             "--as",
-            help="sent: with the summaries that were there then; rebuilt: with those "
-            "that the strategy would have had.",
         ),
     ] = As.SENT,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show what a model is sent, or was sent earlier.
 
     Nothing is compacted by asking: `refold compact` does that.
@@ -63,29 +59,16 @@ def context(
         raise typer.BadParameter(
             "give one of --at, --before-call and --before-response", ctx=context
         )
-    with opening.existing(context) as store:
-        chosen = store.session(user, session)
-        chosen.head()
-        place = _place(chosen, at, before_call, before_response)
-        view = chosen.context(strategy, at=place, as_=as_.value)
-        if as_json:
-            print_json(view.to_json())
-        else:
-            from refold.adapters.cli.output import Screen
-
-            show_view(Screen(), view, chosen.pages(upto=view.at))
-
-
-def _place(
-    session: Session, at: int | None, call: int | None, response: int | None
-) -> int | None:
-    from refold.adapters.cli import previews as numbering
-
-    if call is not None:
-        return numbering.before_call(session.pages(), call)
-    if response is not None:
-        return numbering.before_response(session.pages(), response)
-    return at
+    chosen = existing(context).session(user, session)
+    chosen.head()
+    if before_call is not None:
+        at = before(chosen.pages(), "tool call", before_call)
+    if before_response is not None:
+        at = before(chosen.pages(), "response", before_response)
+    view = chosen.context(strategy, at=at, as_=as_.value)
+    return Result(
+        view.to_json, lambda out: _show(out, view, chosen.pages(upto=view.at))
+    )
 
 
 _TALL: Final = 8
@@ -93,7 +76,7 @@ _ROLES: Final = {"user": "bold cyan", "assistant": "bold", "system": "magenta"}
 _FEW: Final = 12
 
 
-def show_view(screen: Screen, view: View, behind: Iterable[Envelope]) -> None:
+def _show(screen: Screen, view: View, behind: Iterable[Envelope]) -> None:
     """Print ``view``; ``behind`` are the events up to its seq."""
     told: dict[str, Any] = view.to_json()
     _figures(screen, told)

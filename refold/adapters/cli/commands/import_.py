@@ -10,14 +10,28 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from refold.adapters.cli import options as opening
-from refold.adapters.cli.options import Json, NewSession, Transcripts, User
-from refold.adapters.cli.output import counted, number, print_json, types
-from refold.domain.errors import ImportFailed
+from refold.adapters.cli.options import (
+    NewSession,
+    Transcripts,
+    User,
+    new_or_existing,
+    option,
+)
+from refold.adapters.cli.output import (
+    Progress,
+    Result,
+    Screen,
+    counted,
+    number,
+    shown,
+    types,
+)
+from refold.adapters.importers import read
+from refold.domain.errors import ImportFailed, RefoldError
 from refold.domain.ids import MAX_ID
+from refold.store.sessions import extend
 
 if TYPE_CHECKING:
-    from refold.adapters.cli.output import Progress, Screen
     from refold.adapters.importers import Skipped, Transcript
     from refold.store import SessionStore
     from refold.store.sessions import Extended
@@ -31,33 +45,33 @@ def import_(
     user: User,
     session: NewSession = None,
     form: Annotated[
-        Transcripts, typer.Option("--format", help="Of what program they are.")
+        Transcripts, option("Read them as this program's.", "--format")
     ] = Transcripts.AUTO,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Bring transcripts into the log, each as a session.
 
     What they hold is redacted and size-guarded.  Importing again adds nothing, and of
     a transcript that has grown only what is new.  All files are read before anything
     is written.
     """
-    from refold.adapters.cli.output import Progress
-
-    read = _read(paths, form)
-    wanted = [item for item in named(read, session) if item.transcript.drafts]
-    skipped = [item for _, found in read for one in found for item in one.skipped]
-    with opening.new_or_existing(context) as store:
+    different = {path.absolute(): path for path in paths}.values()
+    found = [(path, read(path, format=form.value)) for path in different]
+    wanted = [item for item in named(found, session) if item.transcript.drafts]
+    skipped = [item for _, all_ in found for one in all_ for item in one.skipped]
+    store, done = new_or_existing(context), _Done()
+    for item in wanted:
+        store.session(user, item.session)
+    with Progress(sum(len(item.transcript.drafts) for item in wanted)) as progress:
         for item in wanted:
-            store.session(user, item.session)
-        total = sum(len(item.transcript.drafts) for item in wanted)
-        with Progress(total) as progress:
-            done = _Done()
-            for item in wanted:
-                _extend(store, user, item, done, progress)
-    if as_json:
-        print_json(_as_json(done, skipped))
-    else:
-        _show(done, skipped)
+            _extend(store, user, item, done, progress)
+    told = {
+        "sessions": [item.session for item, _ in done.sessions],
+        "events": done.events,
+        "duplicates": done.duplicates,
+        "redactions": dict(sorted(done.redactions.items())),
+        "skipped": [{"where": item.where, "why": item.why} for item in skipped],
+    }
+    return Result(told, lambda screen: _show(screen, done, skipped))
 
 
 @dataclass(slots=True)
@@ -79,22 +93,10 @@ class _Done:
         return sum((result.redactions for _, result in self.sessions), Counter())
 
 
-def _read(
-    paths: Sequence[Path], form: Transcripts
-) -> list[tuple[Path, list[Transcript]]]:
-    from refold.adapters.importers import read
-
-    different = {path.absolute(): path for path in paths}.values()
-    return [(path, read(path, format=form.value)) for path in different]
-
-
 def _extend(
     store: SessionStore, user: str, item: Named, done: _Done, progress: Progress
 ) -> None:
     """Bring one transcript in; if it fails, say what has been written before."""
-    from refold.domain.errors import ImportFailed, RefoldError
-    from refold.store.sessions import extend
-
     session = store.session(user, item.session)
     where = str(item.path)
     with progress.of(item.session, len(item.transcript.drafts)) as advance:
@@ -120,20 +122,7 @@ def _reason(error: Exception, where: str, done: _Done, written: int) -> str:
     )
 
 
-def _as_json(done: _Done, skipped: Sequence[Skipped]) -> dict[str, object]:
-    return {
-        "sessions": [item.session for item, _ in done.sessions],
-        "events": done.events,
-        "duplicates": done.duplicates,
-        "redactions": dict(sorted(done.redactions.items())),
-        "skipped": [{"where": item.where, "why": item.why} for item in skipped],
-    }
-
-
-def _show(done: _Done, skipped: Sequence[Skipped]) -> None:
-    from refold.adapters.cli.output import Screen
-
-    screen = Screen()
+def _show(screen: Screen, done: _Done, skipped: Sequence[Skipped]) -> None:
     if done.sessions:
         screen.table(
             ("session", "format", "#events", "#there before", "redacted", "#skipped"),
@@ -161,8 +150,6 @@ def _show(done: _Done, skipped: Sequence[Skipped]) -> None:
 
 
 def _show_skipped(screen: Screen, skipped: Sequence[Skipped]) -> None:
-    from refold.adapters.cli.output import shown
-
     reasons: dict[str, list[str]] = {}
     for item in skipped:
         reasons.setdefault(item.why, []).append(item.where)

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refold.adapters.cli import options as opening
-from refold.adapters.cli.options import Json, SomeSession, SomeUser
-from refold.adapters.cli.output import print_json
+from refold.adapters.cli.options import (
+    SomeSession,
+    SomeUser,
+    call,
+    existing,
+    option,
+)
+from refold.adapters.cli.output import Result
+from refold.adapters.keys.master import VARIABLE, MasterKeyFile
 from refold.domain.errors import RefoldError
+from refold.opener import reconcile_keys
 
 if TYPE_CHECKING:
-    from refold.adapters.keys.master import MasterKeyFile
     from refold.store import SessionStore
 
 
@@ -29,50 +35,35 @@ class Action(StrEnum):
 def keys(
     context: typer.Context,
     action: Annotated[Action, typer.Argument(metavar="ACTION", help="What to do.")],
-    master: Annotated[
-        bool, typer.Option("--master", help="Rotate the master key.")
-    ] = False,
+    master: Annotated[bool, option("Rotate the master key.", "--master")] = False,
     drop_older: Annotated[
-        bool,
-        typer.Option(
-            "--drop-older", help="Take the master key of before out of its file."
-        ),
+        bool, option("Take the master key of before out of its file.", "--drop-older")
     ] = False,
     user: SomeUser = None,
     session: SomeSession = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show which keys there are, or replace some.
 
     status counts them; rotate replaces the master key, a user's or a session's;
     reconcile destroys again what an older key store brought back.
     """
     if action is Action.RECONCILE:
-        _told({"destroyed": opening.reconcile(context)}, as_json)
-        return
+        return _told({"destroyed": reconcile_keys(call(context).url)})
     rotates = action is Action.ROTATE and master and user is None
-    file = _file() if rotates else None
+    file = MasterKeyFile() if rotates and not os.environ.get(VARIABLE) else None
     if file is not None and not drop_older:
         file.add()  # before the store is opened, which reads it
-    with opening.existing(context) as store:
-        if action is Action.STATUS:
-            _told(dict(store.key_status()), as_json)
-        elif rotates:
-            _told(_rotate_master(store, file, drop_older), as_json)
-        elif user is not None and session is not None and not master:
-            done = store.rotate_session_key(user, session)
-            _told({"key_version": done.key_version}, as_json)
-        elif user is not None and not master:
-            _told({"sessions": store.rotate_user_key(user)}, as_json)
-        else:
-            raise typer.BadParameter("rotate takes --master, or --user [--session]")
-
-
-def _file() -> MasterKeyFile | None:
-    """The file that the master key is in, if it is in one."""
-    from refold.adapters.keys.master import VARIABLE, MasterKeyFile
-
-    return None if os.environ.get(VARIABLE) else MasterKeyFile()
+    store = existing(context)
+    if action is Action.STATUS:
+        return _told(dict(store.key_status()))
+    if rotates:
+        return _told(_rotate_master(store, file, drop_older))
+    if user is None or master:
+        raise typer.BadParameter("rotate takes --master, or --user [--session]")
+    if session is not None:
+        done = store.rotate_session_key(user, session)
+        return _told({"key_version": done.key_version})
+    return _told({"sessions": store.rotate_user_key(user)})
 
 
 def _rotate_master(
@@ -89,11 +80,6 @@ def _rotate_master(
     return {"wrapped": wrapped, "stale": stale, "older_dropped": drop_older}
 
 
-def _told(told: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(told)
-        return
-    from refold.adapters.cli.output import Screen
-
+def _told(told: dict[str, Any]) -> Result:
     rows = [(name.replace("_", " "), str(value)) for name, value in told.items()]
-    Screen().table(("what", "#value"), rows)
+    return Result(told, lambda screen: screen.table(("what", "#value"), rows))

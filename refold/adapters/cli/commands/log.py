@@ -1,4 +1,4 @@
-"""``refold log``: what happened in a session, in order."""
+"""``refold sessions`` and ``refold log``: what there is, and what happened in it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,36 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.text import Text
 
-from refold.adapters.cli import options as opening, output as wording
-from refold.adapters.cli.options import Json, OneSession, SomeUser, User, Verbosity
+from refold.adapters.cli.options import (
+    OneSession,
+    SomeUser,
+    User,
+    Verbosity,
+    existing,
+    option,
+)
 from refold.adapters.cli.output import (
-    Marks,
+    Part,
+    Result,
     Screen,
     complain,
     counted,
-    marks,
-    print_json,
+    moment,
+    number,
+    rfc3339,
     shown,
     types,
 )
 from refold.adapters.cli.previews import (
     OTHER_STYLE,
     STYLES,
+    Marks,
     Numbered,
+    Numbering,
     Preview,
     Rails,
+    marks,
     preview,
 )
 from refold.domain import events
@@ -34,81 +44,94 @@ from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
     from refold.domain.ports import SessionInfo
-    from refold.store import Session
+
+
+def sessions(context: typer.Context, user: SomeUser = None) -> Result:
+    """List the sessions, with their size and age."""
+    found = existing(context).sessions(user)
+
+    def show(out: Screen) -> None:
+        if not found:
+            whose = f" of user {user!r}" if user else ""
+            out.line(f"no sessions{whose} yet: `refold import` brings transcripts in")
+            return
+        names = ("user", "session", "#events", "#tokens", "begun (UTC)")
+        out.table((*names, "last change (UTC)"), map(_row, found))
+
+    return Result([_session(info) for info in found], show)
+
+
+def _row(info: SessionInfo) -> list[Part]:
+    ended = "" if info.status == "open" else f" ({info.status})"
+    return [
+        info.user_id,
+        info.session_id + ended,
+        number(info.head_seq),
+        number(info.tokens),
+        moment(info.created_at),
+        moment(info.updated_at),
+    ]
+
+
+def _session(info: SessionInfo) -> dict[str, object]:
+    return {
+        "user_id": info.user_id,
+        "session_id": info.session_id,
+        "head_seq": info.head_seq,
+        "created_at": rfc3339(info.created_at),
+        "updated_at": rfc3339(info.updated_at),
+        "tokens": info.tokens,
+    }
 
 
 def log(
     context: typer.Context,
     user: User,
     session: OneSession,
-    after: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Begin behind this seq.")
-    ] = 0,
+    after: Annotated[int, option("Show events after this seq.", of="N", min=0)] = 0,
     limit: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Show at most N entries.")
+        int | None, option("Show at most N entries.", of="N", min=0)
     ] = None,
     verbosity: Annotated[
         Verbosity,
-        typer.Option(
-            help="default: everything; compact: a line each, but for what the user "
+        option(
+            "default: show everything; compact: a line each, but for what the user "
             "said and each turn's answer; quiet: the last answer alone."
         ),
     ] = Verbosity.DEFAULT,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show the timeline of a session.
 
     Responses and tool calls are numbered, and a call is joined to its result.
     Summaries stand behind the seq at which they were decided, with their stream.
     On a terminal a long text is cut; piped, or with --json, nothing is.
     """
-    with opening.existing(context) as store:
-        chosen = store.session(user, session)
-        last = chosen.head().seq
-        entries = chosen.timeline(after=after, limit=limit)
-        if as_json:
-            for envelope in entries:
-                print_json(envelope.to_json())
-        elif verbosity is Verbosity.QUIET:
-            _answer(entries)
-        else:
-            numbered = _numbered(chosen, entries, after)
-            if not _show(numbered, verbosity, last):
-                complain(f"there is nothing behind seq {after}")
+    chosen = existing(context).session(user, session)
+    last = chosen.head().seq
+    entries = chosen.timeline(after=after, limit=limit)
+
+    def show(screen: Screen) -> None:
+        if verbosity is Verbosity.QUIET:
+            _answer(screen, entries)
+            return
+        numbering = Numbering()
+        for _ in numbering.number(chosen.pages(upto=after) if after else ()):
+            pass  # numbers count from the session's first event on
+        timeline = Timeline(screen, verbosity, last_seq=last)
+        if not timeline.show(numbering.number(entries)):
+            complain(f"there is nothing behind seq {after}")
+
+    return Result((envelope.to_json() for envelope in entries), show)
 
 
-def _numbered(
-    session: Session, entries: Iterable[Envelope], after: int
-) -> Iterator[Numbered]:
-    """The entries with their numbers, counted from the session's first event on."""
-    from refold.adapters.cli.previews import Numbering
-
-    numbering = Numbering()
-    for _ in numbering.number(session.pages(upto=after) if after else ()):
-        pass
-    return numbering.number(entries)
-
-
-def _show(numbered: Iterable[Numbered], verbosity: Verbosity, last: int) -> int:
-    from refold.adapters.cli.output import Screen
-
-    return Timeline(Screen(), verbosity, last_seq=last).show(numbered)
-
-
-def _answer(entries: Iterable[Envelope]) -> None:
+def _answer(screen: Screen, entries: Iterable[Envelope]) -> None:
     """Print the last thing that the agent said as an answer, and nothing else."""
-    from refold.adapters.cli.output import Screen, shown
-    from refold.domain.events import AgentResponse, Final as Ending
-
     answer = ""
     for envelope in entries:
-        if (
-            isinstance(envelope.payload, AgentResponse | Ending)
-            and envelope.payload.text
-        ):
-            answer = envelope.payload.text
+        if isinstance(envelope.payload, AgentResponse | events.Final):
+            answer = envelope.payload.text or answer
     if answer:
-        Screen().text(shown(answer))
+        screen.line(shown(answer))
     else:
         complain("there is no answer in this part of the session")
 
@@ -151,9 +174,10 @@ class Timeline:
         if self._short and not whole:
             self._one_line(item, said)
             return
-        self._screen.text(self._head(item, said, ""))
+        self._head(item, said)
+        margin = (" " * (self._seq + 11), (self._rails.passing(), "yellow"), " ")
         tall = None if whole or self._short else _TALL
-        self._body(said.body, tall)
+        self._screen.body(said.body, indent=margin, tall=tall)
 
     def _one_line(self, item: Numbered, said: Preview) -> None:
         body = "" if item.envelope.stream != "main" else said.body
@@ -163,42 +187,32 @@ class Timeline:
             taken += 1
         left = len(lines) - taken
         more = f"  (+{counted(left, 'line')})" if left > 0 else ""
-        self._screen.text(self._head(item, said, " ".join(lines[:taken]) + more))
+        self._head(item, said, " ".join(lines[:taken]) + more)
 
-    def _head(self, item: Numbered, said: Preview, text: str) -> Text:
-        """The line that an event begins with, cut to the terminal's width."""
+    def _head(self, item: Numbered, said: Preview, text: str = "") -> None:
+        """The line that an event begins with: marks and tokens stand at its end."""
         envelope = item.envelope
         style = STYLES.get(envelope.type, OTHER_STYLE)
         derived = envelope.stream != "main"
         seq = f"·{envelope.seq}" if derived else str(envelope.seq)
-        head = Text.assemble(
-            (f"{seq:>{self._seq}}  ", "dim"),
-            (f"{envelope.ts:%H:%M:%S} ", "dim"),
+        head: list[Part] = [
+            (f"{seq:>{self._seq}}  {envelope.ts:%H:%M:%S} ", "dim"),
             (self._rail(item), "yellow"),
             " ",
             (envelope.type, "bold red" if said.failed else style),
             (_number(item), style),
-        )
+        ]
         if envelope.agent:
-            head.append("  agent ", "dim").append_text(shown(envelope.agent))
+            head += [("  agent ", "dim"), shown(envelope.agent)]
         if said.note:
-            head.append("  ").append_text(shown(said.note))
+            head += ["  ", shown(said.note)]
         if item.call and item.began == envelope.seq and not self._short:
-            head.append(f"  response #{item.response}", "dim")
+            head.append((f"  response #{item.response}", "dim"))
         if derived:
-            head.append(f"  stream {envelope.stream[:_STREAM]}", "dim")
-        return self._with_end(head, text, _end(envelope, marks(envelope)))
-
-    def _with_end(self, head: Text, text: str, end: Text) -> Text:
-        """Put marks and tokens at the line's end, and ``text`` between as it fits."""
+            head.append((f"  stream {envelope.stream[:_STREAM]}", "dim"))
         if text:
-            head.append("  ").append_text(shown(text))
-        width = self._screen.width
-        if width is None:
-            return Text.assemble(head, "  ", end)
-        room = width - end.cell_len - 2
-        head.truncate(max(room, _SHORTEST), overflow="ellipsis")
-        return Text.assemble(head, " " * max(2, room - head.cell_len + 2), end)
+            head += ["  ", shown(text)]
+        self._screen.line(*head, end=_end(envelope, marks(envelope)))
 
     def _rail(self, item: Numbered) -> str:
         if item.envelope.stream != "main":
@@ -211,11 +225,6 @@ class Timeline:
             case _:
                 return self._rails.passing()
 
-    def _body(self, body: str, tall: int | None) -> None:
-        rail = (self._rails.passing(), "yellow")
-        margin = Text.assemble(" " * (self._seq + 11), rail, " ")
-        self._screen.body(body, indent=margin, tall=tall)
-
 
 def _number(item: Numbered) -> str:
     if item.call is not None:
@@ -223,19 +232,16 @@ def _number(item: Numbered) -> str:
     return f" #{item.response}" if item.response is not None else ""
 
 
-def _end(envelope: Envelope, hidden: Marks) -> Text:
-    end = Text()
+def _end(envelope: Envelope, hidden: Marks) -> list[Part]:
+    end: list[Part] = []
     if hidden.redacted:
-        end.append(f" redacted {types(hidden.redacted)} ", "bold white on red")
-        end.append("  ")
+        end += [(f" redacted {types(hidden.redacted)} ", "bold white on red"), "  "]
     if hidden.guarded:
         times = f" × {hidden.guarded}" if hidden.guarded > 1 else ""
-        end.append(f" guarded{times} ", "black on yellow")
-        end.append("  ")
+        end += [(f" guarded{times} ", "black on yellow"), "  "]
     if hidden.warnings:
-        end.append(f" {', '.join(hidden.warnings)} ", "black on yellow")
-        end.append("  ")
-    return end.append(f"{envelope.token_estimate:,} tok", "dim")
+        end += [(f" {', '.join(hidden.warnings)} ", "black on yellow"), "  "]
+    return [*end, (f"{envelope.token_estimate:,} tok", "dim")]
 
 
 def _with_answers(numbered: Iterable[Numbered]) -> Iterator[tuple[Numbered, bool]]:
@@ -261,51 +267,3 @@ def _is_answer(item: Numbered) -> bool:
     return isinstance(payload, AgentResponse | events.Final) and bool(
         payload.text.strip()
     )
-
-
-def sessions(
-    context: typer.Context, user: SomeUser = None, as_json: Json = False
-) -> None:
-    """List the sessions, with their size and age."""
-    with opening.existing(context) as store:
-        found = store.sessions(user)
-    if as_json:
-        print_json([_as_json(info) for info in found])
-        return
-    _sessions_show(found, user)
-
-
-def _sessions_show(found: list[SessionInfo], user: str | None) -> None:
-    from refold.adapters.cli.output import Screen
-
-    out = Screen()
-    if not found:
-        whose = f" of user {user!r}" if user else ""
-        out.line(f"no sessions{whose} yet: `refold import` brings transcripts in")
-        return
-    out.table(
-        ("user", "session", "#events", "#tokens", "begun (UTC)", "last change (UTC)"),
-        (
-            (
-                info.user_id,
-                info.session_id
-                + ("" if info.status == "open" else f" ({info.status})"),
-                wording.number(info.head_seq),
-                wording.number(info.tokens),
-                wording.moment(info.created_at),
-                wording.moment(info.updated_at),
-            )
-            for info in found
-        ),
-    )
-
-
-def _as_json(info: SessionInfo) -> dict[str, object]:
-    return {
-        "user_id": info.user_id,
-        "session_id": info.session_id,
-        "head_seq": info.head_seq,
-        "created_at": wording.rfc3339(info.created_at),
-        "updated_at": wording.rfc3339(info.updated_at),
-        "tokens": info.tokens,
-    }

@@ -1,4 +1,4 @@
-"""``refold stats``: how much is stored, how fast it grows, and what is behind."""
+"""Commands for who operates a store: stats, audit, export, schema, bench."""
 
 from __future__ import annotations
 
@@ -8,97 +8,96 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import orjson
 import typer
 
-from refold.adapters.cli import options as opening, output as wording
-from refold.adapters.cli.options import Json, SomeSession, SomeUser
+from refold.adapters.cli.options import (
+    SomeSession,
+    SomeUser,
+    call,
+    duration,
+    existing,
+    option,
+    sessions,
+)
 from refold.adapters.cli.output import (
+    Result,
+    Screen,
     complain,
     counted,
-    duration,
-    print_json,
+    moment,
+    number,
+    size,
     visible,
     write_line,
 )
-from refold.domain.errors import RefoldError
+from refold.domain.canonical import repaired
+from refold.domain.errors import InvalidConfiguration, RefoldError
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from refold.adapters.cli.output import Screen
     from refold.domain.access_log import AuditRecord
     from refold.store import SessionStore
 
 
 def stats(
-    context: typer.Context,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    as_json: Json = False,
-) -> None:
-    """Show how much is stored, how fast it grows, and how far views are behind.
+    context: typer.Context, user: SomeUser = None, session: SomeSession = None
+) -> Result:
+    """Show how much is stored, and how fast it grows.
 
-    Every row is counted, which in a large store takes a while.
+    Also how far stored views are behind.  Every row is counted, which in a large store
+    takes a while.
     """
-    if session is not None and user is None:
-        raise typer.BadParameter("--session needs --user")
-    with opening.existing(context) as store:
-        if user is not None:
-            opening.sessions(store, user, session)
-        if user is not None and session is not None:
-            figures = store.session(user, session).stats()
-        else:
-            figures = store.stats(user)
-    if as_json:
-        print_json(figures)
-        return
-    from refold.adapters.cli.output import Screen
+    store = existing(context)
+    if user is None:
+        _needs_user(session)
+        figures = store.stats()
+    else:
+        sessions(store, user, session)
+        one = session and store.session(user, session)
+        figures = one.stats() if one else store.stats(user)
 
-    out = Screen()
-    out.table(("what", "#how much"), [*_rows(figures)])
-    _lag(out, figures["lag"])
-
-
-def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = []
-    for name, value in figures.items():
-        what, last, when = name.partition("_last_")
-        size = what.endswith("_bytes")
-        what = what.removesuffix("_bytes").replace("_", " ") + " size" * size
-        what = f"{what}, last {when}" if last else what
-        if isinstance(value, int):
-            rows.append((what, wording.size(value) if size else wording.number(value)))
-        elif isinstance(value, str):
-            rows.append((what, value))
-    return rows
-
-
-def _lag(out: Screen, lag: list[dict[str, Any]]) -> None:
-    if not lag:
-        return
-    out.line("")
-    out.table(
-        ("views of strategy", "#views", "#behind", "#by events", "#at most"),
-        (
-            (
-                one["fingerprint"][:12],
-                *(
-                    wording.number(one[name])
-                    for name in ("views", "behind", "events", "most")
+    def show(out: Screen) -> None:
+        out.table(("what", "#how much"), _figures(figures))
+        if lag := figures["lag"]:
+            out.line("")
+            names = ("views", "behind", "events", "most")
+            out.table(
+                ("views of strategy", "#views", "#behind", "#by events", "#at most"),
+                (
+                    (one["fingerprint"][:12], *(number(one[name]) for name in names))
+                    for one in lag
                 ),
             )
-            for one in lag
-        ),
-    )
+
+    return Result(figures, show)
+
+
+def _needs_user(session: str | None) -> None:
+    if session is not None:
+        raise typer.BadParameter("--session needs --user")
+
+
+def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in figures.items():
+        what, last, when = name.partition("_last_")
+        is_size = what.endswith("_bytes")
+        what = what.removesuffix("_bytes").replace("_", " ") + " size" * is_size
+        what = f"{what}, last {when}" if last else what
+        if isinstance(value, int):
+            yield what, size(value) if is_size else number(value)
+        elif isinstance(value, str):
+            yield what, value
 
 
 _HASH: Final = 12  # characters that are shown of a hash
@@ -106,15 +105,13 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _STYLES: Final = {"ok": "", "denied": "yellow", "error": "red"}
 
 
-def _since(text: str | None) -> datetime | None:
+def _since(text: str) -> datetime:
     """A date, a time, or how long ago it is."""
-    if text is None:
-        return None
     try:
         if _DATE.match(text):
             found = datetime.fromisoformat(text)
             return found if found.tzinfo else found.replace(tzinfo=UTC)
-        return datetime.now(UTC) - (duration(text) or timedelta(0))
+        return datetime.now(UTC) - duration(text)
     except (ValueError, OverflowError, typer.BadParameter):
         raise typer.BadParameter(
             "give a date (2026-03-16), a time (2026-03-16T10:00:00Z), or 30d, 12h, …"
@@ -126,45 +123,38 @@ def audit(
     user: SomeUser = None,
     session: SomeSession = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="D", help="Only from then on: 2026-03-16, 2026-03-16T10:00Z, or 7d."
+        datetime | None,
+        option(
+            "Show records from then on: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
+            of="D",
+            parser=_since,
         ),
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """Show the audit log: what was done with the store, when, and how it went.
+) -> Result:
+    """Show what was done with the store, when, and how it went.
 
-    It holds no content, and no names: --user finds the records of a user who is not
-    erased by a keyed hash.  It is kept where REFOLD_AUDIT says table.
+    The audit log holds no content, and no names: --user finds the records of a user who
+    is not erased by a keyed hash.  It is kept where REFOLD_AUDIT says table.
     """
-    if session is not None and user is None:
-        raise typer.BadParameter("--session needs --user")
-    begin = _since(since)
-    with opening.existing(context) as store:
-        records = store.audit_records(user, session, since=begin)
-        count = _print(records, as_json=as_json)
-        if not (count or as_json):
-            complain(_nothing(store, user))
+    if user is None:
+        _needs_user(session)
+    store = existing(context)
+    records = store.audit_records(user, session, since=since)
+
+    def show(screen: Screen) -> None:
+        empty = True
+        for record in records:
+            _record(screen, record)
+            empty = False
+        if empty:
+            whose = "" if user is None else f" of user {user!r}"
+            hint = "" if store.audit_is_on else ": REFOLD_AUDIT=table keeps them"
+            complain(f"there are no audit records{whose}{hint}")
+
+    return Result((record.to_json() for record in records), show)
 
 
-def _print(records: Iterable[AuditRecord], *, as_json: bool) -> int:
-    count = 0
-    if as_json:
-        for count, record in enumerate(records, start=1):  # noqa: B007  # it is returned
-            print_json(record.to_json())
-        return count
-    from refold.adapters.cli.output import Screen
-
-    screen = Screen()
-    for count, record in enumerate(records, start=1):  # noqa: B007  # it is returned
-        _line(screen, record)
-    return count
-
-
-def _line(screen: Screen, record: AuditRecord) -> None:
-    from refold.adapters.cli.output import moment
-
+def _record(screen: Screen, record: AuditRecord) -> None:
     whose = " ".join(
         (name or "")[:_HASH].ljust(_HASH) for name in (record.user, record.session)
     )
@@ -181,32 +171,25 @@ def _line(screen: Screen, record: AuditRecord) -> None:
     )
 
 
-def _nothing(store: SessionStore, user: str | None) -> str:
-    whose = "" if user is None else f" of user {user!r}"
-    if store.audit_is_on:
-        return f"there are no audit records{whose}"
-    return f"there are no audit records{whose}: REFOLD_AUDIT=table keeps them"
-
-
 def export(
     context: typer.Context,
     user: SomeUser = None,
     session: SomeSession = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Write there, all or nothing; left out: to stdout."
+        option(
+            "Write there, all or nothing.  Left out: to stdout.",
+            of="FILE",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write all there is of --user to a new directory, with a manifest.",
+        option(
+            "Write all there is of --user to a new directory, with a manifest.",
+            of="DIR",
         ),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Result | None:
     """Write the log out again, as JSON lines of envelopes.
 
     A file can be read by its owner only: what was redacted is not in it, the rest is
@@ -215,60 +198,44 @@ def export(
     with its digest in manifest.json, which `refold verify --export` checks.
     """
     if out is not None:
-        _user(context, user, out, as_json, other=session or output)
-        return
-    with opening.existing(context) as store:
-        found = opening.sessions(store, user, session)
-        names = [(info.user_id, info.session_id) for info in found]
-        if output is None:
-            for line in _lines(store, names):
-                write_line(line)
-            return
-        count = 0
-        with _written(output) as file:
-            for line in _lines(store, names):
-                file.write(line + b"\n")
-                count += 1
-    if as_json:
-        from refold.domain.canonical import repaired
+        if user is None or session or output:
+            raise typer.BadParameter(
+                "it takes all of one user: --user U, and neither --session nor "
+                "--output",
+                param_hint="--out",
+            )
+        return _of_user(existing(context), user, out)
+    store = existing(context)
+    found = sessions(store, user, session)
+    names = [(info.user_id, info.session_id) for info in found]
+    if output is None:
+        for line in _lines(store, names):
+            write_line(line)
+        return None
+    count = 0
+    with _written(output) as file:
+        for line in _lines(store, names):
+            file.write(line + b"\n")
+            count += 1
+    of = f"{counted(count, 'event')} of {counted(len(names), 'session')}"
+    return Result(
+        {"sessions": len(names), "events": count, "output": repaired(str(output))[0]},
+        f"wrote {of} to {visible(str(output))}",
+    )
 
-        place = repaired(str(output))[0]
-        print_json({"sessions": len(names), "events": count, "output": place})
-    else:
-        events, sessions = counted(count, "event"), counted(len(names), "session")
-        typer.echo(f"wrote {events} of {sessions} to {visible(str(output))}")
 
-
-def _user(
-    context: typer.Context,
-    user: str | None,
-    out: Path,
-    as_json: bool,
-    *,
-    other: object,
-) -> None:
-    if user is None or other is not None:
-        raise typer.BadParameter(
-            "it takes all of one user: --user U, and neither --session nor --output",
-            param_hint="--out",
-        )
-    with opening.existing(context) as store:
-        manifest = store.export_user(user, out).manifest
-    counts: Any = manifest["counts"]
-    if as_json:
-        from refold.domain.canonical import repaired
-
-        place = repaired(str(out))[0]
-        print_json({"out": place, "counts": counts, "digest": manifest["digest"]})
-        return
+def _of_user(store: SessionStore, user: str, out: Path) -> Result:
+    manifest: dict[str, Any] = store.export_user(user, out).manifest
+    counts, digest = manifest["counts"], manifest["digest"]
     kinds = ("session", "event", "blob")
     told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
-    typer.echo(f"wrote {told} to {visible(str(out))}")
+    return Result(
+        {"out": repaired(str(out))[0], "counts": counts, "digest": digest},
+        f"wrote {told} to {visible(str(out))}",
+    )
 
 
 def _lines(store: SessionStore, names: list[tuple[str, str]]) -> Iterator[bytes]:
-    import orjson
-
     from refold.store.access_log import called
 
     for user, session in names:
@@ -313,32 +280,38 @@ def schema(
     context: typer.Context,
     roles: Annotated[
         bool,
-        typer.Option(
-            "--roles", help="PostgreSQL: roles, grants and row-level security instead."
+        option(
+            "Print roles, grants and row-level security of PostgreSQL instead.",
+            "--roles",
         ),
     ] = False,
     engine: Annotated[
         Database | None,
-        typer.Option("--engine", help="Of which; left out: that of --db."),
+        option("Print those of this engine.  Left out: of that of --db.", "--engine"),
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """Print the SQL that makes the tables, or the roles; no database is opened."""
-    from refold.adapters.sql import schema as written
-    from refold.domain.errors import InvalidConfiguration
+) -> Result:
+    """Print the SQL that makes the tables, or the roles.
 
-    chosen = engine or Database(opening.engine(context))
-    if roles and chosen is not Database.POSTGRESQL:
+    No database is opened.
+    """
+    from refold.adapters.sql import schema as written
+    from refold.adapters.sql.database import engine_of
+
+    name = engine.value if engine else (engine_of(call(context).url) or [None])[0]
+    if name is None:
         raise InvalidConfiguration(
-            f"{chosen} knows no roles: --roles is for --engine postgresql"
+            "only SQLite and PostgreSQL have a schema: --engine names one"
         )
-    statements = written.roles() if roles else written.schema(chosen.value)
-    if as_json:
-        print_json({"engine": chosen.value, "statements": statements})
-        return
-    typer.echo(_HEADS[roles].format(chosen))
-    for statement in statements:
-        typer.echo(f"\n{statement};")
+    if roles and name != "postgresql":
+        raise InvalidConfiguration(
+            f"{name} knows no roles: --roles is for --engine postgresql"
+        )
+    statements = written.roles() if roles else written.schema(name)
+    said = [
+        _HEADS[roles].format(name),
+        *(f"\n{statement};" for statement in statements),
+    ]
+    return Result({"engine": name, "statements": statements}, "\n".join(said))
 
 
 class Subject(StrEnum):
@@ -372,48 +345,43 @@ def bench(
         Subject, typer.Argument(metavar="WHAT", help="redaction|store|memory")
     ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="A hundredth of the data, to see it run.")
+        bool, option("Take a hundredth of the data, to see it run.", "--quick")
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="A folder of labelled data, or transcripts, to use too."
-        ),
+        option("Use this folder of labelled data or transcripts, too.", of="DIR"),
     ] = None,
     laws: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="redaction: how many generated cases to try the laws on."
-        ),
+        option("redaction: try the laws on so many generated cases.", of="N"),
     ] = None,
     misses: Annotated[
-        bool | None,
-        typer.Option("--misses", help="redaction: write to --json what was missed."),
+        bool | None, option("redaction: write to --json what was missed.", "--misses")
     ] = None,
     events: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="store: events of the longest session."),
+        option("store: give the longest session so many events.", of="N", min=1),
     ] = None,
     only: Annotated[
-        list[Part] | None, typer.Option(help="store: this part; repeat for more.")
+        list[Part] | None, option("store: measure this part; repeat for more.")
     ] = None,
     engine: Annotated[
-        list[Engine] | None, typer.Option(help="store: this engine; repeat for more.")
+        list[Engine] | None, option("store: measure this engine; repeat for more.")
     ] = None,
     json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all figures as JSON.")
+        Path | None, option("Write all figures as JSON.", of="FILE")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the figures as a PNG.")
+        Path | None, option("Draw the figures as a PNG.", of="FILE")
     ] = None,
     markdown: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Replace the results in a page's marks."),
+        Path | None, option("Replace the results in a page's marks.", of="FILE")
     ] = None,
 ) -> None:
-    """Measure redaction, the store or memory, beside others on the same data.
+    """Measure redaction, the store or memory on the same data.
 
-    Runs from a checkout of Refold.  Exits with 1 if something that must hold does not.
+    Others are measured beside them.  Runs from a checkout of Refold.  Exits with 1 if
+    something that must hold does not.
     """
     run = _benchmark(subject)
     given: dict[str, object] = {

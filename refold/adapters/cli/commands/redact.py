@@ -7,58 +7,140 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from refold.adapters.cli import options as opening
-from refold.adapters.cli.options import Engines, Json, SomeSession, SomeUser, Values
-from refold.adapters.cli.output import print_json, write_line
+from refold.adapters import config
+from refold.adapters.cli.options import (
+    Engines,
+    SomeSession,
+    SomeUser,
+    Values,
+    call,
+    existing,
+    option,
+    remark,
+    sessions,
+)
+from refold.adapters.cli.output import (
+    Result,
+    Screen,
+    counted,
+    mark,
+    shown,
+    types,
+    write_line,
+)
 from refold.domain.errors import InvalidConfiguration, RefoldError
+from refold.opener import make_redactor
+from refold.redaction.engines import start_quickly
+from refold.redaction.policy import Policy, PolicyError
+from refold.redaction.redactor import RedactionError
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from refold.adapters.cli.output import Screen
-    from refold.redaction.guard import Limits
-    from refold.redaction.policy import Policy
     from refold.redaction.redactor import Redactor
+    from refold.store import SessionStore
     from refold.store.verification import Exposure, Rechecked
 
 
-def run(
+class _Clean(NamedTuple):
+    value: Any
+    receipt: dict[str, Any]
+
+
+def redact(
     context: typer.Context,
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE|-]", help="What to read; - is stdin.")
+    ] = "-",
+    form: Annotated[
+        Values,
+        option(
+            "Read text; json: one value; jsonl: one value a line, each answered by a "
+            "line, in order.",
+            "--format",
+        ),
+    ] = Values.TEXT,
+    policy: Annotated[
+        str | None,
+        option(
+            "Redact what this TOML file says.  Left out: REFOLD_POLICY, else the "
+            "default.",
+            of="FILE",
+        ),
+    ] = None,
+    packs: Annotated[
+        str | None,
+        option("Use these packs of rules in place of the policy's.", of="A,B"),
+    ] = None,
+    engine: Annotated[
+        Engines | None,
+        option("Look for values with this engine in place of the policy's."),
+    ] = None,
+    recheck: Annotated[
+        bool,
+        option("Look at what is stored, and say what is found now.", "--recheck"),
+    ] = False,
+    apply: Annotated[
+        bool,
+        option("With --recheck: replace what is found, for good.", "--apply"),
+    ] = False,
+    user: SomeUser = None,
+    session: SomeSession = None,
+) -> Result | None:
+    """Replace secrets and personal data in a text or in JSON.
+
+    Nothing is stored.  With --json each value comes with the receipt that an event
+    would carry: the rules, the engine and what was found by type.
+
+    With --recheck nothing is read but the store: where the rules of today find
+    something in it, and of which type, is printed, never the value.  --apply replaces
+    it there, for good.
+    """
+    _check(context, recheck=recheck)
+    start_quickly()
+    chosen = _policy(policy, packs, engine)
+    redactor = make_redactor(chosen)
+    if not recheck:
+        _filter(redactor, file, form, as_json=call(context).as_json)
+        return None
+    limits = chosen.limits() if chosen else None
+    store = existing(context, redactor=redactor, limits=limits)
+    return _stored(context, store, user, session, apply=apply)
+
+
+def _stored(
+    context: typer.Context,
+    store: SessionStore,
     user: str | None,
     session: str | None,
     *,
-    redactor: Redactor | None = None,
-    limits: Limits | None = None,
     apply: bool,
-    as_json: bool,
-) -> None:
+) -> Result:
     """Say what the rules find in stored sessions, and replace it with ``apply``.
 
     Nothing of what is found is printed but its type and place.  Exits with 1 if a
     session could not be looked at or replaced.
     """
-    screen = None if as_json else _screen()
+    sessions(store, user, session)
     found: list[Rechecked] = []
-    with opening.existing(context, redactor=redactor, limits=limits) as store:
-        opening.sessions(store, user, session)
-        look = store.reredact if apply else store.recheck
-        for rechecked in look(user, session):
-            found.append(rechecked)
-            if screen:
-                _session(screen, rechecked)
-    if screen:
-        _total(screen, found, apply=apply)
-    else:
-        print_json(_as_json(found, apply=apply))
-    if any(rechecked.problem for rechecked in found):
-        raise typer.Exit(1)
+    look = store.reredact if apply else store.recheck
+    for rechecked in look(user, session):
+        found.append(rechecked)
+        remark(context, partial(_session, one=rechecked))
+    failed = any(rechecked.problem for rechecked in found)
+    return Result(
+        _told(found, apply=apply),
+        lambda screen: _total(screen, found, apply=apply),
+        int(failed),
+    )
 
 
-def _as_json(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:
+def _told(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:
     exposures = [exposure for one in found for exposure in one.exposures]
     applied = [one.applied for one in found if one.applied]
     return {
@@ -81,52 +163,41 @@ def _named(one: Rechecked) -> dict[str, str]:
 
 
 def _types(exposures: list[Exposure]) -> Counter[str]:
-    types: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for exposure in exposures:
-        types.update(exposure.types)
-    return types
-
-
-def _screen() -> Screen:
-    from refold.adapters.cli.output import Screen
-
-    return Screen()
+        counts.update(exposure.types)
+    return counts
 
 
 def _session(screen: Screen, one: Rechecked) -> None:
-    from refold.adapters.cli.output import counted, shown
-
     name = shown(f"{one.session.user_id} / {one.session.session_id}")
     if one.problem:
-        screen.line(("✗ ", "bold red"), name, "  ", shown(one.problem))
+        screen.line(mark(False), name, "  ", shown(one.problem))
         return
     if one.applied:
         done = f"{counted(one.applied.events, 'event')} replaced, under a new key"
-        screen.line(("✓ ", "bold green"), name, f"  {done}")
+        screen.line(mark(True), name, f"  {done}")
     elif one.exposures or one.unfinished:
         what = counted(_types(one.exposures).total(), "finding")
         rest = "; the key of before is not destroyed yet" if one.unfinished else ""
-        screen.line(("! ", "bold yellow"), name, f"  {what}{rest}")
+        screen.line(mark(None), name, f"  {what}{rest}")
     else:
-        screen.line(("✓ ", "bold green"), name, ("  nothing found", "dim"))
+        screen.line(mark(True), name, ("  nothing found", "dim"))
     for exposure in one.exposures:
         _place(screen, exposure)
 
 
 def _place(screen: Screen, exposure: Exposure) -> None:
-    from refold.adapters.cli import output as wording
-
     stream = "" if exposure.stream == "main" else f"{exposure.stream[:12]} "
     seq = exposure.where if exposure.seq is None else f"seq {exposure.seq}"
-    types = wording.types(exposure.types)
-    blobs = wording.counted(exposure.blobs, "blob")
+    blobs = counted(exposure.blobs, "blob")
     also = f", also in {blobs}" if exposure.blobs else ""
-    screen.line("    ", f"{stream}{seq}  ", (types, "red"), (also, "dim"))
+    screen.line(
+        "    ", f"{stream}{seq}  ", (types(exposure.types), "red"), (also, "dim")
+    )
 
 
 def _total(screen: Screen, found: list[Rechecked], *, apply: bool) -> None:
-    from refold.adapters.cli.output import counted
-
     findings = _types([exposure for one in found for exposure in one.exposures])
     looked = f"{counted(sum(one.events for one in found), 'event')} of "
     looked += counted(len(found), "session")
@@ -142,87 +213,6 @@ def _total(screen: Screen, found: list[Rechecked], *, apply: bool) -> None:
 # What only the filter reads, and what only --recheck does.
 _OF_FILTER: Final = {"file": "FILE", "form": "--format"}
 _OF_RECHECK: Final = {"apply": "--apply", "user": "--user", "session": "--session"}
-
-
-class _Clean(NamedTuple):
-    value: Any
-    receipt: dict[str, Any]
-
-
-def redact(
-    context: typer.Context,
-    file: Annotated[
-        str, typer.Argument(metavar="[FILE|-]", help="What to read; - is stdin.")
-    ] = "-",
-    form: Annotated[
-        Values,
-        typer.Option(
-            "--format",
-            help="text; json: one value; jsonl: one value a line, each answered by a "
-            "line, in order.",
-        ),
-    ] = Values.TEXT,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="What is redacted, in TOML.  Left out: REFOLD_POLICY, else the "
-            "default.",
-        ),
-    ] = None,
-    packs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,…", help="The packs of rules, in place of the policy's."
-        ),
-    ] = None,
-    engine: Annotated[
-        Engines | None,
-        typer.Option(help="What looks for values, in place of the policy's engine."),
-    ] = None,
-    recheck: Annotated[
-        bool,
-        typer.Option(
-            "--recheck", help="Look at what is stored, and say what is found now."
-        ),
-    ] = False,
-    apply: Annotated[
-        bool,
-        typer.Option(
-            "--apply", help="With --recheck: replace what is found, for good."
-        ),
-    ] = False,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    as_json: Json = False,
-) -> None:
-    """Replace secrets and personal data in a text or in JSON.
-
-    Nothing is stored.  With --json each value comes with the receipt that an event
-    would carry: the rules, the engine and what was found by type.
-
-    With --recheck nothing is read but the store: where the rules of today find
-    something in it, and of which type, is printed, never the value.  --apply replaces
-    it there, for good.
-    """
-    _check(context, recheck=recheck)
-    from refold.opener import make_redactor
-    from refold.redaction.engines import start_quickly
-
-    start_quickly()
-    chosen = _policy(policy, packs, engine)
-    redactor = make_redactor(chosen)
-    if not recheck:
-        _filter(redactor, file, form, as_json=as_json)
-        return
-    limits = chosen.limits() if chosen else None
-    run(
-        *(context, user, session),
-        redactor=redactor,
-        limits=limits,
-        apply=apply,
-        as_json=as_json,
-    )
 
 
 def _check(context: typer.Context, *, recheck: bool) -> None:
@@ -247,13 +237,9 @@ def _policy(
     path: str | None, packs: str | None, engine: Engines | None
 ) -> Policy | None:
     """The policy of a file, with other packs and another engine if given."""
-    from refold.adapters import config
-
     chosen = config.policy(path)
     if packs is None and engine is None:
         return chosen
-    from refold.redaction.policy import Policy, PolicyError
-
     chosen = chosen or Policy(version=1)
     try:
         if packs is not None:
@@ -266,8 +252,6 @@ def _policy(
 
 
 def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> None:
-    from refold.redaction.redactor import RedactionError
-
     with _input(file) as (name, source):
         try:
             for clean in _cleaned(redactor, form, name, source):

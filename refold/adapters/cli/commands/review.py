@@ -1,4 +1,4 @@
-"""``refold review``: what humans are asked, by which rules, and what they decided."""
+"""``refold review`` and ``refold replay``: what humans are asked, and on what."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import orjson
 import typer
 
-from refold.adapters.cli import options as opening
-from refold.adapters.cli.commands.erase import who
-from refold.adapters.cli.options import Json, SomeSession, SomeUser
+from refold.adapters.cli.options import (
+    SomeSession,
+    SomeUser,
+    existing,
+    operator,
+    option,
+    sessions,
+)
 from refold.adapters.cli.output import (
+    Result,
     Screen,
     complain,
     counted,
-    print_json,
     shown_in_line,
 )
 from refold.adapters.cli.previews import OTHER_STYLE, STYLES, preview, readable
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
     from refold.projections.review.bundle import Bundle, Entry
     from refold.projections.review.decisions import Review
     from refold.store import SessionStore
-    from refold.store.reviews import Reviewed, Reviews
+    from refold.store.reviews import Reviewed
 
 
 class Action(StrEnum):
@@ -63,25 +69,22 @@ def review(
     user: SomeUser = None,
     session: SomeSession = None,
     every: Annotated[
-        bool, typer.Option("--all", help="list: those that are decided, too.")
+        bool, option("list: list those that are decided, too.", "--all")
     ] = False,
     decision: Annotated[
-        Decision | None, typer.Option(help="decide: what was decided.")
+        Decision | None, option("decide: record what was decided.")
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="decide: who decided; left out, the login."),
+        option("decide: name who decided.  Left out: the login.", of="NAME"),
     ] = None,
-    note: Annotated[
-        str, typer.Option(metavar="TEXT", help="decide: why; it is redacted.")
-    ] = "",
+    note: Annotated[str, option("decide: say why; it is redacted.", of="TEXT")] = "",
     rules: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="scan: rules in TOML, for those shipped."),
+        option("scan: take these rules in TOML, not those shipped.", of="FILE"),
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """List what humans are asked, show it, decide it, or look for what is to be asked.
+) -> Result:
+    """List, show, decide or look for questions to humans.
 
     scan applies rules to the sessions of a user, or of all, and asks what is not asked
     yet.  show and decide take the session and the seq of a question, and its --user.
@@ -95,18 +98,19 @@ def review(
     if (action is Action.DECIDE) is (decision is None):
         raise typer.BadParameter("--decision says what was decided, for decide alone")
 
-    with opening.existing(context) as store:
-        if given is not None and decision is not None:
-            _decide(store, given, decision, who(by), note, as_json)
-        elif given is not None:
-            show(store, *given, as_json=as_json)
-        elif action is Action.SCAN:
-            scan(store, rules, user, session, as_json=as_json)
-        else:
-            if user is not None or session is not None:
-                opening.sessions(store, user, session)
-            found = store.reviews(user, session, open_only=not every)
-            show_list(found, every=every, as_json=as_json)
+    store = existing(context)
+    if given is not None and decision is not None:
+        one, at = store.session(*given[:2]), given[2]
+        seq = one.decide(at, decision.value, by=operator(by), note=note).last_seq
+        told = {"seq": seq, "decision": decision.value}
+        return Result(told, f"recorded at seq {seq}: {decision.value}")
+    if given is not None:
+        return _question(store, *given)
+    if action is Action.SCAN:
+        return _scan(store, rules, user, session)
+    if user is not None or session is not None:
+        sessions(store, user, session)
+    return _list(store, user, session, every=every)
 
 
 def _given(
@@ -120,31 +124,190 @@ def _given(
     return user, name, seq
 
 
-def _decide(
-    store: SessionStore,
-    question: tuple[str, str, int],
-    decision: Decision,
-    by: str,
-    note: str,
-    as_json: bool,
+_HEAD: Final = (
+    "severity",
+    "asked (UTC)",
+    "user",
+    "session",
+    "#seq",
+    "rule",
+    "question",
+)
+
+
+def _list(
+    store: SessionStore, user: str | None, session: str | None, *, every: bool
+) -> Result:
+    """A line a question, the gravest first; of bundles, nothing.
+
+    A session that cannot be read is told, and the exit code is 1 then.
+    """
+    found = store.reviews(user, session, open_only=not every)
+    for one in found.unreadable:
+        complain(f"session {one.session_id!r}: {one.error}")
+
+    def show(screen: Screen) -> None:
+        rows = [
+            (
+                one.severity,
+                one.at[:19].replace("T", " "),
+                one.user_id,
+                one.session_id,
+                str(one.seq),
+                shown_in_line(one.trigger),
+                shown_in_line(one.question),
+                shown_in_line(_state(one)),
+            )
+            for one in found
+        ]
+        if rows:
+            screen.table((*_HEAD, "decided"), rows)
+        screen.line(counted(len(found), "question" if every else "open question"))
+
+    told = [one.to_json() for one in found]
+    for question in told:
+        question.pop("bundle", None)
+    return Result(told, show, int(bool(found.unreadable)))
+
+
+_STYLES: Final = {"critical": "bold red", "high": "red", "medium": "yellow"}
+
+
+def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
+    """One question with what it was asked for."""
+    store.session(user, session).head()  # says if it is not there
+    found = store.reviews(user, session, open_only=False)
+    one = next((one for one in found if one.seq == seq), None)
+    if one is None:
+        if found.unreadable:
+            raise found.unreadable[0].error
+        raise InvalidEvent(
+            f"seq {seq} of the session is no question to a human: "
+            "`refold review list --all` names those there are"
+        )
+    asked = one
+
+    def show(screen: Screen) -> None:
+        severity = (asked.severity, _STYLES.get(asked.severity, ""))
+        screen.line(severity, "  ", shown_in_line(asked.question))
+        screen.line("decided   ", shown_in_line(_state(asked) or "not yet"))
+        if asked.decided is not None and asked.decided.note:
+            screen.body(asked.decided.note, indent=" " * 10)
+        if asked.bundle is None:
+            screen.line(("no rule asked it: it has no bundle", "dim"))
+        elif asked.bundle.get("format") == FORMAT:
+            _bundle(screen, read_bundle(orjson.dumps(asked.bundle)))
+        else:
+            screen.body(readable(asked.bundle), indent=" " * 10)
+
+    return Result(asked.to_json, show)
+
+
+def _state(one: Review) -> str:
+    if one.decided is None:
+        return "session closed" if one.closed else ""
+    by = f" by {one.decided.by}" if one.decided.by else ""
+    return f"{one.decided.decision}{by}"
+
+
+def _scan(
+    store: SessionStore, rules: Path | None, user: str | None, session: str | None
+) -> Result:
+    """Ask what the rules say of each session that takes a question; say what is next.
+
+    A session that cannot be looked at is told, and the others are looked at; the exit
+    code is 1 then.
+    """
+    chosen = ReviewRules.read(rules.read_bytes()) if rules else ReviewRules.default()
+    done: list[tuple[SessionInfo, Reviewed]] = []
+    skipped = failed = 0
+    for info in sessions(store, user, session):
+        if info.status != "open" or info.session_id.startswith("_"):
+            skipped += info.status != "open"
+            continue
+        try:
+            reviewed = store.session(info.user_id, info.session_id).review(chosen)
+        except RefoldError as error:
+            failed += 1
+            complain(f"session {info.session_id!r}: {error}")
+            continue
+        if reviewed.asked or reviewed.recoveries:
+            done.append((info, reviewed))
+    told = [
+        {
+            "user_id": info.user_id,
+            "session_id": info.session_id,
+            "asked": reviewed.asked,
+            "recoveries": [one.to_json() for one in reviewed.recoveries],
+        }
+        for info, reviewed in done
+    ]
+    return Result(
+        {"sessions": told, "skipped": skipped, "failed": failed},
+        lambda screen: _scanned(screen, done, skipped),
+        int(failed > 0),
+    )
+
+
+def _scanned(
+    screen: Screen, done: list[tuple[SessionInfo, Reviewed]], skipped: int
 ) -> None:
-    user, name, seq = question
-    receipt = store.session(user, name).decide(seq, decision.value, by=by, note=note)
-    if as_json:
-        print_json({"seq": receipt.last_seq, "decision": decision.value})
+    for info, reviewed in done:
+        place = f"{info.user_id} / {info.session_id}"
+        for seq in reviewed.asked:
+            screen.line(shown_in_line(f"{place}: asked at seq {seq}"))
+        for one in reviewed.recoveries:
+            said = f"{place}: {one.rule} at seq {one.seq}: the agent is to "
+            screen.line(shown_in_line(said), (one.step, "bold"))
+    asked = sum(len(reviewed.asked) for _, reviewed in done)
+    ended = f", {counted(skipped, 'closed or frozen session')} left out"
+    screen.line(f"{counted(asked, 'question')} asked{ended if skipped else ''}")
+
+
+# A bundle is 64 KiB at most; what is around it may be a little more.
+_MOST: Final = 4 << 20
+
+
+def replay(
+    bundle: Annotated[
+        str,
+        typer.Argument(
+            metavar="BUNDLE", help="A file with a review bundle; - is stdin."
+        ),
+    ],
+) -> Result:
+    """Show a review bundle, and whether its rule fires again.
+
+    It takes what `refold review show --json` prints, or the bundle in it.  No store is
+    opened.
+    """
+    read = read_bundle(_data(bundle))
+    again = fires_again(read)
+    told = {"bundle": read.to_json(), "says": read.says, "fires_again": again}
+    return Result(told, lambda screen: _bundle(screen, read), int(not again))
+
+
+def _data(name: str) -> bytes:
+    if name == "-":
+        data = sys.stdin.buffer.read(_MOST + 1)
     else:
-        typer.echo(f"recorded at seq {receipt.last_seq}: {decision.value}")
+        with Path(name).open("rb") as file:
+            data = file.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise RefoldError(f"{name} is over {_MOST:,} bytes: it is no review bundle")
+    return data
 
 
-_DIGEST, _TALL = 12, 12
+_DIGEST: Final = 12
+_TALL: Final = 12
 
 
-def show_bundle(screen: Screen, bundle: Bundle) -> bool:
-    """Print it; returns whether its rule fires again on its events.
+def _bundle(screen: Screen, bundle: Bundle) -> None:
+    """Print it, and whether its rule fires again on its events.
 
     Raises InvalidEvent, before anything is printed, if an event in it is none.
     """
-    again = fires_again(bundle)
+    verdict = "fires again" if fires_again(bundle) else "does not fire again"
     _facts(screen, bundle)
     last = 0
     for entry in bundle.events:
@@ -153,21 +316,17 @@ def show_bundle(screen: Screen, bundle: Bundle) -> bool:
         _entry(screen, entry, marked=entry.seq in bundle.where.seqs)
         last = entry.seq
     if bundle.left_out:
-        screen.line(
-            (f"{counted(bundle.left_out, 'event')} of the turn left out", "dim")
-        )
-    verdict = "fires again" if again else "does not fire again"
+        left = f"{counted(bundle.left_out, 'event')} of the turn left out"
+        screen.line((left, "dim"))
     if bundle.refused:
         screen.line("no events: ", shown_in_line(bundle.refused))
     screen.line(f"the rule {verdict} on these events (*)")
-    return again
 
 
 def _facts(screen: Screen, bundle: Bundle) -> None:
     where, rule = bundle.where, bundle.rule
     name = shown_in_line(rule.get("name", "?"))
-    name.stylize("bold")
-    screen.line(name, "  ", shown_in_line(bundle.says))
+    screen.line((name, "bold"), "  ", shown_in_line(bundle.says))
     place = f"{where.user_id} / {where.session_id}, seq {where.first_seq}"
     until = "" if where.at_seq == where.first_seq else f" to {where.at_seq}"
     screen.line("where     ", shown_in_line(place + until))
@@ -201,207 +360,3 @@ def _entry(screen: Screen, entry: Entry, *, marked: bool) -> None:
     about = shown_in_line(f"  {said.note}{agent}{warned}")
     screen.line((f"{entry.seq:>5}", "dim"), f" {sign} ", (entry.type, style), about)
     screen.body(said.body, indent=" " * 8, tall=_TALL)
-
-
-_STYLES = {"critical": "bold red", "high": "red", "medium": "yellow"}
-
-
-def show_list(found: Reviews, *, every: bool, as_json: bool) -> None:
-    """A line a question, the gravest first; of bundles, nothing.
-
-    A session that cannot be read is told, and the exit code is 1 then.
-    """
-    _list(found, every=every, as_json=as_json)
-    for one in found.unreadable:
-        complain(f"session {one.session_id!r}: {one.error}")
-    if found.unreadable:
-        raise typer.Exit(1)
-
-
-def _list(found: list[Review], *, every: bool, as_json: bool) -> None:
-    if as_json:
-        print_json([_without_bundle(one) for one in found])
-        return
-    screen = Screen()
-    if found:
-        head = (
-            "severity",
-            "asked (UTC)",
-            "user",
-            "session",
-            "#seq",
-            "rule",
-            "question",
-        )
-        rows = [
-            (
-                one.severity,
-                one.at[:19].replace("T", " "),
-                one.user_id,
-                one.session_id,
-                str(one.seq),
-                shown_in_line(one.trigger),
-                shown_in_line(one.question),
-                shown_in_line(_state(one)),
-            )
-            for one in found
-        ]
-        screen.table((*head, "decided"), rows)
-    what = "question" if every else "open question"
-    screen.line(counted(len(found), what))
-
-
-def show(
-    store: SessionStore, user: str, session: str, seq: int, *, as_json: bool
-) -> None:
-    """One question with what it was asked for."""
-    store.session(user, session).head()  # says if it is not there
-    found = store.reviews(user, session, open_only=False)
-    one = next((one for one in found if one.seq == seq), None)
-    if one is None:
-        if found.unreadable:
-            raise found.unreadable[0].error
-        raise InvalidEvent(
-            f"seq {seq} of the session is no question to a human: "
-            "`refold review list --all` names those there are"
-        )
-    if as_json:
-        print_json(one.to_json())
-        return
-    screen = Screen()
-    severity = (one.severity, _STYLES.get(one.severity, ""))
-    screen.line(severity, "  ", shown_in_line(one.question))
-    screen.line("decided   ", shown_in_line(_state(one) or "not yet"))
-    if one.decided is not None and one.decided.note:
-        screen.body(one.decided.note, indent=" " * 10)
-    if one.bundle is None:
-        screen.line(("no rule asked it: it has no bundle", "dim"))
-        return
-    if one.bundle.get("format") == FORMAT:
-        show_bundle(screen, read_bundle(_json(one.bundle)))
-    else:
-        screen.body(readable(one.bundle), indent=" " * 10)
-
-
-def scan(
-    store: SessionStore,
-    rules: Path | None,
-    user: str | None,
-    session: str | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Ask what the rules say of each session that takes a question; say what is next.
-
-    A session that cannot be looked at is told, and the others are looked at; the exit
-    code is 1 then.
-    """
-    chosen = ReviewRules.read(rules.read_bytes()) if rules else ReviewRules.default()
-    done: list[tuple[SessionInfo, Reviewed]] = []
-    skipped = failed = 0
-    for info in opening.sessions(store, user, session):
-        if info.status != "open" or info.session_id.startswith("_"):
-            skipped += info.status != "open"
-            continue
-        try:
-            reviewed = store.session(info.user_id, info.session_id).review(chosen)
-        except RefoldError as error:
-            failed += 1
-            complain(f"session {info.session_id!r}: {error}")
-            continue
-        if reviewed.asked or reviewed.recoveries:
-            done.append((info, reviewed))
-    if as_json:
-        sessions = [_as_json(*one) for one in done]
-        print_json({"sessions": sessions, "skipped": skipped, "failed": failed})
-    else:
-        _told(done, skipped)
-    if failed:
-        raise typer.Exit(1)
-
-
-def _told(done: list[tuple[SessionInfo, Reviewed]], skipped: int) -> None:
-    screen = Screen()
-    for info, reviewed in done:
-        place = f"{info.user_id} / {info.session_id}"
-        for seq in reviewed.asked:
-            screen.line(shown_in_line(f"{place}: asked at seq {seq}"))
-        for one in reviewed.recoveries:
-            screen.line(
-                shown_in_line(
-                    f"{place}: {one.rule} at seq {one.seq}: the agent is to "
-                ),
-                (one.step, "bold"),
-            )
-    asked = sum(len(reviewed.asked) for _, reviewed in done)
-    ended = f", {counted(skipped, 'closed or frozen session')} left out"
-    screen.line(f"{counted(asked, 'question')} asked{ended if skipped else ''}")
-
-
-def _state(one: Review) -> str:
-    if one.decided is None:
-        return "session closed" if one.closed else ""
-    by = f" by {one.decided.by}" if one.decided.by else ""
-    return f"{one.decided.decision}{by}"
-
-
-def _without_bundle(one: Review) -> dict[str, Any]:
-    return {key: value for key, value in one.to_json().items() if key != "bundle"}
-
-
-def _as_json(info: SessionInfo, reviewed: Reviewed) -> dict[str, Any]:
-    return {
-        "user_id": info.user_id,
-        "session_id": info.session_id,
-        "asked": reviewed.asked,
-        "recoveries": [one.to_json() for one in reviewed.recoveries],
-    }
-
-
-def _json(value: Any) -> bytes:
-    import orjson
-
-    return orjson.dumps(value)
-
-
-# A bundle is 64 KiB at most; what is around it may be a little more.
-_MOST: Final = 4 << 20
-
-
-def replay(
-    bundle: Annotated[
-        str,
-        typer.Argument(
-            metavar="BUNDLE", help="A file with a review bundle; - is stdin."
-        ),
-    ],
-    as_json: Json = False,
-) -> None:
-    """Show what happened in a review bundle, and whether its rule fires again on it.
-
-    It takes what `refold review show --json` prints, or the bundle in it.  No store is
-    opened.
-    """
-    from refold.projections.review.bundle import fires_again, read_bundle
-
-    read = read_bundle(_data(bundle))
-    if as_json:
-        again = fires_again(read)
-        print_json({"bundle": read.to_json(), "says": read.says, "fires_again": again})
-    else:
-        from refold.adapters.cli.output import Screen
-
-        again = show_bundle(Screen(), read)
-    if not again:
-        raise typer.Exit(1)
-
-
-def _data(name: str) -> bytes:
-    if name == "-":
-        data = sys.stdin.buffer.read(_MOST + 1)
-    else:
-        with Path(name).open("rb") as file:
-            data = file.read(_MOST + 1)
-    if len(data) > _MOST:
-        raise RefoldError(f"{name} is over {_MOST:,} bytes: it is no review bundle")
-    return data

@@ -7,21 +7,29 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from refold.adapters.cli import options as opening
-from refold.adapters.cli.options import Json, OneSession, SomeStrategy, User
+from refold.adapters.cli.options import (
+    OneSession,
+    SomeStrategy,
+    User,
+    existing,
+    option,
+)
 from refold.adapters.cli.output import (
+    Result,
     Screen,
     counted,
-    print_json,
+    cut,
     shown,
     types,
     visible,
 )
 from refold.adapters.cli.previews import DIGEST, STYLES, preview
+from refold.projections.context.units import spans_of
+from refold.store.explanations import BECAUSE, LEFT_OUT
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,29 +45,28 @@ def why(
     session: OneSession,
     at: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Explain it as it was when this event was the last; a request as it was "
+            "sent.  Left out: now.",
+            of="SEQ",
             min=1,
-            metavar="SEQ",
-            help="As it was when this event was the last; a request: as it was sent.  "
-            "Left out: now.",
         ),
     ] = None,
     message: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Only its N-th message, event by event."),
+        option("Explain its N-th message only, event by event.", of="N", min=1),
     ] = None,
     open_: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Show what this summary absorbed and was made of, down to events.",
             "--open",
+            of="SUMMARY",
             min=1,
-            metavar="SUMMARY",
-            help="What this summary absorbed and was made of, down to events.",
         ),
     ] = None,
     strategy: SomeStrategy = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Say why a context is as it is, and prove it.
 
     Each part with the events behind it and the decision that made it so, asked for
@@ -67,27 +74,25 @@ def why(
     """
     if message is not None and open_ is not None:
         raise typer.BadParameter("give one of --message and --open", ctx=context)
-    with opening.existing(context) as store:
-        chosen = store.session(user, session)
-        explained = chosen.why(strategy, at=at, message=message)
-        if open_ is not None:
-            records = explained.opened(open_)
-    if as_json:
-        told = explained.to_json()
-        if open_ is not None:
-            seqs = {record.node.seq for record in records}
-            opened = [one for one in told["summaries"] if one["seq"] in seqs]
-            told = {"summary": open_, "summaries": opened}
-        print_json(told)
-    else:
-        from refold.adapters.cli.output import Screen
+    chosen = existing(context).session(user, session)
+    explained = chosen.why(strategy, at=at, message=message)
+    code = int(_broken(explained))
+    if open_ is None:
+        return Result(explained.to_json, lambda out: _show(out, explained), code)
+    records = explained.opened(open_)
+    return Result(
+        lambda: _opened(explained, open_, records),
+        lambda out: _show_opened(out, explained, records),
+        code,
+    )
 
-        if open_ is not None:
-            show_opened(Screen(), explained, records)
-        else:
-            show_why(Screen(), explained)
-    if _broken(explained):
-        raise typer.Exit(1)
+
+def _opened(
+    explained: Explanation, summary: int, records: Sequence[Record]
+) -> dict[str, Any]:
+    seqs = {record.node.seq for record in records}
+    told = [one for one in explained.to_json()["summaries"] if one["seq"] in seqs]
+    return {"summary": summary, "summaries": told}
 
 
 def _broken(explained: Explanation) -> bool:
@@ -110,10 +115,8 @@ _PROOFS: Final = {
 }
 
 
-def show_why(screen: Screen, explained: Explanation) -> None:
+def _show(screen: Screen, explained: Explanation) -> None:
     """Print a whole context, or the one message that was asked about."""
-    from refold.store.explanations import BECAUSE
-
     _figures(screen, explained)
     records = {record.node.seq: record for record in explained.records}
     because = ""
@@ -137,7 +140,7 @@ def show_why(screen: Screen, explained: Explanation) -> None:
     _left_out(screen, explained)
 
 
-def show_opened(
+def _show_opened(
     screen: Screen, explained: Explanation, records: Sequence[Record]
 ) -> None:
     """Print a summary, what it absorbed, and the events at the bottom."""
@@ -227,8 +230,6 @@ def _part(screen: Screen, explained: Explanation, part: Part) -> None:
 
 
 def _whole_reason(explained: Explanation, part: Part) -> str:
-    from refold.store.explanations import BECAUSE
-
     because = BECAUSE[part.cause]
     pins = {explained.pins[seq].seq for seq in part.seqs if seq in explained.pins}
     if pins:
@@ -288,9 +289,6 @@ def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
 
 
 def _left_out(screen: Screen, explained: Explanation) -> None:
-    from refold.projections.context.units import spans_of
-    from refold.store.explanations import LEFT_OUT
-
     runs = list(explained.runs())
     if not runs and explained.message is not None:
         return
@@ -317,13 +315,11 @@ def _event(
     less = "  redacted since" if envelope.seq in explained.superseded else ""
     end = f"  {envelope.hash[:DIGEST]}{less}"
     room = _WIDTH - len(head) - len(envelope.type) - 2 - len(end)
-    said_ = shown(text)
-    said_.truncate(max(room, 1), overflow="ellipsis")
     screen.line(
         head,
         (envelope.type, STYLES.get(envelope.type, "")),
         "  ",
-        said_,
+        cut(visible(text), max(room, 1)),
         (end, "dim"),
     )
 
