@@ -133,12 +133,7 @@ def commands(root: Path) -> list[str]:
     """Return the subcommands of ``refold``; none while there is no command line."""
     if not any((root / "refold" / "adapters").glob("cli*")):
         return []
-    import typer
-
-    app = import_module("refold.adapters.cli").app
-    group = typer.main.get_command(app)
-    found = getattr(group, "commands", {})
-    return sorted(name for name, command in found.items() if not command.hidden)
+    return sorted(import_module("refold.adapters.cli.commands").COMMANDS)
 
 
 def _hidden(path: Path) -> bool:

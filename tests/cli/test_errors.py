@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.cli.commands import log as log_module
+from refold.adapters.cli import output
 from tests.cli.conftest import SAMPLE, Refold
 
 LOG = ("log", "--user", "lin", "--session", "run")
@@ -36,7 +36,6 @@ COMPACT = ("compact", "--user", "lin", "--session", "run")
         (*COMPACT, "--strategy", "turn_window", "--summarizer", "anthropic"),
         COMPACT,
         ("redact", "--format", "xml"),
-        ("sessions", "--db", "sqlite:///x.db"),
         ("no-such-command",),
         ("sessions", "--user", ""),
         ("import", SAMPLE, "--user", "lin", "--session", "_reserved"),
@@ -89,15 +88,18 @@ def test_no_command_shows_the_help_and_is_2(refold: Refold) -> None:
     ran = refold()
 
     assert ran.code == 2
-    assert "Commands:" in ran.err
+    assert "Look:" in ran.err
 
 
-def test_an_option_of_the_program_is_explained_where_it_is_misplaced(
-    refold: Refold,
+def test_the_store_is_named_before_or_behind_the_command(
+    refold: Refold, sample: Path
 ) -> None:
-    ran = refold("sessions", "--db", "sqlite:///x.db")
+    url = f"sqlite:///{sample}"
+    before = refold("--db", url, "sessions", "--json")
 
-    assert "--db stands before the command" in ran.err
+    behind = refold("--db", "sqlite:///no-such.db", "sessions", "--db", url, "--json")
+
+    assert before.json() == behind.json() != []
 
 
 def test_the_password_of_a_url_is_not_repeated(refold: Refold) -> None:
@@ -187,7 +189,7 @@ def test_an_unexpected_error_is_a_sentence_without_its_message(
     def fail(*_: object) -> None:
         raise KeyError("sk-secret")
 
-    monkeypatch.setattr(log_module, "print_json", fail)
+    monkeypatch.setattr(output, "print_json", fail)
 
     ran = refold(*LOG, "--json")
 
@@ -203,7 +205,7 @@ def test_an_unexpected_error_can_be_traced(
     def fail(*_: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr(log_module, "print_json", fail)
+    monkeypatch.setattr(output, "print_json", fail)
     monkeypatch.setenv("REFOLD_DEBUG", "1")
 
     with pytest.raises(KeyError, match="lost"):

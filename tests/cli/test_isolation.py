@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import typer
 
-from refold.adapters.cli import app
+from refold.adapters.cli.commands import COMMANDS
+from refold.adapters.cli.run import command
 from tests.cli.conftest import SAMPLE, Refold
 
 HERS, NOWHERE = "run", "ran"
@@ -38,8 +38,8 @@ WRITES: Final = {"import"}
 def test_every_command_that_takes_a_session_is_listed_here() -> None:
     taking = {
         name
-        for name, command in typer.main.get_group(app).commands.items()
-        if any("--session" in param.opts for param in command.params)
+        for name in COMMANDS
+        if any("--session" in param.opts for param in command(name).params)
     }
 
     assert taking == set(ASKS) | WRITES

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import refold as package
+from refold import events as package_events
 from tests.cli.conftest import Refold
 
 SESSION = ("--user", "lin", "--session", "run")

@@ -9,8 +9,7 @@ from refold.adapters.cli.previews import (
     LANES,
     Numbering,
     Rails,
-    before_call,
-    before_response,
+    before,
 )
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import RefoldError
@@ -100,8 +99,8 @@ def test_another_name_is_another_response() -> None:
 def test_what_a_call_was_made_on_ends_before_its_response() -> None:
     log = envelopes(UserInput(), AgentResponse(), call("a"), call("b"))
 
-    assert before_call(log, 2) == 1
-    assert before_response(log, 1) == 1
+    assert before(log, "tool call", 2) == 1
+    assert before(log, "response", 1) == 1
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -109,12 +108,12 @@ def test_a_number_that_is_not_there_is_an_error(n: int) -> None:
     log = envelopes(UserInput(), AgentResponse(), call("a"))
 
     with pytest.raises(RefoldError, match="1 tool call"):
-        before_call(log, n)
+        before(log, "tool call", n)
 
 
 def test_nothing_comes_before_the_first_event() -> None:
     with pytest.raises(RefoldError, match="begins with that response"):
-        before_response(envelopes(AgentResponse()), 1)
+        before(envelopes(AgentResponse()), "response", 1)
 
 
 def test_rails_join_what_belongs_together() -> None:

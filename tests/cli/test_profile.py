@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from refold.adapters.cli.commands.memory import show_profile
+from refold.adapters.cli.commands.memory import profiled
 from refold.projections.memory.profile import Profile, Stated
 from tests.projections.declared import DAY, START, WRONG, judged, seen
 
@@ -22,7 +22,7 @@ def profile() -> Profile:
 
 
 def test_it_says_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    show_profile(profile(), NOW, as_json=False)
+    profiled(profile(), NOW).print(as_json=False)
 
     shown = capsys.readouterr().out
     assert "sign_error, 3× in 3 sessions" in shown
@@ -34,7 +34,7 @@ def test_it_says_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_it_says_why_something_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:
-    show_profile(profile(), NOW, as_json=False)
+    profiled(profile(), NOW).print(as_json=False)
 
     lines = capsys.readouterr().out.splitlines()
     (angles,) = [line for line in lines if "angles (geometry), " in line]
@@ -42,7 +42,7 @@ def test_it_says_why_something_is_not_said(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_as_json_it_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    show_profile(profile(), NOW, as_json=True)
+    profiled(profile(), NOW).print(as_json=True)
 
     assert json.loads(capsys.readouterr().out) == json.loads(
         json.dumps(profile().to_json())
@@ -52,6 +52,6 @@ def test_as_json_it_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
 def test_of_who_did_not_consent_there_is_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show_profile(Profile("ada"), NOW, as_json=False)
+    profiled(Profile("ada"), NOW).print(as_json=False)
 
     assert capsys.readouterr().out == "0 items of 0 sessions with verdicts\n"

@@ -55,7 +55,7 @@ def seal(
         heads = store.seals.heads()
         return Result(
             [head.to_json() for head in heads],
-            "\n".join(map(_line, heads or [None])),
+            "\n".join(map(_line, heads)) or _line(None),
         )
     if not watch:
         return _sealed(store.seal(sweep=sweep))
