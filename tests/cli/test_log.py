@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import refold as package
-from refold import events as package_events
+from refold import events
 from tests.cli.conftest import Refold
 
 SESSION = ("--user", "lin", "--session", "run")
@@ -69,7 +69,7 @@ def test_what_was_hidden_is_marked(refold: Refold, sample: Path) -> None:
 
 
 def test_a_text_that_was_cut_is_marked(refold: Refold, sample: Path) -> None:
-    session_of(sample).append(package.UserInput(text="long " * 20_000))
+    session_of(sample).append(events.UserInput(text="long " * 20_000))
 
     last = refold("log", *SESSION, "--after", 57).out.splitlines()
 
@@ -112,7 +112,7 @@ def test_quiet_says_when_there_is_no_answer(refold: Refold, sample: Path) -> Non
 
 def test_nothing_in_a_log_drives_the_terminal(refold: Refold, sample: Path) -> None:
     text = "a\x1b]0;title\x07b \x1b[31mred\x1b[0m \u202eover\u2069 \r done"
-    session_of(sample).append(package.AgentResponse(text=text))
+    session_of(sample).append(events.AgentResponse(text=text))
 
     out = refold("log", *SESSION, "--after", 57).out
 
@@ -123,48 +123,48 @@ def test_nothing_in_a_log_drives_the_terminal(refold: Refold, sample: Path) -> N
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        (package.Planner(plan={"goal": "ship"}, iteration=2), "version 2"),
-        (package.Reflection(pass_=False, issues=["too slow"]), "- too slow"),
+        (events.Planner(plan={"goal": "ship"}, iteration=2), "version 2"),
+        (events.Reflection(pass_=False, issues=["too slow"]), "- too slow"),
         (
-            package.Aggregate(
-                results=[package.Verdict(item_id="q1", verdict="incorrect")]
+            events.Aggregate(
+                results=[events.Verdict(item_id="q1", verdict="incorrect")]
             ),
             "q1: incorrect",
         ),
-        (package.Final(outcome="failure", reward=0.5), "failure · reward 0.5"),
-        (package.HumanReview(trigger="cost", question="Go on?"), "cost · medium"),
+        (events.Final(outcome="failure", reward=0.5), "failure · reward 0.5"),
+        (events.HumanReview(trigger="cost", question="Go on?"), "cost · medium"),
         (
-            package.HumanReview(
+            events.HumanReview(
                 trigger="cost", decision="no", decided_by="ada", refers_to=1
             ),
             "decided by ada, on seq 1",
         ),
         (
-            package.AgentError(code="E7", message="gone", retryable=True),
+            events.AgentError(code="E7", message="gone", retryable=True),
             "E7 · may be tried again",
         ),
-        (package.SystemPrompt(text="Be brief."), "system  prompt"),
-        (package.StateUpdate(set={"n": 1}, unset=["m"]), "m: (unset)"),
-        (package.Pin(seqs=[1, 3], reason="policy"), "pinned seq 1, 3"),
-        (package.Pin(seqs=[1], unpin=True), "unpinned seq 1"),
-        (package.ProviderEdit(edits=[{"type": "clear"}]), "1 edit, 0 blocks"),
+        (events.SystemPrompt(text="Be brief."), "system  prompt"),
+        (events.StateUpdate(set={"n": 1}, unset=["m"]), "m: (unset)"),
+        (events.Pin(seqs=[1, 3], reason="policy"), "pinned seq 1, 3"),
+        (events.Pin(seqs=[1], unpin=True), "unpinned seq 1"),
+        (events.ProviderEdit(edits=[{"type": "clear"}]), "1 edit, 0 blocks"),
         (
-            package.UserInput(
-                attachments=[package.Attachment(kind="image", media_type="image/png")]
+            events.UserInput(
+                attachments=[events.Attachment(kind="image", media_type="image/png")]
             ),
             "[image: image/png]",
         ),
         (
-            package.AgentResponse(
-                thinking=[package.Thinking(thinking="hm")], stop_reason="max_tokens"
+            events.AgentResponse(
+                thinking=[events.Thinking(thinking="hm")], stop_reason="max_tokens"
             ),
             "(thinking) hm",
         ),
-        (package.SystemPrompt(closed=True), "the session was closed"),
+        (events.SystemPrompt(closed=True), "the session was closed"),
     ],
 )
 def test_each_type_says_what_it_holds(
-    refold: Refold, sample: Path, event: package.Draft, said: str
+    refold: Refold, sample: Path, event: events.Draft, said: str
 ) -> None:
     session_of(sample).append(event)
 
