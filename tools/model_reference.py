@@ -55,7 +55,7 @@ def _prices(prices: Prices | None) -> list[str]:
 
 
 def _count(number: int | None) -> str:
-    return f"{number:,}".replace(",", " ") if number else "—"
+    return f"{number:,}" if number else "—"
 
 
 def _row(cells: Sequence[str]) -> str:
