@@ -6,37 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from refold.redaction.chokepoint import (
-        redact_payload,
-        skipped,
-    )
-    from refold.redaction.guard import (
-        Blob,
-        Guarded,
-        Limits,
-        TooLarge,
-        guard,
-    )
-    from refold.redaction.plan import (
-        Plan,
-    )
-    from refold.redaction.policy import (
-        Policy,
-        PolicyError,
-    )
-    from refold.redaction.redactor import (
-        Redactor,
-    )
-    from refold.redaction.registered import (
-        Registered,
-    )
-    from refold.redaction.rules import (
-        DEFAULT_RULES,
-    )
-    from refold.redaction.rules.rule import (
-        Candidate,
-        Rule,
-    )
+    from refold.redaction.chokepoint import redact_payload, skipped
+    from refold.redaction.guard import Blob, Guarded, Limits, TooLarge, guard
+    from refold.redaction.plan import Plan
+    from refold.redaction.policy import Policy, PolicyError
+    from refold.redaction.redactor import Redactor
+    from refold.redaction.registered import Registered
+    from refold.redaction.rules import DEFAULT_RULES
+    from refold.redaction.rules.rule import Candidate, Rule
     from refold.redaction.streaming import (
         RedactingFilter,
         RedactingWriter,
@@ -80,43 +57,21 @@ __all__ = [
     "skipped",
 ]
 _PLACES: Final = {
-    "chokepoint": (
-        "redact_payload",
-        "skipped",
-    ),
-    "guard": (
-        "Blob",
-        "Guarded",
-        "Limits",
-        "TooLarge",
-        "guard",
-    ),
+    "chokepoint": ("redact_payload", "skipped"),
+    "guard": ("Blob", "Guarded", "Limits", "TooLarge", "guard"),
     "plan": ("Plan",),
     "redactor": ("Redactor",),
-    "policy": (
-        "Policy",
-        "PolicyError",
-    ),
+    "policy": ("Policy", "PolicyError"),
     "registered": ("Registered",),
     "rules": ("DEFAULT_RULES",),
-    "rules.rule": (
-        "Candidate",
-        "Rule",
-    ),
+    "rules.rule": ("Candidate", "Rule"),
     "streaming": (
         "RedactingFilter",
         "RedactingWriter",
         "StreamRedactor",
         "redacted_lines",
     ),
-    "values": (
-        "NO_SKIP",
-        "JsonObject",
-        "JsonValue",
-        "RedactionError",
-        "Skip",
-        "Tally",
-    ),
+    "values": ("NO_SKIP", "JsonObject", "JsonValue", "RedactionError", "Skip", "Tally"),
 }
 _PLACE: Final = {name: place for place, names in _PLACES.items() for name in names}
 

@@ -1,10 +1,8 @@
 """Packs ``secrets`` and ``secrets-extended``: what opens a door."""
 
 from refold.redaction.rules.rule import Rule
-from refold.redaction.rules.secrets.assigned import ASSIGNED
-from refold.redaction.rules.secrets.commands import COMMANDS
-from refold.redaction.rules.secrets.credentials import CREDENTIALS, HEADERS
-from refold.redaction.rules.secrets.forms import FORMS, NAMED
+from refold.redaction.rules.secrets.assigned import ASSIGNED, COMMANDS
+from refold.redaction.rules.secrets.forms import CREDENTIALS, FORMS, HEADERS, NAMED
 from refold.redaction.rules.secrets.issuers import OTHER_VENDORS, VENDORS
 
 SECRETS: tuple[Rule, ...] = (
