@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from refold.redaction.chokepoint import redact_payload, skipped
     from refold.redaction.guard import Blob, Guarded, Limits, TooLarge, guard
+    from refold.redaction.outputs import (
+        RedactingFilter,
+        RedactingWriter,
+        StreamRedactor,
+        redacted_lines,
+    )
     from refold.redaction.plan import Plan
     from refold.redaction.policy import Policy, PolicyError
     from refold.redaction.redactor import Redactor
     from refold.redaction.registered import Registered
     from refold.redaction.rules import DEFAULT_RULES
     from refold.redaction.rules.rule import Candidate, Rule
-    from refold.redaction.streaming import (
-        RedactingFilter,
-        RedactingWriter,
-        StreamRedactor,
-        redacted_lines,
-    )
     from refold.redaction.values import (
         NO_SKIP,
         JsonObject,
@@ -65,7 +65,7 @@ _PLACES: Final = {
     "registered": ("Registered",),
     "rules": ("DEFAULT_RULES",),
     "rules.rule": ("Candidate", "Rule"),
-    "streaming": (
+    "outputs": (
         "RedactingFilter",
         "RedactingWriter",
         "StreamRedactor",

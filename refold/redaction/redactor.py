@@ -10,11 +10,12 @@ from typing import Final, TypeVar, overload
 
 import orjson
 
+from refold.redaction.documents import Around, Glance, Work, redacted
 from refold.redaction.engines import EngineName, check_installed
 from refold.redaction.plan import Plan, Tagger
 from refold.redaction.rules.rule import Rule
-from refold.redaction.scan import Scanner
-from refold.redaction.settle import Finds, Settler, Text
+from refold.redaction.scanner import Scanner
+from refold.redaction.texts import Finds, Settler, Text
 from refold.redaction.values import (
     MAX_DEPTH,
     NO_SKIP,
@@ -25,7 +26,6 @@ from refold.redaction.values import (
     Tally,
     check_length,
 )
-from refold.redaction.walk import Around, Work, redacted
 
 __all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
 
@@ -51,7 +51,10 @@ class Redactor:
     Raises ModuleNotFoundError if the plan asks for an engine that is not installed.
     """
 
-    __slots__ = ("_lock", "_made", "_plan", "_recognizer", "_registered", "_rule_set")
+    __slots__ = (
+        *("_glance", "_lock", "_made", "_plan", "_recognizer", "_registered"),
+        "_rule_set",
+    )
 
     def __init__(
         self,
@@ -74,12 +77,13 @@ class Redactor:
             with self._lock:
                 if self._made is None:
                     plan = self._plan
-                    self._made = Settler(
+                    settler = Settler(
                         plan,
                         _compiled(plan.rules, plan.engine, plan.min_score),
                         registered=self._registered,
                         recognizer=self._recognizer,
                     )
+                    self._glance, self._made = Glance(settler), settler
         return self._made
 
     @property
@@ -191,7 +195,7 @@ class Redactor:
             return False
         settler = self._settler
         if not settler.finds_more:
-            seen = settler.glance.sees_nothing(value, skip)
+            seen = self._glance.sees_nothing(value, skip)
             if seen is not None:
                 return seen
         try:

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from refold.redaction.documents import Around, Glance, Work, redacted
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
-from refold.redaction.scan import Scanner
-from refold.redaction.settle import Glance, Settler
+from refold.redaction.texts import Settler
 from refold.redaction.values import NO_SKIP, JsonValue, Skip
-from refold.redaction.walk import Around, Work, redacted
 from tests.redaction.samples import KEYED, KEYS, PLANTED
 
 MAIL = "lin.wei@mail.example.org"
 PLAN = Redactor().plan
 SETTLER = Settler(PLAN, Redactor(PLAN).scanner)
+GLANCE = Glance(SETTLER)
 LOOSE = (
     "the password is in the safe",
     "enter 3 of 12345678 rooms",
@@ -58,7 +58,7 @@ def walked(value: JsonValue, skip: Skip = NO_SKIP) -> JsonValue:
 
 @given(st.dictionaries(keys, values, max_size=4))
 def test_what_it_passes_stays_as_it_is(value: dict[str, Any]) -> None:
-    if SETTLER.glance.sees_nothing(value, NO_SKIP):
+    if GLANCE.sees_nothing(value, NO_SKIP):
         assert walked(value) is value
 
 
@@ -66,7 +66,7 @@ def test_what_it_passes_stays_as_it_is(value: dict[str, Any]) -> None:
 def test_words_alone_are_passed(loose: str) -> None:
     value: JsonValue = {"text": loose, "content": [{"type": "text", "text": loose}]}
 
-    assert SETTLER.glance.sees_nothing(value, NO_SKIP)
+    assert GLANCE.sees_nothing(value, NO_SKIP)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,16 @@ def test_words_alone_are_passed(loose: str) -> None:
     ],
 )
 def test_a_value_is_not_passed(wrap: Callable[[str], Any]) -> None:
-    assert not SETTLER.glance.sees_nothing(wrap(f"write to {MAIL}"), NO_SKIP)
-    assert not SETTLER.glance.sees_nothing(wrap(f'["{MAIL}"]'), NO_SKIP)
+    assert not GLANCE.sees_nothing(wrap(f"write to {MAIL}"), NO_SKIP)
+    assert not GLANCE.sees_nothing(wrap(f'["{MAIL}"]'), NO_SKIP)
 
 
 def test_what_is_left_alone_is_not_looked_at() -> None:
     value: JsonValue = {"call_id": MAIL, "text": "the password is long"}
 
-    assert SETTLER.glance.sees_nothing(value, frozenset({("call_id",)}))
-    assert not SETTLER.glance.sees_nothing(value, frozenset({("text",)}))
-    assert not SETTLER.glance.sees_nothing({"b": value}, frozenset({("call_id",)}))
+    assert GLANCE.sees_nothing(value, frozenset({("call_id",)}))
+    assert not GLANCE.sees_nothing(value, frozenset({("text",)}))
+    assert not GLANCE.sees_nothing({"b": value}, frozenset({("call_id",)}))
     assert walked(value, frozenset({("call_id",)})) is value
 
 
@@ -101,7 +101,6 @@ def test_what_is_left_alone_is_not_looked_at() -> None:
     ],
 )
 def test_plans_with_more_to_ask_are_not_for_a_glance(plan: Plan) -> None:
-    scanner = Scanner(plan.rules, plan.engine)
-    glance = Glance(plan, scanner, SETTLER.placeholders)
+    glance = Glance(Settler(plan, SETTLER.scanner))
 
     assert not glance.sees_nothing({"text": "hello there"}, NO_SKIP)

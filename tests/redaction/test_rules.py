@@ -12,7 +12,7 @@ from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_PACKS, DEFAULT_RULES, PACKS
 from refold.redaction.rules.rule import Example, Rule
-from refold.redaction.scan import compiled, triggers
+from refold.redaction.scanner import compiled, triggers
 
 RULES = tuple(rule for pack in PACKS.values() for rule in pack)
 DEFAULT = Redactor()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from refold.redaction import Redactor
+from refold.redaction.outputs import StreamRedactor
 from refold.redaction.plan import Plan
 from refold.redaction.registered import Registered
 from refold.redaction.rules.rule import Rule
-from refold.redaction.streaming import StreamRedactor
 from tests.redaction.samples import (
     KEYED,
     KEYS,

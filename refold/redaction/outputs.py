@@ -14,7 +14,7 @@ from refold.redaction.engines import IN_RUN, run_start
 from refold.redaction.engines.fold import Folded, fold
 from refold.redaction.engines.patterns import reach, unfinished
 from refold.redaction.registered import Registered
-from refold.redaction.scan import CONTEXT, LEAD, TRAIL
+from refold.redaction.scanner import CONTEXT, LEAD, TRAIL
 from refold.redaction.types import LONGEST, Placeholders
 from refold.redaction.values import Tally
 

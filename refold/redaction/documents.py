@@ -4,84 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isinf
-from typing import NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from refold.redaction.engines import UNPAIRED
 from refold.redaction.plan import Tagger
-from refold.redaction.scan import Concern, Prepared
-from refold.redaction.settle import NAMES, VALUES, Flat, Node, Settler, Text
+from refold.redaction.scanner import Concern, Prepared
+from refold.redaction.texts import Settler, Text
 from refold.redaction.types import renamed
 from refold.redaction.values import (
+    MAX_DEPTH,
     MAX_NESTED,
+    NO_SKIP,
     JsonObject,
     JsonValue,
+    RedactionError,
     Skip,
     Tally,
     TooDeep,
+    below,
     check_length,
 )
-
-_OPENS = re.compile(r"\s*[\[{]")
-
-
-def parsed(text: str) -> list[tuple[str, JsonValue]] | None:
-    """The JSON documents in ``text``, each with its source; empty lines have none."""
-    try:
-        return [(text, _loaded(text))]
-    except (ValueError, RecursionError):
-        pass
-    lines = text.split("\n")
-    if len(lines) == 1 or not all(
-        _OPENS.match(line) or not line.strip() for line in lines
-    ):
-        return None
-    try:
-        return [(line, _loaded(line) if line.strip() else None) for line in lines]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _loaded(text: str) -> JsonValue:
-    value: JsonValue = json.loads(
-        text,
-        strict=False,
-        object_pairs_hook=_unique,
-        parse_constant=_refused,
-        parse_float=_finite,
-    )
-    return value
-
-
-def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
-    """Refuse an object that has a key twice: the first value would not be seen."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise ValueError("a key stands twice")
-    return value
-
-
-def _refused(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if isinf(number):
-        raise ValueError("a number is too large")
-    return number
-
-
-def dumped(value: JsonValue) -> str:
-    """``value`` as compact JSON."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Half of a surrogate pair can only be written as its escape.
-        return json.dumps(value, separators=(",", ":"))
-    return text
 
 
 class Around(NamedTuple):
@@ -403,3 +347,296 @@ class _Walk:
                 taken.add(new)
             clean[new] = node.writes.get(name, item)
         return clean
+
+
+def parsed(text: str) -> list[tuple[str, JsonValue]] | None:
+    """The JSON documents in ``text``, each with its source; empty lines have none."""
+    try:
+        return [(text, _loaded(text))]
+    except (ValueError, RecursionError):
+        pass
+    lines = text.split("\n")
+    if len(lines) == 1 or not all(
+        _OPENS.match(line) or not line.strip() for line in lines
+    ):
+        return None
+    try:
+        return [(line, _loaded(line) if line.strip() else None) for line in lines]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _loaded(text: str) -> JsonValue:
+    value: JsonValue = json.loads(
+        text,
+        strict=False,
+        object_pairs_hook=_unique,
+        parse_constant=_refused,
+        parse_float=_finite,
+    )
+    return value
+
+
+def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    """Refuse an object that has a key twice: the first value would not be seen."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a key stands twice")
+    return value
+
+
+def _refused(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def dumped(value: JsonValue) -> str:
+    """``value`` as compact JSON."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair can only be written as its escape.
+        return json.dumps(value, separators=(",", ":"))
+    return text
+
+
+# {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
+_BEGINS, _OPENS = "{[ \t\r\n", re.compile(r"\s*[\[{]")
+VALUES = ("value", "Value")
+NAMES = ("name", "key", "field", "label", "header")
+# ["X-Api-Key", "…"]: the first is the key of the second, if that is no name itself.
+_LONGEST_NAME = 48
+_SECOND = re.compile(r"(?=[^0-9]{0,64}[0-9])(?:\S{4,}|[^A-Za-z]{4,64}\Z)")
+
+
+class Node:
+    """An object or an array of a value, and what is to be written into it."""
+
+    __slots__ = ("depth", "keys", "name", "parent", "skip", "spoken", "value", "writes")
+
+    def __init__(
+        self,
+        value: dict[str, JsonValue] | list[JsonValue],
+        parent: Node | None,
+        name: str | int,
+        depth: int,
+        skip: Skip,
+    ) -> None:
+        if depth >= MAX_DEPTH:
+            raise TooDeep
+        self.value, self.parent, self.name = value, parent, name
+        self.depth, self.skip = depth, skip
+        # The key of the object around it and its own, when that is known.
+        self.keys: tuple[str, str] | None = None
+        # Whether a key around it may give context to what it holds.
+        self.spoken = False
+        self.writes: dict[str | int, JsonValue] = {}
+
+
+class Flat:
+    """The leaves of a value that may hold something, and where each stands.
+
+    texts:   strings, and integers as text.
+    places:  the node and the name of each text.
+    numbers: which of them are integers.
+    documents: which of them may be JSON.
+    keys:    every key, once.
+    named:   objects with a ``value`` that a sibling names.
+    flags:   by array and index, the flag that a string follows, as in a command line.
+    pairs:   arrays of two strings, and these; the first may name the second.
+    """
+
+    def __init__(
+        self,
+        value: dict[str, JsonValue] | list[JsonValue],
+        *,
+        depth: int,
+        skip: Skip,
+        skip_keys: frozenset[str],
+    ) -> None:
+        self.texts: list[str] = []
+        self.places: list[tuple[Node, str | int]] = []
+        self.numbers: set[int] = set()
+        self.keys: dict[str, None] = {}
+        self.named: list[Node] = []
+        self.flags: dict[tuple[int, int], str] = {}
+        self.pairs: list[tuple[Node, str, str]] = []
+        self._skip_keys = skip_keys
+        self._shapes: set[tuple[str, ...]] = set()
+        self.nodes = [Node(value, None, "", depth, skip)]
+        for node in self.nodes:
+            if isinstance(node.value, dict):
+                self._object(node, node.value)
+            else:
+                self._array(node, node.value)
+        self.documents = [index for index, text in enumerate(self.texts) if opens(text)]
+
+    def _object(self, node: Node, value: dict[str, JsonValue]) -> None:
+        shape = tuple(value)
+        if shape not in self._shapes:
+            self._shapes.add(shape)
+            self.keys.update(dict.fromkeys(shape))
+        if "value" in value or "Value" in value:
+            self.named.append(node)
+        if self._skip_keys:
+            items = [pair for pair in value.items() if pair[0] not in self._skip_keys]
+            self._items(node, items)
+        else:
+            self._items(node, value.items())
+
+    def _array(self, node: Node, value: list[JsonValue]) -> None:
+        if value and type(value[0]) is float and set(map(type, value)) == {float}:
+            return
+        self._items(node, enumerate(value))
+        for index, item in enumerate(value[:-1]):
+            if type(item) is str and _is_flag(item) and type(value[index + 1]) is str:
+                self.flags[id(node), index + 1] = item
+        if len(value) == 2:
+            self._pair(node, *value)
+
+    def _pair(self, node: Node, first: JsonValue, second: JsonValue) -> None:
+        if (
+            isinstance(first, str)
+            and isinstance(second, str)
+            and len(first) <= _LONGEST_NAME
+            and _SECOND.fullmatch(second)
+        ):
+            self.pairs.append((node, first, second))
+
+    def _items(self, node: Node, items: Iterable[tuple[str | int, JsonValue]]) -> None:
+        texts, places, plain = self.texts, self.places, not node.skip
+        for name, item in items:
+            kind = type(item)
+            if kind is str and plain:
+                texts.append(item)  # type: ignore[arg-type]  # a str, by its type
+                places.append((node, name))
+            elif kind is float or kind is bool or item is None:
+                continue
+            else:
+                self._item(node, name, item)
+
+    def _item(self, node: Node, name: str | int, item: JsonValue) -> None:
+        skip = below(node.skip, str(name)) if node.skip else node.skip
+        if () in skip:
+            return
+        if isinstance(item, str):
+            self.texts.append(item)
+        elif isinstance(item, dict | list | tuple):
+            item = [*item] if isinstance(item, tuple) else item
+            self.nodes.append(Node(item, node, name, node.depth + 1, skip))
+            return
+        elif isinstance(item, int) and not isinstance(item, bool):
+            if not long(item):
+                return
+            self.numbers.add(len(self.texts))
+            self.texts.append(str(item))
+        elif isinstance(item, float | bool | None):
+            return
+        else:
+            raise RedactionError(f"a {type(item).__name__} is not JSON")
+        self.places.append((node, name))
+
+
+def opens(text: str) -> bool:
+    """Whether ``text`` begins as JSON does."""
+    return text[:1] in _BEGINS and bool(_OPENS.match(text))
+
+
+def _is_flag(text: str) -> bool:
+    return text == "-u" or (text[:2] == "--" and text[2:3].isalpha())
+
+
+def long(number: int) -> bool:
+    """Whether the number has 7 to 19 digits: fewer say nothing, more are no card."""
+    return 10**6 <= abs(number) < 10**19
+
+
+_DEEPEST: Final = 4
+# In a longer text something is found more often, and is looked for twice then.
+_LONGEST: Final = 16_384
+_SILENT: Final = (float, bool)
+
+
+class Unsure(Exception):
+    """The value is not of the kind that a glance is for."""
+
+
+class Glance:
+    """Sees at once that a plain value holds nothing.  Threads may share it."""
+
+    def __init__(self, settler: Settler) -> None:
+        plan = settler.plan
+        self._scanner, self._placeholders = settler.scanner, settler.placeholders
+        self._longest = min(plan.max_leaf_bytes // 4, _LONGEST)
+        self._suits = not (
+            plan.skip or plan.skip_keys or plan.budget_ms or plan.on_error != "block"
+        )
+        # Keys that hold nothing and give no context, as those of events are.
+        self._quiet: set[str] = set()
+
+    def sees_nothing(self, value: JsonValue, skip: Skip) -> bool | None:
+        """Whether no rule finds anything in ``value``; None if a glance cannot tell.
+
+        What else may find something has to be asked besides.
+        """
+        if not self._suits or type(value) is not dict:
+            return None
+        try:
+            texts = [*self._texts(value, skip, "", 0)]
+        except Unsure:
+            return None
+        findings = self._scanner.findings
+        return not any(
+            findings(prepared, whole=True)
+            for prepared in self._scanner.survey(texts).values()
+        )
+
+    def _texts(
+        self, value: dict[str, JsonValue], skip: Skip, parent: str, depth: int
+    ) -> Iterator[str]:
+        """The texts of an object in which no key says anything.  Raises Unsure."""
+        if depth == _DEEPEST or VALUES[0] in value or VALUES[1] in value:
+            raise Unsure
+        for key, item in value.items():
+            if key not in self._quiet:
+                self._hear(key)
+            inside = below(skip, key)
+            if () in inside or item is None or item == []:
+                continue
+            if inside or (parent and self._scanner.concern(f"{parent} {key}").rules):
+                raise Unsure
+            yield from self._of_item(item, key, depth)
+
+    def _of_item(self, item: JsonValue, key: str, depth: int) -> Iterator[str]:
+        kind = type(item)
+        if kind is str:
+            self._check(item)  # type: ignore[arg-type]  # a str, by its type
+            yield item  # type: ignore[misc]  # a str, by its type
+        elif kind is dict:
+            yield from self._texts(item, NO_SKIP, key, depth + 1)  # type: ignore[arg-type]  # one
+        elif kind is list:
+            for one in item:  # type: ignore[union-attr]  # a list, by its type
+                if type(one) is not dict:
+                    raise Unsure
+                yield from self._texts(one, NO_SKIP, key, depth + 1)
+        elif not (kind in _SILENT or (kind is int and not long(item))):  # type: ignore[arg-type]  # an int
+            raise Unsure
+
+    def _check(self, text: str) -> None:
+        """Refuse what is not looked at as a text alone.  Raises Unsure."""
+        if len(text) > self._longest or self._placeholders.within(text) or opens(text):
+            raise Unsure
+
+    def _hear(self, key: str) -> None:
+        """Remember that ``key`` says nothing.  Raises Unsure if it does."""
+        if len(key) < 2 or self._scanner.concern(key).rules or self._scanner.look(key):
+            raise Unsure
+        if len(self._quiet) < 1000 and len(key) < 100:
+            self._quiet.add(key)

@@ -1,0 +1,324 @@
+"""From findings to texts without them, where another pass would find nothing."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from time import perf_counter
+from typing import Final, NamedTuple, Protocol
+
+from refold.redaction.engines import IN_RUN, Hit
+from refold.redaction.engines.fold import Folded
+from refold.redaction.plan import Plan, Tagger
+from refold.redaction.registered import Registered
+from refold.redaction.scanner import (
+    CONTEXT,
+    NO_CONCERN,
+    Concern,
+    Finding,
+    Prepared,
+    Scanner,
+)
+from refold.redaction.types import Placeholders
+from refold.redaction.values import RedactionError, Tally
+
+# A text that still has findings after so many rounds was made to have them.
+_ROUNDS = 8
+# What a program registered, and what a model recognizes, next to what rules find.
+_REGISTERED, _RECOGNIZED = 1000, 10
+_ERROR: Final = "ERROR"
+
+
+class Finds(Protocol):
+    """Something besides rules that finds values: registered ones, a user's model."""
+
+    def find(self, text: str) -> Sequence[tuple[int, int, str]]:
+        """(start, end, type) of what is in ``text``."""
+        ...
+
+
+class Text(NamedTuple):
+    """A text to redact, and what is known of it.
+
+    hits:   as the scanner prepared it; None if nothing triggers a rule.
+    whole:  it is all there is under its key.
+    number: it is an integer's.
+    """
+
+    text: str
+    prepared: Prepared | None = None
+    concern: Concern = NO_CONCERN
+    whole: bool = True
+    number: bool = False
+
+
+class _Piece:
+    """A piece of a text: what it reads, or what it was divided into."""
+
+    __slots__ = ("given", "parts", "rounds", "tally")
+
+    def __init__(self, given: Text, tally: Tally, rounds: int = 0) -> None:
+        self.given, self.tally, self.rounds = given, tally, rounds
+        self.parts: list[_Piece | str] | None = None
+
+    def __str__(self) -> str:
+        return self.given.text if self.parts is None else "".join(map(str, self.parts))
+
+
+class Settler:
+    """Redacts texts by a plan.  It holds none: threads may share it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        scanner: Scanner,
+        *,
+        registered: Finds | None = None,
+        recognizer: Finds | None = None,
+    ) -> None:
+        self.plan, self.scanner = plan, scanner
+        self.registered, self.recognizer = registered, recognizer
+        self.placeholders = Placeholders(plan.labels)
+        self._kept = {kind for kind, action in plan.actions.items() if action == "keep"}
+        self._drops = {k for k, action in plan.actions.items() if action == "drop_leaf"}
+        self._allowed = [re.compile(pattern) for pattern in plan.allow_patterns]
+        self._allows = bool(plan.allow_values or plan.allow_patterns)
+
+    def settle(
+        self, texts: Sequence[Text], tag: Tagger | None, until: float
+    ) -> list[tuple[str, Tally]]:
+        """Each of ``texts`` redacted, with what was found in it.
+
+        What is already a placeholder divides a text: each piece is redacted by itself,
+        until nothing more is found in any.  Raises RedactionError after ``until``.
+        """
+        roots = [_Piece(given, Tally()) for given in texts]
+        pending: list[_Piece] = []
+        for root in roots:
+            if self.placeholders.within(root.given.text):
+                pending += self._divided(root)
+            else:
+                pending += self._settled(root, tag, until)
+        while pending := self._prepared(pending):
+            pending = [
+                left for piece in pending for left in self._settled(piece, tag, until)
+            ]
+        return [self._finished(root) for root in roots]
+
+    def _finished(self, root: _Piece) -> tuple[str, Tally]:
+        for kind in self._drops:
+            if kind in root.tally.types:
+                return self.placeholders.of(kind), root.tally
+        clean = str(root)
+        return root.given.text if clean == root.given.text else clean, root.tally
+
+    def _divided(self, root: _Piece) -> list[_Piece]:
+        """The pieces of a text between the placeholders it already has."""
+        pieces = self.placeholders.pieces(root.given.text)
+        whole = len(pieces) == 1 and root.given.whole
+        root.parts = [
+            text
+            if kept
+            else _Piece(
+                root.given._replace(text=text, prepared=None, whole=whole), root.tally
+            )
+            for text, kept in pieces
+        ]
+        return [part for part in root.parts if isinstance(part, _Piece)]
+
+    def _prepared(self, pieces: Sequence[_Piece]) -> list[_Piece]:
+        """Those of ``pieces`` in which something may be found, all scanned at once."""
+        unknown = [piece for piece in pieces if piece.given.prepared is None]
+        if not unknown:
+            return list(pieces)
+        prepared = self.scanner.survey([piece.given.text for piece in unknown])
+        ready = [piece for piece in pieces if piece.given.prepared is not None]
+        for index, piece in enumerate(unknown):
+            if index in prepared or piece.given.concern.rules or self.finds_more:
+                piece.given = piece.given._replace(prepared=prepared.get(index))
+                ready.append(piece)
+        return ready
+
+    @property
+    def finds_more(self) -> bool:
+        """Whether anything besides rules may find something."""
+        return bool(self.registered) or self.recognizer is not None
+
+    def finds_more_in(self, texts: Iterable[str]) -> bool:
+        """Whether anything besides rules may find something in any of ``texts``."""
+        if self.recognizer is not None:
+            return True
+        return bool(self.registered) and not (
+            isinstance(self.registered, Registered) and self.registered.clean(texts)
+        )
+
+    def _settled(self, piece: _Piece, tag: Tagger | None, until: float) -> list[_Piece]:
+        """Put placeholders for what is found; return what is to be looked at again."""
+        if until and perf_counter() > until:
+            raise RedactionError("it took longer than the policy's budget_ms")
+        findings = self._findings(piece.given, first=piece.rounds == 0)
+        if not findings:
+            return []
+        given, text = piece.given, piece.given.text
+        extents = list(resolved(findings))
+        if piece.rounds == _ROUNDS:
+            extents = [(0, len(text), extents[0][2])]
+        rest = None if given.prepared is None else _Rest(given.prepared, self.scanner)
+        piece.parts = []
+        left = []
+        end = 0
+        for start, stop, best in (*extents, (len(text), len(text), None)):
+            again = _Piece(self._left(given, rest, end, start), piece.tally)
+            again.rounds = piece.rounds + 1
+            piece.parts.append(again)
+            if self._may_hold(again.given):
+                left.append(again)
+            if best is not None:
+                mark = tag(best.type, text[start:stop]) if tag else ""
+                piece.parts.append(self.placeholders.of(best.type, mark))
+                piece.tally.add(best.type, best.rule)
+            end = stop
+        return left
+
+    def _left(self, given: Text, rest: _Rest | None, start: int, stop: int) -> Text:
+        """A piece of a text, with the hits that it may come out otherwise by."""
+        text = given.text[start:stop]
+        hits = rest.of(start, stop) if rest and text and not text.isspace() else None
+        prepared = None if hits is None else Prepared(text, Folded(text), hits)
+        return Text(text, prepared, given.concern, False, given.number)
+
+    def _may_hold(self, given: Text) -> bool:
+        if not given.text or given.text.isspace():
+            return False
+        prepared = given.prepared
+        known = prepared is not None and not prepared.hits
+        return not known or bool(given.concern.rules) or self.finds_more
+
+    def _findings(self, given: Text, *, first: bool) -> list[Finding]:
+        text = given.text
+        try:
+            found = self._of_rules(given)
+            if self.recognizer is not None and first:
+                found += [
+                    Finding(start, end, kind, "recognizer", _RECOGNIZED)
+                    for start, end, kind in self.recognizer.find(text)
+                ]
+        except Exception:
+            if self.plan.on_error == "drop_leaf":
+                return [Finding(0, len(text), _ERROR, "error", _REGISTERED)]
+            raise
+        if self._kept or self._allows:
+            found = [one for one in found if not self._let(text, one)]
+        if self.registered:
+            found += [
+                Finding(start, end, kind, "registered", _REGISTERED)
+                for start, end, kind in self.registered.find(text)
+            ]
+        return found
+
+    def _of_rules(self, given: Text) -> list[Finding]:
+        prepared = given.prepared
+        if prepared is None:
+            if not given.concern.rules:
+                return []
+            prepared = Prepared(given.text, Folded(given.text))
+        return self.scanner.findings(
+            prepared, given.concern, whole=given.whole, number=given.number
+        )
+
+    def _let(self, text: str, found: Finding) -> bool:
+        """Whether the policy keeps what was found."""
+        if found.type in self._kept:
+            return True
+        if not self._allows:
+            return False
+        value = text[found.start : found.end]
+        return value in self.plan.allow_values or any(
+            pattern.fullmatch(value) for pattern in self._allowed
+        )
+
+
+def resolved(findings: Iterable[Finding]) -> Iterator[tuple[int, int, Finding]]:
+    """Join findings that overlap: (start, end, the best of them), in order and apart.
+
+    Nothing that was found survives.  The best is that of the most specific rule, then
+    the longest.
+    """
+    found = list(findings)
+    if len(found) == 1:
+        yield found[0].start, found[0].end, found[0]
+        return
+    group: list[Finding] = []
+    end = 0
+    for finding in sorted(found, key=lambda found: (found.start, found.end)):
+        if group and finding.start >= end:
+            yield group[0].start, end, max(group, key=_weight)
+            group = []
+        group.append(finding)
+        end = max(end, finding.end) if len(group) > 1 else finding.end
+    if group:
+        yield group[0].start, end, max(group, key=_weight)
+
+
+def _weight(finding: Finding) -> tuple[int, int, str]:
+    # The rule's name decides between equals, so that it does not matter who came first.
+    return finding.priority, finding.end - finding.start, finding.rule
+
+
+# How many characters before a hit rules, their words and their judges may look at.
+_BACK: Final = 3 * CONTEXT
+# Next to these, the end of a text makes no more difference than any other character.
+_INERT: Final = frozenset(" \t\r\n,;\"'`<>[]{}|!?")
+_LONG: Final = 48
+
+
+class _Rest:
+    """The hits of a text that may come out otherwise in one of its pieces by itself.
+
+    All others found nothing, and will not.
+    """
+
+    __slots__ = ("_ends", "_hits", "_scanner", "_text")
+
+    def __init__(self, prepared: Prepared, scanner: Scanner) -> None:
+        text = prepared.text
+        self._text = text if prepared.folded.text is text else ""
+        self._scanner = scanner
+        self._hits = sorted(prepared.hits, key=itemgetter(1))
+        self._ends = [end for _, end in self._hits]
+
+    def of(self, start: int, stop: int) -> list[Hit] | None:
+        """Those of the piece from ``start`` to ``stop``, in order.
+
+        None: the piece has to be scanned, as there may be new ones.
+        """
+        text, ends, scanner = self._text, self._ends, self._scanner
+        first, last = start == 0, stop == len(text)
+        if not text or not (
+            (first or _is_inert(text, start, start, min(stop, start + _LONG)))
+            and (last or _is_inert(text, stop - 1, max(start, stop - _LONG), stop))
+        ):
+            return None
+        begin = bisect_right(ends, start)
+        limit = bisect_right(ends, stop + scanner.furthest, begin)
+        reach, ahead = scanner.reach, scanner.ahead
+        return [
+            (number, min(end, stop) - start)
+            for number, end in self._hits[begin:limit]
+            if end - reach[number] <= stop
+            and (
+                (not first and end - start < _BACK)
+                or (not last and end + ahead[number] > stop)
+            )
+        ]
+
+
+def _is_inert(text: str, place: int, start: int, stop: int) -> bool:
+    """Whether no value can begin or end, at ``place``, only now."""
+    character = text[place]
+    if character <= "\x7f" and character not in _INERT:
+        return False
+    # A run of digits that goes on so far may be another one when it is cut.
+    return stop - start < _LONG or bool(text[start:stop].strip(IN_RUN))
