@@ -16,6 +16,7 @@ from refold.projections.memory.profile import (
 )
 from refold.store.memory import (
     ConsentStatus,
+    Memories,
     Memory,
     User,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Evidence",
     "Item",
     "Lift",
+    "Memories",
     "Memory",
     "Profile",
     "Taxonomy",

@@ -71,7 +71,7 @@ def open_store(
     summarizer: what writes summaries where a call names no other; None needs no model.
     remember: the same choice for the user's memory, which an append may make worth
             making anew: the end of a run, a human's decision, what went wrong.
-    shared_memory: allow ``store.shared_memory``: what many users' sessions show; None
+    shared_memory: allow ``store.memory.shared``: what many users' sessions show; None
             is ``REFOLD_SHARED_MEMORY``, else no.
     audit:  where each use of the store is recorded: ``table``, ``log``, ``file:PATH``,
             several with commas, or ``off``; or a sink of your own.  None is

@@ -13,6 +13,7 @@ from refold.projections.review.rules import (
 )
 from refold.store.reviews import (
     Reviewed,
+    ReviewList,
     Reviews,
 )
 
@@ -21,6 +22,7 @@ __all__ = [
     "Decision",
     "Recovery",
     "Review",
+    "ReviewList",
     "ReviewRules",
     "Reviewed",
     "Reviews",

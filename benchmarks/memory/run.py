@@ -112,7 +112,7 @@ def _shown(folder: Path) -> tuple[list[Shown], tuple[int, int]]:
             extend(session, one.drafts, where=one.session_id)
             shown.append(watch(one.session_id, session.pages()))
         cited = right = 0
-        for item in store.memory("ada").items:
+        for item in store.memory.of("ada").items:
             for session_id, seqs in item.evidence:
                 session = store.session("ada", session_id)
                 for seq in seqs:

@@ -47,13 +47,13 @@ def speed(events: int) -> Speed:
     with TemporaryDirectory() as folder, _store(Path(folder)) as store:
         sessions = max(1, events // (_TURNS * (2 * _CALLS + 2)))
         made = sum(_session(store, number) for number in range(sessions))
-        extract = _cpu(lambda: store.memory(USER))
-        again = _cpu(lambda: store.memory(USER))
-        store.advice(USER, fresh=timedelta(0))
-        advice = median(_cpu(lambda: store.advice(USER)) for _ in range(_READS))
+        extract = _cpu(lambda: store.memory.of(USER))
+        again = _cpu(lambda: store.memory.of(USER))
+        store.memory.advice(USER, fresh=timedelta(0))
+        advice = median(_cpu(lambda: store.memory.advice(USER)) for _ in range(_READS))
         stream = StreamId(USER, USER_SESSION)
         raw = median(_cpu(lambda: store.log.head(stream)) for _ in range(_READS))
-        items = len(store.memory(USER).items)
+        items = len(store.memory.of(USER).items)
     return Speed(made, items, extract, again, 1e3 * advice, 1e3 * raw)
 
 

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from refold.domain.access_log import Audit
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Draft, Envelope, Recordable
 from refold.domain.erasure import (
@@ -21,7 +20,6 @@ from refold.domain.erasure import (
     FREEZE,
     LONGEST,
     SALT,
-    Accesses,
     ErasureSteps,
     Job,
     LegalHold,
@@ -49,7 +47,8 @@ from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_sess
 from refold.domain.ports import Problem, Rewritten, SessionInfo, scope
 from refold.domain.session import SessionState
 from refold.redaction.guard import Limits
-from refold.store.appends import Uses, Writer
+from refold.store.access_log import AccessLog
+from refold.store.appends import Writer
 from refold.store.verification import Verified, with_forks
 
 _RETURNED: Final = "erased before; a backup of the database brought rows back"
@@ -135,57 +134,21 @@ class Retained(NamedTuple):
 class Erasures:
     """What is forgotten, kept from that, or goes by itself: of a store."""
 
-    def __init__(self, writer: Writer, uses: Uses | None, trail: Audit | None) -> None:
-        self._writer, self._uses, self._trail = writer, uses, trail
+    def __init__(self, writer: Writer, access_log: AccessLog) -> None:
+        self.writer, self._access_log = writer, access_log
 
-    def erase(
-        self,
-        user_id: str,
-        reason: str,
-        *,
-        session_id: str | None = None,
-        operator: str = "",
-        grace: timedelta | None = None,
-        key_backups: timedelta | None = None,
-        vacuum: bool = False,
-        progress: Progress | None = None,
-    ) -> Erasure:
-        """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
-
-        Nothing of the user can be read or written from the moment on that the call has
-        marked the heads.  Cut off, it is completed by the next one; done, it does
-        nothing more.  What runs meanwhile ends with Erased.
-
-        session_id:  forget only this session, and what was forked from it.
-        reason, operator: for the certificate; redacted, and the user's name taken out.
-        grace:       unreadable at once, but destroyed only after this time, and until
-                     then ``restore`` undoes it.
-        key_backups: how long backups of the key store survive: until then somebody who
-                     has both backups can read what was erased.
-        vacuum:      have the engine write its tables anew, so that no deleted byte is
-                     left in its files; others wait meanwhile.
-        progress:    is told table, rows deleted of it, and how many there are.
-
-        Raises OnHold, SessionNotFound, StoreUnavailable, InvalidConfiguration for a
-        time of less than nothing or of more than 999999 days.
-        """
-        whose = _whose(user_id, session_id)
-        ask = Ask(whose, reason, operator, grace, key_backups, vacuum)
-        return Eraser(self._writer, progress).erase(ask)
-
-    def plan_erasure(self, user_id: str, session_id: str | None = None) -> ErasurePlan:
+    def plan(self, user_id: str, session_id: str | None = None) -> ErasurePlan:
         """What ``erase`` would delete, and which holds forbid it; changes nothing."""
-        return Eraser(self._writer).plan(_whose(user_id, session_id))
+        return Eraser(self.writer).plan(whose_of(user_id, session_id))
 
-    def erasures(self) -> list[Job]:
+    def pending(self) -> list[Job]:
         """Erasures that are not done: cut off, or held back until their date."""
-        return self._writer.log.erasures.jobs()
+        return self.writer.log.erasures.jobs()
 
-    def _unfinished(
-        self, user_id: str | None
-    ) -> Iterator[tuple[SessionInfo, Verified]]:
+    def unfinished(self, user_id: str | None) -> Iterator[tuple[SessionInfo, Verified]]:
         """Erasures that were cut off, as problems of what they are of."""
-        for job in self._writer.log.erasures.jobs(user_id):
+        user_id = scope(user_id).user_id
+        for job in self.writer.log.erasures.jobs(user_id):
             owner, names = job.whose
             if job.stage != "held" and user_id in (None, owner):
                 name = names[0] if names else "_user"
@@ -194,7 +157,7 @@ class Erasures:
                 info = SessionInfo(owner, name, 0, "erased", 0, 0, 0)
                 yield info, Verified(0, 0, 0, [problem])
 
-    def erase_due(
+    def complete(
         self, *, vacuum: bool = False, progress: Progress | None = None
     ) -> Iterator[Erasure]:
         """Complete every erasure that was cut off, or whose time has come.
@@ -202,13 +165,13 @@ class Erasures:
         Users who were erased and whose rows a backup of the database brought back are
         erased again.
         """
-        now, eraser = self._writer.clock(), Eraser(self._writer, progress)
-        for job in self.erasures():
+        now, eraser = self.writer.clock(), Eraser(self.writer, progress)
+        for job in self.pending():
             if job.stage == "restoring":
                 eraser.restored(job)
             elif job.stage != "held" or (job.due_at or 0) <= now:
                 yield eraser.run(job, vacuum=vacuum)
-        for user_id in self._writer.log.erasures.returned():
+        for user_id in self.writer.log.erasures.returned():
             yield eraser.erase(Ask(Whose(user_id), _RETURNED, "", vacuum=vacuum))
 
     def restore(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
@@ -216,9 +179,9 @@ class Erasures:
 
         Raises NotErased if there is none.
         """
-        eraser, signed = Eraser(self._writer), None
-        whose = _whose(user_id, None)
-        for job in self._writer.log.erasures.jobs(user_id):
+        eraser, signed = Eraser(self.writer), None
+        whose = whose_of(user_id, None)
+        for job in self.writer.log.erasures.jobs(user_id):
             if job.stage in ("held", "restoring"):
                 said = {
                     "restored_for": eraser.redacted(reason, whose),
@@ -236,7 +199,7 @@ class Erasures:
         Nothing of before comes back.  Raises NotErased.
         """
         check_id("user_id", user_id)
-        epoch = self._writer.log.erasures.readmit(user_id, now=self._writer.clock())
+        epoch = self.writer.log.erasures.readmit(user_id, now=self.writer.clock())
         return self._said("readmitted", user_id, reason, operator, epoch=epoch)
 
     def hold(
@@ -248,34 +211,34 @@ class Erasures:
         """
         check_id("user_id", user_id)
         _check_hold(name)
-        eraser = Eraser(self._writer)
-        said = eraser.redacted(reason, _whose(user_id, None))
-        hold = LegalHold(check_id("name", name), said, self._writer.clock())
-        if not self._writer.log.erasures.hold(user_id, hold):
+        eraser = Eraser(self.writer)
+        said = eraser.redacted(reason, whose_of(user_id, None))
+        hold = LegalHold(check_id("name", name), said, self.writer.clock())
+        if not self.writer.log.erasures.hold(user_id, hold):
             return None
         return self._said("legal hold", user_id, reason, operator, hold=name)
 
-    def release_hold(
+    def release(
         self, user_id: str, name: str, reason: str, *, operator: str = ""
     ) -> Signed:
         """End a legal hold.  Raises NotErased if there is none of that name."""
         _check_hold(name)
         check_id("user_id", user_id)
-        if not self._writer.log.erasures.release(user_id, check_id("name", name)):
+        if not self.writer.log.erasures.release(user_id, check_id("name", name)):
             raise NotErased(f"there is no legal hold {name!r} on that user")
         return self._said("legal hold released", user_id, reason, operator, hold=name)
 
     def holds(self, user_id: str) -> list[LegalHold]:
         """The legal holds on a user."""
-        return self._writer.log.erasures.holds(check_id("user_id", user_id))
+        return self.writer.log.erasures.holds(check_id("user_id", user_id))
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
         """What was signed, of a user or all, the oldest first."""
-        return self._writer.log.erasures.certificates(scope(user_id).user_id)
+        return self.writer.log.erasures.certificates(scope(user_id).user_id)
 
     def public_key(self) -> bytes:
         """What certificates and tree heads are checked with: 32 bytes of Ed25519."""
-        return self._writer.log.erasures.public_key()
+        return self.writer.log.erasures.public_key()
 
     def freeze(self, user_id: str, reason: str, *, operator: str = "") -> Signed | None:
         """Keep all of a user as it is: to be read, and neither added to nor erased.
@@ -287,9 +250,9 @@ class Erasures:
         Raises Erased.
         """
         check_id("user_id", user_id)
-        said = Eraser(self._writer).redacted(reason, Whose(user_id))
-        freeze = LegalHold(FREEZE, said, self._writer.clock())
-        if not self._writer.log.retention.freeze(user_id, freeze):
+        said = Eraser(self.writer).redacted(reason, Whose(user_id))
+        freeze = LegalHold(FREEZE, said, self.writer.clock())
+        if not self.writer.log.retention.freeze(user_id, freeze):
             return None
         return self._said("frozen", user_id, reason, operator)
 
@@ -298,23 +261,14 @@ class Erasures:
     ) -> Signed | None:
         """Let a user go on; returns a certificate, None if they were not frozen."""
         check_id("user_id", user_id)
-        if not self._writer.log.retention.unfreeze(user_id):
+        if not self.writer.log.retention.unfreeze(user_id):
             return None
         return self._said("unfrozen", user_id, reason, operator)
 
     def is_frozen(self, user_id: str) -> bool:
         """Whether the user is frozen at present."""
-        holds = self._writer.log.erasures.holds(check_id("user_id", user_id))
+        holds = self.writer.log.erasures.holds(check_id("user_id", user_id))
         return any(hold.name == FREEZE for hold in holds)
-
-    def accesses(self, user_id: str | None = None) -> list[Accesses]:
-        """How often sessions were read by name, and when last: of a user, or all.
-
-        What other processes counted in the last half minute may not be in it.
-        """
-        if self._uses is not None:
-            self._uses.flush()
-        return self._writer.log.retention.accesses(scope(user_id).user_id)
 
     def retain(
         self,
@@ -335,21 +289,19 @@ class Erasures:
         operator:    for the certificates; redacted.
         key_backups: how long backups of the key store survive, for them too.
         """
-        if self._uses is not None:
-            self._uses.flush()
+        self._access_log.count()
         asked = Ask(Whose(""), REASON, operator, key_backups=key_backups)
-        done = Retainer(self._writer, policy, asked, dry_run, progress).run()
-        if policy.audit is None or dry_run or self._trail is None:
+        done = Retainer(self.writer, policy, asked, dry_run, progress).run()
+        if policy.audit is None or dry_run or self._access_log.trail is None:
             return done
-        before = self._writer.clock() - _microseconds(policy.audit)
-        return done._replace(audit=self._trail.purge(before))
+        return done._replace(audit=self._access_log.purge(policy.audit))
 
     def _said(
         self, act: str, user_id: str, reason: str, operator: str, **facts: Any
     ) -> Signed:
         """Sign and keep that something was done."""
-        eraser, whose = Eraser(self._writer), _whose(user_id, None)
-        now = self._writer.clock()
+        eraser, whose = Eraser(self.writer), whose_of(user_id, None)
+        now = self.writer.clock()
         statement = {
             **eraser.statement(act, str(uuid4()), whose, os.urandom(SALT)),
             "completed_at": timestamp(now),
@@ -364,10 +316,13 @@ class Erasures:
 
 def _check_hold(name: str) -> None:
     if name == FREEZE:
-        raise InvalidEvent(f"{name!r} names no legal hold: store.freeze and unfreeze")
+        raise InvalidEvent(
+            f"{name!r} names no legal hold: store.erasures.freeze and unfreeze"
+        )
 
 
-def _whose(user_id: str, session_id: str | None) -> Whose:
+def whose_of(user_id: str, session_id: str | None) -> Whose:
+    """The user, or a session of theirs.  Raises InvalidEvent for no such name."""
     check_id("user_id", user_id)
     if session_id is None:
         return Whose(user_id)
@@ -845,26 +800,26 @@ class Keys:
     """The keys of a store: replaced, and counted."""
 
     def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+        self.writer = writer
 
-    def rotate_master_key(self) -> int:
+    def rotate_master(self) -> int:
         """Wrap everything under the newest master key; returns how much was not.
 
         There must be two: the new one first, the one before behind it.  Others may read
         and write meanwhile.  Cut off, it goes on when it is called again.
         """
-        return self._writer.log.erasures.rotate_master()
+        return self.writer.log.erasures.rotate_master()
 
-    def rotate_user_key(self, user_id: str) -> int:
+    def rotate_user(self, user_id: str) -> int:
         """Give a user another key; returns how many sessions' keys are under it.
 
         Sessions keep theirs, and idempotency keys and blobs are found as before.
 
         Raises KeyUnavailable, Erased.
         """
-        return self._writer.log.erasures.rotate_user(check_id("user_id", user_id))
+        return self.writer.log.erasures.rotate_user(check_id("user_id", user_id))
 
-    def rotate_session_key(self, user_id: str, session_id: str) -> Rewritten:
+    def rotate_session(self, user_id: str, session_id: str) -> Rewritten:
         """Seal a session anew under another key, and destroy the one before.
 
         Nothing in it changes; an event at its end binds the new rows to the chain.
@@ -873,16 +828,16 @@ class Keys:
         """
         check_id("user_id", user_id)
         stream = StreamId(user_id, check_session_id(session_id), MAIN)
-        log, now = self._writer.log, self._writer.clock()
-        return log.rewrite(stream, _Unchanged(self._writer, user_id), now=now)
+        log, now = self.writer.log, self.writer.clock()
+        return log.rewrite(stream, _Unchanged(self.writer, user_id), now=now)
 
-    def key_status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """How many keys there are, of which kind, and how many should be replaced.
 
-        stale: under an older master key; ``rotate_master_key`` wraps them anew.
+        stale: under an older master key; ``rotate_master`` wraps them anew.
         retired: of before a rewriting that was cut off; ``reredact`` destroys them.
         """
-        return self._writer.log.erasures.key_status()
+        return self.writer.log.erasures.key_status()
 
 
 @dataclass(frozen=True, slots=True)

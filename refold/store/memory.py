@@ -72,7 +72,6 @@ from refold.projections.memory.verdicts import (
     Judged,
     Judging,
 )
-from refold.store.access_log import USER, audits
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import handed_in, read_on
 
@@ -150,7 +149,6 @@ class ConsentStatus(NamedTuple):
         return sorted(self.scopes.items())
 
 
-@audits(USER, "writer")
 @dataclass(frozen=True, slots=True)
 class User:
     """A user as a whole, apart from any one session."""
@@ -369,7 +367,7 @@ def _thing(item: Item) -> tuple[str, bytes]:
     return item.kind, canonical(item.content)
 
 
-def shared_memory(log: EventLog, k: int) -> Memory:
+def _shared(log: EventLog, k: int) -> Memory:
     """What the sessions of all users show, each thing by ``k`` of them or more.
 
     Who opted out is left out, and a user of whom it cannot be told whether they did.
@@ -768,16 +766,17 @@ def _profile(writer: Writer, user_id: str, now: int) -> Iterator[tuple[Line, Ite
             yield line, items[line.memory_id]
 
 
-# What makes memory is imported by who asks for it: others need not wait for it.
+@dataclass(frozen=True, slots=True)
+class Memories:
+    """What sessions show together: of a user, or of many.
 
+    shares: whether memory of many users may be made.
+    """
 
-class Remembers:
-    """The part of a store that says what sessions show together."""
+    writer: Writer
+    shares: bool = False
 
-    _writer: Writer
-    _shares_memory: bool
-
-    def memory(
+    def of(
         self,
         user_id: str,
         *,
@@ -800,9 +799,8 @@ class Remembers:
 
         With a classifier or an agent every session is read again.
         """
-
         user_id = check_id("user_id", user_id)
-        return remember(self._writer.log, user_id, Of(classify, agent, project))
+        return remember(self.writer.log, user_id, Of(classify, agent, project))
 
     def profile(self, user_id: str, *, taxonomy: Taxonomy | None = None) -> Profile:
         """What verdicts on the user's work show, and what they prefer, if they consent.
@@ -813,9 +811,8 @@ class Remembers:
 
         Raises Erased.
         """
-
-        user_id, now = check_id("user_id", user_id), self._writer.clock()
-        return profile_of(self._writer.log, user_id, now, taxonomy=taxonomy)
+        user_id, now = check_id("user_id", user_id), self.writer.clock()
+        return profile_of(self.writer.log, user_id, now, taxonomy=taxonomy)
 
     def advice(
         self,
@@ -831,14 +828,12 @@ class Remembers:
 
         Raises InvalidConfiguration, Erased.
         """
-        from refold.projections.memory.advice import chosen_by
-
-        adviser = Adviser(self._writer, check_id("user_id", user_id))
-        choosing, now = chosen_by(how), self._writer.clock()
+        adviser = Adviser(self.writer, check_id("user_id", user_id))
+        choosing, now = chosen_by(how), self.writer.clock()
         listed = adviser.shortlist(choosing.scenario, fresh=fresh)
         return listed.advice(choosing, now=now)
 
-    def shared_memory(self, *, k: int = 5) -> Memory:
+    def shared(self, *, k: int = 5) -> Memory:
         """What the sessions of many users show together, naming none of them.
 
         Off unless the store was opened with ``shared_memory=True``.  An item is in it
@@ -848,10 +843,9 @@ class Remembers:
 
         Raises InvalidConfiguration if it is off, and for ``k`` below 5.
         """
-        if not self._shares_memory:
+        if not self.shares:
             raise InvalidConfiguration(
                 "memory of many users is off: set REFOLD_SHARED_MEMORY=on, or open the "
                 "store with shared_memory=True"
             )
-
-        return shared_memory(self._writer.log, k)
+        return _shared(self.writer.log, k)

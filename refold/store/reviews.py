@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -49,7 +50,7 @@ class Unreadable(NamedTuple):
     error: CorruptEvent | KeyUnavailable
 
 
-class Reviews(list[Review]):
+class ReviewList(list[Review]):
     """Questions to a human; ``unreadable`` are the sessions that may have more."""
 
     def __init__(
@@ -59,100 +60,19 @@ class Reviews(list[Review]):
         self.unreadable = tuple(unreadable)
 
 
-class AsksHumans:
-    """The part of a session that asks a human, and takes the decision."""
+@dataclass(frozen=True, slots=True)
+class Reviews:
+    """What humans were asked, in all sessions; ``session.review`` asks."""
 
-    __slots__ = ()
-    stream: StreamId
     writer: Writer
 
-    def review(self, rules: ReviewRules | None = None) -> Reviewed:
-        """Ask a human, by ``hitl`` events, what the rules say is to be asked.
-
-        What was asked already is not asked again, whoever asked it, and under whatever
-        figures of the rule.
-
-        rules: left out, those that are shipped.
-
-        Raises SessionNotFound, and what an append raises: SessionClosed, Frozen …
-        """
-        # Who never asks a human need not wait for what it takes to.
-
-        return ask(self.writer, self._begun(), rules)
-
-    def decide(
-        self, seq: int, decision: Decision, *, by: str, note: str = ""
-    ) -> Receipt:
-        """Record what a human decided on the question at ``seq``.
-
-        decision: ``accept``: the agent's work was right; ``reject``: it was wrong;
-                  ``corrected``: a human mended it; ``dismissed``: it need not be said.
-        by:       who decided; redacted, like all that is stored, and so is the note.
-
-        Raises SessionNotFound, InvalidEvent for another decision and where no question
-        is, AlreadyDecided where there is a decision, and what an append raises.
-        """
-        if decision not in DECISIONS:
-            raise InvalidEvent(f"a decision is one of {', '.join(DECISIONS)}")
-        if not isinstance(by, str) or not by.strip():
-            raise InvalidEvent("by says who decided: a name or a role")
-        if not isinstance(note, str):
-            raise InvalidEvent("a note is a text")
-        self._begun()
-        asked = self._question(seq)
-        event = HumanReview(
-            trigger=asked.trigger,
-            severity=asked.severity,
-            decision=decision,
-            decided_by=by,
-            refers_to=asked.seq,
-        )
-        meta = Meta.of({NOTE: note} if note else None)
-        order = Order(
-            self.stream, (Draft(event, meta=meta),), f"refold.decision/{asked.seq}"
-        )
-        try:
-            receipt = self.writer.append(order)
-        except IdempotencyConflict as earlier:
-            raise AlreadyDecided(seq, decided_at=earlier.first_seq) from None
-        if receipt.duplicate:
-            raise AlreadyDecided(seq, decided_at=receipt.first_seq)
-        return receipt
-
-    def _begun(self) -> Head:
-        head = self.writer.log.head(self.stream)
-        if head.seq == 0:
-            raise SessionNotFound(self.stream.user_id, self.stream.session_id)
-        return head
-
-    def _question(self, seq: int) -> Review:
-        if type(seq) is not int:
-            raise InvalidEvent("seq says which question: a whole number")
-        seq = bounded("seq", seq)
-        found = reviews_of(_reviews(self.writer.log, self.stream, after=seq - 1))
-        if not found or found[0].seq != seq:
-            raise InvalidEvent(
-                f"seq {seq} of the session is no question to a human: "
-                "`refold review list` names those there are"
-            )
-        decided = found[0].decided
-        if decided is not None:
-            raise AlreadyDecided(seq, decided_at=decided.seq)
-        return found[0]
-
-
-class ListsReviews:
-    """The part of a store that lists what humans were asked."""
-
-    log: EventLog
-
-    def reviews(
+    def list(
         self,
         user_id: str | None = None,
         session_id: str | None = None,
         *,
         open_only: bool = True,
-    ) -> Reviews:
+    ) -> ReviewList:
         """The questions to a human, the gravest first, then those that wait longest.
 
         A session that cannot be read is left out, and stands in ``unreadable``.
@@ -163,24 +83,78 @@ class ListsReviews:
             check_id("user_id", user_id)
         if session_id is not None:
             check_session_id(session_id)
-        found: list[Review] = []
-        unreadable: list[Unreadable] = []
-        for info in self.log.sessions(user_id, session_id=session_id):
+        found, unreadable, log = ReviewList(), [], self.writer.log
+        for info in log.sessions(user_id, session_id=session_id):
             if info.status == "erased" or info.session_id.startswith("_"):
                 continue
             closed = info.status in ("closed", "frozen-closed")
             stream = StreamId(info.user_id, info.session_id)
             try:
-                found += reviews_of(_reviews(self.log, stream), closed=closed)
+                found += reviews_of(_questions(log, stream), closed=closed)
             except Erased:
                 continue  # meanwhile
             except (CorruptEvent, KeyUnavailable) as error:
                 unreadable.append(Unreadable(*stream[:2], error))
         wanted = [one for one in found if one.is_open] if open_only else found
-        return Reviews(sorted(wanted, key=urgency), unreadable)
+        return ReviewList(sorted(wanted, key=urgency), unreadable)
 
 
-def _reviews(log: EventLog, stream: StreamId, *, after: int = 0) -> Iterator[Envelope]:
+def decide(
+    writer: Writer,
+    stream: StreamId,
+    seq: int,
+    decision: Decision,
+    *,
+    by: str,
+    note: str,
+) -> Receipt:
+    """Record what a human decided, once; ``Session.decide`` says how."""
+    if decision not in DECISIONS:
+        raise InvalidEvent(f"a decision is one of {', '.join(DECISIONS)}")
+    if not isinstance(by, str) or not by.strip():
+        raise InvalidEvent("by says who decided: a name or a role")
+    if not isinstance(note, str):
+        raise InvalidEvent("a note is a text")
+    if writer.log.head(stream).seq == 0:
+        raise SessionNotFound(stream.user_id, stream.session_id)
+    asked = _question(writer.log, stream, seq)
+    event = HumanReview(
+        trigger=asked.trigger,
+        severity=asked.severity,
+        decision=decision,
+        decided_by=by,
+        refers_to=asked.seq,
+    )
+    meta = Meta.of({NOTE: note} if note else None)
+    key = f"refold.decision/{asked.seq}"
+    try:
+        receipt = writer.append(Order(stream, (Draft(event, meta=meta),), key))
+    except IdempotencyConflict as earlier:
+        raise AlreadyDecided(seq, decided_at=earlier.first_seq) from None
+    if receipt.duplicate:
+        raise AlreadyDecided(seq, decided_at=receipt.first_seq)
+    return receipt
+
+
+def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
+    if type(seq) is not int:
+        raise InvalidEvent("seq says which question: a whole number")
+    seq = bounded("seq", seq)
+    found = reviews_of(_questions(log, stream, after=seq - 1))
+    if not found or found[0].seq != seq:
+        raise InvalidEvent(
+            f"seq {seq} of the session is no question to a human: "
+            "`refold review list` names those there are"
+        )
+    decided = found[0].decided
+    if decided is not None:
+        raise AlreadyDecided(seq, decided_at=decided.seq)
+    return found[0]
+
+
+def _questions(
+    log: EventLog, stream: StreamId, *, after: int = 0
+) -> Iterator[Envelope]:
     return read_on(log, stream, after=max(after, 0), types=(_TYPE,))
 
 

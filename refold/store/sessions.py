@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from traceback import walk_tb
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
@@ -17,6 +18,7 @@ import orjson
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.errors import (
+    CorruptEvent,
     EventTooLarge,
     ImportFailed,
     InvalidEvent,
@@ -40,7 +42,7 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
-from refold.domain.ids import StreamId, check_session_id
+from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import Head, Scope, Standing
 from refold.domain.session import SessionState, decide
 from refold.projections.context.abridged import Abridged
@@ -48,9 +50,9 @@ from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy, fitting
 from refold.projections.context.text import tagged
 from refold.projections.context.view import HandedIn, View
+from refold.projections.review.decisions import Decision
+from refold.projections.review.rules import ReviewRules
 from refold.redaction.chokepoint import RedactedEvent
-from refold.store import appends as appending
-from refold.store.access_log import SESSION, audits
 from refold.store.appends import (
     Appendable,
     Beside,
@@ -73,8 +75,8 @@ from refold.store.contexts import (
     take,
 )
 from refold.store.explanations import Compared, Explainer, Explanation, How, compare
-from refold.store.history import History, Reads, born
-from refold.store.reviews import AsksHumans
+from refold.store.history import History, born, fold_state, merged, read_on, with_blobs
+from refold.store.reviews import Reviewed, ask, decide as decide_review
 from refold.store.verification import Verified, Verifier
 
 if TYPE_CHECKING:
@@ -228,15 +230,22 @@ class Parent(NamedTuple):
     seq: int
 
 
-@audits(SESSION, "writer")
 @dataclass(frozen=True, slots=True)
-class Session(Reads, AsksHumans):
+class Session:
     """One session of one user.  It holds no state: make as many as you like."""
 
     stream: StreamId
     writer: Writer
     upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
     settings: Settings = field(default_factory=Settings, compare=False, repr=False)
+
+    @property
+    def user_id(self) -> str:
+        return self.stream.user_id
+
+    @property
+    def session_id(self) -> str:
+        return self.stream.session_id
 
     def append(
         self,
@@ -284,7 +293,7 @@ class Session(Reads, AsksHumans):
         """``append`` for asyncio: the loop is not blocked meanwhile."""
         drafts = drafts_of(events, Beside(ts, request_id, agent, Meta.of(meta)))
         order = Order(self.stream, drafts, idempotency_key, expected_seq)
-        receipt = await appending.append(self.writer, order)
+        receipt = await self.writer.append_async(order)
         if "wait" in (self.upkeep.automatic, self.upkeep.remember):
             await asyncio.to_thread(self._keep_up, order)
         else:
@@ -396,6 +405,84 @@ class Session(Reads, AsksHumans):
             meta={"source": source},
             idempotency_key=f"handed-over:{self.session_id}:{result.seq}",
         )
+
+    def head(self) -> Head:
+        """The session's end.  Raises SessionNotFound if it has not begun."""
+        head = self.writer.log.head(self.stream)
+        if head.seq == 0:
+            raise SessionNotFound(self.user_id, self.session_id)
+        return head
+
+    def events(self, after: int = 0, limit: int | None = None) -> list[Envelope]:
+        """The events of the main stream with ``seq > after``, at most ``limit``."""
+        self.writer.used(self.stream)
+        self.head()
+        after = bounded("after", after)
+        limit = None if limit is None else bounded("limit", limit)
+        return self.writer.log.read(self.stream, after=after, limit=limit)
+
+    def pages(self, after: int = 0, upto: int | None = None) -> Iterator[Envelope]:
+        """The same as an iterator that reads a page at a time."""
+        log, after = self.writer.log, bounded("after", after)
+        upto = None if upto is None else bounded("upto", upto)
+        return read_on(log, self.stream, after=after, upto=upto)
+
+    def derived(self, name: str) -> list[Envelope]:
+        """The events of a derived stream, in its order."""
+        check_id("stream", name)
+        return self.writer.log.read(self.stream._replace(stream=name))
+
+    def streams(self) -> list[str]:
+        """The names of the session's streams, the main one first."""
+        return self.writer.log.streams(self.user_id, self.session_id)
+
+    def blob(self, sha256: str) -> str:
+        """The whole (redacted) text that a stub in an event stands for.
+
+        Raises InvalidEvent if ``sha256`` is not 64 hex digits, CorruptEvent if the
+        text is not this session's, or not there.
+        """
+        self.writer.used(self.stream)
+        try:
+            bytes.fromhex(sha256)
+        except ValueError:
+            raise InvalidEvent(
+                "a blob is named by the 64 hex digits of its SHA-256"
+            ) from None
+        stream: StreamId | None = self.stream
+        while stream is not None:
+            data = self.writer.log.blob(stream, sha256)
+            if data is not None:
+                return data.decode()
+            stream = self._parent(stream)
+        raise CorruptEvent(f"blob {sha256}", seq=0, reason="there is no such blob")
+
+    def _parent(self, stream: StreamId) -> StreamId | None:
+        """What ``stream`` was forked from: its events are read, and its blobs too."""
+        origin = self.writer.log.head(stream).state.forked_from
+        return None if origin is None else stream._replace(session_id=origin[0])
+
+    def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
+        """The events as they happened, summaries and their like where decided.
+
+        A derived entry comes after its ``decided_at_seq``, marked by its stream.
+        """
+        self.writer.used(self.stream)
+        self.head()
+        limit = None if limit is None else bounded("limit", limit)
+        names = [name for name in self.streams() if name != MAIN]
+        derived = [entry for name in names for entry in self.derived(name)]
+        return islice(merged(self.pages(after=after), derived, after), limit)
+
+    def state(self, at: int | None = None) -> JsonObject:
+        """The session's working memory: what ``state`` events set and left set."""
+        self.writer.used(self.stream)
+        self.head()
+        state: JsonObject = {}
+        log, at = self.writer.log, None if at is None else bounded("at", at)
+        for envelope in log.read(self.stream, upto=at, types=("state",)):
+            state = fold_state(state, with_blobs(log, envelope))
+        return state
 
     def at(self, seq: int) -> SessionAt:
         """The session as it was when ``seq`` was its newest event, to read.
@@ -553,6 +640,32 @@ class Session(Reads, AsksHumans):
         viewer = self._viewer() if at is None else self.at(at).session._viewer()
         chosen_ = self._chosen(viewer, strategy, at)
         return Explainer(viewer, chosen_).explain(at, message=message)
+
+    def review(self, rules: ReviewRules | None = None) -> Reviewed:
+        """Ask a human, by ``hitl`` events, what the rules say is to be asked.
+
+        What was asked already is not asked again, whoever asked it, and under whatever
+        figures of the rule.
+
+        rules: left out, those that are shipped.
+
+        Raises SessionNotFound, and what an append raises: SessionClosed, Frozen …
+        """
+        return ask(self.writer, self.head(), rules)
+
+    def decide(
+        self, seq: int, decision: Decision, *, by: str, note: str = ""
+    ) -> Receipt:
+        """Record what a human decided on the question at ``seq``.
+
+        decision: ``accept``: the agent's work was right; ``reject``: it was wrong;
+                  ``corrected``: a human mended it; ``dismissed``: it need not be said.
+        by:       who decided; redacted, like all that is stored, and so is the note.
+
+        Raises SessionNotFound, InvalidEvent for another decision and where no question
+        is, AlreadyDecided where there is a decision, and what an append raises.
+        """
+        return decide_review(self.writer, self.stream, seq, decision, by=by, note=note)
 
     def verify(self, *, chain_only: bool = False) -> Verified:
         """Prove chains, heads, calls and results, and everything derived.

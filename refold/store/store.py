@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from refold.domain.access_log import Audit, AuditRecord
-from refold.domain.envelope import microseconds
+from refold.domain.access_log import Audit
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
 from refold.domain.ports import (
@@ -27,15 +26,23 @@ from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy, fitting
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
-from refold.store.access_log import STORE, audits
-from refold.store.appends import Heads, Uses, Writer
+from refold.store.access_log import AccessLog, Reads, RecordedWriter, record
+from refold.store.appends import Heads, Writer, uncounted
 from refold.store.compactions import Upkeep
 from refold.store.contexts import Settings, bring_up, lagging
-from refold.store.erasure import Erasures, Keys
+from refold.store.erasure import (
+    Ask,
+    Eraser,
+    Erasure,
+    Erasures,
+    Keys,
+    Progress,
+    whose_of,
+)
 from refold.store.exports import Exported, export_user
-from refold.store.memory import Remembers, User
+from refold.store.memory import Memories, User
 from refold.store.rebuilds import Rebuilder, Rebuilt, rebuild_all
-from refold.store.reviews import ListsReviews
+from refold.store.reviews import Reviews
 from refold.store.sessions import Session
 from refold.store.verification import (
     Rechecked,
@@ -47,92 +54,12 @@ from refold.store.verification import (
 )
 
 
-class KeepsAudit:
-    """The part of a store that shows its audit log."""
-
-    _writer: Writer
-    _trail: Audit | None
-
-    def audit_records(
-        self,
-        user_id: str | None = None,
-        session_id: str | None = None,
-        *,
-        since: datetime | None = None,
-    ) -> Iterator[AuditRecord]:
-        """What was done with the store, the oldest first: by a user, or by all.
-
-        Whose a record is can be found by name only, and only while the user has a key.
-        Without a user, records are given with the keyed hashes that they hold.
-
-        Raises Erased, InvalidConfiguration for a session without its user, and for
-        ``since`` without a time zone.
-        """
-        if user_id is not None:
-            check_id("user_id", user_id)
-        if session_id is not None:
-            check_session_id(session_id)
-            if user_id is None:
-                raise InvalidConfiguration("a session is asked for with its user")
-        if since is not None and since.tzinfo is None:
-            raise InvalidConfiguration("since needs a time zone")
-        at = None if since is None else microseconds(since)
-        return self._kept.find(user_id, session_id, since=at)
-
-    def purge_audit(self, older_than: timedelta) -> int:
-        """Delete audit records that are older, for good; returns how many.
-
-        Raises InvalidConfiguration for an age below zero.
-        """
-        if older_than < timedelta(0):
-            raise InvalidConfiguration("records cannot be older than a time to come")
-        age = older_than // timedelta(microseconds=1)
-        return self._kept.purge(self._writer.clock() - age)
-
-    @property
-    def audit_is_on(self) -> bool:
-        """Whether uses of the store are recorded anywhere."""
-        return self._trail is not None and self._trail.on
-
-    def flush_audit(self) -> None:
-        """Return when what was done up to now is in the audit log, if it can be."""
-        if self._trail is not None:
-            self._trail.flush()
-
-    @property
-    def _kept(self) -> Audit:
-        if self._trail is None:
-            raise InvalidConfiguration("this store keeps no audit log")
-        return self._trail
-
-
-class Controls(Erasures, KeepsAudit):
-    """The part of a store that hands out a user's data, keeps it, and lets it go."""
-
-    def user(self, user_id: str) -> User:
-        """The user as a whole: what they allow.  Raises InvalidEvent for no name."""
-        return User(self._writer, check_id("user_id", user_id))
-
-    def export_user(self, user_id: str, out: str | os.PathLike[str]) -> Exported:
-        """Write all that is kept of a user to a new directory, in plain, readable.
-
-        Sessions, derived streams, whole texts, views, consent, holds and certificates,
-        and a manifest with the digest of each file.  ``out`` appears at the end, whole;
-        until then it is a hidden directory beside, which is removed if this fails.
-
-        Raises Erased if the user, or one of the sessions, is erased meanwhile,
-        SessionNotFound for a user who has none, ExportFailed if something is there.
-        """
-        return export_user(self._writer, check_id("user_id", user_id), Path(out))
-
-
 def now() -> int:
     """The writer's clock: microseconds since 1970 in UTC."""
     return time.time_ns() // 1000
 
 
-@audits(STORE, "_writer")
-class SessionStore(Controls, Keys, Remembers, ListsReviews):
+class SessionStore:
     """Keeps everything that agents' sessions did.
 
     Safe to share between threads.  Use it as a context manager, or call ``close``.
@@ -152,15 +79,25 @@ class SessionStore(Controls, Keys, Remembers, ListsReviews):
         count_uses: bool = False,
         shared_memory: bool = False,
     ) -> None:
-        self.log = log
-        self._seals, self._trail = seals, audit
-        self.clock = clock
-        self._shares_memory = shared_memory
-        self.upkeep = upkeep or Upkeep()
-        self.settings = settings or Settings()
-        told = audit if audit and audit.on else None
-        self._uses = Uses(log.retention, clock) if count_uses else None
-        self._writer = Writer(log, redactor, limits, clock, Heads(), told, self._uses)
+        self.log, self.clock = log, clock
+        self.upkeep, self.settings = upkeep or Upkeep(), settings or Settings()
+        self._seals = seals
+        reads = Reads(log.retention, clock) if count_uses else None
+        recorded = audit is not None and audit.on
+        self.writer = (RecordedWriter if recorded else Writer)(
+            log,
+            redactor,
+            limits,
+            clock,
+            Heads(),
+            audit if recorded else None,
+            reads.note if reads else uncounted,
+        )
+        self.access_log = AccessLog(self.writer, audit, reads)
+        self.erasures = Erasures(self.writer, self.access_log)
+        self.keys = Keys(self.writer)
+        self.memory = Memories(self.writer, shares=shared_memory)
+        self.reviews = Reviews(self.writer)
 
     def session(self, user_id: str, session_id: str) -> Session:
         """The session of that name; it begins with its first append.
@@ -170,11 +107,62 @@ class SessionStore(Controls, Keys, Remembers, ListsReviews):
         check_id("user_id", user_id)
         check_session_id(session_id)
         stream = StreamId(user_id, session_id, MAIN)
-        return Session(stream, self._writer, self.upkeep, self.settings)
+        return Session(stream, self.writer, self.upkeep, self.settings)
 
     def sessions(self, user_id: str | None = None) -> list[SessionInfo]:
         """The sessions of a user, or of all users, by user and name."""
         return list(self._readable(user_id, None))
+
+    def user(self, user_id: str) -> User:
+        """The user as a whole: what they allow.  Raises InvalidEvent for no name."""
+        return User(self.writer, check_id("user_id", user_id))
+
+    def export_user(self, user_id: str, out: str | os.PathLike[str]) -> Exported:
+        """Write all that is kept of a user to a new directory, in plain, readable.
+
+        Sessions, derived streams, whole texts, views, consent, holds and certificates,
+        and a manifest with the digest of each file.  ``out`` appears at the end, whole;
+        until then it is a hidden directory beside, which is removed if this fails.
+
+        Raises Erased if the user, or one of the sessions, is erased meanwhile,
+        SessionNotFound for a user who has none, ExportFailed if something is there.
+        """
+        return export_user(self.writer, check_id("user_id", user_id), Path(out))
+
+    def erase(
+        self,
+        user_id: str,
+        reason: str,
+        *,
+        session_id: str | None = None,
+        operator: str = "",
+        grace: timedelta | None = None,
+        key_backups: timedelta | None = None,
+        vacuum: bool = False,
+        progress: Progress | None = None,
+    ) -> Erasure:
+        """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
+
+        Nothing of the user can be read or written from the moment on that the call has
+        marked the heads.  Cut off, it is completed by the next one; done, it does
+        nothing more.  What runs meanwhile ends with Erased.
+
+        session_id:  forget only this session, and what was forked from it.
+        reason, operator: for the certificate; redacted, and the user's name taken out.
+        grace:       unreadable at once, but destroyed only after this time, and until
+                     then ``restore`` undoes it.
+        key_backups: how long backups of the key store survive: until then somebody who
+                     has both backups can read what was erased.
+        vacuum:      have the engine write its tables anew, so that no deleted byte is
+                     left in its files; others wait meanwhile.
+        progress:    is told table, rows deleted of it, and how many there are.
+
+        Raises OnHold, SessionNotFound, StoreUnavailable, InvalidConfiguration for a
+        time of less than nothing or of more than 999999 days.
+        """
+        whose = whose_of(user_id, session_id)
+        ask = Ask(whose, reason, operator, grace, key_backups, vacuum)
+        return Eraser(self.writer, progress).erase(ask)
 
     def verify(
         self,
@@ -200,7 +188,7 @@ class SessionStore(Controls, Keys, Remembers, ListsReviews):
             if user_id in (None, owner) and session_id in (None, name):
                 info = SessionInfo(owner, name, 0, "open", 0, 0, 0)
                 yield info, Verified(0, 0, 0, orphans)
-        yield from self._unfinished(user_id)
+        yield from self.erasures.unfinished(user_id)
 
     def verify_seals(self) -> SealsVerified | None:
         """Prove the tree over the ends of all streams, against the anchor too.
@@ -258,7 +246,7 @@ class SessionStore(Controls, Keys, Remembers, ListsReviews):
         type, never the value.  Nothing is changed.
         """
         for info in self._readable(user_id, session_id):
-            yield recheck(self._writer, info)
+            yield recheck(self.writer, info)
 
     def reredact(
         self, user_id: str | None = None, session_id: str | None = None
@@ -271,7 +259,7 @@ class SessionStore(Controls, Keys, Remembers, ListsReviews):
         completed by running it again.
         """
         for info in self._writable(user_id, session_id):
-            done = reredact(self._writer, info)
+            done = reredact(self.writer, info)
             if done.applied is not None:
                 self._drop_views_of_forks(info)
             yield done
@@ -293,7 +281,7 @@ class SessionStore(Controls, Keys, Remembers, ListsReviews):
     def _drop_views_of_forks(self, info: SessionInfo) -> None:
         stream = StreamId(info.user_id, info.session_id, MAIN)
         others = self._readable(info.user_id, None)
-        for session_id in (USER_SESSION, *forks_of(self._writer, others, stream)):
+        for session_id in (USER_SESSION, *forks_of(self.writer, others, stream)):
             self.log.drop_views(info.user_id, session_id)
 
     def rebuild(
@@ -323,14 +311,14 @@ class SessionStore(Controls, Keys, Remembers, ListsReviews):
         taken = self.settings.strategy(strategy)
         writes = summarizer or self.upkeep.summarizer or Abridged()
         rebuilder = Rebuilder(
-            self._writer,
+            self.writer,
             taken,
             Abridged() if dry_run else fitting(taken, writes),
             strict=strict,
             dry_run=dry_run,
         )
         found = list(self._writable(user_id, session_id))
-        self.flush_audit()  # no thread of it stands in the way of forking
+        self.access_log.flush()  # no thread of it stands in the way of forking
         return rebuild_all(rebuilder, found, jobs=jobs, progress=progress)
 
     def catch_up(self, user_id: str | None = None) -> int:
@@ -349,10 +337,7 @@ class SessionStore(Controls, Keys, Remembers, ListsReviews):
     def close(self) -> None:
         """Let go of the database and of the keys, once the background is done."""
         self.upkeep.background.close()
-        if self._uses is not None:
-            self._uses.close()
-        if self._trail is not None:
-            self._trail.close()
+        self.access_log.close()
         self.log.close()
 
     def __enter__(self) -> Self:
@@ -365,3 +350,6 @@ class SessionStore(Controls, Keys, Remembers, ListsReviews):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+record(SessionStore, Session, User, Erasures, Keys, Memories, Reviews, AccessLog)

@@ -237,7 +237,7 @@ def test_an_append_does_not_wait_for_its_record() -> None:
 
 
 def appended(store: SessionStore, session_id: str) -> int:
-    found = store.audit_records("ada", session_id)
+    found = store.access_log.records("ada", session_id)
     return sum(record.event == APPENDED for record in found)
 
 
@@ -247,13 +247,13 @@ def test_kill_9_loses_the_newest_records_and_no_more(
     with open_at(store_url, tmp_path) as store:
         writer = warm.module("tests.support.audit_writer", "load", store_url)
         acknowledged = int(lines(writer, 30)[-1])
-        while not list(store.audit_records()):
+        while not list(store.access_log.records()):
             acknowledged = int(lines(writer, 1)[-1])
 
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
 
-        kept = [one for one in store.audit_records() if one.event == APPENDED]
+        kept = [one for one in store.access_log.records() if one.event == APPENDED]
         versions = [record.state_version for record in kept]
         assert versions == list(range(1, len(versions) + 1))
         assert len(store.session("ada", "s").events()) >= acknowledged
@@ -307,7 +307,7 @@ def test_where_the_log_goes_is_chosen_by_words(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     with refold.open("memory://", audit=f"table, file:{path}") as store:
         store.session("ada", "s").append(refold.UserInput(text="x"))
-        assert len(list(store.audit_records())) == 1
+        assert len(list(store.access_log.records())) == 1
 
     assert len(path.read_text().splitlines()) == 2  # the reading of it is the second
 

@@ -178,7 +178,7 @@ def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
         assert isinstance(store.log, EncryptedLog)
         writer = store.log.recorder._database._writer  # type: ignore[attr-defined]  # SQLite's
         writer.set_trace_callback(said.append)
-        rechecker = Rechecker(store._writer, session.stream)
+        rechecker = Rechecker(store.writer, session.stream)
         store.log.rewrite(session.stream, rechecker, now=1)
 
     assert said[-6:] == [

@@ -277,7 +277,7 @@ def test_a_frozen_user_s_files_are_seen_and_not_changed(
     store: SessionStore, files: MemoryFiles
 ) -> None:
     create(files, "one\n")
-    store.freeze("ada", "disputed")
+    store.erasures.freeze("ada", "disputed")
 
     refused = files.run({"command": "delete", "path": NOTES})
 
@@ -306,7 +306,7 @@ def test_a_file_of_which_the_whole_expired_is_not_changed(
     aged = SessionStore(
         store.log, files.session.writer.redactor, Limits(), clock=lambda: later
     )
-    assert aged.retain(RetentionPolicy(blobs=timedelta(days=30))).blobs == 1
+    assert aged.erasures.retain(RetentionPolicy(blobs=timedelta(days=30))).blobs == 1
 
     edited = files.run(
         {"command": "insert", "path": NOTES, "insert_line": 0, "insert_text": "x"}
@@ -323,10 +323,11 @@ def test_memory_and_contexts_know_nothing_of_files(
     store: SessionStore, session: Session, files: MemoryFiles
 ) -> None:
     session.append(refold.UserInput(text="Hi."))
-    before = store.memory("ada"), store.advice("ada"), store.user("ada").status()
+    memory, user = store.memory, store.user("ada")
+    before = memory.of("ada"), memory.advice("ada"), user.status()
     create(files, "The user always wants the dearest seat.")
 
-    after = store.memory("ada"), store.advice("ada"), store.user("ada").status()
+    after = memory.of("ada"), memory.advice("ada"), user.status()
 
     assert after == before
     assert "dearest" not in str(session.context().messages)

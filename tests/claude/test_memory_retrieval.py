@@ -102,7 +102,7 @@ def test_it_says_what_worked_what_failed_and_where_that_is_seen(
         assert set(memory) == set(schema["memories"]["items"]["properties"])
         assert memory["type"] == "procedural"
         assert 0.5 <= memory["confidence"] <= 1
-        assert store.memory("ada").named(memory["memory_id"]) is not None
+        assert store.memory.of("ada").named(memory["memory_id"]) is not None
         for place in memory["evidence"]:
             name, seqs = place.split(" #")
             for seq in map(int, seqs.split("-")):

@@ -192,7 +192,7 @@ def test_memory_is_made_for_all_who_have_one(refold: Refold, sample: Path) -> No
             ]
             store.session("ada", f"s-{number}").append(events)
         store.user("out").opt_out()
-        store.freeze("ice", "disputed", operator="me")
+        store.erasures.freeze("ice", "disputed", operator="me")
         store.erase("gone", "asked", operator="me")
 
     ran = refold("memory", "--refresh")
@@ -220,7 +220,7 @@ def test_memory_that_is_made_is_kept_for_who_asks_next(
 
     assert (only["users"], only["sessions"]) == (1, 5)
     with package.open(f"sqlite:///{sample}") as store:
-        names = store._writer.log.view_names("lin", "_user")
+        names = store.writer.log.view_names("lin", "_user")
         assert any(name.startswith(ADVICE) for name in names)
     assert refold("memory", "--user", "nobody", "--refresh").code == 1
 

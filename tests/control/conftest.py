@@ -40,14 +40,14 @@ def later() -> Later:
     """Opens what a store is over once more, so much later."""
 
     def opened(store: SessionStore, passed: timedelta) -> SessionStore:
-        writer = store._writer
+        writer = store.writer
         micros = passed // timedelta(microseconds=1)
         return SessionStore(
             store.log,
             writer.redactor,
             writer.limits,
             clock=lambda: now() + micros,
-            audit=store._trail,
+            audit=store.access_log.trail,
         )
 
     return opened

@@ -58,7 +58,7 @@ def test_a_text_whose_time_has_come_is_gone_and_its_event_stays(
     before, named = cut.events(), digests(cut)
     assert len(named) >= 3
 
-    done = later(store, 31 * DAY).retain(POLICY)
+    done = later(store, 31 * DAY).erasures.retain(POLICY)
 
     assert done.blobs == len(set(named))
     assert done.sessions == []
@@ -74,7 +74,7 @@ def test_what_expired_is_proved_to_have_expired_and_is_no_damage(
 ) -> None:
     assert problems(store) == []
 
-    later(store, 31 * DAY).retain(POLICY)
+    later(store, 31 * DAY).erasures.retain(POLICY)
 
     ((_, proved),) = store.verify()
     assert proved.problems == []
@@ -88,7 +88,7 @@ def test_a_context_shows_what_is_left(
 ) -> None:
     assert IMAGE in str(cut.context("keep_all").messages)
 
-    later(store, 31 * DAY).retain(POLICY)
+    later(store, 31 * DAY).erasures.retain(POLICY)
 
     shown = str(cut.context("keep_all").messages)
     assert IMAGE not in shown
@@ -113,9 +113,9 @@ def test_an_expired_text_cannot_be_faked_without_the_key(
 def test_what_expired_stays_expired_under_another_key(
     store: SessionStore, cut: Session, later: Later
 ) -> None:
-    later(store, 31 * DAY).retain(POLICY)
+    later(store, 31 * DAY).erasures.retain(POLICY)
 
-    store.rotate_session_key("ada", "s")
+    store.keys.rotate_session("ada", "s")
 
     assert problems(store) == []
     with pytest.raises(Expired):
@@ -127,12 +127,12 @@ def test_younger_texts_held_ones_and_those_behind_forks_stay(
 ) -> None:
     for user in ("bob", "eve"):
         store.session(user, "s").append(refold.UserInput(text=LONG))
-    store.hold("bob", "case", "a lawsuit")
+    store.erasures.hold("bob", "case", "a lawsuit")
     store.session("eve", "s").fork(1, "child")
     later(store, 29 * DAY).session("ada", "new").append(refold.UserInput(text=LONG))
     young = digests(store.session("ada", "new"))
 
-    done = later(store, 31 * DAY).retain(POLICY)
+    done = later(store, 31 * DAY).erasures.retain(POLICY)
 
     assert done.blobs == len(set(digests(cut)))
     for user, name in (("ada", "new"), ("bob", "s"), ("eve", "s"), ("eve", "child")):
@@ -144,10 +144,10 @@ def test_a_dry_run_counts_and_an_export_is_whole_afterwards(
 ) -> None:
     then = later(store, 31 * DAY)
 
-    planned = then.retain(POLICY, dry_run=True)
+    planned = then.erasures.retain(POLICY, dry_run=True)
 
     assert cut.blob(digests(cut)[0])
-    assert then.retain(POLICY).blobs == planned.blobs
-    assert then.retain(POLICY).blobs == 0
+    assert then.erasures.retain(POLICY).blobs == planned.blobs
+    assert then.erasures.retain(POLICY).blobs == 0
     store.export_user("ada", tmp_path / "out")
     assert check_export(tmp_path / "out").problems == []

@@ -27,7 +27,7 @@ def filled(store: SessionStore) -> SessionStore:
     """Ada has sessions with all there is, consent and a hold; bob has a session."""
     fill(store, rounds=6)
     store.user("ada").consent("declarative_memory", reason="asked")
-    store.hold("ada", "case 7", "a lawsuit")
+    store.erasures.hold("ada", "case 7", "a lawsuit")
     talk(store.session("bob", "bobs"), 3)
     return store
 
@@ -211,7 +211,7 @@ def _erase(store: SessionStore, what: str) -> None:
 def test_what_is_erased_or_unknown_has_no_export(
     filled: SessionStore, tmp_path: Path
 ) -> None:
-    filled.release_hold("ada", "case 7", "over")
+    filled.erasures.release("ada", "case 7", "over")
     filled.erase("ada", "asked")
 
     with pytest.raises(refold.Erased):

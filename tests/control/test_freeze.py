@@ -29,7 +29,7 @@ def frozen(store: SessionStore) -> SessionStore:
     talk(store.session("ada", "closed"), 8)
     store.session("ada", "closed").close()
     talk(store.session("bob", "open"), 2)
-    assert store.freeze("ada", "she asked for it", operator="op") is not None
+    assert store.erasures.freeze("ada", "she asked for it", operator="op") is not None
     return store
 
 
@@ -54,7 +54,7 @@ WAYS: dict[str, Callable[[SessionStore], Any]] = {
     "state": lambda s: s.session("ada", "open").append(
         refold.StateUpdate(set={"a": 1})
     ),
-    "key rotation": lambda s: s.rotate_session_key("ada", "open"),
+    "key rotation": lambda s: s.keys.rotate_session("ada", "open"),
 }
 
 
@@ -78,7 +78,7 @@ def test_another_process_is_refused_too(
         talk(writer.session("ada", "open"), 8)
         talk(writer.session("ada", "closed"), 8)
         writer.session("ada", "closed").close()
-        other.freeze("ada", "asked")
+        other.erasures.freeze("ada", "asked")
 
         with pytest.raises(Frozen):
             WAYS[way](writer)
@@ -130,7 +130,7 @@ def test_others_write_on(frozen: SessionStore) -> None:
 
 
 def test_a_lifted_freeze_leaves_everything_as_it_was(frozen: SessionStore) -> None:
-    signed = frozen.unfreeze("ada", "settled")
+    signed = frozen.erasures.unfreeze("ada", "settled")
 
     assert signed is not None
     assert signed.statement["act"] == "unfrozen"
@@ -139,16 +139,16 @@ def test_a_lifted_freeze_leaves_everything_as_it_was(frozen: SessionStore) -> No
     with pytest.raises(refold.SessionClosed):
         frozen.session("ada", "closed").append(said("x"))
     assert not [p for _, proved in frozen.verify() for p in proved.problems]
-    assert frozen.unfreeze("ada", "again") is None
-    assert not frozen.is_frozen("ada")
+    assert frozen.erasures.unfreeze("ada", "again") is None
+    assert not frozen.erasures.is_frozen("ada")
 
 
 def test_a_freeze_is_recorded_once(frozen: SessionStore) -> None:
-    assert frozen.freeze("ada", "again") is None
+    assert frozen.erasures.freeze("ada", "again") is None
 
-    acts = [one.statement["act"] for one in frozen.certificates("ada")]
+    acts = [one.statement["act"] for one in frozen.erasures.certificates("ada")]
     assert acts == ["frozen"]
-    assert [hold.name for hold in frozen.holds("ada")] == ["freeze"]
+    assert [hold.name for hold in frozen.erasures.holds("ada")] == ["freeze"]
 
 
 def test_a_frozen_user_is_not_erased(frozen: SessionStore) -> None:
@@ -160,9 +160,9 @@ def test_a_frozen_user_is_not_erased(frozen: SessionStore) -> None:
 
 def test_a_freeze_is_no_hold_to_be_released(frozen: SessionStore) -> None:
     with pytest.raises(InvalidEvent):
-        frozen.release_hold("ada", "freeze", "by the back door")
+        frozen.erasures.release("ada", "freeze", "by the back door")
     with pytest.raises(InvalidEvent):
-        frozen.hold("bob", "freeze", "by the back door")
+        frozen.erasures.hold("bob", "freeze", "by the back door")
 
 
 def test_an_erased_user_cannot_be_frozen(store: SessionStore) -> None:
@@ -170,7 +170,7 @@ def test_an_erased_user_cannot_be_frozen(store: SessionStore) -> None:
     store.erase("ada", "asked")
 
     with pytest.raises(refold.Erased):
-        store.freeze("ada", "too late")
+        store.erasures.freeze("ada", "too late")
 
 
 def test_a_session_whose_erasure_is_undone_is_frozen_with_the_others(
@@ -179,20 +179,20 @@ def test_a_session_whose_erasure_is_undone_is_frozen_with_the_others(
     talk(store.session("ada", "one"), 1)
     talk(store.session("ada", "two"), 1)
     store.erase("ada", "asked", session_id="one", grace=timedelta(days=1))
-    store.freeze("ada", "meanwhile")
+    store.erasures.freeze("ada", "meanwhile")
 
-    store.restore("ada", "a mistake")
+    store.erasures.restore("ada", "a mistake")
 
     with pytest.raises(Frozen):
         store.session("ada", "one").append(said("x"))
-    store.unfreeze("ada", "settled")
+    store.erasures.unfreeze("ada", "settled")
     assert store.session("ada", "one").append(said("x")).first_seq
 
 
 def test_a_retry_finds_what_was_written_before_the_freeze(store: SessionStore) -> None:
     session = store.session("ada", "s")
     first = session.append(said("x"), idempotency_key="k")
-    store.freeze("ada", "asked")
+    store.erasures.freeze("ada", "asked")
 
     again = session.append(said("x"), idempotency_key="k")
 
@@ -219,7 +219,7 @@ def test_what_is_written_beside_a_freeze_comes_before_it(
 
         with ThreadPoolExecutor(4) as pool:
             writing = [pool.submit(write, number) for number in range(4)]
-            other.freeze("ada", "now")
+            other.erasures.freeze("ada", "now")
             after = other.sessions("ada")
             written = [done.result() for done in writing]
 
@@ -234,7 +234,7 @@ def test_a_frozen_user_survives_a_reconciled_key_store(
 ) -> None:
     with open_at(store_url, tmp_path) as store:
         talk(store.session("ada", "s"), 1)
-        store.freeze("ada", "asked")
+        store.erasures.freeze("ada", "asked")
 
     assert reconcile_keys(store_url) == 0
 

@@ -37,7 +37,7 @@ def names(store: SessionStore) -> list[str]:
 
 
 def test_nothing_expires_by_default(old: SessionStore, later: Later) -> None:
-    done = later(old, 10_000 * DAY).retain(RetentionPolicy())
+    done = later(old, 10_000 * DAY).erasures.retain(RetentionPolicy())
 
     assert done == Retained(False, [], {}, 0, [])
     assert names(old) == ["adas", "bobs"]
@@ -49,7 +49,7 @@ def test_what_nobody_used_is_erased_with_a_certificate(
     then = later(old, 29 * DAY)
     talk(then.session("bob", "bobs"), 1)
 
-    done = later(old, 31 * DAY).retain(MONTH, operator="cron")
+    done = later(old, 31 * DAY).erasures.retain(MONTH, operator="cron")
 
     assert done.sessions == [("ada", "adas")]
     assert names(old) == ["bobs"]
@@ -59,7 +59,7 @@ def test_what_nobody_used_is_erased_with_a_certificate(
     assert (statement["reason"], statement["operator"]) == ("retention", "cron")
     assert statement["scope"] == "session"
     assert set(erasure.left.values()) == {0}
-    assert old.erasures() == []
+    assert old.erasures.pending() == []
     with pytest.raises(refold.Erased):
         old.session("ada", "adas").append(said("x"))
     assert old.session("ada", "new").append(said("x")).first_seq == 1
@@ -70,19 +70,19 @@ def test_a_dry_run_says_the_same_and_changes_nothing(
 ) -> None:
     then = later(old, 31 * DAY)
 
-    planned = then.retain(MONTH, dry_run=True)
+    planned = then.erasures.retain(MONTH, dry_run=True)
 
     assert planned.dry_run
     assert names(old) == ["adas", "bobs"]
-    assert old.certificates() == []
-    assert then.retain(MONTH).sessions == planned.sessions
+    assert old.erasures.certificates() == []
+    assert then.erasures.retain(MONTH).sessions == planned.sessions
     assert names(old) == []
 
 
 def test_everything_of_a_session_goes(store: SessionStore, later: Later) -> None:
     fill(store, rounds=6)
 
-    done = later(store, 31 * DAY).retain(MONTH)
+    done = later(store, 31 * DAY).erasures.retain(MONTH)
 
     assert sorted(name for _, name in done.sessions) == ["fork", "s-1"]
     (erasure,) = done.erasures
@@ -98,18 +98,18 @@ def test_reading_keeps_a_session_where_the_policy_says_so(
     in_use = later(old, 29 * DAY)
     counted = SessionStore(
         old.log,
-        in_use._writer.redactor,
-        in_use._writer.limits,
+        in_use.writer.redactor,
+        in_use.writer.limits,
         clock=in_use.clock,
         count_uses=True,
     )
     counted.session("ada", "adas").events()
-    assert [one.reads for one in counted.accesses("ada")] == [1]
+    assert [one.reads for one in counted.access_log.accesses("ada")] == [1]
     then = later(old, 31 * DAY)
 
     by_use = RetentionPolicy(sessions=30 * DAY, since="access")
-    assert then.retain(by_use).sessions == [("bob", "bobs")]
-    assert then.retain(MONTH).sessions == [("ada", "adas")]
+    assert then.erasures.retain(by_use).sessions == [("bob", "bobs")]
+    assert then.erasures.retain(MONTH).sessions == [("ada", "adas")]
     assert read.accesses() == []
 
 
@@ -118,11 +118,11 @@ def test_who_is_held_or_frozen_is_left_alone(
     old: SessionStore, later: Later, kept_by: str
 ) -> None:
     if kept_by == "hold":
-        old.hold("ada", "case 7", "a lawsuit")
+        old.erasures.hold("ada", "case 7", "a lawsuit")
     else:
-        old.freeze("ada", "asked")
+        old.erasures.freeze("ada", "asked")
 
-    done = later(old, 31 * DAY).retain(MONTH)
+    done = later(old, 31 * DAY).erasures.retain(MONTH)
 
     assert done.sessions == [("bob", "bobs")]
     assert done.kept == {kept_by: 1}
@@ -137,12 +137,12 @@ def test_what_a_living_fork_goes_on_from_is_kept_with_it(
     talk(old.session("ada", "apart"), 1)
     talk(later(old, 20 * DAY).session("ada", "grandchild"), 1)
 
-    done = later(old, 31 * DAY).retain(MONTH)
+    done = later(old, 31 * DAY).erasures.retain(MONTH)
 
     assert done.sessions == [("ada", "apart"), ("bob", "bobs")]
     assert done.kept == {"fork": 2}
     assert old.session("ada", "grandchild").context("keep_all").messages
-    assert len(later(old, 60 * DAY).retain(MONTH).sessions) == 3
+    assert len(later(old, 60 * DAY).erasures.retain(MONTH).sessions) == 3
     assert names(old) == []
 
 
@@ -156,7 +156,9 @@ def test_a_user_whose_key_is_lost_does_not_stop_the_others(
     keys.store.destroy_sessions(ref, keys.session_ref("ada", "child"), before=2)
     keys.forget("ada")
 
-    done = later(old, 31 * DAY).retain(RetentionPolicy(30 * DAY, blobs=30 * DAY))
+    done = later(old, 31 * DAY).erasures.retain(
+        RetentionPolicy(30 * DAY, blobs=30 * DAY)
+    )
 
     assert done.sessions == [("bob", "bobs")]
     assert done.kept == {"unreadable": 1}
@@ -166,7 +168,7 @@ def test_a_user_whose_key_is_lost_does_not_stop_the_others(
 def test_what_a_user_allows_never_expires(old: SessionStore, later: Later) -> None:
     old.user("ada").opt_out()
 
-    later(old, 31 * DAY).retain(MONTH)
+    later(old, 31 * DAY).erasures.retain(MONTH)
 
     assert names(old) == ["_user"]
     assert old.user("ada").status().memory_opt_out
@@ -195,12 +197,12 @@ def test_what_is_used_between_the_look_and_the_erasure_stays(
 
     monkeypatch.setattr(retention, "begin_unused", interrupted)
 
-    done = then.retain(RetentionPolicy(sessions=30 * DAY, since="access"))
+    done = then.erasures.retain(RetentionPolicy(sessions=30 * DAY, since="access"))
 
     assert done.sessions == [("bob", "bobs")]
     assert "adas" in names(old)
     assert then.session("ada", "adas").events()
-    assert [job.whose.user_id for job in old.erasures()] == []
+    assert [job.whose.user_id for job in old.erasures.pending()] == []
 
 
 def _access(store: SessionStore) -> Any:
@@ -213,7 +215,7 @@ def test_many_sessions_of_a_user_are_one_erasure(
     for number in range(7):
         store.session("ada", f"s{number}").append(said("x"))
 
-    done = later(store, 31 * DAY).retain(MONTH)
+    done = later(store, 31 * DAY).erasures.retain(MONTH)
 
     assert len(done.sessions) == 7
     assert [one.certificate is not None for one in done.erasures] == [True]
@@ -228,14 +230,14 @@ def test_what_was_cut_off_is_completed_by_the_next_run(
     with monkeypatch.context() as patch:
         patch.setattr(Eraser, "_counted", cut)
         with pytest.raises(KeyboardInterrupt):
-            later(old, 31 * DAY).retain(MONTH)
-    assert len(old.erasures()) == 1
+            later(old, 31 * DAY).erasures.retain(MONTH)
+    assert len(old.erasures.pending()) == 1
 
-    done = later(old, 31 * DAY).retain(MONTH)
+    done = later(old, 31 * DAY).erasures.retain(MONTH)
 
     assert done.completed == 1
-    assert (names(old), old.erasures()) == ([], [])
-    assert len(old.certificates()) == 2
+    assert (names(old), old.erasures.pending()) == ([], [])
+    assert len(old.erasures.certificates()) == 2
 
 
 def test_two_retentions_at_once_erase_each_session_once(
@@ -247,15 +249,15 @@ def test_two_retentions_at_once_erase_each_session_once(
 
         with ThreadPoolExecutor(2) as pool:
             both = [
-                pool.submit(later(store, 31 * DAY).retain, MONTH)
+                pool.submit(later(store, 31 * DAY).erasures.retain, MONTH)
                 for store in (one, two)
             ]
             for done in both:
                 done.result()
 
         assert names(one) == []
-        assert one.erasures() == []
-        assert len(one.certificates()) == 4
+        assert one.erasures.pending() == []
+        assert len(one.erasures.certificates()) == 4
 
 
 def test_a_policy_is_read_from_toml() -> None:

@@ -28,15 +28,15 @@ def test_a_retention_that_was_killed_is_completed(
 
     with open_at(store_url, tmp_path) as store:
         begun = step not in ("nothing is done", "it is certified")
-        assert len(store.erasures()) == begun
+        assert len(store.erasures.pending()) == begun
         if step != "nothing is done":
             with pytest.raises(refold.Erased):
                 store.session("ada", "one").events()
 
-        done = in_a_year(store).retain(POLICY)
+        done = in_a_year(store).erasures.retain(POLICY)
 
         assert done.completed == begun
         assert len(done.sessions) == (2 if step == "nothing is done" else 0)
-        assert (store.sessions(), store.erasures()) == ([], [])
-        assert len(store.certificates()) == 1
+        assert (store.sessions(), store.erasures.pending()) == ([], [])
+        assert len(store.erasures.certificates()) == 1
         assert not any(store.log.erasures.left(Whose("ada")).values())

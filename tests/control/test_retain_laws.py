@@ -48,7 +48,7 @@ def needed(planned: list[Planned]) -> set[int]:
 @given(histories())
 def test_what_is_kept_is_what_is_needed(planned: list[Planned]) -> None:
     with refold.open("memory://") as opened:
-        today, writer = [0], opened._writer
+        today, writer = [0], opened.writer
         store = SessionStore(
             opened.log,
             writer.redactor,
@@ -65,8 +65,8 @@ def test_what_is_kept_is_what_is_needed(planned: list[Planned]) -> None:
             store.session("ada", f"s{number}").append(said("y"))
         today[0] = 60
 
-        plan = store.retain(POLICY, dry_run=True)
-        done = store.retain(POLICY)
+        plan = store.erasures.retain(POLICY, dry_run=True)
+        done = store.erasures.retain(POLICY)
 
         kept = {f"s{number}" for number in needed(planned)}
         assert {info.session_id for info in store.sessions()} == kept

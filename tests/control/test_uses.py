@@ -15,7 +15,7 @@ from refold.domain.erasure import Accesses
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
-from refold.store.appends import MOST, Uses
+from refold.store.access_log import MOST, Reads
 from tests.support.operations import log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk
@@ -24,10 +24,10 @@ S = StreamId("ada", "s")
 
 
 @pytest.fixture
-def uses(store: SessionStore) -> Iterator[Uses]:
+def uses(store: SessionStore) -> Iterator[Reads]:
     """What counts for a store that has a session, and writes only when told."""
     talk(store.session("ada", "s"), 1)
-    counting = Uses(store.log.retention, store.clock, every=3600)
+    counting = Reads(store.log.retention, store.clock, every=3600)
     yield counting
     counting.close()
 
@@ -49,12 +49,12 @@ def test_reads_by_name_are_counted_once_each(store_url: str, tmp_path: Path) -> 
         session.state()
         list(session.replay())
 
-        (found,) = store.accesses("ada")
+        (found,) = store.access_log.accesses("ada")
         assert (found.reads, found.session_id) == (6, "s")
         assert before <= found.last_at <= store.clock()
         session.events()
     with open_at(store_url, tmp_path) as store:
-        assert [one.reads for one in store.accesses()] == [7]
+        assert [one.reads for one in store.access_log.accesses()] == [7]
 
 
 def test_appends_verifying_and_listing_are_no_reads(
@@ -67,10 +67,10 @@ def test_appends_verifying_and_listing_are_no_reads(
         store.stats()
         list(store.rebuild("keep_all"))
 
-        assert store.accesses() == []
+        assert store.access_log.accesses() == []
 
 
-def test_no_read_writes_anything(store: SessionStore, uses: Uses) -> None:
+def test_no_read_writes_anything(store: SessionStore, uses: Reads) -> None:
     for _ in range(1000):
         uses.note(S)
     assert counted(store) == []
@@ -91,7 +91,7 @@ def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
             written.set()
 
     retention: Any = Busy()
-    uses = Uses(retention, store.clock, every=0.01)
+    uses = Reads(retention, store.clock, every=0.01)
 
     uses.note(S)
 
@@ -101,7 +101,7 @@ def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
 
 
 def test_what_cannot_be_written_is_kept_for_the_next_time(
-    store: SessionStore, uses: Uses, monkeypatch: pytest.MonkeyPatch
+    store: SessionStore, uses: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retention = type(store.log.retention)
     uses.note(S)
@@ -119,7 +119,7 @@ def test_what_cannot_be_written_is_kept_for_the_next_time(
 
 
 def test_memory_is_bounded_whatever_is_asked_for(
-    store: SessionStore, uses: Uses
+    store: SessionStore, uses: Reads
 ) -> None:
     for number in range(MOST + 10):
         uses.note(StreamId("ada", f"no-{number}"))
@@ -130,8 +130,8 @@ def test_memory_is_bounded_whatever_is_asked_for(
     assert counted(store) == []
 
 
-def test_several_processes_add_up(store: SessionStore, uses: Uses) -> None:
-    other = Uses(store.log.retention, lambda: 5, every=3600)
+def test_several_processes_add_up(store: SessionStore, uses: Reads) -> None:
+    other = Reads(store.log.retention, lambda: 5, every=3600)
     uses.note(S)
     uses.flush()
     (first,) = store.log.retention.accesses("ada")
@@ -150,16 +150,15 @@ def test_a_forked_child_writes_only_its_own(store_url: str, tmp_path: Path) -> N
         child = os.fork()
         if child == 0:
             with open_at(store_url, tmp_path) as own:
-                assert store._uses is not None
-                store._uses.close()
+                store.access_log.close()
                 own.session("ada", "s").events()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
 
-        assert [one.reads for one in store.accesses()] == [2]
+        assert [one.reads for one in store.access_log.accesses()] == [2]
 
 
-def test_nothing_is_counted_of_what_is_erased(store: SessionStore, uses: Uses) -> None:
+def test_nothing_is_counted_of_what_is_erased(store: SessionStore, uses: Reads) -> None:
     uses.note(S)
     uses.flush()
     uses.note(S)
@@ -178,5 +177,5 @@ def test_a_store_can_be_opened_without_counting(store_url: str, tmp_path: Path) 
         talk(store.session("ada", "s"), 1)
         store.session("ada", "s").events()
 
-        assert store.accesses() == []
+        assert store.access_log.accesses() == []
         assert log_of(store).retention.accesses() == []

@@ -46,14 +46,14 @@ def test_an_erasure_that_was_killed_is_seen_and_completed(
         begun = step not in ("nothing is done", "it is certified")
         assert problems(store) == (["erasure"] if begun else [])
         if begun:
-            (erased,) = store.erase_due()
+            (erased,) = store.erasures.complete()
             assert erased.certificate is not None
             assert erased.certificate.statement["counts"]["events"] == 20
         else:
             erased = store.erase("ada", "she asked")
             assert erased.already == (step == "it is certified")
         assert set(erased.left.values()) == {0}
-        assert len(store.certificates()) == 1
+        assert len(store.erasures.certificates()) == 1
         assert problems(store) == []
         assert store.session("bob", "bobs").events()
         with pytest.raises(refold.Erased):
@@ -81,9 +81,9 @@ def test_holding_back_that_was_killed_is_completed(
 
     with open_at(filled_url, tmp_path) as store:
         assert problems(store) == ["erasure"]
-        assert [one.due_at is None for one in store.erase_due()] == [False]
+        assert [one.due_at is None for one in store.erasures.complete()] == [False]
         assert problems(store) == []
-        store.restore("ada", "a mistake")
+        store.erasures.restore("ada", "a mistake")
         assert store.session("ada", "one").events()
 
 
@@ -97,10 +97,10 @@ def test_a_restoration_that_was_killed_is_completed(
 
     with open_at(filled_url, tmp_path) as store:
         assert problems(store) == ["erasure"]
-        assert list(store.erase_due()) == []
+        assert list(store.erasures.complete()) == []
         assert store.session("ada", "one").events()
         assert problems(store) == []
-        assert store.erasures() == []
+        assert store.erasures.pending() == []
 
 
 @pytest.mark.parametrize("step", ROTATING)
@@ -112,8 +112,8 @@ def test_a_rotation_of_the_master_key_that_was_killed_is_completed(
     with open_at(filled_url, tmp_path) as store:
         assert store.session("ada", "one").events()
         store.session("eve", "new").append(said("x"))
-        assert store.rotate_master_key() > 0
-        assert store.key_status()["stale"] == 0
+        assert store.keys.rotate_master() > 0
+        assert store.keys.status()["stale"] == 0
         assert problems(store) == []
 
 
@@ -125,6 +125,6 @@ def test_a_rotation_of_a_users_key_that_was_killed_leaves_one_key(
 
     with open_at(filled_url, tmp_path) as store:
         assert store.session("ada", "one").events()
-        assert store.rotate_user_key("ada") == 2
+        assert store.keys.rotate_user("ada") == 2
         assert store.session("ada", "one").events()
         assert problems(store) == []

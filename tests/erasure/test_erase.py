@@ -41,7 +41,7 @@ def test_nothing_of_an_erased_user_is_left_and_all_of_others_is(
     assert filled.session("bob", "bobs").events() == before
     assert filled.session("bob", "bobs-fork").context(WINDOW)
     assert problems(filled) == []
-    assert filled.erasures() == []
+    assert filled.erasures.pending() == []
 
 
 def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) -> None:
@@ -71,13 +71,13 @@ def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) ->
     ):
         with pytest.raises(refold.Erased):
             use()
-    assert sum(filled.plan_erasure("ada").counts.values()) == 0
+    assert sum(filled.erasures.plan("ada").counts.values()) == 0
 
 
 def test_a_certificate_says_what_was_deleted_and_of_whom_only_to_who_has_the_salt(
     filled: SessionStore,
 ) -> None:
-    counts = filled.plan_erasure("ada").counts
+    counts = filled.erasures.plan("ada").counts
 
     erased = filled.erase("ada", "ada wrote from ada@lovelace.test", operator="ops-7")
 
@@ -90,7 +90,11 @@ def test_a_certificate_says_what_was_deleted_and_of_whom_only_to_who_has_the_sal
     assert said_["operator"] == "ops-7"
     assert said_["subject"] == subject(bytes.fromhex(erased.salt), "ada")
     assert not re.search(rb"\bada\b", signed.message())
-    assert filled.certificates("ada") == filled.certificates() == [signed]
+    assert (
+        filled.erasures.certificates("ada")
+        == filled.erasures.certificates()
+        == [signed]
+    )
 
 
 def test_a_certificate_is_checked_with_the_public_key_alone(
@@ -106,7 +110,7 @@ def test_a_certificate_is_checked_with_the_public_key_alone(
         .replace("None", "null")
     )
 
-    key = filled.public_key()
+    key = filled.erasures.public_key()
     assert signed_by(key, signed.signature, signed.message())
     assert not signed_by(key, forged.signature, forged.message())
 
@@ -115,7 +119,7 @@ def test_a_store_in_memory_forgets_too() -> None:
     with refold.open("memory://") as store:
         for user_id in ("ada", "bob"):
             fill(store, user_id, "one")
-        before = store.plan_erasure("ada").counts
+        before = store.erasures.plan("ada").counts
 
         erased = store.erase("ada", "she asked")
 
@@ -126,11 +130,11 @@ def test_a_store_in_memory_forgets_too() -> None:
         for name in ("one", "new"):
             with pytest.raises(refold.Erased):
                 store.session("ada", name).append(said("x"))
-        store.readmit("ada", "back")
+        store.erasures.readmit("ada", "back")
         store.erase("bob", "a slip", session_id="one")
         store.session("bob", "two").append(said("x"))
         store.erase("bob", "he asked", grace=timedelta(days=1))
-        store.restore("bob", "a mistake")
+        store.erasures.restore("bob", "a mistake")
         assert [info.session_id for info in store.sessions("bob")] == ["two"]
 
 
@@ -142,7 +146,7 @@ def test_erasing_again_does_nothing_and_says_so(filled: SessionStore) -> None:
     assert again.already
     assert again.certificate == first.certificate
     assert again.salt == ""
-    assert len(filled.certificates()) == 1
+    assert len(filled.erasures.certificates()) == 1
 
 
 def test_a_user_nobody_knows_can_be_erased_and_cannot_begin(
@@ -159,7 +163,7 @@ def test_a_user_nobody_knows_can_be_erased_and_cannot_begin(
 def test_a_plan_counts_and_changes_nothing(filled: SessionStore) -> None:
     before = filled.stats("ada")
 
-    plan = filled.plan_erasure("ada")
+    plan = filled.erasures.plan("ada")
 
     assert plan.sessions == ["one", FORK]
     assert plan.counts["events"] == before["events"]
@@ -171,7 +175,7 @@ def test_one_session_goes_with_its_forks_and_the_others_stay(
     filled: SessionStore,
 ) -> None:
     fill(filled, "ada", "two")
-    plan = filled.plan_erasure("ada", "one")
+    plan = filled.erasures.plan("ada", "one")
 
     erased = filled.erase("ada", "a slip", session_id="one")
 
@@ -203,7 +207,7 @@ def test_a_blob_of_before_goes_with_the_session_that_was_cut_to_it(
 
     filled.erase("ada", "a slip", session_id="one")
 
-    assert filled.plan_erasure("ada").counts["blobs"] == 1
+    assert filled.erasures.plan("ada").counts["blobs"] == 1
     assert problems(filled) == []
 
 
@@ -211,24 +215,24 @@ def test_a_session_that_is_not_there_cannot_be_erased(filled: SessionStore) -> N
     with pytest.raises(refold.SessionNotFound):
         filled.erase("ada", "a slip", session_id="none")
 
-    assert filled.erasures() == []
+    assert filled.erasures.pending() == []
 
 
 def test_a_legal_hold_forbids_to_erase_until_it_is_released(
     filled: SessionStore,
 ) -> None:
-    filled.hold("ada", "case-17", "a court asked; mail a@b.test")
+    filled.erasures.hold("ada", "case-17", "a court asked; mail a@b.test")
 
     for session_id in (None, "one"):
         with pytest.raises(refold.errors.OnHold, match=r"case-17.*EMAIL.*release"):
             filled.erase("ada", "she asked", session_id=session_id)
     assert filled.session("ada", "one").append(said("goes on"))
-    assert filled.plan_erasure("ada").holds == ["case-17"]
-    assert filled.hold("ada", "case-17", "again") is None
+    assert filled.erasures.plan("ada").holds == ["case-17"]
+    assert filled.erasures.hold("ada", "case-17", "again") is None
 
-    filled.release_hold("ada", "case-17", "it is over")
+    filled.erasures.release("ada", "case-17", "it is over")
     assert set(filled.erase("ada", "she asked").left.values()) == {0}
-    acts = [signed.statement["act"] for signed in filled.certificates("ada")]
+    acts = [signed.statement["act"] for signed in filled.erasures.certificates("ada")]
     assert acts == ["legal hold", "legal hold released", "erased"]
 
 
@@ -246,8 +250,8 @@ def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
         with pytest.raises(refold.Erased):
             use()
     assert problems(filled) == []
-    assert list(filled.erase_due()) == []
-    signed = filled.restore("ada", "she changed her mind", operator="ops")
+    assert list(filled.erasures.complete()) == []
+    signed = filled.erasures.restore("ada", "she changed her mind", operator="ops")
     assert signed.statement["act"] == "restored"
     assert signed.statement["reason"] == "she changed her mind"
     assert filled.session("ada", "one").events() == before
@@ -255,7 +259,7 @@ def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
     assert filled.session("ada", "new").append(said("x"))
     assert problems(filled) == []
     with pytest.raises(refold.errors.NotErased):
-        filled.restore("ada", "again")
+        filled.erasures.restore("ada", "again")
 
 
 def test_what_is_held_back_is_destroyed_at_its_date(filled: SessionStore) -> None:
@@ -264,12 +268,12 @@ def test_what_is_held_back_is_destroyed_at_its_date(filled: SessionStore) -> Non
     writer = filled.session("ada", "x").writer
     then = SessionStore(filled.log, writer.redactor, writer.limits, clock=lambda: later)
 
-    (erased,) = then.erase_due()
+    (erased,) = then.erasures.complete()
 
     assert set(erased.left.values()) == {0}
-    assert filled.erasures() == []
+    assert filled.erasures.pending() == []
     with pytest.raises(refold.errors.NotErased):
-        filled.restore("ada", "too late")
+        filled.erasures.restore("ada", "too late")
 
 
 def test_what_is_held_back_can_be_erased_before_its_date(filled: SessionStore) -> None:
@@ -289,7 +293,7 @@ def test_a_session_held_back_stays_so_when_its_user_is_restored(
     filled.erase("ada", "a slip", session_id="one")
     filled.erase("ada", "she asked", grace=timedelta(days=1))
 
-    filled.restore("ada", "a mistake")
+    filled.erasures.restore("ada", "a mistake")
 
     assert filled.session("ada", "two").events()
     with pytest.raises(refold.Erased):
@@ -303,9 +307,9 @@ def test_nothing_names_an_erased_user_of_whom_a_session_was_held_back(
 
     filled.erase("ada", "then all")
 
-    assert filled.erasures() == []
+    assert filled.erasures.pending() == []
     with pytest.raises(refold.errors.NotErased):
-        filled.restore("ada", "there is nothing to restore")
+        filled.erasures.restore("ada", "there is nothing to restore")
 
 
 @pytest.mark.parametrize("name", ["grace", "key_backups"])
@@ -319,7 +323,7 @@ def test_a_time_that_cannot_be_is_refused_and_nothing_is_erased(
         filled.erase("ada", "she asked", **whose)
 
     assert filled.session("ada", "one").events()
-    assert filled.erasures() == []
+    assert filled.erasures.pending() == []
 
 
 def test_a_user_comes_back_only_by_readmission_and_with_nothing(
@@ -327,7 +331,7 @@ def test_a_user_comes_back_only_by_readmission_and_with_nothing(
 ) -> None:
     filled.erase("ada", "she asked")
 
-    signed = filled.readmit("ada", "she came back")
+    signed = filled.erasures.readmit("ada", "she came back")
 
     assert signed.statement["epoch"] == 2
     assert filled.sessions("ada") == []
@@ -336,11 +340,11 @@ def test_a_user_comes_back_only_by_readmission_and_with_nothing(
     assert len(session.events()) == 1
     assert problems(filled) == []
     with pytest.raises(refold.errors.NotErased):
-        filled.readmit("ada", "twice")
+        filled.erasures.readmit("ada", "twice")
     with pytest.raises(refold.errors.NotErased):
-        filled.readmit("bob", "never gone")
+        filled.erasures.readmit("bob", "never gone")
     assert set(filled.erase("ada", "gone again").left.values()) == {0}
-    assert filled.readmit("ada", "and again").statement["epoch"] == 3
+    assert filled.erasures.readmit("ada", "and again").statement["epoch"] == 3
 
 
 def test_events_without_a_head_are_erased_too(filled: SessionStore) -> None:

@@ -58,22 +58,22 @@ def test_what_was_wrapped_by_the_old_master_key_is_wrapped_anew(
         fill(before, "ada", "one")
         before.session("eve", "s").append(said("x"))
         before.erase("eve", "later", grace=timedelta(days=1))
-        key = before.public_key()
+        key = before.erasures.public_key()
         old = MasterKeyFile().path.read_bytes()
         MasterKeyFile().add()
         with open_at(store_url, tmp_path) as store:
-            assert store.key_status()["stale"] > 3
-            store.rotate_master_key()
+            assert store.keys.status()["stale"] > 3
+            store.keys.rotate_master()
             works(before, "of-before")
-            assert store.key_status()["stale"] == 0
+            assert store.keys.status()["stale"] == 0
             works(store, "of-after")
-            assert store.rotate_master_key() == 0
+            assert store.keys.rotate_master() == 0
     MasterKeyFile().drop_older()
 
     with open_at(store_url, tmp_path) as store:
         works(store, "at-last")
-        assert store.public_key() == key
-        store.restore("eve", "a mistake")
+        assert store.erasures.public_key() == key
+        store.erasures.restore("eve", "a mistake")
         assert store.session("eve", "s").events()
     MasterKeyFile().path.write_bytes(old)
     with pytest.raises(refold.KeyUnavailable, match="does not open this key store"):
@@ -84,14 +84,14 @@ def test_a_users_key_is_replaced_while_others_work(two: Two) -> None:
     ring = log_of(two.one).keys
     before = ring.user("ada", now=None)
 
-    assert two.one.rotate_user_key("ada") == 2
+    assert two.one.keys.rotate_user("ada") == 2
 
     works(two.other, "others")
     works(two.one, "ours")
     assert ring.user("ada", now=None).wrapped != before.wrapped
     two.one.erase("ada", "gone")
     with pytest.raises(refold.Erased):
-        two.other.rotate_user_key("ada")
+        two.other.keys.rotate_user("ada")
 
 
 def test_who_replaces_a_users_key_beside_another_is_only_late(two: Two) -> None:
@@ -100,11 +100,11 @@ def test_who_replaces_a_users_key_beside_another_is_only_late(two: Two) -> None:
 
     def late(user_ref: str) -> Any:
         store.keys_of = keys_of
-        two.other.rotate_user_key("ada")
+        two.other.keys.rotate_user("ada")
         return keys_of(user_ref)
 
     store.keys_of = late
-    assert two.one.rotate_user_key("ada") == 2
+    assert two.one.keys.rotate_user("ada") == 2
 
     works(two.other, "others")
 
@@ -114,7 +114,7 @@ def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(two: Two) -> No
     before = ring.session("ada", "one", now=None)
     events, view = session.events(), session.context(WINDOW)
 
-    done = two.one.rotate_session_key("ada", "one")
+    done = two.one.keys.rotate_session("ada", "one")
 
     assert done.key_version == 2
     assert ring.session("ada", "one", now=None).check != before.check
@@ -124,15 +124,15 @@ def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(two: Two) -> No
     assert [e.hash for e in kept] == [e.hash for e in events]
     assert {e.type for e in bound} == {"redaction_applied"}
     assert session.context(WINDOW).messages == view.messages
-    assert two.one.key_status()["retired"] == 0
+    assert two.one.keys.status()["retired"] == 0
     works(two.other, "others")
 
 
 def test_a_session_that_is_not_there_has_no_key_to_replace(two: Two) -> None:
     with pytest.raises(refold.SessionNotFound):
-        two.one.rotate_session_key("ada", "none")
+        two.one.keys.rotate_session("ada", "none")
     with pytest.raises(refold.KeyUnavailable):
-        two.one.rotate_user_key("nobody")
+        two.one.keys.rotate_user("nobody")
 
 
 def key_file(tmp_path: Path) -> Path:
@@ -153,7 +153,7 @@ def test_an_older_key_store_is_known_and_what_it_brought_back_destroyed_again(
         store.erase("ada", "she asked")
         store.erase("bob", "one of his", session_id="one")
         store.erase("eve", "she asked")
-        store.readmit("eve", "back")
+        store.erasures.readmit("eve", "back")
     shutil.copyfile(tmp_path / "backup", keys)
 
     with pytest.raises(refold.KeyUnavailable, match=r"older.*reconcile"):
@@ -188,12 +188,12 @@ def test_a_restored_database_without_the_keys_yields_nothing_and_is_erased_again
             with pytest.raises(refold.Erased):
                 use()
         assert store.session("bob", "one").events()
-        (erased,) = store.erase_due()
+        (erased,) = store.erasures.complete()
         assert erased.certificate is not None
         assert erased.certificate.statement["counts"]["events"] == 20
         assert set(erased.left.values()) == {0}
-        assert list(store.erase_due()) == []
-        assert store.plan_erasure("ada").counts["events"] == 0
+        assert list(store.erasures.complete()) == []
+        assert store.erasures.plan("ada").counts["events"] == 0
 
 
 def test_a_session_that_a_restored_database_brought_back_is_erased_again(
@@ -211,7 +211,7 @@ def test_a_session_that_a_restored_database_brought_back_is_erased_again(
 
     with refold.open(sqlite_url) as store:
         store.erase("ada", "another", session_id="two")
-        assert store.plan_erasure("ada", "one").counts["events"] > 0
+        assert store.erasures.plan("ada", "one").counts["events"] > 0
         for name in ("one", "one-fork"):
             store.erase("ada", "again", session_id=name)
         (left,) = store.verify()
@@ -224,7 +224,7 @@ def test_status_counts_keys_and_names_no_one(two: Two) -> None:
     two.one.session("bob", "b").append(said("x"))
     two.one.erase("bob", "later", grace=timedelta(days=1))
 
-    status = two.one.key_status()
+    status = two.one.keys.status()
 
     assert status["users"] == 1
     assert status["erased_sessions"] == 2

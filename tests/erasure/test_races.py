@@ -61,7 +61,7 @@ def export(store: SessionStore, _: int) -> None:
 
 
 def rotate(store: SessionStore, _: int) -> None:
-    store.rotate_session_key("ada", "one")
+    store.keys.rotate_session("ada", "one")
 
 
 def use_a_key(store: SessionStore, number: int) -> None:
@@ -123,7 +123,7 @@ def test_what_runs_while_its_user_is_erased_ends_with_erased(
 
     assert [type(error) for error in found] == [refold.Erased] * 2, found
     assert set(erased.left.values()) == {0}
-    assert set(eraser.plan_erasure("ada").counts.values()) == {0}
+    assert set(eraser.erasures.plan("ada").counts.values()) == {0}
     assert user.sessions("ada") == []
 
 
@@ -144,7 +144,7 @@ def test_processes_that_pour_while_their_user_is_erased_leave_nothing(
             _, complaint = writer.communicate()
             assert "Erased" in complaint.splitlines()[-1]
         assert set(erased.left.values()) == {0}
-        assert set(store.plan_erasure("ada").counts.values()) == {0}
+        assert set(store.erasures.plan("ada").counts.values()) == {0}
 
 
 def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
@@ -167,7 +167,7 @@ def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
             user.session("ada", "late").append(said("x"))
 
         assert done
-        assert set(eraser.plan_erasure("ada").counts.values()) == {0}
+        assert set(eraser.erasures.plan("ada").counts.values()) == {0}
 
 
 READS: dict[str, Callable[[refold.Session], object]] = {
@@ -210,7 +210,7 @@ def test_who_holds_an_old_key_of_a_user_who_was_readmitted_writes_nothing_with_i
     with open_at(store_url, tmp_path) as user, open_at(store_url, tmp_path) as eraser:
         user.session("ada", "one").append(said("x"))
         eraser.erase("ada", "she asked")
-        eraser.readmit("ada", "back again")
+        eraser.erasures.readmit("ada", "back again")
 
         user.session("ada", "two").append(said("y"))
         user.session("ada", "one").append(said("z"))
@@ -238,7 +238,7 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
     assert erased.certificate is not None
     assert erased.certificate.statement["sessions"] == 4
     assert user.sessions("ada") == []
-    assert set(eraser.plan_erasure("ada").counts.values()) == {0}
+    assert set(eraser.erasures.plan("ada").counts.values()) == {0}
     with pytest.raises(refold.Erased):
         user.session("ada", "late").append(said("x"))
 
@@ -277,7 +277,7 @@ def test_who_was_about_to_seal_anew_what_is_erased_is_refused(
 
     recorder.rewrite = late
     with pytest.raises(refold.Erased):
-        user.rotate_session_key("ada", "one")
+        user.keys.rotate_session("ada", "one")
 
 
 def test_who_is_always_late_seals_anew_all_the_same(sqlite_url: str) -> None:
@@ -288,11 +288,11 @@ def test_who_is_always_late_seals_anew_all_the_same(sqlite_url: str) -> None:
         rewrite = recorder.rewrite
 
         def late(stream: Any, build: Any) -> Any:
-            rival.rotate_session_key("ada", "one")
+            rival.keys.rotate_session("ada", "one")
             return rewrite(stream, build)
 
         recorder.rewrite = late
-        assert one.rotate_session_key("ada", "one").key_version > 3
+        assert one.keys.rotate_session("ada", "one").key_version > 3
 
         assert [p for _, v in one.verify() for p in v.problems] == []
 
@@ -329,8 +329,8 @@ def test_two_that_erase_one_user_at_once_sign_one_certificate(
         assert [e.certificate is not None and bool(e.salt) for e in done].count(
             True
         ) == 1
-        assert len(one.certificates()) == 1
-        assert set(one.plan_erasure("ada").counts.values()) == {0}
+        assert len(one.erasures.certificates()) == 1
+        assert set(one.erasures.plan("ada").counts.values()) == {0}
 
 
 def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(

@@ -14,6 +14,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import refold
 from refold.domain.errors import RefoldError
 from refold.store import Session, SessionStore
+from refold.store.access_log import AccessLog
+from refold.store.erasure import Erasures, Keys
+from refold.store.memory import Memories
+from refold.store.reviews import Reviews
 from tests.fuzz.targets import SECRET, Fault
 from tests.support.stores import open_at
 
@@ -66,6 +70,8 @@ LEFT_OUT = frozenset(
 )
 # What ends the store, or begins with an object that others make.
 ENDS = frozenset({"close", "export_user", "hand_over", "retain", "record_request"})
+
+KINDS = (SessionStore, Session, AccessLog, Erasures, Keys, Memories, Reviews)
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -123,12 +129,14 @@ def done(call: Callable[..., Any], given_: dict[str, Any]) -> None:
 
 
 def target(store: SessionStore, kind: type) -> Any:
-    return store if kind is SessionStore else store.session("ada", "s-1")
+    parts = store.access_log, store.erasures, store.keys, store.memory, store.reviews
+    everything = (store, store.session("ada", "s-1"), *parts)
+    return next(one for one in everything if type(one) is kind)
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(kind, name) for kind in (SessionStore, Session) for name in public(kind)],
+    [(kind, name) for kind in KINDS for name in public(kind)],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_a_call_is_done_or_refused(store: SessionStore, kind: type, name: str) -> None:
@@ -152,9 +160,7 @@ def test_a_call_is_done_or_refused(store: SessionStore, kind: type, name: str) -
     holds()
 
 
-@pytest.mark.parametrize(
-    "kind", [SessionStore, Session], ids=lambda kind: kind.__name__
-)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_parameter_is_given_something(kind: type) -> None:
     """A new one must be named above, or nobody tries it."""
     known = {*GIVEN, *LEFT_OUT, "events"}

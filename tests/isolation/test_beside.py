@@ -22,9 +22,9 @@ def test_every_role_notes_what_it_did(walled: Walled, tmp_path: Path) -> None:
         store.erase("bob", "asked for")
 
     with refold.open(walled.auditor, audit="table") as store:
-        events = {record.event for record in store.audit_records()}
-        of_ada = list(store.audit_records("ada"))
-        accesses = store.accesses()
+        events = {record.event for record in store.access_log.records()}
+        of_ada = list(store.access_log.records("ada"))
+        accesses = store.access_log.accesses()
 
     assert len(events) >= 3
     assert of_ada
@@ -37,4 +37,4 @@ def test_agents_do_not_read_what_was_audited(walled: Walled, tmp_path: Path) -> 
         store.session("ada", "s-1").append(refold.UserInput(text="x"))
 
         with pytest.raises(refold.StoreUnavailable, match="privilege"):
-            list(store.audit_records("ada"))
+            list(store.access_log.records("ada"))

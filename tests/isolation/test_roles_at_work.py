@@ -93,9 +93,13 @@ def test_an_agents_reads_are_counted(walled: Walled, tmp_path: Path) -> None:
     filled(walled.app, tmp_path)
 
     with open_at(walled.app, tmp_path) as store:
-        before = {user: store.accesses(user)[0].reads for user in ("ada", "bob")}
+        before = {
+            user: store.access_log.accesses(user)[0].reads for user in ("ada", "bob")
+        }
         store.session("ada", "s-1").events()
-        after = {user: store.accesses(user)[0].reads for user in ("ada", "bob")}
+        after = {
+            user: store.access_log.accesses(user)[0].reads for user in ("ada", "bob")
+        }
 
     assert after == {"ada": before["ada"] + 1, "bob": before["bob"]}
 
@@ -155,8 +159,8 @@ REFUSED: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "seal": lambda store: store.seal(),
     "verify seals": lambda store: store.verify_seals(),
     "erase": lambda store: store.erase("ada", "asked for"),
-    "certificates": lambda store: store.certificates(),
-    "hold": lambda store: store.hold("ada", "case", "asked for"),
+    "certificates": lambda store: store.erasures.certificates(),
+    "hold": lambda store: store.erasures.hold("ada", "case", "asked for"),
 }
 
 
@@ -199,37 +203,42 @@ ERASES: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "erase a session": lambda store: store.erase("ada", "x", session_id="s-1"),
     "erase, then readmit": lambda store: [
         store.erase("ada", "x"),
-        store.readmit("ada", "x"),
+        store.erasures.readmit("ada", "x"),
     ],
     "erase, then restore": lambda store: [
         store.erase("ada", "x", grace=timedelta(days=1)),
-        store.restore("ada", "x"),
+        store.erasures.restore("ada", "x"),
     ],
     "hold": lambda store: [
-        store.hold("ada", "case", "x"),
-        store.release_hold("ada", "case", "x"),
+        store.erasures.hold("ada", "case", "x"),
+        store.erasures.release("ada", "case", "x"),
     ],
-    "freeze": lambda store: [store.freeze("ada", "x"), store.unfreeze("ada", "x")],
+    "freeze": lambda store: [
+        store.erasures.freeze("ada", "x"),
+        store.erasures.unfreeze("ada", "x"),
+    ],
     "retain": lambda store: [
-        store.hold("bob", "case", "x"),
-        in_a_year(store).retain(
+        store.erasures.hold("bob", "case", "x"),
+        in_a_year(store).erasures.retain(
             refold.RetentionPolicy(blobs=timedelta(days=30), since="access")
         ),
-        in_a_year(store).retain(refold.RetentionPolicy(sessions=timedelta(days=30))),
+        in_a_year(store).erasures.retain(
+            refold.RetentionPolicy(sessions=timedelta(days=30))
+        ),
     ],
     "repair": lambda store: list(store.repair(apply=True)),
     "redact again": lambda store: list(store.reredact()),
     "rotate keys": lambda store: [
-        store.rotate_user_key("ada"),
-        store.rotate_session_key("ada", "s-1"),
+        store.keys.rotate_user("ada"),
+        store.keys.rotate_session("ada", "s-1"),
     ],
-    "purge what was audited": lambda store: store.purge_audit(timedelta(0)),
-    "what is due": lambda store: list(store.erase_due()),
+    "purge what was audited": lambda store: store.access_log.purge(timedelta(0)),
+    "what is due": lambda store: list(store.erasures.complete()),
     "everything": lambda store: [
         store.sessions(),
         store.stats(),
-        store.erasures(),
-        store.accesses(),
+        store.erasures.pending(),
+        store.access_log.accesses(),
         list(store.verify()),
     ],
 }

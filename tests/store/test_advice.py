@@ -51,11 +51,11 @@ def sent(session: refold.Session) -> refold.Request:
 
 
 def test_it_says_what_worked_what_failed_and_where(store: SessionStore) -> None:
-    said = store.advice("ada")
+    said = store.memory.advice("ada")
 
     assert "Suggested tool path: search → book (100% of 4 sessions went" in said.text
     assert "Avoid: wipe (100% of 4 sessions failed" in said.text
-    memory = store.memory("ada")
+    memory = store.memory.of("ada")
     for name in said.items:
         item = memory.named(name)
         assert item is not None
@@ -86,10 +86,10 @@ def test_it_stays_as_it_was_until_the_session_is_compacted(store: SessionStore) 
     session.record_request(view)
     for number in range(4, 7):
         ran(store, f"good-{number}", ["search", "pay"], "success")
-    store.advice("ada", fresh=AT_ONCE)
+    store.memory.advice("ada", fresh=AT_ONCE)
 
     assert session.advice(strategy).text == first.text
-    assert "search → pay" in store.advice("ada").text
+    assert "search → pay" in store.memory.advice("ada").text
     for number in range(6):
         session.append(refold.AgentResponse(text=f"step {number}"))
         session.append(refold.UserInput(text=f"and {number}"))
@@ -111,7 +111,7 @@ def test_in_a_loop_that_compacts_it_is_chosen_anew_after_a_compaction(
         if number == 1:
             for good in range(4, 7):
                 ran(store, f"good-{good}", ["search", "pay"], "success")
-            store.advice("ada", fresh=AT_ONCE)
+            store.memory.advice("ada", fresh=AT_ONCE)
         session.append(refold.AgentResponse(text=f"step {number}"))
         session.append(refold.UserInput(text=f"and {number}"))
 
@@ -125,11 +125,11 @@ def test_what_was_said_is_not_said_again_if_it_turned_out_otherwise(
     store: SessionStore,
 ) -> None:
     session = store.session("ada", "now")
-    assert "Suggested tool path: search → book" in store.advice("ada").text
+    assert "Suggested tool path: search → book" in store.memory.advice("ada").text
     assert sent(session).advised
     for number in range(30):
         ran(store, f"worse-{number}", ["search", "book"], "failure")
-    store.advice("ada", fresh=AT_ONCE)
+    store.memory.advice("ada", fresh=AT_ONCE)
 
     assert (
         "Suggested tool path: search → book" not in session.advice("turn_window").text
@@ -161,32 +161,32 @@ def test_a_session_that_was_erased_is_not_cited_any_more(store: SessionStore) ->
 
 
 def test_a_session_whose_erasure_is_held_back_says_nothing(store: SessionStore) -> None:
-    assert "wipe" in store.advice("ada").text
+    assert "wipe" in store.memory.advice("ada").text
     for number in range(2):
         name = f"bad-{number}"
         store.erase("ada", "asked for", session_id=name, grace=timedelta(days=9))
 
-    assert "wipe" not in store.advice("ada").text
+    assert "wipe" not in store.memory.advice("ada").text
 
 
 def test_a_preference_that_is_taken_back_is_not_said(store: SessionStore) -> None:
     ada = store.user("ada")
     ada.consent("declarative_memory")
     ada.prefer("language", "de")
-    assert "language = de" in store.advice("ada", top=1).text
+    assert "language = de" in store.memory.advice("ada", top=1).text
 
     ada.unprefer("language")
 
-    assert "language" not in store.advice("ada", top=1).text
+    assert "language" not in store.memory.advice("ada", top=1).text
 
 
 def test_a_scenario_that_nobody_was_in_takes_what_is_general(
     store: SessionStore,
 ) -> None:
-    general = store.advice("ada")
+    general = store.memory.advice("ada")
 
     for number in range(9):
-        assert store.advice("ada", scenario=f"unheard-of-{number}").items == (
+        assert store.memory.advice("ada", scenario=f"unheard-of-{number}").items == (
             general.items
         )
     assert len(kept(store)) == 1
@@ -194,7 +194,7 @@ def test_a_scenario_that_nobody_was_in_takes_what_is_general(
 
 def test_nothing_to_say_is_kept_too(store: SessionStore) -> None:
     store.session("bob", "s").append(refold.UserInput(text="hi"))
-    store.advice("bob")
+    store.memory.advice("bob")
 
     names = store.log.view_names("bob", "_user")
 
@@ -202,7 +202,7 @@ def test_nothing_to_say_is_kept_too(store: SessionStore) -> None:
 
 
 def test_what_is_kept_is_no_lag(store: SessionStore) -> None:
-    store.advice("ada")
+    store.memory.advice("ada")
     store.session("ada", "good-0").append(refold.UserInput(text="more"))
 
     assert store.stats("ada")["lag"] == []
@@ -211,12 +211,12 @@ def test_what_is_kept_is_no_lag(store: SessionStore) -> None:
 def test_what_is_forgotten_in_one_scenario_is_forgotten(store: SessionStore) -> None:
     session = store.session("ada", "good-0")
     session.append(refold.UserInput(text="x"), meta={"scenario": "trip"})
-    twins = [i for i in store.memory("ada").items if i.content == BOOKED]
+    twins = [i for i in store.memory.of("ada").items if i.content == BOOKED]
     assert len(twins) == 2
 
     store.user("ada").forget(twins[0].memory_id)
 
-    assert not [i for i in store.memory("ada").items if i.content == BOOKED]
+    assert not [i for i in store.memory.of("ada").items if i.content == BOOKED]
 
 
 def test_of_one_project_or_agent_if_asked_for(store: SessionStore) -> None:
@@ -227,8 +227,8 @@ def test_of_one_project_or_agent_if_asked_for(store: SessionStore) -> None:
     ]
     session.append(events, agent="ops", meta={"project": "web"})
 
-    web = store.memory("ada", project="web")
-    ops = store.memory("ada", agent="ops")
+    web = store.memory.of("ada", project="web")
+    ops = store.memory.of("ada", agent="ops")
 
     assert (web.sessions, len(web.items)) == (1, 1)
     assert {str(one.content) for one in ops.items if one.kind == "path"} == {
@@ -242,7 +242,7 @@ def test_a_clock_that_is_ahead_keeps_nothing_for_longer(store: SessionStore) -> 
     call = refold.ToolCall(call_id="c", tool_name="later")
     session.append([call, refold.Final(outcome="success")], ts=future)
 
-    (item,) = (i for i in store.memory("ada").items if "later" in str(i.content))
+    (item,) = (i for i in store.memory.of("ada").items if "later" in str(i.content))
 
     assert item.updated_at <= store.clock()
 
@@ -253,7 +253,7 @@ def test_what_a_session_began_without_does_not_come_in_between(
     session = store.session("ada", "now")
     session.record_request(session.context("turn_window"))
 
-    assert session.advice("turn_window") == store.advice("nobody")
+    assert session.advice("turn_window") == store.memory.advice("nobody")
 
 
 def test_the_opt_out_holds_from_the_next_call_on(store: SessionStore) -> None:
@@ -263,11 +263,11 @@ def test_the_opt_out_holds_from_the_next_call_on(store: SessionStore) -> None:
     store.user("ada").opt_out()
 
     assert session.advice("turn_window").text == ""
-    assert store.advice("ada").text == ""
-    store.memory("ada")
+    assert store.memory.advice("ada").text == ""
+    store.memory.of("ada")
     assert kept(store) == []
     store.user("ada").opt_in()
-    assert store.advice("ada").text
+    assert store.memory.advice("ada").text
 
 
 def kept(store: SessionStore) -> list[str]:
@@ -282,9 +282,9 @@ def test_what_the_user_wants_forgotten_stays_away(store: SessionStore) -> None:
     store.user("ada").forget(gone, reason="wrong")
 
     assert gone not in session.advice("turn_window").items
-    assert gone not in store.advice("ada").items
-    assert gone not in store.advice("ada", fresh=AT_ONCE).items
-    assert store.memory("ada").named(gone) is None
+    assert gone not in store.memory.advice("ada").items
+    assert gone not in store.memory.advice("ada", fresh=AT_ONCE).items
+    assert store.memory.of("ada").named(gone) is None
 
 
 @pytest.mark.parametrize("name", ["", "m", "x" * 16, "m" + "g" * 15])
@@ -294,14 +294,14 @@ def test_only_an_item_can_be_forgotten(store: SessionStore, name: str) -> None:
 
 
 def test_an_erased_session_says_nothing_any_more(store: SessionStore) -> None:
-    assert "Avoid: wipe" in store.advice("ada").text
+    assert "Avoid: wipe" in store.memory.advice("ada").text
     assert kept(store)
 
     for number in range(2):
         store.erase("ada", "asked for", session_id=f"bad-{number}")
 
-    assert "wipe" not in store.advice("ada").text
-    assert "bad-0" not in str(store.memory("ada").items)
+    assert "wipe" not in store.memory.advice("ada").text
+    assert "bad-0" not in str(store.memory.of("ada").items)
 
 
 def test_a_session_that_is_erased_while_memory_is_made_is_not_in_it(
@@ -318,32 +318,32 @@ def test_a_session_that_is_erased_while_memory_is_made_is_not_in_it(
         return save(log, stream, name, *args, **how)
 
     monkeypatch.setattr(type(store.log), "save_view", erase_first)
-    said = store.advice("ada")
+    said = store.memory.advice("ada")
 
     assert erased
     assert "wipe" not in said.text
-    assert "wipe" not in store.advice("ada").text
+    assert "wipe" not in store.memory.advice("ada").text
 
 
 def test_of_a_frozen_user_nothing_is_kept(store: SessionStore) -> None:
-    store.freeze("ada", "disputed")
+    store.erasures.freeze("ada", "disputed")
 
-    assert "search → book" in store.advice("ada").text
+    assert "search → book" in store.memory.advice("ada").text
     assert kept(store) == []
 
 
 def test_who_has_no_sessions_has_no_advice_and_nothing_is_written(
     store: SessionStore,
 ) -> None:
-    assert store.advice("nobody").text == ""
+    assert store.memory.advice("nobody").text == ""
     assert store.sessions("nobody") == []
 
 
 def test_users_share_nothing(store: SessionStore) -> None:
     ran(store, "s", ["other_tool"], "success", user="bob")
 
-    assert "other_tool" not in store.advice("ada", fresh=AT_ONCE).text
-    assert store.advice("bob").text == ""
+    assert "other_tool" not in store.memory.advice("ada", fresh=AT_ONCE).text
+    assert store.memory.advice("bob").text == ""
 
 
 def test_what_is_shown_has_an_effect_that_can_be_seen(store: SessionStore) -> None:
@@ -351,7 +351,7 @@ def test_what_is_shown_has_an_effect_that_can_be_seen(store: SessionStore) -> No
     shown = sent(session).advised
     session.append(refold.Final(outcome="success"))
 
-    effect = store.memory("ada").effect
+    effect = store.memory.of("ada").effect
 
     assert {lift.memory_id for lift in effect} == set(shown)
     assert {(lift.shown, lift.without) for lift in effect} == {(1, 8)}
@@ -371,16 +371,16 @@ def test_what_is_known_of_a_user_is_said_with_their_consent(
         session = store.session("ada", f"good-{number}")
         session.append(refold.Aggregate(results=(verdict,) * 3))
 
-    said = store.advice("ada", fresh=AT_ONCE, top=1, tokens=2_000)
+    said = store.memory.advice("ada", fresh=AT_ONCE, top=1, tokens=2_000)
     ada.withdraw("declarative_memory")
-    without = store.advice("ada", top=1, tokens=2_000)
+    without = store.memory.advice("ada", top=1, tokens=2_000)
 
     assert "## Profile (with consent)" in said.text
     assert "- Preference: language = de" in said.text
     assert "- Common error type: sign_error" in said.text
     assert said.text.startswith(without.text)
     assert "Profile" not in without.text
-    assert not store.profile("ada").items
+    assert not store.memory.profile("ada").items
 
 
 def test_an_append_can_make_memory_anew(store_url: str, tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_an_append_can_make_memory_anew(store_url: str, tmp_path: Path) -> None:
         for number in range(3):
             ran(store, f"s-{number}", ["search"], "success")
 
-        assert store.advice("ada", fresh=timedelta(days=1)).text
+        assert store.memory.advice("ada", fresh=timedelta(days=1)).text
         assert kept(store)
 
 
@@ -397,15 +397,15 @@ def test_many_users_are_remembered_only_if_that_is_switched_on(
 ) -> None:
     off = pytest.raises(refold.InvalidConfiguration, match="shared_memory=True")
     with open_at(store_url, tmp_path) as store, off:
-        store.shared_memory()
+        store.memory.shared()
     with open_at(store_url, tmp_path, shared_memory=True) as store:
         for number in range(6):
             ran(store, f"s-{number}", ["search"], "success", user=f"user-{number}")
-        six = store.shared_memory()
+        six = store.memory.shared()
         store.user("user-0").opt_out()
-        five = store.shared_memory()
+        five = store.memory.shared()
         store.erase("user-1", "asked for")
-        four = store.shared_memory()
+        four = store.memory.shared()
 
     assert (six.sessions, five.sessions) == (6, 5)
     assert "search" in five.advice(now=store.clock()).text

@@ -14,18 +14,20 @@ import pytest
 
 import refold
 from refold.store import Session, SessionStore
-from refold.store.access_log import ELSEWHERE, SESSION, STORE, USER
-from refold.store.memory import User
+from refold.store.access_log import CALLS, ELSEWHERE, AccessLog
+from refold.store.erasure import Erasures, Keys
+from refold.store.memory import Memories, User
+from refold.store.reviews import Reviews
 from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import open_at, prepare
 
 
 @pytest.mark.parametrize(
-    ("audited", "calls"), [(Session, SESSION), (SessionStore, STORE), (User, USER)]
+    "audited",
+    [AccessLog, Erasures, Keys, Memories, Reviews, Session, SessionStore, User],
 )
-def test_every_public_method_is_recorded_or_says_why_not(
-    audited: type, calls: dict[str, Any]
-) -> None:
+def test_every_public_method_is_recorded_or_says_why_not(audited: type) -> None:
+    calls = CALLS[audited.__name__]
     public = {
         name
         for name in dir(audited)
@@ -92,7 +94,7 @@ WORK: dict[str, tuple[Work, list[str]]] = {
     "why": (lambda store: of(store).why(WINDOW), ["session_why"]),
     "compare": (lambda store: of(store).compare([WINDOW]), ["session_compare"]),
     "review": (lambda store: of(store).review(), ["session_review"]),
-    "reviews": (lambda store: store.reviews(), ["review_list"]),
+    "reviews": (lambda store: store.reviews.list(), ["review_list"]),
     "verify": (lambda store: of(store).verify(), ["session_verify"]),
     "verify all": (lambda store: list(store.verify()), ["session_verify"]),
     "stats": (lambda store: of(store).stats(), ["session_stats"]),
@@ -123,10 +125,10 @@ WORK: dict[str, tuple[Work, list[str]]] = {
     "reredact": (lambda store: list(store.reredact()), ["reredact"]),
     "statistics": (lambda store: store.stats(), ["stats"]),
     "seal": (lambda store: store.seal(), ["seal"]),
-    "hold": (lambda store: store.hold("ada", "case", "asked"), ["hold"]),
-    "plan": (lambda store: store.plan_erasure("ada"), ["erasure_plan"]),
+    "hold": (lambda store: store.erasures.hold("ada", "case", "asked"), ["hold"]),
+    "plan": (lambda store: store.erasures.plan("ada"), ["erasure_plan"]),
     "erase": (lambda store: store.erase("ada", "asked"), ["erasure"]),
-    "purge": (lambda store: store.purge_audit(timedelta(days=1)), ["audit_purge"]),
+    "purge": (lambda store: store.access_log.purge(timedelta(days=1)), ["audit_purge"]),
 }
 
 
@@ -239,8 +241,8 @@ def test_nothing_is_recorded_unless_it_is_wanted(
         talk(of(store), 1)
         of(store).events()
 
-        assert list(store.audit_records()) == []
-        assert not store.audit_is_on
+        assert list(store.access_log.records()) == []
+        assert not store.access_log.is_on
 
 
 def test_the_environment_says_where_it_goes(

@@ -80,7 +80,7 @@ def fill(store: SessionStore) -> None:
     with suppress(refold.RefoldError):
         session.blob(PLANTED["text"])
     list(store.verify())
-    store.hold(PLANTED["user"], "case", PLANTED["reason"])
+    store.erasures.hold(PLANTED["user"], "case", PLANTED["reason"])
     with suppress(refold.RefoldError):
         store.erase(PLANTED["user"], PLANTED["reason"])
 

@@ -38,7 +38,7 @@ def test_what_is_not_there_or_gone_is_denied(audited: SessionStore) -> None:
 
 def test_a_hold_denies_an_erasure(audited: SessionStore) -> None:
     talk(of(audited), 1)
-    audited.hold("ada", "case 7", "asked by a court")
+    audited.erasures.hold("ada", "case 7", "asked by a court")
 
     with pytest.raises(OnHold):
         audited.erase("ada", "asked")
@@ -50,7 +50,7 @@ def test_a_hold_denies_an_erasure(audited: SessionStore) -> None:
 
 def test_an_append_for_a_frozen_user_is_denied(audited: SessionStore) -> None:
     talk(of(audited), 1)
-    audited.freeze("ada", "asked by a court")
+    audited.erasures.freeze("ada", "asked by a court")
 
     with pytest.raises(Frozen):
         talk(of(audited), 1)
@@ -81,7 +81,7 @@ def test_an_erased_user_is_in_no_record(audited: SessionStore) -> None:
                 *(None, None, None),
             )
     with pytest.raises(refold.Erased):
-        audited.audit_records("ada")
+        audited.access_log.records("ada")
 
 
 def test_an_erased_user_who_comes_back_is_another(audited: SessionStore) -> None:
@@ -89,7 +89,7 @@ def test_an_erased_user_who_comes_back_is_another(audited: SessionStore) -> None
     before = records(audited, "ada")[0]
     audited.erase("ada", "asked")
 
-    audited.readmit("ada", "asked again")
+    audited.erasures.readmit("ada", "asked again")
     talk(of(audited), 1)
 
     (after,) = records(audited, "ada")
@@ -117,13 +117,13 @@ def test_an_erasure_forgets_what_others_recorded_where_it_records_nothing(
 
     with refold.open(url) as quiet:
         quiet.erase("ada", "asked")
-        assert [record.user for record in quiet.audit_records()] == [None, None]
+        assert [record.user for record in quiet.access_log.records()] == [None, None]
 
 
 def test_a_rotated_key_names_a_user_as_before(audited: SessionStore) -> None:
     talk(of(audited), 1)
 
-    audited.rotate_user_key("ada")
+    audited.keys.rotate_user("ada")
     talk(of(audited), 1)
 
     events = [record.event for record in records(audited, "ada")]
@@ -171,6 +171,6 @@ def test_an_erasure_that_is_undone_leaves_the_records(audited: SessionStore) -> 
     before = records(audited, "ada")
     audited.erase("ada", "asked", grace=timedelta(days=1))
 
-    audited.restore("ada", "a mistake")
+    audited.erasures.restore("ada", "a mistake")
 
     assert records(audited, "ada") == before

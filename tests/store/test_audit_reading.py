@@ -18,13 +18,13 @@ def test_records_go_by_their_age(memory_clock: Callable[[int], SessionStore]) ->
     memory_clock(10 * 86_400)
     talk(of(store), 1)
 
-    assert store.purge_audit(timedelta(days=9)) == 1
-    assert store.purge_audit(timedelta(days=9)) == 0
+    assert store.access_log.purge(timedelta(days=9)) == 1
+    assert store.access_log.purge(timedelta(days=9)) == 0
     assert [record.event for record in records(store)] == [
         *(APPENDED, "audit_purge", "audit_purge"),
     ]
     with pytest.raises(refold.InvalidConfiguration):
-        store.purge_audit(timedelta(days=-1))
+        store.access_log.purge(timedelta(days=-1))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def memory_clock() -> Iterator[Callable[[int], SessionStore]]:
     log, rows = memory_log(), Table()
     trail = open_trail("table", rows, log.keys, clock=clock)
     with refold.open("memory://") as other:
-        limits, redactor = other._writer.limits, other._writer.redactor
+        limits, redactor = other.writer.limits, other.writer.redactor
     store = SessionStore(log, redactor, limits, clock=clock, audit=trail)
 
     def stand(seconds: int) -> SessionStore:
@@ -61,8 +61,8 @@ def test_records_are_found_from_a_moment_on(
     talk(of(store), 2)
     since = datetime.fromtimestamp(1_700_000_030, UTC)
 
-    assert len(list(store.audit_records("ada", since=since))) == 2
+    assert len(list(store.access_log.records("ada", since=since))) == 2
     with pytest.raises(refold.InvalidConfiguration, match="time zone"):
-        store.audit_records(since=datetime(2026, 1, 1))  # noqa: DTZ001  # wrong on purpose
+        store.access_log.records(since=datetime(2026, 1, 1))  # noqa: DTZ001  # wrong on purpose
     with pytest.raises(refold.InvalidConfiguration, match="its user"):
-        store.audit_records(session_id="s-1")
+        store.access_log.records(session_id="s-1")

@@ -132,10 +132,10 @@ def test_of_a_frozen_user_nothing_is_kept_and_nothing_dropped(
     store: SessionStore,
 ) -> None:
     store.user("bob").consent(DECLARATIVE)
-    store.freeze("bob", "disputed")
+    store.erasures.freeze("bob", "disputed")
     known(store)
     store.user("ada").withdraw(DECLARATIVE)
-    store.freeze("ada", "disputed")
+    store.erasures.freeze("ada", "disputed")
 
     assert known(store, "bob").sessions == 1
     assert known(store) == Profile("ada")

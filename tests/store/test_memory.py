@@ -33,7 +33,7 @@ def ran(store: SessionStore, user: str, name: str, outcome: Any) -> None:
 
 
 def test_it_says_what_worked_and_where_that_is_seen(store: SessionStore) -> None:
-    memory = store.memory("ada")
+    memory = store.memory.of("ada")
 
     (item,) = [one for one in memory.items if one.kind == "path"]
     assert (memory.sessions, memory.success) == (3, 1.0)
@@ -48,74 +48,74 @@ def test_it_says_what_worked_and_where_that_is_seen(store: SessionStore) -> None
 
 
 def test_what_is_kept_is_what_would_be_made_anew(store: SessionStore) -> None:
-    made = store.memory("ada")
-    kept = store.memory("ada")
+    made = store.memory.of("ada")
+    kept = store.memory.of("ada")
     for info in store.sessions("ada"):
         assert NAME in store.log.view_names("ada", info.session_id)
         store.log.drop_views("ada", info.session_id)
 
-    assert store.memory("ada") == kept == made
+    assert store.memory.of("ada") == kept == made
 
 
 def test_a_session_that_moves_on_is_looked_at_again(store: SessionStore) -> None:
-    before = store.memory("ada")
+    before = store.memory.of("ada")
     store.session("ada", "s-0").append(refold.Final(outcome="failure"))
 
-    after = store.memory("ada")
+    after = store.memory.of("ada")
 
     assert before.success == 1.0
     assert after.success == pytest.approx(2 / 3)
 
 
 def test_erasing_a_session_is_never_having_had_it(store: SessionStore) -> None:
-    before = store.memory("ada")
+    before = store.memory.of("ada")
     ran(store, "ada", "s-9", "failure")
     store.session("ada", "s-9").append(refold.ToolCall(call_id="d", tool_name="pay"))
-    assert store.memory("ada") != before
+    assert store.memory.of("ada") != before
 
     store.erase("ada", "asked for", session_id="s-9")
 
-    assert store.memory("ada") == before
+    assert store.memory.of("ada") == before
 
 
 def test_who_opted_out_has_no_memory_and_nothing_kept_for_one(
     store: SessionStore,
 ) -> None:
-    before = store.memory("ada")
+    before = store.memory.of("ada")
 
     store.user("ada").opt_out()
-    out = store.memory("ada")
+    out = store.memory.of("ada")
     names = [store.log.view_names("ada", s.session_id) for s in store.sessions("ada")]
     store.user("ada").opt_in()
 
     assert (out.items, out.sessions, out.effort) == ([], 0, {})
     assert not any(names)
-    assert store.memory("ada") == before
+    assert store.memory.of("ada") == before
 
 
 def test_of_a_frozen_user_nothing_is_kept_and_nothing_dropped(
     store: SessionStore,
 ) -> None:
-    store.freeze("bob", "disputed")
-    store.memory("ada")
+    store.erasures.freeze("bob", "disputed")
+    store.memory.of("ada")
     store.user("ada").opt_out()
-    store.freeze("ada", "disputed")
+    store.erasures.freeze("ada", "disputed")
 
-    assert store.memory("bob").items
-    assert store.memory("ada").items == []
+    assert store.memory.of("bob").items
+    assert store.memory.of("ada").items == []
     assert store.log.view_names("bob", "s-0") == []
     assert NAME in store.log.view_names("ada", "s-0")
 
 
 def test_users_share_nothing(store: SessionStore) -> None:
-    assert store.memory("bob").success == 0.0
-    assert store.memory("nobody").items == []
+    assert store.memory.of("bob").success == 0.0
+    assert store.memory.of("nobody").items == []
 
 
 def test_a_scenario_is_named_by_words_and_all_are_general(store: SessionStore) -> None:
     classify = by_words({"flight": ("flight",)})
 
-    named = store.memory("ada", classify=classify)
+    named = store.memory.of("ada", classify=classify)
 
-    assert {item.scenario for item in store.memory("ada").items} == {"general"}
+    assert {item.scenario for item in store.memory.of("ada").items} == {"general"}
     assert {item.scenario for item in named.items} == {"flight", "general"}

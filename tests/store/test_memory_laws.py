@@ -61,7 +61,7 @@ STEPS = st.lists(
 
 def told(store: SessionStore, user: str) -> bytes:
     """All that memory says, as bytes."""
-    memory = store.memory(user)
+    memory = store.memory.of(user)
     whole: dict[str, Any] = {
         "items": [item.to_json() for item in memory.items],
         "means": memory.means,
@@ -75,7 +75,7 @@ def lived(store: SessionStore, user: str, steps: Sequence[Step]) -> None:
     for step in steps:
         store.session(user, step.name).append(list(step.events))
         if step.looked:
-            store.memory(user)
+            store.memory.of(user)
 
 
 def anew(store: SessionStore, user: str) -> bytes:
@@ -129,7 +129,7 @@ def test_an_erased_session_might_never_have_been(
     lived(store, other, [step for step in steps if step.name != name])
 
     assert _timeless(store, user) == _timeless(store, other)
-    assert "search" not in store.advice(other, tools=[]).text
+    assert "search" not in store.memory.advice(other, tools=[]).text
 
 
 def _timeless(store: SessionStore, user: str) -> list[Any]:
@@ -149,7 +149,7 @@ def test_advice_is_made_by_several_at_once(store: SessionStore) -> None:
         session.append(refold.Final(outcome="success"))
     now = timedelta(0)
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda _: store.advice("ada", fresh=now), range(8)))
+        made = list(pool.map(lambda _: store.memory.advice("ada", fresh=now), range(8)))
 
-    assert {one.text for one in made} == {store.advice("ada").text}
-    assert store.advice("ada").items
+    assert {one.text for one in made} == {store.memory.advice("ada").text}
+    assert store.memory.advice("ada").items

@@ -36,10 +36,12 @@ def call(tool: str, content: Any = "done", **how: Any) -> list[Event]:
 
 def said(store: SessionStore) -> str:
     """All that may be said to a model, in every scenario that there is."""
-    scenarios = {item.scenario for item in store.memory("ada").items}
+    scenarios = {item.scenario for item in store.memory.of("ada").items}
     now = timedelta(0)
     texts = [
-        store.advice("ada", fresh=now, scenario=name, tokens=100_000, top=1_000).text
+        store.memory.advice(
+            "ada", fresh=now, scenario=name, tokens=100_000, top=1_000
+        ).text
         for name in sorted(scenarios)
     ]
     assert any("search" in text for text in texts)
@@ -116,7 +118,7 @@ def test_a_tool_that_is_not_at_hand_is_not_advised(store: SessionStore) -> None:
         session = store.session("ada", f"made-up-{number}")
         session.append([*call(ORDER), refold.Final(outcome="success")])
 
-    advice = store.advice("ada", fresh=timedelta(0), tools=["search"])
+    advice = store.memory.advice("ada", fresh=timedelta(0), tools=["search"])
 
     assert ORDER not in advice.text
     assert "search" in advice.text
@@ -150,4 +152,4 @@ def test_a_request_that_claims_to_have_shown_what_was_not(store: SessionStore) -
     session.append(refold.Final(outcome="success"))
 
     assert "wipe_disk" not in said(store)
-    assert store.memory("ada").effect == []
+    assert store.memory.of("ada").effect == []

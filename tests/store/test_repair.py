@@ -178,14 +178,14 @@ def test_an_erased_user_is_not_brought_back(url: str) -> None:
 
 def test_a_head_of_a_frozen_user_is_not_put_back_open(url: str) -> None:
     with refold.open(url) as store:
-        store.freeze("ada", "disputed")
+        store.erasures.freeze("ada", "disputed")
     tamper(url, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
 
     with refold.open(url) as store:
         assert ("s", "head", False) in found(store, apply=True)
         with pytest.raises(refold.RefoldError):
             store.session("ada", "s").append(refold.UserInput(text="more"))
-        store.unfreeze("ada", "settled")
+        store.erasures.unfreeze("ada", "settled")
         assert {mended for _, _, mended in found(store, apply=True)} == {True}
         assert problems(store) == []
 
@@ -199,9 +199,9 @@ def test_of_who_is_held_nothing_is_destroyed(url: str) -> None:
     )
 
     with refold.open(url) as store:
-        store.hold("ada", "case 7", "a court asked")
+        store.erasures.hold("ada", "case 7", "a court asked")
         assert found(store, apply=True) == [("s", "blob", False)]
-        store.release_hold("ada", "case 7", "it ended")
+        store.erasures.release("ada", "case 7", "it ended")
         assert found(store, apply=True) == [("s", "blob", True)]
 
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import refold
+from refold.domain.ids import StreamId
+from refold.domain.ports import EventLog
 from refold.projections.review.bundle import fires_again, read_bundle
 from refold.projections.review.rules import ReviewRules
-from refold.store import Session, SessionStore
+from refold.store import Session, SessionStore, reviews
 from tests.support.stores import open_at, prepare
 
 RISKY = refold.Reflection(issues=("safety",))
@@ -227,7 +229,7 @@ def test_questions_are_listed_by_severity_then_age(store: SessionStore) -> None:
         session.review()
     store.session("bob", "none").append(refold.UserInput(text="go"))
 
-    found = store.reviews()
+    found = store.reviews.list()
 
     assert [(one.user_id, one.severity) for one in found] == [
         ("bob", "critical"),
@@ -235,9 +237,9 @@ def test_questions_are_listed_by_severity_then_age(store: SessionStore) -> None:
         ("bob", "medium"),
         ("ada", "medium"),
     ]
-    assert store.reviews("ada") == [one for one in found if one.user_id == "ada"]
-    assert store.reviews("ada", "none") == []
-    assert store.reviews("nobody") == []
+    assert store.reviews.list("ada") == [one for one in found if one.user_id == "ada"]
+    assert store.reviews.list("ada", "none") == []
+    assert store.reviews.list("nobody") == []
 
 
 def test_a_decision_is_an_event_and_closes_the_question(
@@ -256,8 +258,8 @@ def test_a_decision_is_an_event_and_closes_the_question(
         decided_by="lin",
         refers_to=3,
     )
-    assert store.reviews() == []
-    (one,) = store.reviews(open_only=False)
+    assert store.reviews.list() == []
+    (one,) = store.reviews.list(open_only=False)
     assert one.decided is not None
     assert one.decided[:3] == (4, "corrected", "lin")
     assert one.decided.note == "asked [REDACTED:EMAIL]"
@@ -309,15 +311,15 @@ def test_who_saw_no_decision_before_a_rival_made_one_makes_none(
     session: Session, monkeypatch: pytest.MonkeyPatch, *, same: bool
 ) -> None:
     session.review()
-    look = type(session)._question
+    look = reviews._question
 
-    def slow(own: Session, seq: int) -> Any:
-        found = look(own, seq)
-        monkeypatch.setattr(type(session), "_question", look)
-        own.decide(seq, "accept" if same else "reject", by="lin")
+    def slow(log: EventLog, stream: StreamId, seq: int) -> Any:
+        found = look(log, stream, seq)
+        monkeypatch.setattr(reviews, "_question", look)
+        session.decide(seq, "accept" if same else "reject", by="lin")
         return found
 
-    monkeypatch.setattr(type(session), "_question", slow)
+    monkeypatch.setattr(reviews, "_question", slow)
 
     with pytest.raises(refold.errors.AlreadyDecided):
         session.decide(3, "accept", by="lin")
@@ -362,11 +364,11 @@ def test_what_a_program_asked_is_listed_and_decided_too(
 ) -> None:
     anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
 
-    (one,) = memory.reviews()
+    (one,) = memory.reviews.list()
     anywhere.decide(1, "accept", by="lin")
 
     assert (one.trigger, one.question, one.bundle) == ("cost", "Go on?", None)
-    assert memory.reviews() == []
+    assert memory.reviews.list() == []
 
 
 def test_what_a_program_decided_stands(anywhere: Session) -> None:
@@ -385,7 +387,7 @@ def test_of_two_decisions_of_a_program_the_first_counts(
         said = refold.HumanReview(trigger="cost", decision=word, refers_to=1)
         anywhere.append(said)
 
-    (one,) = memory.reviews(open_only=False)
+    (one,) = memory.reviews.list(open_only=False)
 
     assert one.decided is not None
     assert (one.decided.seq, one.decided.decision) == (2, "no")
@@ -408,18 +410,18 @@ def test_there_is_nothing_to_ask_in_a_session_that_is_not_there(
 def test_a_session_that_takes_nothing_takes_no_question(
     store: SessionStore, session: Session
 ) -> None:
-    store.freeze("ada", "disputed")
+    store.erasures.freeze("ada", "disputed")
     with pytest.raises(refold.errors.Frozen):
         session.review()
-    store.unfreeze("ada", "over")
+    store.erasures.unfreeze("ada", "over")
     session.review()
     session.close()
 
     with pytest.raises(refold.SessionClosed):
         session.decide(3, "accept", by="lin")
 
-    assert store.reviews() == []
-    (left,) = store.reviews(open_only=False)
+    assert store.reviews.list() == []
+    (left,) = store.reviews.list(open_only=False)
     assert (left.closed, left.is_open) == (True, False)
 
 
@@ -522,7 +524,7 @@ def test_of_an_erased_session_there_is_no_question(
 
     store.erase("ada", "asked for", session_id="s-1")
 
-    assert store.reviews(open_only=False) == []
+    assert store.reviews.list(open_only=False) == []
     with pytest.raises(refold.Erased):
         session.review()
 

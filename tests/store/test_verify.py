@@ -325,6 +325,6 @@ def test_a_value_of_another_type_is_found_and_stops_nothing(
         assert seals is not None
         assert problems(store) + seals.problems
         with suppress(refold.RefoldError):
-            store.certificates()
+            store.erasures.certificates()
         with suppress(refold.RefoldError):
             store.session("ada", "s-1").context(WINDOW)

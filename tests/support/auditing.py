@@ -23,7 +23,7 @@ class Table(SqlAudit):
 
 def records(store: SessionStore, *whose: str) -> list[AuditRecord]:
     """What was recorded, but for the reading of it."""
-    found = store.audit_records(*whose)
+    found = store.access_log.records(*whose)
     return [record for record in found if record.event != "audit_read"]
 
 

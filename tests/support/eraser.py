@@ -57,11 +57,11 @@ def _hold(store: SessionStore) -> None:
 
 
 def _restore(store: SessionStore) -> None:
-    store.restore("ada", "a mistake")
+    store.erasures.restore("ada", "a mistake")
 
 
 def _rotate_user(store: SessionStore) -> None:
-    store.rotate_user_key("ada")
+    store.keys.rotate_user("ada")
 
 
 WORK: Final[dict[str, tuple[dict[str, Step], Callable[[SessionStore], None]]]] = {

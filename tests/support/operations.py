@@ -137,15 +137,15 @@ def _erased(store: SessionStore) -> None:
     talk(session, 8)
     session.compact(WINDOW)
     session.fork(3, "child")
-    store.hold("mia", "case", "asked for")
-    store.release_hold("mia", "case", "over")
-    store.plan_erasure("mia")
+    store.erasures.hold("mia", "case", "asked for")
+    store.erasures.release("mia", "case", "over")
+    store.erasures.plan("mia")
     store.erase("mia", "one of them", session_id="gone")
     store.erase("mia", "all of them", grace=timedelta(days=1))
-    store.restore("mia", "a mistake")
+    store.erasures.restore("mia", "a mistake")
     store.erase("mia", "all of them")
-    store.readmit("mia", "back")
-    assert store.certificates("mia")
+    store.erasures.readmit("mia", "back")
+    assert store.erasures.certificates("mia")
 
 
 def _sealed(store: SessionStore) -> None:
@@ -166,9 +166,9 @@ def _audited(store: SessionStore) -> None:
 
 
 def _frozen(store: SessionStore) -> None:
-    store.freeze("ada", "asked for")
-    assert store.is_frozen("ada")
-    store.unfreeze("ada", "over")
+    store.erasures.freeze("ada", "asked for")
+    assert store.erasures.is_frozen("ada")
+    store.erasures.unfreeze("ada", "over")
 
 
 def _used(store: SessionStore) -> None:

@@ -30,7 +30,7 @@ STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
 
 def in_a_year(store: SessionStore) -> SessionStore:
     """The same store, a year from now."""
-    writer = store._writer
+    writer = store.writer
     return SessionStore(
         store.log, writer.redactor, writer.limits, clock=lambda: now() + YEAR
     )
@@ -41,7 +41,7 @@ def main(url: str, step: str) -> None:
     owner, name, after = STEPS[step]
     die(owner, name, after=after)
     with refold.open(url) as store:
-        in_a_year(store).retain(POLICY)
+        in_a_year(store).erasures.retain(POLICY)
 
 
 if __name__ == "__main__":

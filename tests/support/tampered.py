@@ -129,7 +129,7 @@ def fill(case: Tampered) -> None:
         for name in ("s-2", "s-3"):
             _talk(store.session("ada", name), 1)
         _talk(store.session("eve", "gone"), 1)
-        store.hold("ada", "a hold", "made up")
+        store.erasures.hold("ada", "a hold", "made up")
         store.seal()
     case.old = case.row("SELECT * FROM heads WHERE session_id='s-1' AND stream='main'")
     assert case.old["seq"] == OLD_SEQ

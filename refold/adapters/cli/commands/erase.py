@@ -93,7 +93,7 @@ def erase(
     if user is None:
         raise typer.BadParameter("--user says who; or give --due or --list")
     if dry_run:
-        return _plan(store.plan_erasure(user, session))
+        return _plan(store.erasures.plan(user, session))
     if not reason:
         raise typer.BadParameter("--reason says why, for the certificate")
     if not yes:
@@ -117,7 +117,7 @@ def erase(
 
 def _due(context: typer.Context, store: SessionStore, *, vacuum: bool) -> Result:
     done = []
-    for erased in store.erase_due(vacuum=vacuum):
+    for erased in store.erasures.complete(vacuum=vacuum):
         done.append(_erased(erased))
         remark(context, partial(_report, erased=erased))
     return Result(done, lambda _: None)
@@ -126,7 +126,7 @@ def _due(context: typer.Context, store: SessionStore, *, vacuum: bool) -> Result
 def _confirm(store: SessionStore, user: str, session: str | None) -> None:
     if not sys.stdin.isatty():
         raise typer.BadParameter("it cannot be undone: --yes says that you mean it")
-    plan = store.plan_erasure(user, session)
+    plan = store.erasures.plan(user, session)
     events = counted(plan.counts.get("events", 0), "event")
     sessions = counted(len(plan.sessions), "session")
     typer.confirm(f"Erase {events} of {sessions} for good?", abort=True, err=True)
@@ -222,10 +222,10 @@ def _plan(plan: ErasurePlan) -> Result:
 
 
 def _list(store: SessionStore, user: str | None) -> Result:
-    signed = store.certificates(user)
+    signed = store.erasures.certificates(user)
     open_ = [
         {"job_id": job.job_id, "stage": job.stage, "due_at": _moment(job.due_at)}
-        for job in store.erasures()
+        for job in store.erasures.pending()
     ]
 
     def show(screen: Screen) -> None:
@@ -247,7 +247,7 @@ def restore(
 
     It is held back until then.  A certificate says that it was undone.
     """
-    signed = existing(context).restore(user, reason, operator=who(operator))
+    signed = existing(context).erasures.restore(user, reason, operator=who(operator))
     return _signed(signed, "readable again")
 
 
@@ -258,7 +258,7 @@ def readmit(
 
     Nothing returns with them.
     """
-    signed = existing(context).readmit(user, reason, operator=who(operator))
+    signed = existing(context).erasures.readmit(user, reason, operator=who(operator))
     return _signed(signed, f"readmitted, in epoch {signed.statement['epoch']}")
 
 
@@ -278,10 +278,10 @@ def hold(
         raise typer.BadParameter("--reason says why, for the certificate")
     store = existing(context)
     if name is None or reason is None:
-        holds = store.holds(user)
+        holds = store.erasures.holds(user)
         lines = "\n".join(f"{held.name}  {held.reason}" for held in holds)
         return Result([held._asdict() for held in holds], lines)
-    change = store.release_hold if release else store.hold
+    change = store.erasures.release if release else store.erasures.hold
     signed = change(user, name, reason, operator=who(operator))
     if signed is None:
         return Result(None, "there is a hold of that name already")
@@ -314,9 +314,9 @@ def freeze(
         raise typer.BadParameter("--reason says why, for the certificate")
     store, signed = existing(context), None
     if reason is not None:
-        change = store.unfreeze if lift else store.freeze
+        change = store.erasures.unfreeze if lift else store.erasures.freeze
         signed = change(user, reason, operator=who(operator))
-    frozen = store.is_frozen(user)
+    frozen = store.erasures.is_frozen(user)
     told = {"frozen": frozen, "certificate": signed and signed.to_json()}
     return Result(told, "frozen" if frozen else "not frozen")
 
@@ -349,7 +349,7 @@ def retain(
         chosen = RetentionPolicy.read(policy.read_bytes())
     else:
         chosen = RetentionPolicy.preset(preset or "")
-    done = existing(context).retain(
+    done = existing(context).erasures.retain(
         chosen, dry_run=dry_run, operator=who(operator), key_backups=key_backups
     )
     return Result(_retained(done), lambda screen: _went(screen, done))

@@ -55,22 +55,22 @@ def keys(
         file.add()  # before the store is opened, which reads it
     store = existing(context)
     if action is Action.STATUS:
-        return _told(dict(store.key_status()))
+        return _told(dict(store.keys.status()))
     if rotates:
         return _told(_rotate_master(store, file, drop_older))
     if user is None or master:
         raise typer.BadParameter("rotate takes --master, or --user [--session]")
     if session is not None:
-        done = store.rotate_session_key(user, session)
+        done = store.keys.rotate_session(user, session)
         return _told({"key_version": done.key_version})
-    return _told({"sessions": store.rotate_user_key(user)})
+    return _told({"sessions": store.keys.rotate_user(user)})
 
 
 def _rotate_master(
     store: SessionStore, file: MasterKeyFile | None, drop_older: bool
 ) -> dict[str, Any]:
     """Wrap everything with the newest master key, and let go of the one before."""
-    wrapped, stale = store.rotate_master_key(), store.key_status()["stale"]
+    wrapped, stale = store.keys.rotate_master(), store.keys.status()["stale"]
     if file is not None and drop_older:
         if stale:
             raise RefoldError(

@@ -100,7 +100,7 @@ def memory(
     if refresh:
         return _refreshed(store, user)
     if user is None:
-        everybody = store.shared_memory()
+        everybody = store.memory.shared()
         return _items(everybody, everybody.items, scenario)
     if forget is not None:
         receipt = store.user(user).forget(forget)
@@ -111,13 +111,13 @@ def memory(
     if item is not None:
         return _item(store, user, item)
     if profile:
-        return profiled(store.profile(user), store.clock())
+        return profiled(store.memory.profile(user), store.clock())
     if advice:
         most, kind = _TOKENS if tokens is None else tokens, scenario or GENERAL
         return _advice(
-            store.advice(user, fresh=timedelta(0), scenario=kind, tokens=most)
+            store.memory.advice(user, fresh=timedelta(0), scenario=kind, tokens=most)
         )
-    found = store.memory(user)
+    found = store.memory.of(user)
     if effect:
         return _effect(found)
     items = [one for one in found.items if every or one.established]
@@ -298,7 +298,7 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
 
 
 def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
-    found, now = store.memory(user), store.clock()
+    found, now = store.memory.of(user), store.clock()
     one = found.named(name)
     if one is None:
         return None
@@ -313,7 +313,7 @@ def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
 
 
 def _declarative(store: SessionStore, user: str, name: str) -> _Opened | None:
-    found, now = store.profile(user), store.clock()
+    found, now = store.memory.profile(user), store.clock()
     one = next((one for one in found.items if one.memory_id == name), None)
     if one is None:
         return None
@@ -426,13 +426,13 @@ def _refreshed(store: SessionStore, user: str | None) -> Result:
 
 
 def _made(store: SessionStore, user: str) -> Counter[str]:
-    if store.is_frozen(user):
+    if store.erasures.is_frozen(user):
         return Counter(frozen=1)
     try:
-        found = store.memory(user)
+        found = store.memory.of(user)
         if found.opted_out:
             return Counter(opted_out=1)
-        store.advice(user, fresh=timedelta(0))
+        store.memory.advice(user, fresh=timedelta(0))
     except Erased:  # meanwhile: it is nowhere any more, as those before it
         return Counter()
     except Frozen:

@@ -139,7 +139,7 @@ def audit(
     if user is None:
         _needs_user(session)
     store = existing(context)
-    records = store.audit_records(user, session, since=since)
+    records = store.access_log.records(user, session, since=since)
 
     def show(screen: Screen) -> None:
         empty = True
@@ -148,7 +148,7 @@ def audit(
             empty = False
         if empty:
             whose = "" if user is None else f" of user {user!r}"
-            hint = "" if store.audit_is_on else ": REFOLD_AUDIT=table keeps them"
+            hint = "" if store.access_log.is_on else ": REFOLD_AUDIT=table keeps them"
             complain(f"there are no audit records{whose}{hint}")
 
     return Result((record.to_json() for record in records), show)

@@ -142,7 +142,7 @@ def _list(
 
     A session that cannot be read is told, and the exit code is 1 then.
     """
-    found = store.reviews(user, session, open_only=not every)
+    found = store.reviews.list(user, session, open_only=not every)
     for one in found.unreadable:
         complain(f"session {one.session_id!r}: {one.error}")
 
@@ -176,7 +176,7 @@ _STYLES: Final = {"critical": "bold red", "high": "red", "medium": "yellow"}
 def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
     """One question with what it was asked for."""
     store.session(user, session).head()  # says if it is not there
-    found = store.reviews(user, session, open_only=False)
+    found = store.reviews.list(user, session, open_only=False)
     one = next((one for one in found if one.seq == seq), None)
     if one is None:
         if found.unreadable:

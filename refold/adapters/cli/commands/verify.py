@@ -263,7 +263,10 @@ def _forged(
         key = _key(public_key)
     else:
         store = existing(context)
-        key, kept = store.public_key(), [one.statement for one in store.certificates()]
+        key, kept = (
+            store.erasures.public_key(),
+            [one.statement for one in store.erasures.certificates()],
+        )
     if not signed_by(key, signed.signature, signed.message()):
         return ["it is not signed by this key: it is forged, or of another store"]
     if kept is not None and signed.statement not in kept:
