@@ -7,11 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from refold.adapters.importers.anthropic import Anthropic
-from refold.adapters.importers.base import Importer, Skipped, Source, Transcript, shown
+from refold.adapters.importers.base import (
+    Importer,
+    Skipped,
+    Source,
+    Transcript,
+    replaced,
+    shown,
+)
 from refold.adapters.importers.claude_code import ClaudeCode
 from refold.adapters.importers.inspect import Inspect
 from refold.adapters.importers.letta import Letta
-from refold.adapters.importers.openai import OpenAI, replaced
+from refold.adapters.importers.openai import OpenAI
 from refold.adapters.importers.swe_agent import SWEAgent
 from refold.adapters.importers.tau_bench import TauBench
 from refold.domain.errors import ImportFailed

@@ -29,6 +29,8 @@ Given = TypeVar("Given")
 MAX_FILE = 256 << 20
 MAX_LINE = 64 << 20
 _SNIFFED = 4096
+_MILLISECONDS_FROM = 100_000_000_000  # as seconds: the year 5138
+_ROOM = 32  # levels of nesting left to whatever stores, shows and exports an event
 _LONGEST_TOKEN = 6  # an escape such as \u00e9; shorter are true, false and null
 _BOM = b"\xef\xbb\xbf"
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
@@ -131,8 +133,7 @@ class Source:
         try:
             value, changes = loads(raw)
         except (ValueError, RecursionError) as error:
-            why = _cut() if _is_cut(raw, error) else _problem(error)
-            raise self.failed(why, line=line) from None
+            raise self.failed(_problem(error, raw), line=line) from None
         self.note(f"line {line}", changes)
         return value
 
@@ -140,12 +141,10 @@ class Source:
         if isinstance(error, json.JSONDecodeError):
             if error.lineno <= 2 and (broken := self._broken_first_line()):
                 return broken
-            why = _cut() if _is_cut(raw.rstrip(), error) else _problem(error)
-            return self.failed(why, line=error.lineno)
+            return self.failed(_problem(error, raw.rstrip()), line=error.lineno)
         if isinstance(error, UnicodeDecodeError):
-            return self.failed(
-                _problem(error), line=raw.count(b"\n", 0, error.start) + 1
-            )
+            line = raw.count(b"\n", 0, error.start) + 1
+            return self.failed(_problem(error), line=line)
         return self.failed(_problem(error))
 
     def _broken_first_line(self) -> ImportFailed | None:
@@ -171,7 +170,12 @@ class Source:
                 number += 1
                 total += len(raw)
                 if len(raw.rstrip(b"\r\n")) > MAX_LINE:
-                    raise self.failed(_too_long(), line=number)
+                    why = (
+                        f"is longer than {MAX_LINE} bytes: remove it, or, if the file "
+                        "is one JSON document, lay it out on lines with "
+                        "`python -m json.tool`"
+                    )
+                    raise self.failed(why, line=number)
                 if total > MAX_FILE:
                     raise self.failed(_too_large(total))
                 if number == 1:
@@ -201,6 +205,23 @@ def loads(data: bytes | str) -> tuple[Any, int]:
         except orjson.JSONDecodeError:
             pass  # it may still hold what only the slow reader takes, such as NaN
     return repaired(json.loads(raw.decode()))
+
+
+def parsed(data: str) -> tuple[Any, int]:
+    """``loads`` of a text that may be no JSON: then it is (None, 0)."""
+    try:
+        return loads(data)
+    except (ValueError, RecursionError):
+        return None, 0
+
+
+def replaced(count: int) -> str:
+    """Say that ``count`` values could not be kept as they were."""
+    values = "1 value that is" if count == 1 else f"{count} values that are"
+    return (
+        f"{values} no valid Unicode, no number of 64 bits or not finite: replaced, "
+        "the rest is kept"
+    )
 
 
 def _may_be_wide(raw: bytes) -> bool:
@@ -284,14 +305,12 @@ def _is_cut(raw: bytes, error: Exception) -> bool:
     return isinstance(error, UnicodeDecodeError) and error.end >= len(raw)
 
 
-def _cut() -> str:
-    return (
-        "is cut off: import the file again when it is written to its end, or remove "
-        "what is broken"
-    )
-
-
-def _problem(error: Exception) -> str:
+def _problem(error: Exception, raw: bytes = b"\n") -> str:
+    if _is_cut(raw, error):
+        return (
+            "is cut off: import the file again when it is written to its end, or "
+            "remove what is broken"
+        )
     if isinstance(error, json.JSONDecodeError):
         what = error.msg.partition(":")[0]
         return f"is not valid JSON ({what}, column {error.colno}): mend or remove it"
@@ -307,16 +326,6 @@ def _problem(error: Exception) -> str:
 
 def _too_large(size: int) -> str:
     return f"is {size} bytes, the limit is {MAX_FILE}: split it into smaller files"
-
-
-def _too_long() -> str:
-    return (
-        f"is longer than {MAX_LINE} bytes: remove it, or, if the file is one JSON "
-        "document, lay it out on lines with `python -m json.tool`"
-    )
-
-
-_MILLISECONDS_FROM = 100_000_000_000  # as seconds: the year 5138
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,10 +458,6 @@ def session_name(value: Any) -> str:
         return "" if name in RESERVED else name
     except InvalidEvent:
         return ""
-
-
-# Levels of nesting that are left to whatever stores, shows and exports an event.
-_ROOM = 32
 
 
 class Recording:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from refold.adapters.importers import messages as blocks
+from refold.adapters.importers import messages
 from refold.adapters.importers.base import (
     Found,
     Origin,
@@ -219,7 +219,7 @@ def _user(entry: dict[str, Any]) -> Iterator[Found]:
     content = message if isinstance(message, str) else mapping(message).get("content")
     if _is_queued(entry):
         content = entry["attachment"].get("prompt")
-    found = list(blocks.user(content))
+    found = list(messages.user(content))
     results = [item for item in found if _is_result(item)]
     duration = _duration(entry.get("toolUseResult")) if len(results) == 1 else None
     for item in found:
@@ -233,10 +233,10 @@ def _assistant(entry: dict[str, Any]) -> Iterator[Found]:
     message = entry.get("message")
     content = message if isinstance(message, str) else mapping(message).get("content")
     if entry.get("isApiErrorMessage") is True:
-        message = "".join(blocks.plain(content) or [])
+        message = "".join(messages.plain(content) or [])
         code = text(entry.get("error")) or "api_error"
         return iter([Piece("error", {"code": code, "message": message})])
-    return blocks.agent(content, stop_reason=mapping(message).get("stop_reason"))
+    return messages.agent(content, stop_reason=mapping(message).get("stop_reason"))
 
 
 def _is_queued(entry: dict[str, Any]) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from refold.adapters.importers import messages as blocks
+from refold.adapters.importers import messages
 from refold.adapters.importers.base import (
     Found,
     Origin,
@@ -70,18 +70,16 @@ class Timing:
 
     def origin(self, message: Message, task: str | None) -> Origin:
         """What the log tells of a message."""
-        value = message.value
-        message_id = text(value.get("id"))
-        of_model = value.get("role") == "assistant"
-        answer = self._answers.pop(message_id or "", {}) if of_model else {}
+        value, of_model = message.value, message.of_model
+        answer = self._answers.pop(text(value.get("id")) or "", {}) if of_model else {}
         return Origin(
             message.place,
             ts=self._when(value, answer),
             model=text(value.get("model")) if of_model else None,
             scenario=task,
-            response_id=(message_id or f"msg:{message.index}") if of_model else None,
+            response_id=message.response_id if of_model else None,
             usage=mapping(mapping(answer.get("output")).get("usage")) or None,
-            source=_source(value),
+            source=message.source,
         )
 
     def took(self, call_id: str) -> float | None:
@@ -133,21 +131,9 @@ def _inspect_events_end(event: dict[str, Any]) -> datetime | None:
     return moment(event.get("completed")) or moment(event.get("timestamp"))
 
 
-def _source(value: dict[str, Any]) -> JsonObject:
-    return {"id": value["id"]} if text(value.get("id")) else {}
-
-
 _REFERENCES = ("attachment://", "tc://")
 _KINDS = {"image": "image", "document": "document", "audio": "file", "video": "file"}
 _OURS = frozenset({"text", "reasoning"})
-
-
-class Durations(Protocol):
-    """Knows how long calls took."""
-
-    def took(self, call_id: str) -> float | None:
-        """The milliseconds of a call, if the log tells."""
-        ...
 
 
 class Attachments:
@@ -180,67 +166,50 @@ class Attachments:
         return reference
 
 
-def found(message: dict[str, Any], durations: Durations) -> Iterator[Found]:
+def found(message: dict[str, Any], timing: Timing) -> Iterator[Found]:
     """The events of one message."""
     content = message.get("content")
     match message.get("role"):
         case "system":
-            yield blocks.system(content)
+            yield messages.system(content)
         case "user":
-            yield from _user(content)
+            parts = [content] if isinstance(content, str) else sequence(content)
+            why = "a part that is no text or file"
+            yield from messages.heard([*enumerate(parts)], messages.words, _file, why)
         case "assistant":
             yield from _assistant(message)
         case "tool":
-            yield _result(message, durations)
-        case str():
-            yield Skipped("", "a message of a role that is not known")
-        case _:
-            yield Skipped("", "no message: it is no object with a role")
-
-
-def _user(content: Any) -> Iterator[Found]:
-    texts, files = [], []
-    parts = [content] if isinstance(content, str) else sequence(content)
-    for index, part in enumerate(parts):
-        words, file = blocks.plain([part]), _file(mapping(part))
-        if words is not None:
-            texts += words
-        elif file is not None:
-            files.append(file)
-        else:
-            yield Skipped(f"content[{index}]", "a part that is no text or file")
-    if texts or files or not parts:
-        yield blocks.said(texts, files)
+            yield _result(message, timing)
+        case role:
+            yield messages.of_no_role(role)
 
 
 def _assistant(message: dict[str, Any]) -> Iterator[Found]:
     content = message.get("content")
     parts = [content] if isinstance(content, str) else sequence(content)
-    made: list[Found] = [*blocks.unreadable(content)]
-    for is_ours, run in blocks.runs(parts, _is_ours):
+    made: list[Found] = [*messages.unreadable(content)]
+    for is_ours, run in messages.runs(parts, _is_ours):
         made += _response(run) if is_ours else _provider(run)
     for index, value in enumerate(sequence(message.get("tool_calls"))):
         call = mapping(value)
         call_id, name = call.get("id"), call.get("function")
-        found = blocks.called(call_id, name, call.get("arguments"))
+        found = messages.called(call_id, name, call.get("arguments"))
         made.append(placed(found, f"tool_calls[{index}]"))
-    yield from made
-    if not made:
-        yield Skipped("", blocks.EMPTY)
+    yield from made or [messages.EMPTY]
 
 
 def _response(run: list[tuple[int, Any]]) -> Iterator[Found]:
     parts = [part for _, part in run]
-    texts = [words for part in parts for words in blocks.plain([part]) or ()]
+    texts = [told for part in parts if (told := messages.words(part)) is not None]
     thinking = [
         _thought(part)
         for part in map(mapping, parts)
         if part.get("type") == "reasoning"
     ]
-    yield from blocks.answered(texts, thinking)
+    yield from messages.answered(texts, thinking)
     for index, part in run:
         if sequence(mapping(part).get("citations")):
-            yield Skipped(f"content[{index}]", "the citations of a text, which is kept")
+            yield Skipped(f"content[{index}]", messages.CITATIONS)
 
 
 def _provider(run: list[tuple[int, Any]]) -> Iterator[Found]:
@@ -248,20 +217,14 @@ def _provider(run: list[tuple[int, Any]]) -> Iterator[Found]:
     yield Piece("provider_edit", {"blocks": [part for _, part in run]})
 
 
-def _result(message: dict[str, Any], durations: Durations) -> Found:
+def _result(message: dict[str, Any], timing: Timing) -> Found:
     call_id = text(message.get("tool_call_id"))
     if call_id is None:
-        return Skipped("", "a result that does not name its call")
+        return messages.NO_CALL
     error = mapping(message.get("error"))
-    fields: JsonObject = {
-        "call_id": call_id,
-        "content": _content(message.get("content"), error),
-        "status": "error" if error else "ok",
-    }
-    duration = durations.took(call_id)
-    if duration is not None:
-        fields["duration_ms"] = duration
-    return Piece("tool_result", fields)
+    content = _content(message.get("content"), error)
+    took = timing.took(call_id)
+    return messages.returned(call_id, content, failed=bool(error), took=took)
 
 
 def _content(content: Any, error: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from refold.adapters.importers import messages as blocks, openai
+from refold.adapters.importers import messages, openai
 from refold.adapters.importers.base import (
     Found,
     Origin,
@@ -14,9 +14,9 @@ from refold.adapters.importers.base import (
     Skipped,
     Source,
     Transcript,
-    loads,
     mapping,
     moment,
+    parsed,
     sequence,
     text,
 )
@@ -64,8 +64,7 @@ class Letta:
         recording = Recording(self.name, source.name)
         prefix = f"{place} " if place else ""
         calls = openai.UnnamedCalls()
-        for index, value in enumerate(sequence(agent.get("messages"))):
-            message = Message(f"{prefix}messages[{index}]", index, mapping(value))
+        for message in messages.numbered(sequence(agent.get("messages")), prefix):
             recording.take(_found(message, calls), _origin(message))
         for key, why in _LEFT_OUT.items():
             if agent.get(key):
@@ -79,10 +78,7 @@ def _document(source: Source) -> dict[str, Any]:
     """The agent file; some are JSON in a JSON text."""
     document = source.document
     if isinstance(document, str):
-        try:
-            document, changes = loads(document)
-        except (ValueError, RecursionError):
-            return {}
+        document, changes = parsed(document)
         source.note("", changes)
     return mapping(document)
 
@@ -92,9 +88,9 @@ def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[Found]:
     asks = value.get("role") == "approval" and sequence(value.get("tool_calls"))
     match value.get("role"):
         case "system":
-            yield blocks.system(value.get("content"))
+            yield messages.system(value.get("content"))
         case "user" | "summary":
-            yield from blocks.user(value.get("content"))
+            yield from messages.user(value.get("content"))
         case "tool":
             yield from _results(value)
         case "assistant":
@@ -104,46 +100,39 @@ def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[Found]:
         case "approval" if isinstance(value.get("approve"), bool):
             decision = "approved" if value["approve"] else "denied"
             yield Piece("hitl", {"trigger": "tool_approval", "decision": decision})
-        case str():
-            yield Skipped("", "a message of a role that is not known")
-        case _:
-            yield Skipped("", "no message: it is no object with a role")
+        case role:
+            yield messages.of_no_role(role)
 
 
 def _origin(message: Message) -> Origin:
     value = message.value
     of_model = value.get("role") in ("assistant", "approval")
-    response = text(value.get("id")) or f"msg:{message.index}"
     return Origin(
         message.place,
         ts=moment(value.get("created_at")),
         agent=text(value.get("name")) if of_model else None,
         model=text(value.get("model")) if of_model else None,
-        response_id=response if of_model else None,
-        source={
-            **({"id": value["id"]} if text(value.get("id")) else {}),
-            **({"summary": True} if value.get("role") == "summary" else {}),
-        },
+        response_id=message.response_id if of_model else None,
+        source=message.source
+        | ({"summary": True} if value.get("role") == "summary" else {}),
     )
 
 
 def _assistant(message: Message, calls: openai.UnnamedCalls) -> Iterator[Found]:
     content = message.value.get("content")
-    yield from blocks.unreadable(content)
+    yield from messages.unreadable(content)
     parts = [content] if isinstance(content, str) else sequence(content)
     texts, thinking = [], []
     for index, part in enumerate(parts):
-        words, thought = blocks.plain([part]), _thought(mapping(part))
+        words, thought = messages.words(part), _thought(mapping(part))
         if words is not None:
-            texts += words
+            texts.append(words)
         elif thought is not None:
             thinking.append(thought)
         elif mapping(part).get("type") != "tool_call":  # told again in tool_calls
             yield Skipped(f"content[{index}]", "a part that is no text or thinking")
-    made = [*blocks.answered(texts, thinking), *openai.called(message, calls)]
-    yield from made
-    if not made:
-        yield Skipped("", blocks.EMPTY)
+    made = [*messages.answered(texts, thinking), *openai.called(message, calls)]
+    yield from made or [messages.EMPTY]
 
 
 def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
@@ -165,42 +154,26 @@ def _results(value: dict[str, Any]) -> Iterator[Found]:
     named = [item for item in returns if text(item.get("tool_call_id"))]
     if len(named) > 1:
         for item in named:
-            returned = item.get("func_response")
-            yield _result(item["tool_call_id"], returned, item.get("status"))
+            yield _result(
+                item["tool_call_id"], item.get("func_response"), item.get("status")
+            )
         return
     call_id = text(value.get("tool_call_id")) or next(
         (item["tool_call_id"] for item in named), None
     )
     if call_id is None:
-        yield Skipped("", "a result that does not name its call")
+        yield messages.NO_CALL
         return
-    texts = blocks.plain(content)
+    texts = messages.plain(content)
     kept = texts[0] if texts and len(texts) == 1 else content
     told = returns[0].get("status") if returns else None
-    yield _result(call_id, kept, _status(kept) or told)
+    # Letta puts a tool's text into an envelope with a status.
+    envelope = parsed(kept)[0] if isinstance(kept, str) else None
+    yield _result(call_id, kept, text(mapping(envelope).get("status")) or told)
 
 
 def _result(call_id: str, content: Any, status: Any) -> Piece:
-    failed = str(status).lower() in _FAILED
-    return Piece(
-        "tool_result",
-        {
-            "call_id": call_id,
-            "content": "" if content is None else content,
-            "status": "error" if failed else "ok",
-        },
-    )
-
-
-def _status(content: Any) -> str | None:
-    """The status in the envelope that Letta puts a tool's text into."""
-    if not isinstance(content, str):
-        return None
-    try:
-        envelope, _ = loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return text(mapping(envelope).get("status"))
+    return messages.returned(call_id, content, failed=str(status).lower() in _FAILED)
 
 
 def _is_agent(value: Any) -> bool:

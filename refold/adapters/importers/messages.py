@@ -1,4 +1,4 @@
-"""Content blocks of the Messages API as events; Claude Code writes the same blocks."""
+"""Messages with blocks, of whichever API: those of a file, and the events of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ _SOURCES = {
     "content": ("text", "content"),
 }
 CANNOT_READ = "its content is neither text nor blocks"
-EMPTY = "an empty message"
+EMPTY = Skipped("", "an empty message")
+NO_CALL = Skipped("", "a result that does not name its call")
+CITATIONS = "the citations of a text, which is kept"
 
 
 def said(
@@ -43,7 +45,7 @@ def said(
     """What a user said in one message, part after part."""
     joined = "\n\n".join(part for part in texts if part)
     if not joined and not attachments:
-        return Skipped("", EMPTY)
+        return EMPTY
     return Piece("user_input", {"text": joined, "attachments": list(attachments)})
 
 
@@ -77,6 +79,48 @@ def called(call_id: Any, name: Any, arguments: Any) -> Piece | Skipped:
     )
 
 
+def returned(
+    call_id: str, content: Any, *, failed: bool = False, took: float | None = None
+) -> Piece:
+    """What a call gave, after ``took`` milliseconds."""
+    return Piece(
+        "tool_result",
+        {
+            "call_id": call_id,
+            "content": "" if content is None else content,
+            "status": "error" if failed else "ok",
+            **({} if took is None else {"duration_ms": took}),
+        },
+    )
+
+
+def heard(
+    parts: Sequence[tuple[int, Any]],
+    words: Callable[[Any], str | None],
+    file: Callable[[dict[str, Any]], JsonObject | None],
+    why: str,
+) -> Iterator[Found]:
+    """What a user said in these parts; ``why`` one that is neither is left out."""
+    texts, files = [], []
+    for index, part in parts:
+        told, held = words(part), file(mapping(part))
+        if told is not None:
+            texts.append(told)
+        elif held is not None:
+            files.append(held)
+        else:
+            yield Skipped(f"content[{index}]", why)
+    if texts or files or not parts:
+        yield said(texts, files)
+
+
+def of_no_role(role: Any) -> Skipped:
+    """Why a message of this role is left out."""
+    if isinstance(role, str):
+        return Skipped("", "a message of a role that is not known")
+    return Skipped("", "no message: it is no object with a role")
+
+
 def system(content: Any) -> Piece | Skipped:
     """A system prompt that is a text, or text blocks."""
     texts = plain(content)
@@ -97,8 +141,13 @@ def plain(content: Any) -> list[str] | None:
         return [content]
     if not isinstance(content, list):
         return None
-    texts = [part if isinstance(part, str) else _text_of(part) for part in content]
-    return None if None in texts else [part for part in texts if part is not None]
+    texts = [told for part in content if (told := words(part)) is not None]
+    return texts if len(texts) == len(content) else None
+
+
+def words(part: Any) -> str | None:
+    """The text that a part is, or the text block."""
+    return part if isinstance(part, str) else _text_of(part)
 
 
 def user(content: Any) -> Iterator[Found]:
@@ -108,10 +157,14 @@ def user(content: Any) -> Iterator[Found]:
     elif not isinstance(content, list):
         yield Skipped("", CANNOT_READ)
     elif not content:
-        yield Skipped("", EMPTY)
+        yield EMPTY
     else:
         for is_result, run in runs(content, _is_result):
-            yield from map(_result, run) if is_result else _said(run)
+            if is_result:
+                yield from map(_result, run)
+            else:
+                why = "a block of a type that is not known"
+                yield from heard(run, words, attachment, why)
 
 
 def agent(content: Any, *, stop_reason: Any = None) -> Iterator[Found]:
@@ -125,13 +178,10 @@ def agent(content: Any, *, stop_reason: Any = None) -> Iterator[Found]:
     yield from unreadable(content)
     if not isinstance(content, list):
         return
-    reason, silent = text(stop_reason), True
+    reason, made = text(stop_reason), list[Found]()
     for kind, run in runs(content, _kind):
-        for found in _RUNS[kind](run, reason):
-            yield found
-            silent = False
-    if silent:
-        yield Skipped("", EMPTY)
+        made += _RUNS[kind](run, reason)
+    yield from made or [EMPTY]
 
 
 def runs(
@@ -170,39 +220,20 @@ def attachment(block: dict[str, Any]) -> JsonObject | None:
     return found
 
 
-def _said(run: list[tuple[int, Any]]) -> Iterator[Found]:
-    texts, files = [], []
-    for index, block in run:
-        words = block if isinstance(block, str) else _text_of(block)
-        file = attachment(mapping(block))
-        if words is not None:
-            texts.append(words)
-        elif file is not None:
-            files.append(file)
-        else:
-            yield Skipped(f"content[{index}]", "a block of a type that is not known")
-    if texts or files:
-        yield said(texts, files)
-
-
 def _result(item: tuple[int, Any]) -> Found:
     index, block = item
-    call_id = block.get("tool_use_id")
-    if not text(call_id):
-        return Skipped(f"content[{index}]", "a result that does not name its call")
-    content = block.get("content")
-    return Piece(
-        "tool_result",
-        {
-            "call_id": call_id,
-            "content": "" if content is None else content,
-            "status": "error" if block.get("is_error") is True else "ok",
-        },
-    )
+    call_id = text(block.get("tool_use_id"))
+    if call_id is None:
+        return placed(NO_CALL, f"content[{index}]")
+    failed = block.get("is_error") is True
+    return returned(call_id, block.get("content"), failed=failed)
 
 
 def _responses(run: list[tuple[int, Any]], stop_reason: str | None) -> Iterator[Found]:
-    blocks = [(index, _as_block(block)) for index, block in run]
+    blocks = [
+        (index, {"type": "text", "text": block} if isinstance(block, str) else block)
+        for index, block in run
+    ]
     texts = [words for _, block in blocks if (words := _text_of(block)) is not None]
     thinking = [
         thinking_of(block) for _, block in blocks if "thinking" in str(block["type"])
@@ -212,7 +243,7 @@ def _responses(run: list[tuple[int, Any]], stop_reason: str | None) -> Iterator[
         if block["type"] == "text" and _text_of(block) is None:
             yield Skipped(f"content[{index}]", "a text block without a text")
         if sequence(block.get("citations")):
-            yield Skipped(f"content[{index}]", "the citations of a text, which is kept")
+            yield Skipped(f"content[{index}]", CITATIONS)
         if block["type"] == "tool_use":
             call = called(block.get("id"), block.get("name"), block.get("input"))
             yield placed(call, f"content[{index}]")
@@ -236,10 +267,6 @@ def _kind(block: Any) -> str:
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
         return "unknown"
     return "response" if block["type"] in _RESPONSE else "provider"
-
-
-def _as_block(block: Any) -> dict[str, Any]:
-    return {"type": "text", "text": block} if isinstance(block, str) else mapping(block)
 
 
 def _text_of(block: Any) -> str | None:
@@ -284,6 +311,21 @@ class Message:
     place: str
     index: int
     value: dict[str, Any]
+
+    @property
+    def of_model(self) -> bool:
+        """Whether a model wrote it."""
+        return self.value.get("role") == "assistant"
+
+    @property
+    def response_id(self) -> str:
+        """Which response of a model it is: its id, else its place."""
+        return text(self.value.get("id")) or f"msg:{self.index}"
+
+    @property
+    def source(self) -> JsonObject:
+        """Its id, if it has one."""
+        return {"id": self.value["id"]} if text(self.value.get("id")) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,9 +408,9 @@ def _of_value(place: str, value: Any) -> Iterator[Conversation]:
     prefix = f"{place} " if place else ""
     header = mapping(value)
     if isinstance(header.get("messages"), list):
-        yield Conversation(place, _numbered(header["messages"], prefix), header)
+        yield Conversation(place, numbered(header["messages"], prefix), header)
     elif _is_chat(value):
-        yield Conversation(place, _numbered(value, prefix))
+        yield Conversation(place, numbered(value, prefix))
     elif place:
         yield Conversation(place, [Message(place, 0, {})])
 
@@ -378,9 +420,12 @@ def _is_chat(value: Any) -> bool:
     return bool(items) and all("role" in mapping(item) for item in items)
 
 
-def _numbered(messages: list[Any], prefix: str = "") -> list[Message]:
+def numbered(
+    messages: Iterable[Any], prefix: str = "", name: str = "messages"
+) -> list[Message]:
+    """These values as messages, with their places in the list of that name."""
     return [
-        Message(f"{prefix}messages[{index}]", index, mapping(value))
+        Message(f"{prefix}{name}[{index}]", index, mapping(value))
         for index, value in enumerate(messages)
     ]
 

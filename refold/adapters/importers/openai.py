@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from refold.adapters.importers import messages as blocks, messages as chat
+from refold.adapters.importers import messages
 from refold.adapters.importers.base import (
     Found,
     Origin,
-    Piece,
     Recording,
     Skipped,
     Source,
     Transcript,
-    loads,
     mapping,
     moment,
+    parsed,
     placed,
+    replaced,
     sequence,
     session_name,
     text,
@@ -36,11 +36,11 @@ class OpenAI:
 
     def recognises(self, source: Source) -> bool:
         """Whether these are chat messages, and nothing in them is another's."""
-        return chat.dialect(source) == "openai"
+        return messages.dialect(source) == "openai"
 
     def read(self, source: Source) -> Iterator[Transcript]:
         """A transcript for each list of messages."""
-        for conversation in chat.conversations(source):
+        for conversation in messages.conversations(source):
             recording = Recording(self.name, source.name)
             origin = Origin("", model=text(conversation.header.get("model")))
             record(recording, conversation.messages, origin)
@@ -48,7 +48,7 @@ class OpenAI:
             yield recording.transcript(session_name(conversation.session))
 
 
-def skip_header(recording: Recording, conversation: chat.Conversation) -> None:
+def skip_header(recording: Recording, conversation: messages.Conversation) -> None:
     """Say that there is more around the messages than a transcript holds."""
     if conversation.unread:
         recording.skip(
@@ -59,11 +59,11 @@ def skip_header(recording: Recording, conversation: chat.Conversation) -> None:
 
 
 def record(
-    recording: Recording, messages: Iterable[chat.Message], origin: Origin
+    recording: Recording, chat: Iterable[messages.Message], origin: Origin
 ) -> None:
-    """Take the events of ``messages``; ``origin`` is what they all share."""
+    """Take the events of these messages; ``origin`` is what they all share."""
     calls = UnnamedCalls()
-    for message in messages:
+    for message in chat:
         recording.take(found(message, calls), origin_of(message, origin))
 
 
@@ -90,42 +90,37 @@ class UnnamedCalls:
         return None
 
 
-def found(message: chat.Message, calls: UnnamedCalls) -> Iterator[Found]:
+def found(message: messages.Message, calls: UnnamedCalls) -> Iterator[Found]:
     """The events of one message."""
     match message.value.get("role"):
         case "system" | "developer":
-            yield blocks.system(message.value.get("content"))
+            yield messages.system(message.value.get("content"))
         case "user":
             yield from user(message.value.get("content"))
         case "assistant":
             yield from assistant(message, calls)
         case "tool" | "function":
             yield result(message.value, calls)
-        case str():
-            yield Skipped("", "a message of a role that is not known")
-        case _:
-            yield Skipped("", "no message: it is no object with a role")
+        case role:
+            yield messages.of_no_role(role)
 
 
-def origin_of(message: chat.Message, shared: Origin) -> Origin:
+def origin_of(message: messages.Message, shared: Origin) -> Origin:
     """What the events of one message share."""
-    value = message.value
-    of_model = value.get("role") == "assistant"
-    source: JsonObject = {}
-    if text(value.get("id")):
-        source["id"] = value["id"]
-    if text(value.get("name")) and value.get("role") == "user":
-        source["name"] = value["name"]
+    value, source, name = message.value, message.source, text(message.value.get("name"))
+    ts = moment(value.get("timestamp", value.get("created_at")))
+    if not message.of_model:
+        if name and value.get("role") == "user":
+            source["name"] = name
+        return replace(shared, place=message.place, ts=ts, model=None, source=source)
     return replace(
         shared,
         place=message.place,
-        ts=moment(value.get("timestamp", value.get("created_at"))),
-        agent=text(value.get("name")) if of_model else None,
-        model=(text(value.get("model")) or shared.model) if of_model else None,
-        response_id=text(value.get("id")) or f"msg:{message.index}"
-        if of_model
-        else None,
-        usage=mapping(value.get("usage")) or None if of_model else None,
+        ts=ts,
+        agent=name,
+        model=text(value.get("model")) or shared.model,
+        response_id=message.response_id,
+        usage=mapping(value.get("usage")) or None,
         source=source,
     )
 
@@ -133,30 +128,20 @@ def origin_of(message: chat.Message, shared: Origin) -> Origin:
 def user(content: Any) -> Iterator[Found]:
     """The input in a user's message, with its files."""
     if isinstance(content, str):
-        yield blocks.said([content])
-        return
-    if not isinstance(content, list):
-        yield Skipped("", blocks.CANNOT_READ)
-        return
-    texts, files = [], []
-    for index, part in enumerate(content):
-        words, file = _words(part), _file(mapping(part))
-        if words is not None:
-            texts.append(words)
-        elif file is not None:
-            files.append(file)
-        else:
-            yield Skipped(f"content[{index}]", "a part that is no text, image or file")
-    if texts or files or not content:
-        yield blocks.said(texts, files)
+        yield messages.said([content])
+    elif not isinstance(content, list):
+        yield Skipped("", messages.CANNOT_READ)
+    else:
+        why = "a part that is no text, image or file"
+        yield from messages.heard([*enumerate(content)], _words, _file, why)
 
 
-def assistant(message: chat.Message, calls: UnnamedCalls) -> Iterator[Found]:
+def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[Found]:
     """The response in a model's message, then its calls."""
     value = message.value
     texts, refused = _spoken(value), text(value.get("refusal"))
     content = value.get("content")
-    yield from blocks.unreadable(content)
+    yield from messages.unreadable(content)
     for index, part in enumerate(sequence(content)):
         if _words(part) is None:
             yield Skipped(f"content[{index}]", "a part that is no text")
@@ -165,17 +150,15 @@ def assistant(message: chat.Message, calls: UnnamedCalls) -> Iterator[Found]:
         thinking.append({"type": "thinking", "thinking": value["reasoning_content"]})
     reason = "refusal" if refused else text(value.get("finish_reason"))
     made = [
-        *blocks.answered(
+        *messages.answered(
             [*texts, *([refused] if refused else [])], thinking, stop_reason=reason
         ),
         *called(message, calls),
     ]
-    yield from made
-    if not made:
-        yield Skipped("", blocks.EMPTY)
+    yield from made or [messages.EMPTY]
 
 
-def called(message: chat.Message, calls: UnnamedCalls) -> Iterator[Found]:
+def called(message: messages.Message, calls: UnnamedCalls) -> Iterator[Found]:
     """The tool calls of a model's message."""
     if not isinstance(message.value.get("tool_calls"), list | None):
         yield Skipped("tool_calls", "no list of calls")
@@ -197,39 +180,19 @@ def result(value: dict[str, Any], calls: UnnamedCalls) -> Found:
     """What a tool returned; OpenAI's messages do not say whether it failed."""
     call_id = text(value.get("tool_call_id")) or calls.answered(text(value.get("name")))
     if call_id is None:
-        return Skipped("", "a result that does not name its call")
-    content = value.get("content")
-    return Piece(
-        "tool_result",
-        {"call_id": call_id, "content": "" if content is None else content},
-    )
+        return messages.NO_CALL
+    return messages.returned(call_id, value.get("content"))
 
 
 def _call(call_id: str, made: dict[str, Any], place: str) -> Iterator[Found]:
     arguments = made.get("arguments", made.get("input"))
     if isinstance(arguments, str):
-        arguments, changes = _parsed(arguments)
-        if changes:
-            yield Skipped(place, replaced(changes))
-    yield placed(blocks.called(call_id, made.get("name"), arguments), place)
-
-
-def replaced(count: int) -> str:
-    """Say that ``count`` values could not be kept as they were."""
-    values = "1 value that is" if count == 1 else f"{count} values that are"
-    return (
-        f"{values} no valid Unicode, no number of 64 bits or not finite: replaced, "
-        "the rest is kept"
-    )
-
-
-def _parsed(arguments: str) -> tuple[Any, int]:
-    """The object that ``arguments`` is the JSON of, else the text itself."""
-    try:
-        value, changes = loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments, 0
-    return (value, changes) if isinstance(value, dict) else (arguments, 0)
+        value, changes = parsed(arguments)
+        if isinstance(value, dict):  # else the text itself
+            arguments = value
+            if changes:
+                yield Skipped(place, replaced(changes))
+    yield placed(messages.called(call_id, made.get("name"), arguments), place)
 
 
 def _spoken(value: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from refold.adapters.importers import messages as blocks, openai
+from refold.adapters.importers import messages, openai
 from refold.adapters.importers.base import (
     Found,
     Origin,
@@ -48,8 +48,8 @@ class SWEAgent:
             raise source.failed("is no SWE-agent trajectory: it has no history")
         recording = Recording(self.name, source.name)
         reading = _Reading(recording, _Times(sequence(run.get("trajectory"))))
-        for index, value in enumerate(run["history"]):
-            reading.message(Message(f"history[{index}]", index, mapping(value)))
+        for message in messages.numbered(run["history"], name="history"):
+            reading.message(message)
         info = mapping(run.get("info"))
         recording.take(_final(info), Origin("info"))
         more = len(run.keys() - _TOLD) + len(info.keys() - set(_RESULT))
@@ -84,20 +84,18 @@ class _Reading:
         self._durations: dict[str, float] = {}
 
     def message(self, message: Message) -> None:
-        value = message.value
-        of_model = value.get("role") == "assistant"
-        origin = Origin(
-            message.place,
-            agent=text(value.get("agent")) if of_model else None,
-            response_id=f"msg:{message.index}" if of_model else None,
-        )
+        origin = Origin(message.place)
+        if message.of_model:
+            agent = text(message.value.get("agent"))
+            response_id = f"msg:{message.index}"
+            origin = Origin(message.place, agent=agent, response_id=response_id)
         self._recording.take(self._found(message), origin)
 
     def _found(self, message: Message) -> Iterator[Found]:
         value = message.value
         if value.get("is_demo"):
             yield Skipped("", _DEMONSTRATION)
-        elif value.get("role") == "assistant":
+        elif message.of_model:
             yield from self._assistant(message)
         elif ids := self._answered(value):
             yield from self._results(ids, value.get("content"))
@@ -112,22 +110,20 @@ class _Reading:
         spoken = content
         if not calls and text(action):
             call_id = f"action:{message.index}"
-            calls = [blocks.called(call_id, "action", {"command": action})]
+            calls = [messages.called(call_id, "action", {"command": action})]
             spoken = text(value.get("thought")) or content
         if isinstance(action, str):
             self._time(calls, self._times.of(action))
-        texts = blocks.plain(spoken)
+        texts = messages.plain(spoken)
         if texts is None and spoken is not None:
             yield Skipped("", "its content is not text alone")
         thinking = [
-            blocks.thinking_of(block)
+            messages.thinking_of(block)
             for block in map(mapping, sequence(value.get("thinking_blocks")))
             if text(block.get("type"))
         ]
-        made = [*blocks.answered(texts or [], thinking), *calls]
-        yield from made
-        if not made:
-            yield Skipped("", blocks.EMPTY)
+        made = [*messages.answered(texts or [], thinking), *calls]
+        yield from made or [messages.EMPTY]
 
     def _time(self, calls: list[Found], duration: float | None) -> None:
         """Keep how long the calls of one action took, if it is a single call."""
@@ -150,13 +146,8 @@ class _Reading:
     def _results(self, ids: list[str], content: Any) -> Iterator[Found]:
         """One observation; of several calls made together, the first has its text."""
         for index, call_id in enumerate(ids):
-            fields: dict[str, Any] = {"call_id": call_id, "content": ""}
-            if index == 0 and content is not None:
-                fields["content"] = content
-            duration = self._durations.pop(call_id, None)
-            if duration is not None:
-                fields["duration_ms"] = duration
-            yield Piece("tool_result", fields)
+            took = self._durations.pop(call_id, None)
+            yield messages.returned(call_id, "" if index else content, took=took)
 
 
 def _final(info: dict[str, Any]) -> Iterator[Piece]:

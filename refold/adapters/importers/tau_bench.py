@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from refold.adapters.importers import openai
+from refold.adapters.importers import messages, openai
 from refold.adapters.importers.base import (
     Origin,
     Piece,
@@ -17,7 +17,6 @@ from refold.adapters.importers.base import (
     sequence,
     session_name,
 )
-from refold.adapters.importers.messages import Message
 
 _KEYS = {"task_id", "reward", "traj"}
 
@@ -44,11 +43,8 @@ class TauBench:
             return recording.transcript("")
         task = session_name(run["task_id"])
         origin = Origin(place, scenario=f"task-{task}" if task else None)
-        messages = (
-            Message(f"{place} traj[{index}]", index, mapping(value))
-            for index, value in enumerate(run["traj"])
-        )
-        openai.record(recording, messages, origin)
+        chat = messages.numbered(run["traj"], f"{place} ", "traj")
+        openai.record(recording, chat, origin)
         recording.take([_final(run)], origin)
         if run.get("info"):
             recording.skip(
