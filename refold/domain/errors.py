@@ -253,7 +253,7 @@ class RecordingFailed(RefoldError):
         why = str(cause) if isinstance(cause, RefoldError) else type(cause).__name__
         super().__init__(
             f"the model answered, but the answer is not in the session ({why}): it is "
-            "this error's .response; recorder.record(response=error.response) tries "
+            "this error's .response; capture.record(response=error.response) tries "
             "again"
         )
         self.response = response

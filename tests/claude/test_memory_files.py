@@ -14,12 +14,8 @@ from anthropic.lib.tools import ToolError
 from hypothesis import given, strategies as st
 
 import refold
-from refold.adapters.claude.tools import (
-    AsyncMemoryTool,
-    MemoryFiles,
-    MemoryTool,
-    UserFiles,
-)
+from refold.adapters.claude.capture import AsyncMemoryTool, MemoryTool
+from refold.adapters.claude.tools import MemoryFiles, UserFiles
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.events import StateUpdate
 from refold.domain.ids import USER_SESSION
@@ -150,9 +146,9 @@ def test_what_is_too_large_is_refused_and_nothing_is_written(
 
 
 def test_of_agents_that_change_one_file_at_once_none_loses_anything(
-    store_url: str, tmp_path: Path
+    raced_url: str, tmp_path: Path
 ) -> None:
-    with open_at(store_url, tmp_path) as one, open_at(store_url, tmp_path) as two:
+    with open_at(raced_url, tmp_path) as one, open_at(raced_url, tmp_path) as two:
         create(MemoryFiles(one.session("ada", "s-0")), "")
 
         def write(number: int) -> str:
@@ -169,8 +165,8 @@ def test_of_agents_that_change_one_file_at_once_none_loses_anything(
     assert sorted(map(int, text.split())) == list(range(24))
 
 
-def test_only_one_of_rivals_creates_a_file(store_url: str, tmp_path: Path) -> None:
-    with open_at(store_url, tmp_path) as store:
+def test_only_one_of_rivals_creates_a_file(raced_url: str, tmp_path: Path) -> None:
+    with open_at(raced_url, tmp_path) as store:
 
         def write(number: int) -> bool:
             files = UserFiles(store.session("ada", "s").writer, "ada")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import refold
-from refold.adapters.claude.capture import Recorder
+from refold.adapters.claude.capture import Capture
 from refold.adapters.claude.tools import MemoryFiles, MemoryRetrieval
 from refold.domain.tokens import estimate_text
 from refold.projections.memory.tool import (
@@ -299,7 +299,7 @@ def test_an_answer_keeps_its_budget(session: Session, tokens: int) -> None:
     assert bool(answer["memories"]) == (tokens >= 120)
 
 
-def test_a_recorder_s_call_is_not_recorded_twice(
+def test_a_captured_call_is_not_recorded_twice(
     session: Session, api: MessagesApi
 ) -> None:
     memory, files = MemoryRetrieval(session), MemoryFiles(session)
@@ -313,7 +313,7 @@ def test_a_recorder_s_call_is_not_recorded_twice(
         message("Booked."),
     )
     tools: list[Any] = [BASH, memory.definition, files.definition]
-    claude = Recorder(
+    claude = Capture(
         api.client(), session, model="claude-x", max_tokens=99, tools=tools
     )
 
@@ -338,7 +338,7 @@ def test_another_result_of_an_answered_call_is_refused(
 ) -> None:
     memory = MemoryRetrieval(session)
     api.reply(message(call(1)), message("Booked."))
-    claude = Recorder(api.client(), session, model="claude-x", max_tokens=99)
+    claude = Capture(api.client(), session, model="claude-x", max_tokens=99)
     (one,) = claude.create("Book it.").content
     block = memory.answer(one)
     assert block is not None
@@ -356,7 +356,7 @@ def test_a_loop_of_ones_own_records_the_same(
     session: Session, api: MessagesApi
 ) -> None:
     memory, client = MemoryRetrieval(session), api.client()
-    claude = Recorder(client, session, model="claude-x", max_tokens=99)
+    claude = Capture(client, session, model="claude-x", max_tokens=99)
     api.reply(message(call(1)), message("Booked."))
     messages: list[Any] = [{"role": "user", "content": "Book it."}]
 

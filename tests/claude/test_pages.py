@@ -1,4 +1,4 @@
-"""What the pages show about agents and recorders runs as it stands there."""
+"""What the pages show about agents and captures runs as it stands there."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 import refold
 from refold.store import Session
-from tests.claude.test_recorder import TOOLS, payloads, proved, recorder, types
+from tests.claude.test_capture import TOOLS, capture, payloads, proved, types
 from tests.support.messages_api import MessagesApi, message, tool_use
 
 
@@ -23,7 +23,7 @@ def agent(content: Any) -> dict[str, Any]:
 def test_a_loop_of_ones_own_is_recorded(session: Session, api: MessagesApi) -> None:
     call = tool_use("bash", {"command": "ls"}, call_id="toolu_1")
     api.reply(message("I look.", call), message("Two files."), message("Bye."))
-    client, record = api.client(), recorder(session, api).record
+    client, record = api.client(), capture(session, api).record
     messages: list[Any] = [user("What is there?")]
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a b"}
 
@@ -46,7 +46,7 @@ def test_a_loop_of_ones_own_is_recorded(session: Session, api: MessagesApi) -> N
 def test_text_that_had_to_be_redacted_does_not_match(
     session: Session, api: MessagesApi
 ) -> None:
-    record = recorder(session, api).record
+    record = capture(session, api).record
     messages = [user("Mail ann.lee@corp.example.org")]
 
     record(messages=messages, response={"content": [{"type": "text", "text": "Ok."}]})
@@ -64,7 +64,7 @@ def test_text_that_had_to_be_redacted_does_not_match(
 def test_a_system_prompt_of_ones_own_is_kept(
     session: Session, api: MessagesApi
 ) -> None:
-    recorder(session, api).record(messages=[user("Why?")], system="Be brief.")
+    capture(session, api).record(messages=[user("Why?")], system="Be brief.")
 
     ((_, view),) = session.replay()
     assert view.system == "Be brief."
@@ -74,7 +74,7 @@ def test_a_system_prompt_of_ones_own_is_kept(
 def test_a_history_that_was_cut_still_gives_what_is_new(
     session: Session, api: MessagesApi
 ) -> None:
-    record = recorder(session, api).record
+    record = capture(session, api).record
     record(messages=[user("One?")], response={"content": [text("First.")]})
 
     record(messages=[user("Summary."), agent("Fine."), user("Two?")])
@@ -93,7 +93,7 @@ def text(words: str) -> dict[str, str]:
 def test_equal_texts_are_told_apart_by_their_place(
     session: Session, api: MessagesApi
 ) -> None:
-    record = recorder(session, api).record
+    record = capture(session, api).record
     messages: list[Any] = []
     for _ in range(3):
         messages.append(user("Go on."))
@@ -108,7 +108,7 @@ def test_a_message_that_cannot_be_told_writes_nothing(
     session: Session, api: MessagesApi
 ) -> None:
     with pytest.raises(refold.InvalidEvent, match="of the user or of the assistant"):
-        recorder(session, api).record(messages=[{"role": "wizard", "content": "x"}])
+        capture(session, api).record(messages=[{"role": "wizard", "content": "x"}])
 
     with pytest.raises(refold.SessionNotFound):
         session.events()

@@ -10,7 +10,7 @@ import refold
 from refold.projections.context.view import violations
 from refold.store import Session, SessionStore
 from refold.strategies import for_agent
-from tests.claude.test_recorder import TOOLS, proved, recorder
+from tests.claude.test_capture import TOOLS, capture, proved
 from tests.support.messages_api import MessagesApi, message, tool_use
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
@@ -30,8 +30,8 @@ def test_a_sub_agents_run_is_its_result_to_the_one_that_called_it(
         message("Tea is a drink."),
         message("It is a drink."),
     )
-    lead = recorder(session, api, agent="lead", tools=TOOLS)
-    helper = recorder(session, api, agent="helper", system="You research.")
+    lead = capture(session, api, agent="lead", tools=TOOLS)
+    helper = capture(session, api, agent="helper", system="You research.")
 
     session.append(refold.UserInput(text="What is tea?"), agent="lead")
     lead.create()

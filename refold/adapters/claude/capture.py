@@ -1,4 +1,4 @@
-"""A client of the Messages API that records what it is asked and what it answers.
+"""A client of the Messages API whose calls are captured in a session, and its tools.
 
 The context of each call comes from the session: what is new is recorded, what is due
 is compacted, the request is recorded, and only then is anything sent.
@@ -10,8 +10,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
+
+from anthropic import BaseModel
+from anthropic.lib.tools import ToolError
+from anthropic.tools.memory import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool
 
 from refold.adapters.claude.messages import (
     broken_off,
@@ -22,7 +25,7 @@ from refold.adapters.claude.messages import (
     normal,
     plain,
 )
-from refold.adapters.claude.tools import not_recorded
+from refold.adapters.claude.tools import MemoryFiles, not_recorded
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Meta
 from refold.domain.errors import (
@@ -70,167 +73,14 @@ class Asked(NamedTuple):
     beta: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Book:
-    """One session, and how its model is asked."""
-
-    session: Session
-    model: str
-    max_tokens: int
-    strategy: str | Strategy | None = None
-    summarizer: Summarizer | None = None
-    agent: str | None = None
-    handed: HandedIn = field(default_factory=HandedIn)
-
-    @property
-    def chosen(self) -> str | Strategy | None:
-        """The strategy, for this agent if it is one of several."""
-        if self.agent is None:
-            return self.strategy
-        return self.session.settings.for_agent(self.agent, self.strategy)
-
-    @property
-    def window(self) -> HandedIn:
-        """What the model's window leaves for a request; nothing if it is not known."""
-        try:
-            return {"window": max(1, window_of(self.model) - self.max_tokens)}
-        except UnknownModel:
-            return {}
-
-    def ask(
-        self,
-        content: Content,
-        *,
-        request_id: str | None,
-        options: Mapping[str, Any] | None,
-        handed: HandedIn,
-    ) -> Asked:
-        """Record what the user brings, and the request, before anything is sent."""
-        told = _told(options or {})
-        events = events_of_user(content)
-        if events:
-            self._brought(events, request_id)
-        given: HandedIn = {**self.window, **self.handed, **handed}
-        view = self.session.prepare(self.chosen, summarizer=self.summarizer, **given)
-        body = view.to_request(model=self.model, max_tokens=self.max_tokens)
-        body |= options or {}
-        betas = [*body.get("betas", ()), *_betas(body)]
-        if betas:
-            body["betas"] = list(dict.fromkeys(betas))
-        self.session.append(
-            view.request(model=self.model, matches=True),
-            request_id=request_id,
-            agent=self.agent,
-            meta={"max_tokens": self.max_tokens, **({"options": told} if told else {})},
-        )
-        return Asked(body, self.session.writer.clock(), request_id, bool(betas))
-
-    def _brought(self, events: list[Event], request_id: str | None) -> None:
-        """Record what the user brings, and no result that is recorded already."""
-        try:
-            self.session.append(events, request_id=request_id, agent=self.agent)
-        except InvalidEvent:
-            new = not_recorded(self.session, events)
-            if len(new) == len(events):
-                raise
-            if new:
-                self.session.append(new, request_id=request_id, agent=self.agent)
-
-    def answered(self, asked: Asked, message: Any) -> None:
-        """Record a whole answer.  Raises RecordingFailed, which has it."""
-        try:
-            self.record(
-                plain(message), request_id=asked.request_id, took=self._took(asked)
-            )
-        except Exception as error:
-            raise RecordingFailed(message, error) from error
-
-    def broke_off(
-        self, asked: Asked, message: Any, error: BaseException | None
-    ) -> None:
-        """Record what came of an answer, and why no more did.
-
-        Raises RecordingFailed if something came; else ``error`` is what is raised.
-        """
-        if message is not None and message.stop_reason is not None:
-            self.answered(asked, message)
-            return
-        said = plain(message)
-        try:
-            self.session.append(
-                broken_off(said, error_of(error)),
-                request_id=asked.request_id,
-                agent=self.agent,
-                meta=_meta(said or {}, self._took(asked)),
-            )
-        except RefoldError as failure:
-            if message is not None:
-                raise RecordingFailed(message, failure) from failure
-            log.warning("a failed call of the model could not be recorded: %s", failure)
-
-    def record(
-        self,
-        message: JsonObject,
-        *,
-        request_id: str | None = None,
-        took: float | None = None,
-    ) -> None:
-        """Record an answer; the same answer again is the same record."""
-        key = message.get("id")
-        self.session.append(
-            events_of(message),
-            request_id=request_id,
-            agent=self.agent,
-            meta=_meta(message, took),
-            idempotency_key=f"response:{key}" if key else None,
-        )
-
-    def _took(self, asked: Asked) -> float:
-        return max(0, self.session.writer.clock() - asked.began_at) / 1000
-
-
-def _meta(message: JsonObject, took: float | None) -> Meta:
-    known = {"model": message.get("model"), "response_id": message.get("id")}
-    return Meta.of({**known, "duration_ms": took})
-
-
-def _told(options: Mapping[str, Any]) -> JsonObject:
-    """Of the options what the request's record says: what the API acts on."""
-    body = options.get("extra_body")
-    inside = body.keys() if isinstance(body, Mapping) else set()
-    taken = sorted(_OURS & (options.keys() | inside))
-    if taken:
-        raise InvalidConfiguration(
-            f"options: {taken[0]} is what the recorder sets from the session and from "
-            "its own arguments"
-        )
-    told = {key: value for key, value in options.items() if key not in _UNTOLD}
-    try:
-        canonical(told)
-    except TypeError:
-        raise InvalidConfiguration("options: must be JSON, to be recorded") from None
-    return told
-
-
-def _betas(body: Mapping[str, Any]) -> list[str]:
-    """The betas that the context management of a request needs."""
-    edits = body.get("context_management", {}).get("edits", ())
-    kinds = [edit["type"] for edit in edits]
-    return [
-        beta
-        for start, beta in _BETAS.items()
-        if any(kind.startswith(start) for kind in kinds)
-    ]
-
-
-class _Base:
-    """What the two recorders share: the book, and recording after the fact.
+class _Captured:
+    """What the two captures share: a session, how its model is asked, and recording.
 
     session:    whose context is sent, and where everything is recorded.
     strategy:   left out, the one that ``session.context`` would take.
     summarizer: who writes the summaries; left out, ``abridged``.
     agent:      whose events these are, if there are several in the session: only what
-                it sees of the others is sent (readers.seen_by).
+                it sees of the others is sent (store.contexts.for_agent).
     handed:     system, tools, examples and so on for every call (HandedIn); those of a
                 call come before them.
     """
@@ -248,13 +98,12 @@ class _Base:
         **handed: Unpack[HandedIn],
     ) -> None:
         if not model.strip():
-            raise InvalidConfiguration("the recorder needs the name of a model")
+            raise InvalidConfiguration("the capture needs the name of a model")
         if max_tokens < 1:
             raise InvalidConfiguration(f"max_tokens must be above 0, not {max_tokens}")
         self.client, self.session = client, session
-        self._book = Book(
-            session, model, max_tokens, strategy, summarizer, agent, handed
-        )
+        self._model, self._max_tokens, self._agent = model, max_tokens, agent
+        self._strategy, self._summarizer, self._handed = strategy, summarizer, handed
 
     def record(
         self,
@@ -265,7 +114,7 @@ class _Base:
         tools: Sequence[JsonObject] = (),
         request_id: str | None = None,
     ) -> None:
-        """Record a call that was made without the recorder.
+        """Record a call that was made without the capture.
 
         Of ``messages``, as they were sent, what is new is recorded, then the request,
         then ``response``.  The request says whether what was sent is what the session
@@ -278,34 +127,129 @@ class _Base:
         Raises InvalidEvent for a message that cannot be told, and what ``append``
         raises; RecordingFailed if that is for the response.
         """
-        book, session = self._book, self.session
         if messages:
-            found = news(session, messages)
+            found = news(self.session, messages)
             warned = (
                 {"warnings": [{"code": "history_differs"}]} if found.differs else {}
             )
             if found.events:
-                session.append(
-                    found.events, request_id=request_id, agent=book.agent, meta=warned
-                )
-            handed: HandedIn = {**book.window, "tools": tools}
+                self._append(found.events, request_id, warned)
+            handed: HandedIn = {**self._window(), "tools": tools}
             if system is not None:
                 handed["system"] = system
-            view = session.context(book.chosen, **handed)
+            view = self.session.context(self._chosen(), **handed)
             same = normal(messages) == view.messages and system == view.system
-            session.append(
-                view.request(model=book.model, matches=same),
-                request_id=request_id,
-                agent=book.agent,
-            )
+            self._append(view.request(model=self._model, matches=same), request_id)
         if response is not None:
-            try:
-                book.record(plain(response), request_id=request_id)
-            except Exception as error:
-                raise RecordingFailed(response, error) from error
+            self._answer(response, request_id)
+
+    def _chosen(self) -> str | Strategy | None:
+        """The strategy, for this agent if it is one of several."""
+        if self._agent is None:
+            return self._strategy
+        return self.session.settings.for_agent(self._agent, self._strategy)
+
+    def _window(self) -> HandedIn:
+        """What the model's window leaves for a request; nothing if it is not known."""
+        try:
+            return {"window": max(1, window_of(self._model) - self._max_tokens)}
+        except UnknownModel:
+            return {}
+
+    def _append(
+        self,
+        events: Event | Sequence[Event],
+        request_id: str | None,
+        meta: Mapping[str, Any] | Meta | None = None,
+        *,
+        key: str | None = None,
+    ) -> None:
+        self.session.append(
+            events,
+            request_id=request_id,
+            agent=self._agent,
+            meta=meta,
+            idempotency_key=key,
+        )
+
+    def _ask(
+        self,
+        content: Content,
+        *,
+        request_id: str | None,
+        options: Mapping[str, Any] | None,
+        handed: HandedIn,
+    ) -> Asked:
+        """Record what the user brings, and the request, before anything is sent."""
+        told = _told(options or {})
+        events = events_of_user(content)
+        if events:
+            self._brought(events, request_id)
+        given: HandedIn = {**self._window(), **self._handed, **handed}
+        summarizer = self._summarizer
+        view = self.session.prepare(self._chosen(), summarizer=summarizer, **given)
+        body = view.to_request(model=self._model, max_tokens=self._max_tokens)
+        body |= options or {}
+        betas = [*body.get("betas", ()), *_betas(body)]
+        if betas:
+            body["betas"] = list(dict.fromkeys(betas))
+        meta = {"max_tokens": self._max_tokens, **({"options": told} if told else {})}
+        self._append(view.request(model=self._model, matches=True), request_id, meta)
+        return Asked(body, self.session.writer.clock(), request_id, bool(betas))
+
+    def _brought(self, events: list[Event], request_id: str | None) -> None:
+        """Record what the user brings, and no result that is recorded already."""
+        try:
+            self._append(events, request_id)
+        except InvalidEvent:
+            new = not_recorded(self.session, events)
+            if len(new) == len(events):
+                raise
+            if new:
+                self._append(new, request_id)
+
+    def _answer(
+        self, answer: Any, request_id: str | None, took: float | None = None
+    ) -> None:
+        """Record a whole answer; the same answer again is the same record.
+
+        Raises RecordingFailed, which has it.
+        """
+        try:
+            message = plain(answer)
+            name = message.get("id")
+            key = f"response:{name}" if name else None
+            self._append(events_of(message), request_id, _meta(message, took), key=key)
+        except Exception as error:
+            raise RecordingFailed(answer, error) from error
+
+    def _answered(self, asked: Asked, message: Any) -> None:
+        self._answer(message, asked.request_id, self._took(asked))
+
+    def _broke_off(
+        self, asked: Asked, message: Any, error: BaseException | None
+    ) -> None:
+        """Record what came of an answer, and why no more did.
+
+        Raises RecordingFailed if something came; else ``error`` is what is raised.
+        """
+        if message is not None and message.stop_reason is not None:
+            self._answered(asked, message)
+            return
+        said = plain(message)
+        try:
+            meta = _meta(said or {}, self._took(asked))
+            self._append(broken_off(said, error_of(error)), asked.request_id, meta)
+        except RefoldError as failure:
+            if message is not None:
+                raise RecordingFailed(message, failure) from failure
+            log.warning("a failed call of the model could not be recorded: %s", failure)
+
+    def _took(self, asked: Asked) -> float:
+        return max(0, self.session.writer.clock() - asked.began_at) / 1000
 
 
-class Recorder(_Base):
+class Capture(_Captured):
     """Asks Claude through ``anthropic.Anthropic``, and records it."""
 
     client: Anthropic
@@ -329,15 +273,15 @@ class Recorder(_Base):
         and ``session.prepare`` raise, before anything is sent; RecordingFailed, with
         the answer, if it cannot be recorded.
         """
-        asked = self._book.ask(
+        asked = self._ask(
             content, request_id=request_id, options=options, handed=handed
         )
         try:
             message: Message = _api(self.client, asked).create(**asked.body)
         except BaseException as error:
-            self._book.broke_off(asked, None, error)
+            self._broke_off(asked, None, error)
             raise
-        self._book.answered(asked, message)
+        self._answered(asked, message)
         return message
 
     @contextmanager
@@ -354,7 +298,7 @@ class Recorder(_Base):
         What breaks off, or is left early, is recorded as far as it came, with the
         ``stop_reason`` ``interrupted``, and an ``error``.  Its calls are no calls.
         """
-        asked = self._book.ask(
+        asked = self._ask(
             content, request_id=request_id, options=options, handed=handed
         )
         stream = None
@@ -362,12 +306,12 @@ class Recorder(_Base):
             with _api(self.client, asked).stream(**asked.body) as stream:
                 yield stream
         except BaseException as error:
-            self._book.broke_off(asked, _came(stream), error)
+            self._broke_off(asked, _came(stream), error)
             raise
-        self._book.broke_off(asked, _came(stream), None)
+        self._broke_off(asked, _came(stream), None)
 
 
-class AsyncRecorder(_Base):
+class AsyncCapture(_Captured):
     """The same through ``anthropic.AsyncAnthropic``; the loop is never blocked.
 
     ``record`` is the one exception: call it in a thread.
@@ -383,17 +327,16 @@ class AsyncRecorder(_Base):
         options: Mapping[str, Any] | None = None,
         **handed: Unpack[HandedIn],
     ) -> Message:
-        """``Recorder.create`` for asyncio."""
-        book = self._book
+        """``Capture.create`` for asyncio."""
         asked = await asyncio.to_thread(
-            book.ask, content, request_id=request_id, options=options, handed=handed
+            self._ask, content, request_id=request_id, options=options, handed=handed
         )
         try:
             message: Message = await _api(self.client, asked).create(**asked.body)
         except BaseException as error:
-            await _in_thread(book.broke_off, asked, None, error)
+            await _in_thread(self._broke_off, asked, None, error)
             raise
-        await _in_thread(book.answered, asked, message)
+        await _in_thread(self._answered, asked, message)
         return message
 
     @asynccontextmanager
@@ -405,19 +348,61 @@ class AsyncRecorder(_Base):
         options: Mapping[str, Any] | None = None,
         **handed: Unpack[HandedIn],
     ) -> AsyncIterator[AsyncMessageStream]:
-        """``Recorder.stream`` for asyncio."""
-        book = self._book
+        """``Capture.stream`` for asyncio."""
         asked = await asyncio.to_thread(
-            book.ask, content, request_id=request_id, options=options, handed=handed
+            self._ask, content, request_id=request_id, options=options, handed=handed
         )
         stream = None
         try:
             async with _api(self.client, asked).stream(**asked.body) as stream:
                 yield stream
         except BaseException as error:
-            await _in_thread(book.broke_off, asked, _came(stream), error)
+            await _in_thread(self._broke_off, asked, _came(stream), error)
             raise
-        await _in_thread(book.broke_off, asked, _came(stream), None)
+        await _in_thread(self._broke_off, asked, _came(stream), None)
+
+
+class MemoryTool(BetaAbstractMemoryTool):
+    """``client.beta.messages.run_tools(tools=[MemoryTool(files)], …)``.
+
+    The runner makes the calls: they are recorded by who records its messages.
+    """
+
+    def __init__(self, files: MemoryFiles) -> None:
+        super().__init__()
+        self._files = files
+
+    def call(self, input: object) -> str:  # noqa: A002  # the SDK's name
+        return _said(self._files, input)
+
+    def _command(self, command: BaseModel) -> str:
+        return self.call(command)
+
+    view = create = str_replace = insert = delete = rename = _command
+
+
+class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
+    """The same for ``anthropic.AsyncAnthropic``; the loop is never blocked."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        super().__init__()
+        self._files = files
+
+    async def call(self, input: object) -> str:  # noqa: A002  # the SDK's name
+        return await asyncio.to_thread(_said, self._files, input)
+
+    async def _command(self, command: BaseModel) -> str:
+        return await self.call(command)
+
+    view = create = str_replace = insert = delete = rename = _command
+
+
+def _said(files: MemoryFiles, command: object) -> str:
+    """What the model is told.  Raises ToolError, which the runner tells it too."""
+    done = files.run(plain(command))
+    if done.is_error:
+        raise ToolError(done.text)
+    return done.text
 
 
 async def _in_thread(record: Any, *arguments: Any) -> None:
@@ -435,3 +420,37 @@ def _came(stream: Any) -> Any:
         return stream.current_message_snapshot
     except (AssertionError, AttributeError):
         return None
+
+
+def _meta(message: JsonObject, took: float | None) -> Meta:
+    known = {"model": message.get("model"), "response_id": message.get("id")}
+    return Meta.of({**known, "duration_ms": took})
+
+
+def _told(options: Mapping[str, Any]) -> JsonObject:
+    """Of the options what the request's record says: what the API acts on."""
+    body = options.get("extra_body")
+    inside = body.keys() if isinstance(body, Mapping) else set()
+    taken = sorted(_OURS & (options.keys() | inside))
+    if taken:
+        raise InvalidConfiguration(
+            f"options: {taken[0]} is what the capture sets from the session and from "
+            "its own arguments"
+        )
+    told = {key: value for key, value in options.items() if key not in _UNTOLD}
+    try:
+        canonical(told)
+    except TypeError:
+        raise InvalidConfiguration("options: must be JSON, to be recorded") from None
+    return told
+
+
+def _betas(body: Mapping[str, Any]) -> list[str]:
+    """The betas that the context management of a request needs."""
+    edits = body.get("context_management", {}).get("edits", ())
+    kinds = [edit["type"] for edit in edits]
+    return [
+        beta
+        for start, beta in _BETAS.items()
+        if any(kind.startswith(start) for kind in kinds)
+    ]

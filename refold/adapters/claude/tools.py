@@ -1,20 +1,14 @@
-"""Calls of tools that Refold answers itself: recorded once, with what they gave."""
+"""Calls of tools that Refold answers itself: recorded once, with what they gave.
+
+Nothing here needs the SDK: blocks may be JSON, from whichever client.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Unpack
 
-from anthropic import BaseModel
-from anthropic.lib.tools import ToolError
-from anthropic.tools.memory import (
-    BetaAbstractMemoryTool,
-    BetaAsyncAbstractMemoryTool,
-)
-
-from refold.adapters.claude.messages import plain
 from refold.domain.access_log import Access
 from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.errors import (
@@ -101,7 +95,7 @@ class Answering:
     def answer(self, call: Call, tell: Callable[[], Told]) -> Block:
         """The result of a call as a block, made and recorded if it was not yet.
 
-        Where a recorder has recorded the call, only its result is added.
+        Where a capture has recorded the call, only its result is added.
 
         Raises what ``session.append`` raises.
         """
@@ -416,46 +410,3 @@ class MemoryRetrieval:
             return Told(query.why, is_error=True)
         found = retrieve(session.writer, session.stream, query, self._how)
         return Told(found.text, advised=found.items)
-
-
-class MemoryTool(BetaAbstractMemoryTool):
-    """``client.beta.messages.run_tools(tools=[MemoryTool(files)], …)``.
-
-    The runner makes the calls: they are recorded by who records its messages.
-    """
-
-    def __init__(self, files: MemoryFiles) -> None:
-        super().__init__()
-        self._files = files
-
-    def call(self, input: object) -> str:  # noqa: A002  # the SDK's name
-        return _said(self._files, input)
-
-    def _command(self, command: BaseModel) -> str:
-        return self.call(command)
-
-    view = create = str_replace = insert = delete = rename = _command
-
-
-class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
-    """The same for ``anthropic.AsyncAnthropic``; the loop is never blocked."""
-
-    def __init__(self, files: MemoryFiles) -> None:
-        super().__init__()
-        self._files = files
-
-    async def call(self, input: object) -> str:  # noqa: A002  # the SDK's name
-        return await asyncio.to_thread(_said, self._files, input)
-
-    async def _command(self, command: BaseModel) -> str:
-        return await self.call(command)
-
-    view = create = str_replace = insert = delete = rename = _command
-
-
-def _said(files: MemoryFiles, command: object) -> str:
-    """What the model is told.  Raises ToolError, which the runner tells it too."""
-    done = files.run(plain(command))
-    if done.is_error:
-        raise ToolError(done.text)
-    return done.text

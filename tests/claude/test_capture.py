@@ -1,4 +1,4 @@
-"""The recorder: everything asked and answered is in the session, and proves itself."""
+"""The capture: everything asked and answered is in the session, and proves itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from anthropic.types import Message, TextBlock
 
 import refold
-from refold.adapters.claude.capture import AsyncRecorder, Recorder
+from refold.adapters.claude.capture import AsyncCapture, Capture
 from refold.domain.events import Request
 from refold.projections.context.view import violations
 from refold.store import Session
@@ -29,9 +29,9 @@ TOOLS: Any = [{"name": "bash", "input_schema": {"type": "object"}}]
 SIGNATURE = "c2lnbmF0dXJl/+="
 
 
-def recorder(session: Session, api: MessagesApi, **more: Any) -> Recorder:
+def capture(session: Session, api: MessagesApi, **more: Any) -> Capture:
     client = api.client(max_retries=0)
-    return Recorder(client, session, model="claude-x", max_tokens=99, **more)
+    return Capture(client, session, model="claude-x", max_tokens=99, **more)
 
 
 def types(session: Session) -> list[str]:
@@ -67,7 +67,7 @@ def test_a_call_is_in_the_session_with_its_request_and_answer(
     session: Session, api: MessagesApi
 ) -> None:
     api.reply(message("Because.", usage={"input_tokens": 7, "output_tokens": 3}))
-    ask = recorder(session, api, system="Be brief.", tools=TOOLS)
+    ask = capture(session, api, system="Be brief.", tools=TOOLS)
 
     answer = ask.create("Why?", request_id="r-1", options={"stop_sequences": ["END"]})
 
@@ -100,7 +100,7 @@ def test_tools_are_called_and_answered_from_the_log(
     thought = thinking("Let me see.", signature=SIGNATURE)
     call = tool_use("bash", {"command": "ls 文件"}, call_id="toolu_1")
     api.reply(message(thought, "I look.", call), message("Two files."))
-    ask = recorder(session, api, tools=TOOLS)
+    ask = capture(session, api, tools=TOOLS)
 
     ask.create("What is there?")
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a b"}
@@ -125,7 +125,7 @@ def test_tools_are_called_and_answered_from_the_log(
 
 def test_what_is_redacted_is_sent_redacted(session: Session, api: MessagesApi) -> None:
     api.reply(message("I wrote to ann.lee@corp.example.org."))
-    ask = recorder(session, api)
+    ask = capture(session, api)
 
     ask.create("Mail ann.lee@corp.example.org", evidence=["phone 13800138000"])
 
@@ -139,7 +139,7 @@ def test_what_is_redacted_is_sent_redacted(session: Session, api: MessagesApi) -
 
 def test_compaction_is_automatic(session: Session, api: MessagesApi) -> None:
     window = "turn_window:full_turns=1,cached_turns=1"
-    ask = recorder(session, api, strategy=window)
+    ask = capture(session, api, strategy=window)
     for number in range(5):
         api.reply(message(f"answer {number} " + "because " * 40))
         ask.create(f"question {number} " + "why " * 40)
@@ -157,7 +157,7 @@ def test_only_what_is_still_open_is_sent_again(
     session.append([refold.SystemPrompt(text="You help."), refold.UserInput(text="Hi")])
     api.reply(message("Hello."))
 
-    recorder(session, api).create()
+    capture(session, api).create()
 
     assert api.requests[0].body["system"][0]["text"] == "You help."
     assert types(session)[-2:] == ["request", "agent_response"]
@@ -179,7 +179,7 @@ def test_a_call_that_fails_is_an_error_in_the_log(
     retryable: bool,
 ) -> None:
     api.reply(reply, message("Because."))
-    ask = recorder(session, api)
+    ask = capture(session, api)
 
     with pytest.raises(raised):
         ask.create("Why?")
@@ -197,7 +197,7 @@ def test_the_window_is_the_models_without_the_answer(
     session: Session, api: MessagesApi
 ) -> None:
     api.reply(message("Because."), message("Because."))
-    known = Recorder(api.client(), session, model="claude-haiku-5-5", max_tokens=99)
+    known = Capture(api.client(), session, model="claude-haiku-5-5", max_tokens=99)
 
     known.create("Why?")
     known.create("Why?", window=5_000)
@@ -210,7 +210,7 @@ def test_the_window_is_the_models_without_the_answer(
 def test_a_refusal_is_an_answer(session: Session, api: MessagesApi) -> None:
     api.reply(refusal())
 
-    recorder(session, api).create("Why?")
+    capture(session, api).create("Why?")
 
     (said,) = payloads(session, "agent_response")
     assert (said.text, said.stop_reason) == ("", "refusal")
@@ -221,7 +221,7 @@ def test_a_stream_is_recorded_whole(session: Session, api: MessagesApi) -> None:
     thought = thinking("Let me see.", signature=SIGNATURE)
     api.reply(message(thought, "I look.", tool_use("bash", {"command": "ls"})))
 
-    with recorder(session, api, tools=TOOLS).stream("Look!") as stream:
+    with capture(session, api, tools=TOOLS).stream("Look!") as stream:
         said = "".join(stream.text_stream)
 
     assert said == "I look."
@@ -242,7 +242,7 @@ def test_a_stream_that_breaks_off_is_recorded_as_it_came(
 
     with (
         pytest.raises(Exception, match=r"incomplete|overloaded"),
-        recorder(session, api).stream("Why?") as stream,
+        capture(session, api).stream("Why?") as stream,
     ):
         stream.until_done()
 
@@ -265,7 +265,7 @@ def test_a_call_that_came_in_half_is_no_call(
 
     with (
         pytest.raises(Exception, match="incomplete"),
-        recorder(session, api, tools=TOOLS).stream("Clean!") as stream,
+        capture(session, api, tools=TOOLS).stream("Clean!") as stream,
     ):
         stream.until_done()
 
@@ -280,7 +280,7 @@ def test_a_stream_that_is_left_is_interrupted(
 ) -> None:
     api.reply(message("Here is a long answer to your question."))
 
-    with recorder(session, api).stream("Why?") as stream:
+    with capture(session, api).stream("Why?") as stream:
         next(iter(stream.text_stream))
 
     (response,) = payloads(session, "agent_response")
@@ -301,7 +301,7 @@ def test_what_fails_after_the_whole_answer_does_not_spoil_it(
 
     with (
         pytest.raises(ZeroDivisionError),
-        recorder(session, api).stream("Why?") as stream,
+        capture(session, api).stream("Why?") as stream,
     ):
         fail(stream)
 
@@ -313,7 +313,7 @@ def test_an_answer_that_cannot_be_recorded_is_not_lost(
     session: Session, api: MessagesApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.reply(message("Because."))
-    ask = recorder(session, api)
+    ask = capture(session, api)
     real = type(session.writer).append
 
     def full(writer: Any, order: Order, **more: Any) -> Any:
@@ -341,7 +341,7 @@ def test_an_answer_that_cannot_be_recorded_is_not_lost(
 def test_nothing_is_sent_that_could_not_be_recorded(
     session: Session, api: MessagesApi
 ) -> None:
-    ask = recorder(session, api)
+    ask = capture(session, api)
 
     with pytest.raises(refold.InvalidConfiguration, match="system is what"):
         ask.create("Why?", options={"system": "Be long."})
@@ -367,7 +367,7 @@ def test_what_the_api_edits_is_recorded(session: Session, api: MessagesApi) -> N
     )
     strategy = "native:compact=true"
 
-    recorder(session, api, strategy=strategy).create("Why?")
+    capture(session, api, strategy=strategy).create("Why?")
 
     (edit,) = payloads(session, "provider_edit")
     assert edit.edits == tuple(edits)
@@ -384,7 +384,7 @@ def test_compaction_blocks_are_sent_back_as_they_came(
     block = {"type": "compaction", "content": "What was said.", "signature": "c2ln"}
     searched = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     api.reply(message(block, searched, "Done."), message("Fine."))
-    ask = recorder(session, api, strategy="native:compact=true")
+    ask = capture(session, api, strategy="native:compact=true")
 
     ask.create("Why?")
     ask.create("And now?")
@@ -401,7 +401,7 @@ def test_a_compaction_block_that_was_redacted_is_not_sent_back(
 ) -> None:
     block = {"type": "compaction", "content": "Write to ada@lin.example."}
     api.reply(message(block, "Done."), message("Fine."))
-    ask = recorder(session, api, strategy="native:compact=true")
+    ask = capture(session, api, strategy="native:compact=true")
 
     ask.create("Why?")
     ask.create("And now?")
@@ -415,7 +415,7 @@ def test_the_same_for_asyncio(session: Session, api: MessagesApi) -> None:
 
     async def run() -> None:
         async with api.async_client(max_retries=0) as client:
-            ask = AsyncRecorder(client, session, model="claude-x", max_tokens=99)
+            ask = AsyncCapture(client, session, model="claude-x", max_tokens=99)
             await ask.create("Why?")
             async with ask.stream("And?") as stream:
                 await stream.until_done()
@@ -441,7 +441,7 @@ def test_a_task_that_is_cancelled_leaves_an_error(
 
     async def run() -> None:
         async with api.async_client(max_retries=0) as client:
-            ask = AsyncRecorder(client, session, model="claude-x", max_tokens=99)
+            ask = AsyncCapture(client, session, model="claude-x", max_tokens=99)
             task = asyncio.create_task(ask.create("Why?"))
             while not api.requests:
                 await asyncio.sleep(0.001)
