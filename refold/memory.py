@@ -1,8 +1,6 @@
 """What is remembered of users: procedural memory, profiles, advice and consent."""
 
-from refold.projections.context.view import (
-    Advice,
-)
+from refold.projections.context.budget import Advice
 from refold.projections.memory.items import (
     Evidence,
     Item,

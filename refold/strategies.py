@@ -32,9 +32,7 @@ from refold.projections.context.strategy import (
     Shown,
     Strategy,
 )
-from refold.projections.context.view import (
-    View,
-)
+from refold.projections.context.view import View
 from refold.projections.models import (
     ModelInfo,
     Prices,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.envelope import Envelope
@@ -25,9 +26,10 @@ from refold.domain.ports import (
     Standing,
     StoredView,
 )
+from refold.projections.context.budget import NO_EXTRAS, Budgets, Extras, HandedIn
 from refold.projections.context.compaction import Compaction, Source, new_in, source_of
 from refold.projections.context.outline import Outline, fold_derived
-from refold.projections.context.render import NO_BUDGETS, Budgets, assembled
+from refold.projections.context.render import render
 from refold.projections.context.strategies import spec, turn_window
 from refold.projections.context.strategies.composite import (
     ForAgent,
@@ -38,7 +40,7 @@ from refold.projections.context.strategies.composite import (
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
-from refold.projections.context.view import NO_EXTRAS, Extras, HandedIn, View
+from refold.projections.context.view import View
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.history import History, handed_in, in_spans, with_blobs
@@ -49,7 +51,7 @@ class Handed(NamedTuple):
 
     extras: Extras = NO_EXTRAS
     tools: tuple[JsonObject, ...] = ()
-    budgets: Budgets = NO_BUDGETS
+    budgets: Budgets = MappingProxyType({})
 
 
 def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
@@ -69,7 +71,7 @@ def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
     except ValueError:
         reason = "what was handed in is no JSON any more"
         raise RedactionFailed("request", reason=reason) from None
-    return Handed(kept, extras.tools, given.get("budgets") or NO_BUDGETS)
+    return Handed(kept, extras.tools, given.get("budgets") or {})
 
 
 def _redacted(
@@ -236,7 +238,7 @@ class Viewer:
         known = () if standing is None else (*standing.shown, *standing.new)
         made = () if standing is None else (*standing.summaries, *standing.derived)
         events = self.history.spans(outline.reads(strategy.show(outline).raw), known)
-        view = assembled(
+        view = render(
             strategy,
             outline,
             (with_blobs(self.log, envelope) for envelope in events),

@@ -23,13 +23,14 @@ from refold.domain.ports import EXPIRED, EventLog, Problem
 from refold.projections import models
 from refold.projections.compare.outcome import Comparison, Outcome
 from refold.projections.context.abridged import Abridged
+from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import Compaction, Summarizer, source_of
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.composite import reader_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
-from refold.projections.context.view import NO_EXTRAS, Extras, View
+from refold.projections.context.view import View
 from refold.projections.context.why import (
     Asked,
     Cause,

@@ -31,7 +31,7 @@ from refold.domain.events import (
 from refold.domain.ids import StreamId
 from refold.domain.ports import PAGE, EventLog
 from refold.domain.session import SessionState, evolve
-from refold.projections.context.view import Extras
+from refold.projections.context.budget import Extras
 from refold.redaction.guard import STUB_MARK, filled, restored
 
 

@@ -32,8 +32,8 @@ from refold.domain.events import (
 from refold.domain.ids import MAIN, MEMORY_ID, USER_SESSION, StreamId, check_id
 from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
 from refold.domain.preferences import Preference, stated, stating, unstated, unstating
+from refold.projections.context.budget import NO_ADVICE, Advice
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.view import NO_ADVICE, Advice
 from refold.projections.memory.advice import (
     Candidate,
     Choosing,

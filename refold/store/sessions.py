@@ -46,10 +46,11 @@ from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_i
 from refold.domain.ports import Head, Scope, Standing
 from refold.domain.session import SessionState, decide
 from refold.projections.context.abridged import Abridged
+from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy, fitting
 from refold.projections.context.text import tagged
-from refold.projections.context.view import HandedIn, View
+from refold.projections.context.view import View
 from refold.projections.review.decisions import Decision
 from refold.projections.review.rules import ReviewRules
 from refold.redaction.chokepoint import RedactedEvent
@@ -80,7 +81,7 @@ from refold.store.reviews import Reviewed, ask, decide as decide_review
 from refold.store.verification import Verified, Verifier
 
 if TYPE_CHECKING:
-    from refold.projections.context.view import Advice
+    from refold.projections.context.budget import Advice
     from refold.projections.memory.advice import ChoosingArgs
 
 # What may go well the next time, if nobody says otherwise.

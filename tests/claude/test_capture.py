@@ -12,7 +12,7 @@ from anthropic.types import Message, TextBlock
 import refold
 from refold.adapters.claude.capture import AsyncCapture, Capture
 from refold.domain.events import Request
-from refold.projections.context.view import violations
+from refold.projections.context.text import violations
 from refold.store import Session
 from refold.store.appends import Order
 from tests.support.messages_api import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.projections.context.view import violations
+from refold.projections.context.text import violations
 from refold.store import Session, SessionStore
 from refold.strategies import for_agent
 from tests.claude.test_capture import TOOLS, capture, proved

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import refold
 from refold.domain.events import JsonObject
-from refold.projections.context.view import TITLE, Advice, cost
+from refold.projections.context.budget import TITLE, Advice, cost
 from refold.projections.memory.advice import Choosing, Line, choose, shortlist, why_not
 from refold.projections.memory.items import LASTS, Evidence, Item, memory_id
 

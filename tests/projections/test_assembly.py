@@ -9,12 +9,14 @@ import pytest
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import SystemPrompt, UserInput
 from refold.domain.tokens import estimate, estimate_text
-from refold.projections.context.render import assembled
+from refold.projections.context.budget import Cut, Extras
+from refold.projections.context.render import render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.last_turns import LastTurns
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.view import Cut, Extras, View, violations
+from refold.projections.context.text import violations
+from refold.projections.context.view import View
 from tests.projections.logs import call, envelope, log_of, result, turns
 from tests.projections.walk import Walk
 
@@ -39,7 +41,7 @@ def view_of(
 ) -> View:
     strategy, events = strategy or KeepAll(), events or turns(2)
     outline = strategy.read(strategy.begin(), events)
-    return assembled(
+    return render(
         strategy, outline, events, extras=Extras(**extras), budgets=budgets or {}
     )
 

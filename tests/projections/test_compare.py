@@ -29,12 +29,12 @@ from refold.projections.compare.walk import (
     moments,
     stands_in,
 )
+from refold.projections.context.budget import Extras
 from refold.projections.context.compaction import Source, Written
 from refold.projections.context.render import render
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.view import Extras
 from refold.projections.models import ModelInfo, Prices
 from tests.projections.logs import START, call, log_of, logs, result, turns
 from tests.projections.walk import Walk

@@ -17,8 +17,7 @@ from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.text import own_words
-from refold.projections.context.view import violations
+from refold.projections.context.text import own_words, violations
 from tests.projections.laws import under
 from tests.projections.logs import log_of, logs, pages
 from tests.projections.walk import Walk, grows, texts

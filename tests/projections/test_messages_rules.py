@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refold.projections.context.view import RULES, violations
+from refold.projections.context.text import RULES, violations
 from tests.projections.logs import PIXEL
 
 ASK = {"role": "user", "content": "Why?"}

@@ -25,10 +25,11 @@ from refold.domain.events import (
     Verdict,
 )
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
+from refold.projections.context.budget import Extras
 from refold.projections.context.render import render
 from refold.projections.context.strategies.keep_all import KeepAll
-from refold.projections.context.text import NO_INPUT, NO_OUTPUT, NO_RESULT
-from refold.projections.context.view import Extras, View, view_digest, violations
+from refold.projections.context.text import NO_INPUT, NO_OUTPUT, NO_RESULT, violations
+from refold.projections.context.view import View, view_digest
 from tests.projections.logs import PIXEL, SIGNED, call, log_of, result
 from tests.projections.walk import texts
 

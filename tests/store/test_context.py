@@ -17,7 +17,7 @@ from refold.domain.events import (
     Summary,
 )
 from refold.projections.context.compaction import Source, Written
-from refold.projections.context.view import violations
+from refold.projections.context.text import violations
 from refold.store import Session, SessionStore
 from tests.support.payloads import payload
 from tests.support.stores import open_at

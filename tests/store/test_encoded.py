@@ -11,7 +11,7 @@ import pytest
 import refold
 from refold.domain.envelope import Draft
 from refold.domain.tokens import estimate
-from refold.projections.context.view import violations
+from refold.projections.context.text import violations
 from refold.redaction.chokepoint import redact
 from refold.redaction.redactor import Redactor
 from refold.store import Session

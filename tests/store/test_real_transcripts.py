@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from refold.adapters.importers import read
-from refold.projections.context.view import violations
+from refold.projections.context.text import violations
 from refold.store import SessionStore
 from refold.store.sessions import extend
 from tests.support.stores import ROOT

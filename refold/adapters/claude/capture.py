@@ -36,9 +36,9 @@ from refold.domain.errors import (
     UnknownModel,
 )
 from refold.domain.events import Event, JsonObject
+from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.view import HandedIn
 from refold.projections.models import window_of
 from refold.store.sessions import Session
 

@@ -20,9 +20,9 @@ from refold.projections.compare.walk import (
     stands_in,
 )
 from refold.projections.context.abridged import Abridged
+from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.view import NO_EXTRAS, Extras
 from refold.projections.models import ModelInfo
 
 

@@ -27,6 +27,7 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.tokens import estimate_text
+from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import (
     Compaction,
     Source,
@@ -34,14 +35,13 @@ from refold.projections.context.compaction import (
     source_of,
     summary_of,
 )
-from refold.projections.context.messages import OPENING
 from refold.projections.context.outline import Outline, fold_derived
-from refold.projections.context.render import render
+from refold.projections.context.render import OPENING, render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Shown, Strategy, write
 from refold.projections.context.text import entry_of, leaves
 from refold.projections.context.units import Spans, Thread, joined, place
-from refold.projections.context.view import NO_EXTRAS, Extras, View
+from refold.projections.context.view import View
 
 _LONGEST: Final = 200
 # Plain ASCII words: Chinese text, for one, has no spaces around a number.

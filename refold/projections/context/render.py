@@ -1,42 +1,61 @@
-"""From an outline and the events it names to the view that a model is sent."""
+"""The way to a view: from an outline and the events it names to what a model is sent.
+
+``render`` puts together, in this order: what was handed in, the memory layers, the
+summaries, what stays raw behind them, and the raw part.  Each becomes pieces
+(``Press``), and pieces become messages that alternate (``_drafts``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from operator import attrgetter
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
-from refold.domain.canonical import canonical
+from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Envelope
-from refold.domain.errors import InvalidEvent
-from refold.domain.events import Event, Summary, SystemPrompt
-from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context.compaction import note_lines, summary_text
-from refold.projections.context.messages import (
-    Piece,
-    Press,
-    assemble,
-    given_back,
-    insert,
-    messages_of,
-    origins_of,
+from refold.domain.events import (
+    AgentResponse,
+    Event,
+    ProviderEdit,
+    Summary,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
 )
+from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
+from refold.projections.context.budget import (
+    NO_EXTRAS,
+    Budgets,
+    Extras,
+    framed,
+    shorten,
+)
+from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Shown, Strategy, profile
+from refold.projections.context.strategy import Left, Shown, Strategy, profile
 from refold.projections.context.text import (
     Block,
+    Message,
     Numbered,
+    Role,
+    call_input,
+    cleared_text,
+    entry_of,
     questions,
+    result_block,
     tagged,
     text_block,
+    thinking_blocks,
+    user_blocks,
     value_text,
 )
 from refold.projections.context.units import (
+    Exchange,
     LiveSummary,
     Spans,
     arrange,
@@ -46,105 +65,24 @@ from refold.projections.context.units import (
     without,
 )
 from refold.projections.context.view import (
-    NO_EXTRAS,
-    SECTIONS,
-    Cut,
-    Extras,
-    Message,
+    Origin,
+    SpanKind,
     View,
     ViewSpan,
-    cost,
-    cost as advice_cost,
-    framed,
     view_digest,
 )
 
-
-def of_user(outline: Outline, rows: Sequence[Envelope]) -> Iterator[Piece]:
-    """The user's profile and preferences, a line each."""
-    spans = outline.layers.facts_shown
-    known = profile(row for row in rows if holds(spans, row.seq))
-    body = "\n".join(f"{name}: {_line(value)}" for name, value in known.items())
-    if body:
-        yield _piece(body, "user", _span(spans))
-
-
-def of_scope(outline: Outline, summaries: Mapping[int, Event]) -> Iterator[Piece]:
-    """The digest of the scope."""
-    live = outline.layers.scope_shown
-    if live is not None:
-        span = ViewSpan("memory", live.first, live.last, live.seq)
-        yield _piece(summary_text(_found(summaries, live)), "scope", span)
-
-
-def of_notes(
-    outline: Outline, rows: Sequence[Envelope], summaries: Mapping[int, Event]
-) -> Iterator[Piece]:
-    """The agent's notes: those that were rewritten, then the newer ones."""
-    live, spans = outline.layers.written_shown, outline.layers.notes_shown
-    if live is not None:
-        span = ViewSpan("memory", live.first, live.last, live.seq)
-        yield _piece(summary_text(_found(summaries, live)), "notes", span)
-    new = [line for row in rows if holds(spans, row.seq) for line in note_lines(row)]
-    if new:
-        yield _piece("\n".join(new), "notes", _span(spans))
-
-
-def by_seq(summaries: Iterable[Envelope]) -> dict[int, Event]:
-    """The events of a derived stream by their seq."""
-    return {envelope.seq: envelope.payload for envelope in summaries}
-
-
-def _line(value: JsonValue) -> str:
-    """On one line, so that no value can look like two."""
-    text = value_text(value)
-    return text if len(text.splitlines()) <= 1 else canonical(value).decode()
-
-
-def _found(summaries: Mapping[int, Event], live: LiveSummary) -> Summary:
-    summary = summaries.get(live.seq)
-    if not isinstance(summary, Summary):
-        raise ValueError(f"summary {live.seq} of the derived stream is missing")
-    return summary
-
-
-def _piece(body: str, about: str, span: ViewSpan) -> Piece:
-    text = tagged("memory", body, of=about)
-    tokens = estimate_text(text) + MESSAGE_OVERHEAD
-    return Piece("user", [(None, text_block(text))], tokens, span)
-
-
-def _span(spans: Spans) -> ViewSpan:
-    return ViewSpan("memory", spans[0][0], spans[-1][1])
-
-
-TOOL = "memory_compress"
-_BEGIN = "===== EARLIER CONVERSATION, COMPRESSED ====="
-_END = "===== END OF THE COMPRESSED CONVERSATION ====="
-
-
-def as_tool(live: LiveSummary, summary: Summary) -> list[Piece]:
-    """The summary as what a call of ``memory_compress`` returned."""
-    id_ = f"toolu_refold_{live.seq}"
-    use = {"type": "tool_use", "id": id_, "name": TOOL, "input": {}}
-    text = f"{_BEGIN}\n{summary_text(summary)}\n{_END}"
-    result = {"type": "tool_result", "tool_use_id": id_, "content": text}
-    span = ViewSpan("summary", live.first, live.last, live.seq)
-    tokens = live.tokens + 2 * MESSAGE_OVERHEAD
-    return [
-        Piece("assistant", [(None, use)], 0, span),
-        Piece("user", [(None, result)], tokens, span),
-    ]
-
-
-def acknowledged(text: str, live: LiveSummary) -> Piece:
-    """What the agent answers to the summaries, so that the next input is the user's."""
-    span = ViewSpan("summary", live.first, live.last, live.seq)
-    tokens = estimate_text(text) + MESSAGE_OVERHEAD
-    return Piece("assistant", [(None, text_block(text))], tokens, span)
-
-
-_INTRODUCTION = "Earlier parts of this session, in short, oldest first:\n"
+OPENING: Final = "(The session begins with the agent.)"
+_ONWARD: Final = "(The agent went on.)"
+_INTRODUCTION: Final = "Earlier parts of this session, in short, oldest first:\n"
+_TOOL: Final = "memory_compress"
+_BEGIN: Final = "===== EARLIER CONVERSATION, COMPRESSED ====="
+_END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
+_THINKING: Final = ("thinking", "redacted_thinking")
+_ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_ID_LENGTH: Final = 64
+_NAME_LENGTH: Final = 128
+_SUFFIX: Final = 8
 
 
 def render(
@@ -154,44 +92,76 @@ def render(
     *,
     summaries: Iterable[Envelope] = (),
     extras: Extras = NO_EXTRAS,
+    budgets: Budgets | None = None,
 ) -> View:
     """The view of a session under ``strategy``, valid for the Messages API.
 
     events:    of the main stream, oldest first: at least those at ``outline.reads()``.
                Others are passed over, so a whole log serves any outline of it.
     summaries: of the derived stream: at least ``outline.shown_summaries``.
+    budgets:   how many tokens sections of ``extras`` may have.  With these, even if
+               they are none, what does not fit in the window is left out too, and
+               ``cuts`` says what and why.  None: all of ``extras`` is sent.
 
-    Raises ValueError if the newest event or a summary is missing.
+    What the session holds is never cut by budgets: ``over_budget`` says by how much the
+    whole is too large.  The view's extras are those that fit: made of them, it is the
+    same again.
+
+    Raises ValueError if the newest event or a summary is missing, InvalidEvent for a
+    budget of no section, or below 0.
     """
+    if budgets is None:
+        return _rendered(strategy, outline, events, summaries, extras)
+    events, summaries = list(events), list(summaries)
+    fitting, cuts = extras.within_budgets(budgets)
+    view = _rendered(strategy, outline, events, summaries, fitting)
+    if view.over_budget:
+        fitting, more = fitting.within_window(view.tokens)
+        cuts += more
+        if fitting != view.extras:
+            view = _rendered(strategy, outline, events, summaries, fitting)
+    return replace(view, cuts=tuple(cuts))
+
+
+def _rendered(
+    strategy: Strategy,
+    outline: Outline,
+    events: Iterable[Envelope],
+    summaries: Iterable[Envelope],
+    extras: Extras,
+) -> View:
     outline = strategy.judged(outline)
-    shown = strategy.show(outline)
+    shown, manner = strategy.show(outline), strategy.manner
     rows = _rows(outline, shown, events, strategy.sees)
     press = Press(
         extras.window_tokens // 4,
         questions(rows),
         shown.cleared,
         inputs=shown.inputs,
-        back=given_back(rows, strategy.manner.sends_back),
+        back=given_back(rows, manner.sends_back),
     )
-    found = by_seq(summaries)
+    found = {envelope.seq: envelope.payload for envelope in summaries}
+    # Each group has spans of its own, even where its neighbour is of the same kind.
     groups = [
         list(_examples(extras, press)),
-        list(of_user(outline, rows)),
-        list(_advice(extras)),
-        list(_memory(extras)),
-        list(of_scope(outline, found)),
-        list(of_notes(outline, rows, found)),
+        list(_profile(outline, rows)),
+        list(_handed(extras)),
+        list(_scope(outline, found)),
+        list(_notes(outline, rows, found)),
         list(_summaries(strategy, outline, found)),
-        *_behind(strategy, outline, rows, press),
-        list(_left_out(shown)),
-        list(_raw(shown, rows, press)),
+        *_behind(outline, rows, press, manner.pin_tokens),
+        list(_left_out(shown.left)),
+        list(_raw(rows, shown.raw, press)),
     ]
     pieces = [piece for group in groups for piece in group]
     system, system_tokens, system_spans = _system(outline, rows, extras)
     added, added_tokens, added_spans = _added(extras)
-    drafts = assemble(pieces)
-    insert(drafts, added, added_spans, outline.user_seq)
-    messages = messages_of(drafts)
+    drafts = _drafts(pieces)
+    _insert(drafts, added, added_spans, outline.user_seq)
+    messages: list[Message] = [
+        {"role": draft.role, "content": [block for _, block in draft.blocks]}
+        for draft in drafts
+    ]
     own = sum(piece.tokens for piece in pieces)
     tokens = own + system_tokens + added_tokens + extras.tools_tokens
     return View(
@@ -206,11 +176,11 @@ def render(
         at=outline.through_seq,
         ref=strategy.ref,
         derived_seq=outline.derived_seq,
-        origins=origins_of(drafts),
+        origins=tuple(draft.origins for draft in drafts),
         extras=extras,
         tools=extras.tools,
         stable=strategy.stable_prefix,
-        api=strategy.manner.api_parameters or {},
+        api=manner.api_parameters or {},
     )
 
 
@@ -228,25 +198,137 @@ def _rows(
     return rows
 
 
-def _raw(shown: Shown, rows: Sequence[Envelope], press: Press) -> Iterator[Piece]:
-    """What no summary stands for, word for word."""
-    for exchange in arrange(_within(rows, shown.raw)):
-        yield from press.pieces(exchange)
+def _within(rows: Sequence[Envelope], spans: Spans) -> list[Envelope]:
+    return [row for row in rows if holds(spans, row.seq)]
 
 
-def _left_out(shown: Shown) -> Iterator[Piece]:
-    """How much is neither shown nor summarised."""
-    left = shown.left
-    if left is not None and left.messages:
-        about = {"first": left.first, "last": left.last, "messages": left.messages}
-        text = tagged("left_out", "", **about)
-        tokens = estimate_text(text) + MESSAGE_OVERHEAD
-        span = ViewSpan("stub", left.first, left.last)
-        yield Piece("user", [(None, text_block(text))], tokens, span)
+def _examples(extras: Extras, press: Press) -> Iterator[Piece]:
+    for message in extras.examples:
+        content = message["content"]
+        blocks = [text_block(content)] if isinstance(content, str) else list(content)
+        for block in blocks:
+            if block["type"] == "tool_use":
+                press.take_id(block["id"], 0)
+        numbered: Numbered = [(None, block) for block in blocks]
+        tokens = estimate(blocks) + MESSAGE_OVERHEAD
+        yield Piece(message["role"], numbered, tokens, ViewSpan("examples"))
+
+
+def _handed(extras: Extras) -> Iterator[Piece]:
+    """What memory says, then the texts that the caller has of the user."""
+    if extras.advice_text.strip():
+        yield _note(framed(extras.advice_text), ViewSpan("memory"))
+    for text in extras.memory:
+        if text.strip():
+            block = text_block(tagged("memory", text))
+            tokens = estimate_text(text) + MESSAGE_OVERHEAD
+            yield Piece("user", [(None, block)], tokens, ViewSpan("memory"))
+
+
+def _profile(outline: Outline, rows: Sequence[Envelope]) -> Iterator[Piece]:
+    """The user's profile and preferences, a line each."""
+    spans = outline.layers.facts_shown
+    known = profile(_within(rows, spans))
+    body = "\n".join(f"{name}: {_line(value)}" for name, value in known.items())
+    if body:
+        yield _layer("user", body, _memory_span(spans))
+
+
+def _scope(outline: Outline, summaries: Mapping[int, Event]) -> Iterator[Piece]:
+    """The digest of the scope."""
+    live = outline.layers.scope_shown
+    if live is not None:
+        body = summary_text(_found(summaries, live))
+        yield _layer("scope", body, _summary_span("memory", live))
+
+
+def _notes(
+    outline: Outline, rows: Sequence[Envelope], summaries: Mapping[int, Event]
+) -> Iterator[Piece]:
+    """The agent's notes: those that were rewritten, then the newer ones."""
+    live, spans = outline.layers.written_shown, outline.layers.notes_shown
+    if live is not None:
+        body = summary_text(_found(summaries, live))
+        yield _layer("notes", body, _summary_span("memory", live))
+    new = [line for row in _within(rows, spans) for line in note_lines(row)]
+    if new:
+        yield _layer("notes", "\n".join(new), _memory_span(spans))
+
+
+def _line(value: JsonValue) -> str:
+    """On one line, so that no value can look like two."""
+    text = value_text(value)
+    return text if len(text.splitlines()) <= 1 else canonical(value).decode()
+
+
+def _layer(about: str, body: str, span: ViewSpan) -> Piece:
+    return _note(tagged("memory", body, of=about), span)
+
+
+def _memory_span(spans: Spans) -> ViewSpan:
+    return ViewSpan("memory", spans[0][0], spans[-1][1])
+
+
+def _summary_span(kind: SpanKind, live: LiveSummary) -> ViewSpan:
+    return ViewSpan(kind, live.first, live.last, live.seq)
+
+
+def _note(
+    text: str, span: ViewSpan, *, role: Role = "user", more: int = MESSAGE_OVERHEAD
+) -> Piece:
+    """A text that stands in no log; ``more`` is what it costs beside its words."""
+    tokens = estimate_text(text) + more
+    return Piece(role, [(None, text_block(text))], tokens, span)
+
+
+def _summaries(
+    strategy: Strategy, outline: Outline, found: Mapping[int, Event]
+) -> Iterator[Piece]:
+    manner = strategy.manner
+    for index, live in enumerate(outline.summaries):
+        summary = _found(found, live)
+        if manner.form == "tool":
+            yield from _as_tool(live, summary)
+        else:
+            yield _as_text(live, summary, _INTRODUCTION if index == 0 else "")
+    if outline.summaries and manner.form == "acknowledged":
+        span = _summary_span("summary", outline.summaries[-1])
+        yield _note(manner.acknowledgement, span, role="assistant")
+
+
+def _found(summaries: Mapping[int, Event], live: LiveSummary) -> Summary:
+    summary = summaries.get(live.seq)
+    if not isinstance(summary, Summary):
+        raise ValueError(f"summary {live.seq} of the derived stream is missing")
+    return summary
+
+
+def _as_text(live: LiveSummary, summary: Summary, before: str) -> Piece:
+    body = summary_text(summary)
+    if summary.abridged and summary.text:
+        parts = tagged("abridged", summary.abridged), tagged("text", summary.text)
+        body = "\n".join(parts)
+    text = tagged("summary", body, first=live.first, last=live.last, level=live.level)
+    tokens = live.tokens + MESSAGE_OVERHEAD
+    span = _summary_span("summary", live)
+    return Piece("user", [(None, text_block(before + text))], tokens, span)
+
+
+def _as_tool(live: LiveSummary, summary: Summary) -> list[Piece]:
+    """The summary as what a call of ``memory_compress`` returned."""
+    id_ = f"toolu_refold_{live.seq}"
+    use = {"type": "tool_use", "id": id_, "name": _TOOL, "input": {}}
+    text = f"{_BEGIN}\n{summary_text(summary)}\n{_END}"
+    result = {"type": "tool_result", "tool_use_id": id_, "content": text}
+    span, tokens = _summary_span("summary", live), live.tokens + 2 * MESSAGE_OVERHEAD
+    return [
+        Piece("assistant", [(None, use)], 0, span),
+        Piece("user", [(None, result)], tokens, span),
+    ]
 
 
 def _behind(
-    strategy: Strategy, outline: Outline, rows: Sequence[Envelope], press: Press
+    outline: Outline, rows: Sequence[Envelope], press: Press, pin_tokens: int
 ) -> list[list[Piece]]:
     """What stays raw behind the summaries: exchanges left open, and pinned events."""
     if outline.compacted_through is None:
@@ -262,21 +344,21 @@ def _behind(
         for spans in raw
         for exchange in arrange(_within(rows, spans))
     ]
-    groups += _pinned(strategy, _within(rows, pinned), press)
+    groups += _pinned(_within(rows, pinned), press, pin_tokens)
     groups = [group for group in groups if group]
     return sorted(groups, key=lambda group: group[0].span.first or 0)
 
 
-def _pinned(
-    strategy: Strategy, rows: Sequence[Envelope], press: Press
-) -> Iterator[list[Piece]]:
+def _pinned(rows: Sequence[Envelope], press: Press, left: int) -> Iterator[list[Piece]]:
     """Pinned exchanges, oldest first, as far as their budget goes; else a stub."""
-    left = strategy.manner.pin_tokens
     for exchange in arrange(rows):
         pieces = press.pieces(exchange, partial=True)
         tokens = sum(piece.tokens for piece in pieces)
         if tokens > left:
-            yield [_stub(exchange[0].seq, exchange[-1].seq, tokens)]
+            first, last = exchange[0].seq, exchange[-1].seq
+            about = {"first": first, "last": last, "tokens": tokens}
+            text = tagged("pinned", "", **about, over_budget=True)
+            yield [_note(text, ViewSpan("stub", first, last), more=0)]
             continue
         left -= tokens
         yield [
@@ -284,81 +366,17 @@ def _pinned(
         ]
 
 
-def _stub(first: int, last: int, tokens: int) -> Piece:
-    text = tagged("pinned", "", first=first, last=last, tokens=tokens, over_budget=True)
-    span = ViewSpan("stub", first, last)
-    return Piece("user", [(None, text_block(text))], estimate_text(text), span)
+def _left_out(left: Left | None) -> Iterator[Piece]:
+    """How much is neither shown nor summarised."""
+    if left is not None and left.messages:
+        text = tagged("left_out", "", **left._asdict())
+        yield _note(text, ViewSpan("stub", left.first, left.last))
 
 
-def _within(rows: Sequence[Envelope], spans: Spans) -> list[Envelope]:
-    return [row for row in rows if holds(spans, row.seq)]
-
-
-def _summaries(
-    strategy: Strategy, outline: Outline, found: Mapping[int, Event]
-) -> Iterator[Piece]:
-    for index, live in enumerate(outline.summaries):
-        summary = found.get(live.seq)
-        if not isinstance(summary, Summary):
-            raise ValueError(f"summary {live.seq} of the derived stream is missing")
-        if strategy.manner.form == "tool":
-            yield from as_tool(live, summary)
-        else:
-            yield _summary(live, summary, first=index == 0)
-    if outline.summaries and strategy.manner.form == "acknowledged":
-        yield acknowledged(strategy.manner.acknowledgement, outline.summaries[-1])
-
-
-def _summary(live: LiveSummary, summary: Summary, *, first: bool) -> Piece:
-    parts = (summary.abridged, summary.text)
-    body = summary_text(summary)
-    if all(parts):
-        body = "\n".join((tagged("abridged", parts[0]), tagged("text", parts[1])))
-    text = tagged("summary", body, first=live.first, last=live.last, level=live.level)
-    return Piece(
-        "user",
-        [(None, text_block((_INTRODUCTION if first else "") + text))],
-        live.tokens + MESSAGE_OVERHEAD,
-        ViewSpan("summary", live.first, live.last, live.seq),
-    )
-
-
-def _examples(extras: Extras, press: Press) -> Iterator[Piece]:
-    for message in extras.examples:
-        content = message["content"]
-        blocks = [text_block(content)] if isinstance(content, str) else list(content)
-        for block in blocks:
-            if block["type"] == "tool_use":
-                press.ids.take(block["id"], 0)
-        numbered: Numbered = [(None, block) for block in blocks]
-        tokens = estimate(blocks) + MESSAGE_OVERHEAD
-        yield Piece(message["role"], numbered, tokens, ViewSpan("examples"))
-
-
-def _advice(extras: Extras) -> Iterator[Piece]:
-    text = extras.advice_text
-    if text.strip():
-        block = text_block(framed(text))
-        yield Piece("user", [(None, block)], cost(text), ViewSpan("memory"))
-
-
-def _memory(extras: Extras) -> Iterator[Piece]:
-    for text in extras.memory:
-        if text.strip():
-            block = text_block(tagged("memory", text))
-            tokens = estimate_text(text) + MESSAGE_OVERHEAD
-            yield Piece("user", [(None, block)], tokens, ViewSpan("memory"))
-
-
-def _added(extras: Extras) -> tuple[list[Block], int, list[ViewSpan]]:
-    """Evidence and working memory, which stand inside the last user message."""
-    texts = [tagged("evidence", text) for text in extras.evidence if text.strip()]
-    spans = [ViewSpan("evidence") for _ in texts]
-    if extras.state is not None:
-        texts.append(tagged("state", value_text(extras.state)))
-        spans.append(ViewSpan("state"))
-    blocks = [text_block(text) for text in texts]
-    return blocks, sum(map(estimate_text, texts)), spans
+def _raw(rows: Sequence[Envelope], spans: Spans, press: Press) -> Iterator[Piece]:
+    """What no summary stands for, word for word."""
+    for exchange in arrange(_within(rows, spans)):
+        yield from press.pieces(exchange)
 
 
 def _system(
@@ -374,13 +392,25 @@ def _system(
     return text, tokens, [ViewSpan("system", seq, seq)]
 
 
+def _added(extras: Extras) -> tuple[list[Block], int, list[ViewSpan]]:
+    """Evidence and working memory, which stand inside the last user message."""
+    texts = [tagged("evidence", text) for text in extras.evidence if text.strip()]
+    spans = [ViewSpan("evidence") for _ in texts]
+    if extras.state is not None:
+        texts.append(tagged("state", value_text(extras.state)))
+        spans.append(ViewSpan("state"))
+    blocks = [text_block(text) for text in texts]
+    return blocks, sum(map(estimate_text, texts)), spans
+
+
 def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
     """The spans in the order of the view; within a group, neighbours of one kind join.
 
     Only the events themselves are joined: a summary, and what was handed in, is one.
     """
     for group in groups:
-        for kind, run in groupby((piece.span for piece in group), attrgetter("kind")):
+        own = (piece.span for piece in group)
+        for kind, run in groupby(own, lambda span: span.kind):
             spans = list(run)
             if kind in ("raw", "pinned", "stub"):
                 seqs = [seq for span in spans for seq in span[1:3] if seq is not None]
@@ -389,146 +419,276 @@ def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
                 yield from spans
 
 
-Budgets = Mapping[str, int]
-NO_BUDGETS: Final[Budgets] = MappingProxyType({})
-# What goes first when the whole is too much.
-_GIVEN_UP: Final = ("evidence", "examples", "memory", "advice")
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Blocks of one role, what they cost, and what they stand for."""
+
+    role: Role
+    blocks: Numbered
+    tokens: int
+    span: ViewSpan
 
 
-def assembled(
-    strategy: Strategy,
-    outline: Outline,
-    events: Iterable[Envelope],
-    *,
-    summaries: Iterable[Envelope] = (),
-    extras: Extras = NO_EXTRAS,
-    budgets: Budgets = NO_BUDGETS,
-) -> View:
-    """The view, with of ``extras`` what fits; ``cuts`` says what does not, and why.
+@dataclass(frozen=True, slots=True)
+class Press:
+    """Turns exchanges into pieces.
 
-    A section over its budget loses its last items.  If the whole is over the window,
-    evidence goes first, then examples, memory and advice, last items first.  What the
-    session holds is never cut here; nor are system, tools and state: that they are too
-    large is told, and ``over_budget`` says by how much the whole is.
-
-    The view's extras are those that fit: made of them, it is the same again.
-
-    Raises InvalidEvent for a budget of no section, or below 0.
+    limit: the most tokens that one message may take.
+    asked: the questions that human decisions may refer to, by their seq.
+    cleared: whether a result is told as a stub, ``inputs``: its call without arguments.
+    back:  the provider's own blocks that it is given back, by the response's seq.
+    taken: the ids of calls given so far in this view.
     """
-    _check(budgets)
-    events, summaries = list(events), list(summaries)
-    fitting, cuts = _within_budgets(extras, budgets)
-    view = render(strategy, outline, events, summaries=summaries, extras=fitting)
-    if view.over_budget:
-        fitting, more = _within_window(fitting, view)
-        cuts += more
-        if fitting != view.extras:
-            view = render(
-                strategy, outline, events, summaries=summaries, extras=fitting
-            )
-    return replace(view, cuts=tuple(cuts))
 
+    limit: int
+    asked: Mapping[int, str] = field(default_factory=dict)
+    cleared: Callable[[Envelope], bool] = lambda _: False
+    inputs: bool = False
+    back: Mapping[int, Numbered] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
 
-def _check(budgets: Budgets) -> None:
-    for name, budget in budgets.items():
-        if name not in SECTIONS:
-            known = ", ".join(SECTIONS)
-            raise InvalidEvent(
-                f"budgets: there is no section {name!r} (there is: {known})"
-            )
-        if not isinstance(budget, int) or budget < 0:
-            raise InvalidEvent(f"budgets: {name} must be 0 tokens or more")
+    def pieces(self, exchange: Exchange, *, partial: bool = False) -> list[Piece]:
+        """The pieces of an exchange; none if it holds nothing to show.
 
-
-def _within_budgets(extras: Extras, budgets: Budgets) -> tuple[Extras, list[Cut]]:
-    cuts: list[Cut] = []
-    for name, budget in budgets.items():
-        items = _items(extras, name)
-        tokens = sum(cost for _, cost in items)
-        if tokens <= budget:
-            continue
-        if name not in _GIVEN_UP:
-            cuts.append(Cut(name, tokens, budget, "sent whole: it cannot be cut"))
-            continue
-        left, kept = budget, 0
-        for _, tokens_of in items:
-            left -= tokens_of
-            if left < 0:
-                break
-            kept += 1
-        extras = _keep(extras, name, items[:kept])
-        cuts.append(Cut(name, tokens, budget, _dropped(len(items) - kept, items)))
-    return extras, cuts
-
-
-def _within_window(extras: Extras, view: View) -> tuple[Extras, list[Cut]]:
-    over, window, cuts = view.over_budget, extras.window_tokens, []
-    for name in _GIVEN_UP:
-        items = _items(extras, name)
-        kept = len(items)
-        while kept and over > 0:
-            kept -= 1
-            over -= items[kept][1]
-        if kept < len(items):
-            tokens = sum(cost for _, cost in items)
-            why = f"the whole is over the window: {_dropped(len(items) - kept, items)}"
-            cuts.append(Cut(name, tokens, max(0, tokens - view.over_budget), why))
-            extras = _keep(extras, name, items[:kept])
-    if over > 0:
-        why = "sent whole: only what is handed in can be left out; compact the session"
-        cuts.append(Cut("whole", view.tokens, window, why))
-    return extras, cuts
-
-
-def _items(extras: Extras, name: str) -> list[tuple[tuple[Any, ...], int]]:
-    """What of a section is kept or left out together, with its cost."""
-    match name:
-        case "examples":
-            groups = _groups(extras.examples)
-            return [
-                (group, sum(estimate(m["content"]) + MESSAGE_OVERHEAD for m in group))
-                for group in groups
+        partial: the exchange may lack events that the log has, so a call without a
+                 result is told as text: it may have one.
+        """
+        if isinstance(exchange[0].payload, AgentResponse | ToolCall):
+            return self._response(exchange, partial=partial)
+        (envelope,) = exchange
+        if isinstance(envelope.payload, UserInput):
+            blocks: Numbered = [
+                (envelope.seq, block) for block in user_blocks(envelope.payload)
             ]
-        case "memory":
-            texts = extras.memory
-            return [((t,), estimate_text(t) + MESSAGE_OVERHEAD) for t in texts]
-        case "evidence":
-            return [((t,), estimate_text(t)) for t in extras.evidence]
-        case "advice":
-            text = extras.advice_text
-            return [((extras.advice,), advice_cost(text))] if text else []
-    value = getattr(extras, name)
-    return [((value,), estimate(value))] if value else []
+            return self._piece("user", blocks, exchange)
+        entry = entry_of(envelope.payload, self.asked)
+        if entry is None or not (entry.body.strip() or any(entry.attributes.values())):
+            return []
+        blocks = [(envelope.seq, text_block(entry.text(seq=envelope.seq)))]
+        return self._piece(entry.role, blocks, exchange)
+
+    def _response(self, events: Sequence[Envelope], *, partial: bool) -> list[Piece]:
+        calls = _calls(events)
+        told = [called for called in calls if partial and called.result is None]
+        made = [called for called in calls if called not in told]
+        ids = [self.take_id(call.call_id, at.seq) for at, call, _ in made]
+        blocks: Numbered = [
+            *_said(events[0]),
+            *(_told(called) for called in told),
+            *map(self._use, ids, made),
+        ]
+        blocks = [*_thought(events[0]), *blocks] if blocks else []
+        back = self.back.get(events[0].seq, [])
+        own = [event for event in events if not isinstance(event.payload, ToolResult)]
+        pieces = self._piece("assistant", [*back, *blocks], own)
+        if back and pieces:
+            more = estimate([block for _, block in back])
+            pieces[0] = replace(pieces[0], tokens=pieces[0].tokens + more)
+        for id_, called in zip(ids, made, strict=True):
+            pieces += self._answer(id_, called)
+        return pieces
+
+    def _answer(self, id_: str, called: Called) -> list[Piece]:
+        if called.result is None:
+            place = ViewSpan("raw", called.envelope.seq, called.envelope.seq)
+            return [Piece("user", [(None, result_block(id_, None))], 0, place)]
+        envelope, result = called.result
+        if self.cleared(envelope):
+            return [_cleared(id_, envelope)]
+        block = result_block(id_, result)
+        return self._piece("user", [(envelope.seq, block)], [envelope])
+
+    def _use(self, id_: str, called: Called) -> tuple[int | None, Block]:
+        call, result = called.call, called.result
+        emptied = self.inputs and result is not None and self.cleared(result[0])
+        return called.envelope.seq, {
+            "type": "tool_use",
+            "id": id_,
+            "name": _legal(call.tool_name, _NAME_LENGTH, "unnamed"),
+            "input": {} if emptied else call_input(call.arguments),
+        }
+
+    def take_id(self, call_id: str, seq: int) -> str:
+        """An id for the call recorded at ``seq``: its call_id, if that can be.
+
+        Ids are given in the order in which calls are shown.
+        """
+        legal = _legal(call_id, _ID_LENGTH)
+        chosen, number = legal, 0
+        while chosen in self.taken:
+            suffix = f"_{seq}" if not number else f"_{seq}_{number}"
+            chosen, number = legal[: _ID_LENGTH - len(suffix)] + suffix, number + 1
+        self.taken.add(chosen)
+        return chosen
+
+    def _piece(
+        self, role: Role, blocks: Numbered, events: Sequence[Envelope]
+    ) -> list[Piece]:
+        if not blocks:
+            return []
+        tokens = sum(event.token_estimate for event in events)
+        span = ViewSpan("raw", events[0].seq, events[-1].seq)
+        if tokens > self.limit:
+            shown = shorten(blocks, self.limit)
+            if shown is not blocks:
+                # Of an image that is what its text costs.
+                tokens = sum(estimate(block) for _, block in shown)
+                blocks, span = shown, span._replace(kind="stub")
+        return [Piece(role, blocks, tokens + MESSAGE_OVERHEAD, span)]
 
 
-def _groups(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
-    """Examples, each from a question of the user to before the next."""
-    groups: list[tuple[Message, ...]] = []
-    for message in messages:
-        if groups and not _asks(message):
-            groups[-1] = (*groups[-1], message)
-        else:
-            groups.append((message,))
-    return groups
+def _legal(text: str, length: int, empty: str = "") -> str:
+    """``text`` if the API takes it; else made so, with a digest that keeps it apart."""
+    if not text and empty:
+        return empty
+    clean = _ILLEGAL.sub("_", text)
+    if clean == text and 0 < len(text) <= length:
+        return text
+    return f"{clean[: length - _SUFFIX - 1]}_{text_digest(text)[:_SUFFIX]}"
 
 
-def _asks(message: Message) -> bool:
-    content = message["content"]
-    return message["role"] == "user" and not (
-        isinstance(content, list)
-        and any(block["type"] == "tool_result" for block in content)
-    )
+class Called(NamedTuple):
+    """A call where it is recorded, and its result where that is."""
+
+    envelope: Envelope
+    call: ToolCall
+    result: tuple[Envelope, ToolResult] | None = None
 
 
-def _keep(
-    extras: Extras, name: str, items: Iterable[tuple[tuple[Any, ...], int]]
-) -> Extras:
-    kept = tuple(one for group, _ in items for one in group)
-    if name == "advice":
-        return replace(extras, advice=kept[0] if kept else None)
-    changed: dict[str, Any] = {name: kept}
-    return replace(extras, **changed)
+def _calls(events: Sequence[Envelope]) -> list[Called]:
+    calls: list[Called] = []
+    waiting: dict[str, int] = {}
+    for envelope in events:
+        match envelope.payload:
+            case ToolCall() as call:
+                waiting[call.call_id] = len(calls)
+                calls.append(Called(envelope, call))
+            case ToolResult() as result:
+                index = waiting.pop(result.call_id)
+                calls[index] = calls[index]._replace(result=(envelope, result))
+    return calls
 
 
-def _dropped(count: int, items: Sequence[object]) -> str:
-    return f"the last {count} of {len(items)} left out"
+def _thought(envelope: Envelope) -> Numbered:
+    response = envelope.payload
+    if not isinstance(response, AgentResponse):
+        return []
+    return [(envelope.seq, block) for block in thinking_blocks(response)]
+
+
+def _said(envelope: Envelope) -> Numbered:
+    """The response's text; the API takes none that ends in white space at the end."""
+    response = envelope.payload
+    if not isinstance(response, AgentResponse) or not response.text.strip():
+        return []
+    return [(envelope.seq, text_block(response.text.rstrip()))]
+
+
+def _told(called: Called) -> tuple[int | None, Block]:
+    entry = entry_of(called.call)
+    seq = called.envelope.seq
+    return seq, text_block(entry.text(seq=seq) if entry else called.call.tool_name)
+
+
+def _cleared(id_: str, envelope: Envelope) -> Piece:
+    text = cleared_text(envelope.seq, envelope.token_estimate)
+    block: Block = {"type": "tool_result", "tool_use_id": id_, "content": text}
+    span = ViewSpan("stub", envelope.seq, envelope.seq)
+    tokens = estimate_text(text) + MESSAGE_OVERHEAD
+    return Piece("user", [(envelope.seq, block)], tokens, span)
+
+
+def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Numbered]:
+    """The provider's own blocks of these types, by the seq of their response.
+
+    Those of an event in which something was redacted are left out.
+    """
+    found: dict[int, Numbered] = {}
+    if not kinds:
+        return found
+    response = None
+    for envelope in rows:
+        match envelope.payload:
+            case AgentResponse():
+                response = envelope.seq
+            case ProviderEdit(blocks=blocks) if response and _as_it_came(envelope):
+                kept = [
+                    block
+                    for block in blocks
+                    if block.get("type") in kinds and _whole(block)
+                ]
+                if kept:
+                    found[response] = [(envelope.seq, block) for block in kept]
+    return found
+
+
+def _whole(block: Mapping[str, object]) -> bool:
+    """Whether the guard cut nothing out of it."""
+    return not any("[refold: " in str(value) for value in block.values())
+
+
+def _as_it_came(envelope: Envelope) -> bool:
+    """Whether the redactor found nothing in it."""
+    return not envelope.redaction.get("n")
+
+
+@dataclass(slots=True)
+class Draft:
+    """A message that still grows; by whole pieces.  Each block has its span."""
+
+    role: Role
+    blocks: Numbered = field(default_factory=list)
+    spans: list[ViewSpan | None] = field(default_factory=list)
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Where each of its blocks is from."""
+        placed = zip(self.spans, self.blocks, strict=True)
+        return tuple(Origin(span, seq) for span, (seq, _) in placed)
+
+
+def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
+    """Messages that start with the user and alternate.
+
+    Thinking that would come behind other content of the agent is set off by a short
+    user message, so that it need not be moved or dropped.
+    """
+    drafts: list[Draft] = []
+    for piece in pieces:
+        if not drafts and piece.role == "assistant":
+            drafts.append(Draft("user", [(None, text_block(OPENING))], [None]))
+        elif drafts and drafts[-1].role == piece.role == "assistant" and _thinks(piece):
+            drafts.append(Draft("user", [(None, text_block(_ONWARD))], [None]))
+        if not drafts or drafts[-1].role != piece.role:
+            drafts.append(Draft(piece.role))
+        drafts[-1].blocks += piece.blocks
+        drafts[-1].spans += [piece.span] * len(piece.blocks)
+    return drafts
+
+
+def _insert(
+    drafts: list[Draft],
+    blocks: Sequence[Block],
+    spans: Sequence[ViewSpan],
+    user_seq: int | None,
+) -> None:
+    """Put what was handed in into the last user message.
+
+    It stands before the newest user input if that is there, else after the results.
+    """
+    if not blocks:
+        return
+    if not any(draft.role == "user" for draft in drafts):
+        drafts.append(Draft("user"))
+    last = next(draft for draft in reversed(drafts) if draft.role == "user")
+    seqs = [seq for seq, _ in last.blocks]
+    if user_seq is not None and user_seq in seqs:
+        at = seqs.index(user_seq)
+    else:
+        at = sum(block["type"] == "tool_result" for _, block in last.blocks)
+    last.blocks[at:at] = [(None, block) for block in blocks]
+    last.spans[at:at] = spans
+
+
+def _thinks(piece: Piece) -> bool:
+    return bool(piece.blocks) and piece.blocks[0][1]["type"] in _THINKING

@@ -19,10 +19,9 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.projections.context.compaction import Compaction
-from refold.projections.context.messages import cleared_text
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Shown, Strategy
-from refold.projections.context.text import entry_of
+from refold.projections.context.text import cleared_text, entry_of
 from refold.projections.context.units import Thread, holds, place
 from refold.projections.context.view import Origin, View, ViewSpan
 

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypedDict
 
 from refold.domain.errors import InvalidConfiguration
-from refold.projections.context.view import TITLE, Advice, cost
+from refold.projections.context.budget import TITLE, Advice, cost
 from refold.projections.memory.items import INDEPENDENT, Evidence, Item
 from refold.projections.memory.sessions import GENERAL
 

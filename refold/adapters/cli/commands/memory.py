@@ -29,7 +29,7 @@ from refold.projections.memory.sessions import GENERAL
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
-    from refold.projections.context.view import Advice
+    from refold.projections.context.budget import Advice
     from refold.projections.memory.items import Item
     from refold.projections.memory.profile import Profile
     from refold.store import SessionStore

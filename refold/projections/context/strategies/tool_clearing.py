@@ -10,7 +10,6 @@ from pydantic import Field
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, ToolResult
 from refold.domain.tokens import estimate_text
-from refold.projections.context.messages import cleared_text
 from refold.projections.context.outline import (
     Detail,
     Outline,
@@ -18,6 +17,7 @@ from refold.projections.context.outline import (
     pinned_at,
 )
 from refold.projections.context.strategy import Pinning, Shown, everything
+from refold.projections.context.text import cleared_text
 from refold.projections.context.units import Unit, holds
 
 
