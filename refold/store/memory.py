@@ -36,8 +36,8 @@ from refold.projections.context.budget import NO_ADVICE, Advice
 from refold.projections.context.strategy import Strategy
 from refold.projections.memory.advice import (
     Candidate,
-    Choosing,
-    ChoosingArgs,
+    Choice,
+    ChoiceArgs,
     Line,
     choose,
     chosen_by,
@@ -60,7 +60,7 @@ from refold.projections.memory.sessions import (
     GENERAL,
     Classifier,
     Shown,
-    Watching,
+    Watch,
     by_scenario,
     families,
     untainted,
@@ -69,8 +69,8 @@ from refold.projections.memory.sessions import (
 from refold.projections.memory.tool import Answer, Known, Query, answer
 from refold.projections.memory.verdicts import (
     EXTRACTOR as DECLARED_EXTRACTOR,
+    Judge,
     Judged,
-    Judging,
 )
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import handed_in, read_on
@@ -307,7 +307,7 @@ class Memory(NamedTuple):
         """The item of that id."""
         return next((one for one in self.items if one.memory_id == memory_id), None)
 
-    def advice(self, *, now: int, **how: Unpack[ChoosingArgs]) -> Advice:
+    def advice(self, *, now: int, **how: Unpack[ChoiceArgs]) -> Advice:
         """What of it may be said to a model, ``now`` in microseconds since 1970.
 
         Raises InvalidConfiguration.
@@ -501,7 +501,7 @@ def _declared_of_session(log: EventLog, info: SessionInfo) -> Judged:
 
 
 def _read(log: EventLog, stream: StreamId) -> Judged:
-    watching, judging = Watching(stream.session_id), Judging(stream.session_id)
+    watching, judging = Watch(stream.session_id), Judge(stream.session_id)
     for envelope in read_on(log, stream):
         watching.take(envelope)
         judging.take(envelope)
@@ -528,11 +528,11 @@ class Shortlist:
     profile: list[Line]
     wishes: Wishes
 
-    def advice(self, how: Choosing, *, now: int) -> Advice:
+    def advice(self, how: Choice, *, now: int) -> Advice:
         """What is said of it."""
         return choose(self._wanted(), how, now=now, profile=self._about())
 
-    def says_still(self, advice: Advice, how: Choosing, now: int) -> bool:
+    def says_still(self, advice: Advice, how: Choice, now: int) -> bool:
         """Whether all that was said may be said as it was."""
         said = {one.memory_id: one for one in self._wanted()}
         about = {one.memory_id for one in self._about() if _said_in(one, advice)}
@@ -652,9 +652,7 @@ class Adviser:
         draft, key = Draft(event), f"{MADE_BY} {EXTRACTOR}"
         self.writer.append(Order(self._stream, (draft,), idempotency_key=key))
 
-    def for_session(
-        self, stream: StreamId, strategy: Strategy, how: Choosing
-    ) -> Advice:
+    def for_session(self, stream: StreamId, strategy: Strategy, how: Choice) -> Advice:
         """What the session is told: what its last request was, until it is compacted.
 
         So that what a model is sent begins as it did before.  What must not be said any
@@ -740,7 +738,7 @@ def _readable(infos: Iterable[SessionInfo]) -> set[str]:
     return {info.session_id for info in infos if info.status != "erased"}
 
 
-def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choosing) -> Answer:
+def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choice) -> Answer:
     """What the memory of the stream's user says to a query, in the session it is of.
 
     Of a user who opted out nothing is said, and without consent nothing of what they
@@ -819,7 +817,7 @@ class Memories:
         user_id: str,
         *,
         fresh: timedelta = _HOUR,
-        **how: Unpack[ChoosingArgs],
+        **how: Unpack[ChoiceArgs],
     ) -> Advice:
         """What of the user's memory may be said to a model, as ``context`` takes it.
 

@@ -82,7 +82,7 @@ from refold.store.verification import Verified, Verifier
 
 if TYPE_CHECKING:
     from refold.projections.context.budget import Advice
-    from refold.projections.memory.advice import ChoosingArgs
+    from refold.projections.memory.advice import ChoiceArgs
 
 # What may go well the next time, if nobody says otherwise.
 _PASSING: Final = (TimeoutError, ConnectionError, StoreUnavailable)
@@ -527,7 +527,7 @@ class Session:
     def advice(
         self,
         strategy: str | Strategy | None = None,
-        **how: Unpack[ChoosingArgs],
+        **how: Unpack[ChoiceArgs],
     ) -> Advice:
         """What memory says to the model in this session: ``context(advice=…)``.
 

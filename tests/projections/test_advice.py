@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 import refold
 from refold.domain.events import JsonObject
 from refold.projections.context.budget import TITLE, Advice, cost
-from refold.projections.memory.advice import Choosing, Line, choose, shortlist, why_not
+from refold.projections.memory.advice import Choice, Line, choose, shortlist, why_not
 from refold.projections.memory.items import LASTS, Evidence, Item, memory_id
 
 NOW = 1_700_000_000_000_000
@@ -48,7 +48,7 @@ def failure(**how: Any) -> Item:
 
 
 def advice(*items: Item, mean: float = 0.5, **how: Any) -> Advice:
-    choosing = Choosing(**how)
+    choosing = Choice(**how)
     means = {"general": mean, "trip": mean}
     listed = shortlist(items, choosing.scenario, now=NOW, means=means)
     return choose(listed, choosing, now=NOW)
@@ -150,7 +150,7 @@ def test_the_same_way_is_not_advised_and_warned_of() -> None:
 def test_of_the_user_only_what_is_sure_is_said() -> None:
     sure, vague = Line("- A: a", "m1", 0.9), Line("- B: b", "m2", 0.2)
 
-    said = choose([], Choosing(threshold=0.5), now=NOW, profile=[sure, vague])
+    said = choose([], Choice(threshold=0.5), now=NOW, profile=[sure, vague])
 
     assert "- A: a" in said.text
     assert "- B: b" not in said.text
@@ -252,4 +252,4 @@ def test_redaction_leaves_the_names_of_items_alone(
 )
 def test_what_cannot_be_chosen_by_is_refused(how: dict[str, Any]) -> None:
     with pytest.raises(refold.InvalidConfiguration):
-        Choosing(**how)
+        Choice(**how)

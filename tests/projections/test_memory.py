@@ -25,7 +25,7 @@ from refold.projections.memory.items import (
 from refold.projections.memory.sessions import (
     REASONS,
     Shown,
-    Watching,
+    Watch,
     by_words,
     families,
     may_trigger,
@@ -264,7 +264,7 @@ def test_a_scenario_is_a_tag_or_what_a_classifier_says() -> None:
 @given(st.integers(0, 6))
 def test_watching_can_go_on_where_it_was(cut: int) -> None:
     events = session_of([call("search"), call("pay", "Error: x"), call("pay")])
-    watching = Watching("s")
+    watching = Watch("s")
 
     for envelope in events[:cut]:
         watching.take(envelope)

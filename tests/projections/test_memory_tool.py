@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from refold.projections.memory.advice import Choosing
+from refold.projections.memory.advice import Choice
 from refold.projections.memory.profile import lines
 from refold.projections.memory.tool import Known, Query, answer
 from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
@@ -22,7 +22,7 @@ def told(threshold: float) -> list[dict[str, Any]]:
     profile = seen(*sessions)
     items = {one.memory_id: one for one in profile.items}
     about = [(line, items[line.memory_id]) for line in lines(profile, NOW)]
-    how = Choosing(tokens=10_000, top=50, threshold=threshold)
+    how = Choice(tokens=10_000, top=50, threshold=threshold)
     found = answer(Query(), Known(profile=about), how, now=NOW)
     memories: list[dict[str, Any]] = json.loads(found.text)["memories"]
     return memories

@@ -24,7 +24,7 @@ from refold.domain.events import Event, JsonObject, StateUpdate, ToolCall, ToolR
 from refold.domain.ids import FILES_SESSION, MAIN, StreamId, bounded
 from refold.domain.ports import EventLog
 from refold.projections.context.text import Block, result_block
-from refold.projections.memory.advice import ChoosingArgs, chosen_by
+from refold.projections.memory.advice import ChoiceArgs, chosen_by
 from refold.projections.memory.tool import (
     DEFINITION,
     FILES_NAME,
@@ -83,7 +83,7 @@ def call_of(tool_use: Any) -> Call | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class Answers:
     """Records calls and results in a session; the same call again is the same record.
 
     agent: whose calls these are, if there are several agents in the session.
@@ -332,7 +332,7 @@ class MemoryFiles:
     ) -> None:
         self.session, self._untrusted = session, untrusted
         self._files = UserFiles(session.writer, session.user_id)
-        self._answering = Answering(session, agent)
+        self._answering = Answers(session, agent)
 
     @property
     def definition(self) -> JsonObject:
@@ -380,10 +380,10 @@ class MemoryRetrieval:
     """
 
     def __init__(
-        self, session: Session, *, agent: str | None = None, **how: Unpack[ChoosingArgs]
+        self, session: Session, *, agent: str | None = None, **how: Unpack[ChoiceArgs]
     ) -> None:
         self.session, self._how = session, chosen_by(how)
-        self._answering = Answering(session, agent)
+        self._answering = Answers(session, agent)
 
     @property
     def definition(self) -> JsonObject:

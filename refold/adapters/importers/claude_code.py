@@ -77,13 +77,13 @@ class ClaudeCode:
 
     def read(self, source: Source) -> Iterable[Transcript]:
         """The transcripts, each in the file's order."""
-        reading = _Reading(source)
+        reading = _Conversations(source)
         for line in source.lines():
             reading.entry(line.number, line.value)
         return reading.transcripts()
 
 
-class _Reading:
+class _Conversations:
     """The conversations of one file as they unfold line by line."""
 
     def __init__(self, source: Source) -> None:

@@ -47,7 +47,7 @@ class SWEAgent:
         if not isinstance(run.get("history"), list):
             raise source.failed("is no SWE-agent trajectory: it has no history")
         recording = Recording(self.name, source.name)
-        reading = _Reading(recording, _Times(sequence(run.get("trajectory"))))
+        reading = _History(recording, _Times(sequence(run.get("trajectory"))))
         for message in messages.numbered(run["history"], name="history"):
             reading.message(message)
         info = mapping(run.get("info"))
@@ -75,7 +75,7 @@ class _Times:
         return milliseconds(step.get("execution_time"), per_unit=1000.0)
 
 
-class _Reading:
+class _History:
     """A history, message by message."""
 
     def __init__(self, recording: Recording, times: _Times) -> None:

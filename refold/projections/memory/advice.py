@@ -100,7 +100,7 @@ def _rate(part: float, item: Item) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Choosing:
+class Choice:
     """How advice is chosen.
 
     scenario:  the kind of task at hand; what was learned in ``general`` counts half.
@@ -129,8 +129,8 @@ class Choosing:
             raise InvalidConfiguration("threshold is a confidence from 0 to 1")
 
 
-class ChoosingArgs(TypedDict, total=False):
-    """``Choosing`` by keyword."""
+class ChoiceArgs(TypedDict, total=False):
+    """``Choice`` by keyword."""
 
     scenario: str
     tokens: int
@@ -139,13 +139,13 @@ class ChoosingArgs(TypedDict, total=False):
     tools: Collection[str] | None
 
 
-def chosen_by(how: ChoosingArgs) -> Choosing:
+def chosen_by(how: ChoiceArgs) -> Choice:
     """How advice is chosen.  Raises InvalidConfiguration."""
-    unknown = sorted(set(how) - set(ChoosingArgs.__annotations__))
+    unknown = sorted(set(how) - set(ChoiceArgs.__annotations__))
     if unknown:
-        known = ", ".join(ChoosingArgs.__annotations__)
+        known = ", ".join(ChoiceArgs.__annotations__)
         raise InvalidConfiguration(f"advice is not chosen by {unknown[0]!r}: {known}")
-    return Choosing(**how)
+    return Choice(**how)
 
 
 class Line(NamedTuple):
@@ -181,7 +181,7 @@ class Candidate(NamedTuple):
         fresh: float = 0.5 ** (max(0, now - self.updated_at) / _HALF_LIFE)
         return round(self.sure * self.weight * fresh, 9)
 
-    def may_be_said(self, how: Choosing, now: int) -> bool:
+    def may_be_said(self, how: Choice, now: int) -> bool:
         """Whether it holds still, is sure enough, and its tools are at hand."""
         at_hand = how.tools is None or set(how.tools).issuperset(self.tools)
         return self.expires_at > now and self.sure >= how.threshold and at_hand
@@ -265,7 +265,7 @@ def shortlist(
 
 def choose(
     candidates: Iterable[Candidate],
-    how: Choosing,
+    how: Choice,
     *,
     now: int,
     profile: Sequence[Line] = (),
@@ -310,7 +310,7 @@ def _candidate(item: Item, weight: float) -> Candidate:
 
 
 def _fitted(
-    lines: Sequence[Line], over: Sequence[Line], profile: Sequence[Line], how: Choosing
+    lines: Sequence[Line], over: Sequence[Line], profile: Sequence[Line], how: Choice
 ) -> Advice:
     """As many lines as the budget takes, in their order; one too long is left out."""
     out = [line.memory_id for line in over]

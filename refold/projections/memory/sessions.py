@@ -261,7 +261,7 @@ class Shown:
         return cls(**found)
 
 
-class Watching:
+class Watch:
     """Folds the events of one session, in order, into what they show.
 
     agent: of several in a session, whose calls count; None: everybody's.
@@ -423,10 +423,10 @@ def watch(
     agent: str | None = None,
 ) -> Shown:
     """What these events of a session show."""
-    watching = Watching(session_id, classify, agent)
+    watch = Watch(session_id, classify, agent)
     for envelope in events:
-        watching.take(envelope)
-    return watching.shown()
+        watch.take(envelope)
+    return watch.shown()
 
 
 def families(shown: Iterable[Shown]) -> list[Shown]:

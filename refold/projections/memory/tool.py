@@ -13,7 +13,7 @@ from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
 from refold.domain.tokens import estimate_text
 from refold.projections.memory.advice import (
-    Choosing,
+    Choice,
     Line,
     advised,
     choose,
@@ -161,7 +161,7 @@ class Answer:
     items: tuple[str, ...] = ()
 
 
-def answer(query: Query, known: Known, how: Choosing, *, now: int) -> Answer:
+def answer(query: Query, known: Known, how: Choice, *, now: int) -> Answer:
     """The memories that fit, chosen as advice is; what is about the user comes last.
 
     The text costs at most ``how.tokens``, or is an empty list.
@@ -179,7 +179,7 @@ def answer(query: Query, known: Known, how: Choosing, *, now: int) -> Answer:
 
 
 def _procedural(
-    query: Query, known: Known, how: Choosing, now: int
+    query: Query, known: Known, how: Choice, now: int
 ) -> Iterable[JsonObject]:
     items = [one for one in known.items if query.takes(one.kind)]
     scenario = _scenario(items, query.subject) if query.subject else how.scenario
@@ -199,7 +199,7 @@ def _scenario(items: Iterable[Item], subject: str) -> str:
     return next((name for name in names if name_of(name) == subject), GENERAL)
 
 
-def _declared(query: Query, known: Known, how: Choosing) -> Iterable[JsonObject]:
+def _declared(query: Query, known: Known, how: Choice) -> Iterable[JsonObject]:
     for line, item in known.profile:
         about = {item.content.get("subject"), item.content.get("topic")}
         wanted = not query.subject or query.subject in about

@@ -119,7 +119,7 @@ class Judged:
         )
 
 
-class Judging:
+class Judge:
     """Folds the events of one session, in order, into what its verdicts show."""
 
     def __init__(self, session_id: str) -> None:
@@ -184,10 +184,10 @@ def judge(
     session_id: str, events: Iterable[Envelope], taints: Iterable[str] = ()
 ) -> Judged:
     """What the verdicts in these events of a session show."""
-    judging = Judging(session_id)
+    made = Judge(session_id)
     for envelope in events:
-        judging.take(envelope)
-    return judging.judged(taints)
+        made.take(envelope)
+    return made.judged(taints)
 
 
 def credit_of(verdict: Verdict) -> float:

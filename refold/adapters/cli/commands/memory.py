@@ -20,7 +20,7 @@ from refold.domain.errors import (
     RefoldError,
 )
 from refold.projections.memory.advice import (
-    Choosing,
+    Choice,
     said,
     why_not as advice_why_not,
 )
@@ -205,7 +205,7 @@ def _kind(one: Item) -> str:
 
 def _unsaid(profile: Profile, one: Item, now: int) -> list[str]:
     """Why an item is not said to a model that asks with nothing set."""
-    return why_not(profile, one, now=now, threshold=Choosing().threshold)
+    return why_not(profile, one, now=now, threshold=Choice().threshold)
 
 
 def _levels(profile: Profile) -> Iterator[str]:
@@ -303,7 +303,7 @@ def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
     if one is None:
         return None
     reasons = advice_why_not(
-        one, now=now, threshold=Choosing().threshold, means=found.means
+        one, now=now, threshold=Choice().threshold, means=found.means
     )
     facts, mean = [], found.means.get(one.scenario)
     if one.success is not None and mean is not None:

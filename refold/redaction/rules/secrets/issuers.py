@@ -137,7 +137,7 @@ prefect              issued  ALNUM{36}                    pnu_ pnb_
 tailscale            issued  [A-Za-z0-9\-]{16,80}         tskey- tskey-auth-
     tskey-api-
 openshift            mixed   TOKEN{43}                    sha256~
-# Watching
+# Watch
 grafana              issued  [A-Za-z0-9+/_]{32,400}={0,3} glc_ glsa_
 newrelic             issued  [A-Za-z0-9\-]{19,64}         NRAK- NRJS- NRII- NRSP-
     NRRA- NRIQ-
