@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from refold.adapters.keys.master import MasterKey
     from refold.adapters.keys.signatures import Signer
     from refold.adapters.keys.store import KeyStore
-    from refold.adapters.recorder import Recorder
     from refold.adapters.sql.database import Database
+    from refold.adapters.sql.recorder import Recorder
     from refold.domain.access_log import AuditSink
     from refold.domain.seals import Anchor, Seals
     from refold.projections.context.compaction import Summarizer
@@ -205,7 +205,7 @@ def make_redactor(
 
 
 def _recorder(url: str) -> tuple[Recorder, str]:
-    from refold.adapters.sql.recorder import SqlRecorder
+    from refold.adapters.sql.recorder import Recorder
     from refold.adapters.sql.schema import migrate
 
     dialect = _database(url)
@@ -214,7 +214,7 @@ def _recorder(url: str) -> tuple[Recorder, str]:
     except BaseException:
         dialect.close()
         raise
-    return SqlRecorder(dialect), store_id
+    return Recorder(dialect), store_id
 
 
 def _database(url: str) -> Database:

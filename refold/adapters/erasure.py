@@ -14,16 +14,9 @@ from refold.adapters.keys import rotation as rotating
 from refold.adapters.keys.master import SIZE
 from refold.adapters.keys.ring import KeyRing, user_context
 from refold.adapters.keys.store import KeyStore
-from refold.adapters.recorder import (
-    FROZEN,
-    CertificateRow,
-    ErasingRows,
-    HeadRow,
-    KeepingRows,
-    Recorder,
-    Subject,
-)
-from refold.adapters.rows import EncryptingMapper
+from refold.adapters.recorder import CertificateRow, ErasingRows, KeepingRows, Subject
+from refold.adapters.rows import FROZEN, EncryptingMapper, HeadRow
+from refold.adapters.sql.recorder import Recorder
 from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head
 from refold.adapters.verification import PAGE
 from refold.domain.canonical import canonical
@@ -86,7 +79,7 @@ class SealedErasures:
         mapper = EncryptingMapper(self.keys)
         for name in self.recorder.streams(main.user_id, main.session_id):
             stream, after = main._replace(stream=name), 0
-            while rows := self.recorder.rows(stream, after=after, limit=PAGE):
+            while rows := self.recorder.select_events(stream, gt=after, limit=PAGE):
                 for row in rows:
                     with suppress(CorruptEvent, KeyUnavailable):
                         yield from mapper.to_domain_event(row).blobs
@@ -469,7 +462,9 @@ class SealedMends:
     def _named(self, stream: StreamId, name: str) -> set[bytes]:
         blobs = Blobs(self.log.recorder, self.log.keys, stream.main)
         one, after, named = stream._replace(stream=name), 0, set[bytes]()
-        while rows := self.log.recorder.rows(one, after=after, limit=MENDING_PAGE):
+        while rows := self.log.recorder.select_events(
+            one, gt=after, limit=MENDING_PAGE
+        ):
             after = rows[-1].seq
             for row in rows:
                 named.update(map(blobs.address, self.log.envelope(row).blobs))

@@ -17,9 +17,9 @@ from eventsourcing.persistence import (
 
 from refold.adapters.erasure import SealedErasures, SealedKeeping, SealedMends
 from refold.adapters.keys.ring import KeyRing
-from refold.adapters.recorder import Recorder
 from refold.adapters.rewriting import Rewriter
 from refold.adapters.seals.tree import sealed_problems
+from refold.adapters.sql.recorder import Recorder
 from refold.adapters.streams import EncryptedStreams
 from refold.adapters.verification import Auditor
 from refold.domain.envelope import Envelope

@@ -12,8 +12,14 @@ from dataclasses import replace
 from typing import Final, cast
 
 from refold.adapters.keys.ring import SessionKey
-from refold.adapters.recorder import Batch, BlobRow, HeadRow, Rewrite
-from refold.adapters.rows import EncryptedEvent, ReplacedEvent
+from refold.adapters.rows import (
+    Batch,
+    BlobRow,
+    EncryptedEvent,
+    HeadRow,
+    ReplacedEvent,
+    Rewrite,
+)
 from refold.adapters.streams import (
     Blobs,
     EncryptedStreams,

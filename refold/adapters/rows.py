@@ -7,23 +7,33 @@ redaction and nothing else.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from threading import local
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import orjson
 import zstandard
 from cryptography.exceptions import InvalidTag
-from eventsourcing.persistence import JSONTranscoder, Mapper, StoredEvent
+from eventsourcing.persistence import (
+    IntegrityError,
+    JSONTranscoder,
+    Mapper,
+    OperationalError,
+    StoredEvent,
+)
 
 from refold.adapters.keys.ring import KeyRing, SessionKey, seal, unseal
+from refold.adapters.keys.store import NO_REFS, Refs
 from refold.domain.canonical import canonical
 from refold.domain.chain import Columns, Header, Resealing, encoded, link
 from refold.domain.envelope import NO_META, Envelope, Late
 from refold.domain.errors import CorruptEvent, InvalidEvent
 from refold.domain.events import JsonObject
+from refold.domain.ids import StreamId
+from refold.domain.ports import Duplicate, Status
 from refold.domain.upcast import meta_trusted, recorded
 from refold.redaction.chokepoint import RedactedEvent
 
@@ -258,6 +268,139 @@ def _envelope(row: EncryptedEvent, content: dict[str, Any]) -> Envelope:
     }
     cut = tuple(content.get("blobs", ()))
     return Envelope.proved(fields, Late(ts, event_id, row.prev_hash, row.hash, cut))
+
+
+# What a head's status is while its user is frozen; nothing is appended to either.
+FROZEN: Final = {"open": "frozen", "closed": "frozen-closed"}
+THAWED: Final = {frozen: status for status, frozen in FROZEN.items()}
+
+
+class HeadRow(NamedTuple):
+    """The row of a stream's head; ``state`` is sealed, times are microseconds."""
+
+    seq: int
+    hash: bytes
+    status: Status
+    state: bytes
+    key_check: bytes
+    tokens: int
+    created_at: int
+    updated_at: int
+
+
+class BlobRow(NamedTuple):
+    """A sealed blob; ``address`` is a keyed hash, ``size`` the bytes of its text."""
+
+    address: bytes
+    body: bytes
+    size: int
+
+
+class ViewRow(NamedTuple):
+    """A sealed view, how far it has folded, and the seqs of what it shows.
+
+    Those are pairs of first and last seq as JSON, of the main and of the derived
+    stream, so that the rows can be read together with the view.
+    """
+
+    through_seq: int
+    derived_seq: int
+    body: bytes
+    main_spans: str = "[]"
+    derived_spans: str = "[]"
+
+
+class StandingRows(NamedTuple):
+    """The rows of one moment that a context is made of.
+
+    ``shown`` and ``summaries`` are those that the view names, ``new`` and ``derived``
+    the first of those behind it, of the main and of the derived stream.
+    """
+
+    head: HeadRow | None
+    view: ViewRow | None
+    shown: list[EncryptedEvent]
+    summaries: list[EncryptedEvent]
+    new: list[EncryptedEvent]
+    derived: list[EncryptedEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows to write if the stream's head is at this seq and hash (0: there is none).
+
+    ``refs`` say whose session begins with it, if one does.
+    """
+
+    stream: StreamId
+    expected_seq: int
+    expected_hash: bytes
+    head: HeadRow
+    events: tuple[EncryptedEvent, ...]
+    blobs: tuple[BlobRow, ...] = ()
+    receipt: bytes | None = None
+    refs: Refs = NO_REFS
+
+    def __post_init__(self) -> None:
+        if not self.events:
+            raise ValueError("a batch holds at least one event")
+        for event in self.events:
+            if type(event) is not EncryptedEvent or event.header.stream != self.stream:
+                raise TypeError("a recorder takes only what the encrypting mapper made")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What takes the place of a session's rows, all under one new key.
+
+    batch:  the events at the end of the main stream that say so; its blobs are all
+            that the session has from now on.
+    rows:   of any stream, sealed anew; they replace the ciphertext, no other column.
+    states: the sealed state of each other stream's head, by the stream's name.
+    blobs:  the addresses of the blobs there were.
+    """
+
+    batch: Batch
+    rows: tuple[EncryptedEvent, ...]
+    states: Mapping[str, bytes]
+    blobs: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if type(row) is not EncryptedEvent or row.first_digest is None:
+                raise TypeError("a row is replaced only by what was sealed anew")
+            if row.header.stream.main != self.batch.stream:
+                raise TypeError("a rewrite is of one session")
+
+
+Heads: TypeAlias = Mapping[str, "HeadRow"]
+
+
+class Wrote(NamedTuple):
+    """The batch is durable."""
+
+    head: HeadRow
+
+
+class Moved(NamedTuple):
+    """The head is elsewhere; nothing was written."""
+
+    head: HeadRow | None
+
+
+WriteOutcome: TypeAlias = Wrote | Moved | Duplicate
+
+
+class NotInserted(IntegrityError):
+    """The library's name for a conflict; ``outcome`` says what was in the way."""
+
+    def __init__(self, outcome: Moved | Duplicate) -> None:
+        super().__init__("the stream's head has moved, or the receipt is there")
+        self.outcome = outcome
+
+
+class QueueFull(OperationalError):
+    """More appends wait than can be waited for."""
 
 
 _codecs = local()

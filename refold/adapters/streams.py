@@ -20,27 +20,25 @@ from refold.adapters.keys.ring import (
     uuid7,
 )
 from refold.adapters.keys.store import NO_REFS, Refs
-from refold.adapters.recorder import (
+from refold.adapters.rows import (
     FROZEN,
     THAWED,
     Batch,
     BlobRow,
+    EncryptedEvent,
+    EncryptingMapper,
     HeadRow,
     Moved,
     NotInserted,
+    PlacedEvent,
     QueueFull,
-    Recorder,
     ViewRow,
     WriteOutcome,
     Wrote,
-)
-from refold.adapters.rows import (
-    EncryptedEvent,
-    EncryptingMapper,
-    PlacedEvent,
     pack,
     unpack,
 )
+from refold.adapters.sql.recorder import Recorder
 from refold.domain.canonical import canonical
 from refold.domain.chain import Header, length_prefixed
 from refold.domain.envelope import Blob, Envelope

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
-from refold.adapters.recorder import HeadRow
-from refold.adapters.rows import EncryptedEvent
+from refold.adapters.rows import EncryptedEvent, HeadRow
 from refold.adapters.streams import EncryptedStreams, check_not_erased
 from refold.domain.chain import Resealing, link_digest, resealed
 from refold.domain.envelope import Envelope

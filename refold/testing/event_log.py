@@ -15,9 +15,8 @@ import pytest
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import EncryptedLog
-from refold.adapters.recorder import Recorder
 from refold.adapters.sql.keystore import SqlKeyStore
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteInMemory
 from refold.domain.envelope import Draft, Envelope
@@ -61,9 +60,9 @@ def memory_log(recorder: Recorder | None = None) -> EncryptedLog:
     return EncryptedLog(recorder or memory_recorder(), keys)
 
 
-def memory_recorder() -> SqlRecorder:
+def memory_recorder() -> Recorder:
     """Rows in a new database in memory."""
-    return SqlRecorder(memory_database())
+    return Recorder(memory_database())
 
 
 def memory_database() -> SqliteInMemory:

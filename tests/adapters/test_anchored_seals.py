@@ -12,7 +12,7 @@ import pytest
 import refold
 from refold.adapters import config
 from refold.adapters.seals.anchors import FileAnchor
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import SealBroken
 from refold.domain.seals import SealsVerified
 from refold.store import SessionStore
@@ -127,7 +127,7 @@ def test_what_the_anchor_names_is_on_disk_first(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    for owner, name in ((SqlRecorder, "flush"), (FileAnchor, "add")):
+    for owner, name in ((Recorder, "flush"), (FileAnchor, "add")):
         monkeypatch.setattr(owner, name, _noted(getattr(owner, name), name, done))
     say(store, "a")
 

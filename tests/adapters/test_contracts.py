@@ -9,7 +9,7 @@ from sqlalchemy import make_url
 
 from refold.adapters.log import EncryptedLog
 from refold.adapters.sql.postgres import PostgresDatabase
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.testing import EventLogContract, memory_log
 
@@ -25,7 +25,7 @@ class TestSqlite(EventLogContract):
     @pytest.fixture
     def log(self, store_url: str) -> Iterator[EncryptedLog]:
         dialect = SqliteDatabase(make_url(store_url))
-        log = memory_log(SqlRecorder(dialect))
+        log = memory_log(Recorder(dialect))
         yield log
         log.close()
 
@@ -35,6 +35,6 @@ class TestPostgres(EventLogContract):
     @pytest.fixture
     def log(self, store_url: str) -> Iterator[EncryptedLog]:
         dialect = PostgresDatabase(make_url(store_url))
-        log = memory_log(SqlRecorder(dialect))
+        log = memory_log(Recorder(dialect))
         yield log
         log.close()

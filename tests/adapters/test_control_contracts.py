@@ -17,7 +17,7 @@ from refold.adapters.seals.anchors import FileAnchor
 from refold.adapters.seals.tree import TreeSeals
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.postgres import PostgresDatabase
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.erasure import Job, Remains, Signed, Whose
@@ -42,7 +42,7 @@ def log(store_url: str) -> Iterator[EncryptedLog]:
     database = SqliteDatabase(url) if sqlite else PostgresDatabase(url)
     migrate(database)
     master = LocalMasterKey(os.urandom(32), origin="a test")
-    log = EncryptedLog(SqlRecorder(database), KeyRing(SqlKeyStore("memory://"), master))
+    log = EncryptedLog(Recorder(database), KeyRing(SqlKeyStore("memory://"), master))
     yield log
     log.close()
 

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.recorder import Wrote
+from refold.adapters.rows import Wrote
 from refold.adapters.sql.database import MOST, GroupCommit
-from refold.adapters.sql.postgres_append import send
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.postgres import send
+from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.sqlite import _write as sqlite_write
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
@@ -169,7 +169,7 @@ def test_an_unexpected_failure_in_a_database_fails_only_its_own(
     module = importlib.import_module(f"refold.adapters.sql.{kind}")
     dialect = {"sqlite": "SqliteDatabase", "postgres": "PostgresDatabase"}[kind]
     database = getattr(module, dialect)(make_url(store_url))
-    log = memory_log(SqlRecorder(database))
+    log = memory_log(Recorder(database))
     streams = [StreamId("ada", name) for name in ("a", "bad", "c")]
     for stream in streams:
         log.keys.session(stream.user_id, stream.session_id, now=1)
@@ -177,8 +177,8 @@ def test_an_unexpected_failure_in_a_database_fails_only_its_own(
     patched = {
         "sqlite": ["refold.adapters.sql.sqlite._write"],
         "postgres": [
-            "refold.adapters.sql.postgres_append.send",
-            "refold.adapters.sql.postgres_append.send",
+            "refold.adapters.sql.postgres.send",
+            "refold.adapters.sql.postgres.send",
         ],
     }[kind]
     write_one: Callable[..., Any] = sqlite_write if kind == "sqlite" else send

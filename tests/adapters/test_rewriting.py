@@ -16,7 +16,7 @@ import refold
 from refold.adapters import config
 from refold.adapters.keys.ring import KeyRing, SessionKey
 from refold.adapters.log import EncryptedLog
-from refold.adapters.sql import sqlite as sqlite_rewrite
+from refold.adapters.sql import sqlite
 from refold.domain.events import JsonObject, UserInput
 from refold.domain.upcast import UPCASTS
 from refold.store.verification import Rechecker
@@ -184,7 +184,7 @@ def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
     assert said[-6:] == [
         "PRAGMA synchronous=FULL",
         "BEGIN IMMEDIATE",
-        sqlite_rewrite.TOUCH,
+        sqlite.TOUCH,
         "COMMIT",
         "PRAGMA synchronous=NORMAL",
         "the old key is destroyed",

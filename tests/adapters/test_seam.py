@@ -19,10 +19,15 @@ from sqlalchemy import make_url
 
 import refold
 from refold.adapters.log import EncryptedLog, LogFactory
-from refold.adapters.recorder import Batch, HeadRow
-from refold.adapters.rows import EncryptedEvent, EncryptingMapper, PlacedEvent
+from refold.adapters.rows import (
+    Batch,
+    EncryptedEvent,
+    EncryptingMapper,
+    HeadRow,
+    PlacedEvent,
+)
 from refold.adapters.sql.postgres import PostgresDatabase
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.chain import GENESIS, Header
 from refold.domain.ids import StreamId
@@ -38,7 +43,7 @@ HEADER = Header(ADA, 1, "user_input", 1, UUID(int=1), 1, 1)
 def log(store_url: str) -> Iterator[EncryptedLog]:
     sqlite, url = store_url.startswith("sqlite"), make_url(store_url)
     dialect = SqliteDatabase(url) if sqlite else PostgresDatabase(url)
-    log = memory_log(SqlRecorder(dialect))
+    log = memory_log(Recorder(dialect))
     yield log
     log.close()
 
@@ -137,7 +142,7 @@ def test_events_are_inserted_in_one_place_for_each_engine() -> None:
 
     assert places == {
         "refold/adapters/sql/sqlite.py": 1,
-        "refold/adapters/sql/postgres_append.py": 1,
+        "refold/adapters/sql/postgres.py": 1,
     }
 
 

@@ -12,10 +12,10 @@ from sqlalchemy import make_url
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import EncryptedLog
-from refold.adapters.recorder import Moved, Recorder
+from refold.adapters.rows import Moved
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.postgres import PostgresDatabase
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.events import CompactionNote
@@ -40,7 +40,7 @@ def recorder(kind: str, request: pytest.FixtureRequest) -> Recorder:
     url = make_url(request.getfixturevalue(f"{kind}_url"))
     dialect = SqliteDatabase(url) if kind == "sqlite" else PostgresDatabase(url)
     migrate(dialect)
-    return SqlRecorder(dialect)
+    return Recorder(dialect)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.adapters.recorder import BlobRow
+from refold.adapters.rows import BlobRow
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import Expired
 from refold.store import Session, SessionStore

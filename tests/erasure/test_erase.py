@@ -201,8 +201,8 @@ def test_a_blob_of_before_goes_with_the_session_that_was_cut_to_it(
 ) -> None:
     fill(filled, "ada", "two")
     recorder = log_of(filled).recorder
-    with recorder._database.writing("ada") as connection:  # type: ignore[attr-defined]  # as schema 4 wrote it
-        blobs = recorder._database.tables.blobs  # type: ignore[attr-defined]  # the same
+    with recorder._database.writing("ada") as connection:
+        blobs = recorder._database.tables.blobs
         connection.execute(blobs.update().values(session_id=None))
 
     filled.erase("ada", "a slip", session_id="one")
@@ -349,8 +349,8 @@ def test_a_user_comes_back_only_by_readmission_and_with_nothing(
 
 def test_events_without_a_head_are_erased_too(filled: SessionStore) -> None:
     recorder = log_of(filled).recorder
-    with recorder._database.engine().begin() as connection:  # type: ignore[attr-defined]  # the test's own damage
-        heads = recorder._database.tables.heads  # type: ignore[attr-defined]  # the same
+    with recorder._database.engine().begin() as connection:
+        heads = recorder._database.tables.heads
         connection.execute(heads.delete().where(heads.c.session_id == FORK))
 
     erased = filled.erase("ada", "she asked")

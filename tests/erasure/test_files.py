@@ -38,7 +38,7 @@ def plant(store: SessionStore) -> list[bytes]:
     bodies = []
     for name in SESSIONS:
         stream = store.session(USER, f"{USER[:5]}-{name}").stream
-        bodies += [row.state[20:52] for row in recorder.rows(stream)]
+        bodies += [row.state[20:52] for row in recorder.select_events(stream)]
     assert len(bodies) > 100
     return bodies
 
@@ -82,7 +82,9 @@ def test_an_open_reader_keeps_the_log_and_that_is_said(
     monkeypatch.setattr(sqlite_cleaning, "_BUSY", 0.1)
     with refold.open(sqlite_url) as store:
         bodies = plant(store)
-        with log_of(store).recorder._database.engine().connect() as reader:  # type: ignore[attr-defined]  # held open for the test
+        with (
+            log_of(store).recorder._database.engine().connect() as reader
+        ):  # held open for the test
             reader.exec_driver_sql("SELECT count(*) FROM events").scalar()
             erased = store.erase(USER, "asked")
             assert erased.cleaned["wal_emptied"] is False

@@ -189,7 +189,7 @@ def test_who_was_about_to_read_when_it_was_erased_is_told_so(
     session.append(said("x"), idempotency_key="k")
     session.context(WINDOW)
     recorder: Any = user.log.recorder  # type: ignore[attr-defined]  # a EncryptedLog
-    rows = recorder.rows
+    rows = recorder.select_events
     done: list[Any] = []
 
     def late(*args: Any, **how: Any) -> Any:
@@ -197,7 +197,7 @@ def test_who_was_about_to_read_when_it_was_erased_is_told_so(
             done.append(eraser.erase("ada", "she asked"))
         return rows(*args, **how)
 
-    recorder.rows = late
+    recorder.select_events = late
     with pytest.raises(refold.Erased):
         READS[read](session)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from refold.adapters.recorder import Recorder
+from refold.adapters.sql.recorder import Recorder
 from tests.support.operations import OPERATIONS, WHOLE, fill, log_of
 from tests.support.plans import (
     TABLES,

@@ -15,7 +15,7 @@ from sqlalchemy import make_url
 import refold
 from refold.adapters.log import EncryptedLog
 from refold.adapters.sql.postgres import PostgresDatabase
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.store import SessionStore
 from refold.testing import EventLogContract, memory_log
 from refold.testing.event_log import RewritingContract
@@ -30,7 +30,7 @@ WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 
 
 def log_at(url: str) -> EncryptedLog:
-    return memory_log(SqlRecorder(PostgresDatabase(make_url(url))))
+    return memory_log(Recorder(PostgresDatabase(make_url(url))))
 
 
 # It asks for what is of all users, freezes, or seals rows anew: an eraser's work.

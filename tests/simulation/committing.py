@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from refold.adapters.recorder import Batch, Moved, Wrote
+from refold.adapters.rows import Batch, Moved, Wrote
 from refold.adapters.sql.database import GroupCommit, Result
 from refold.domain.errors import Erased, StoreUnavailable
 from tests.simulation.rows import Rows
@@ -96,7 +96,7 @@ class Committing:
 
     def is_there(self, batch: Batch) -> bool:
         """Whether the very rows are there: they are found by their hash."""
-        rows = self.inner.rows(batch.stream, after=batch.expected_seq)
+        rows = self.inner.select_events(batch.stream, gt=batch.expected_seq)
         last = len(batch.events) - 1
         return len(rows) > last and rows[last].hash == batch.events[-1].hash
 

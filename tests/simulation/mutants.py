@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from refold.adapters.recorder import (
+from refold.adapters.rows import (
     Batch,
+    EncryptedEvent,
     HeadRow,
     Moved,
     Rewrite,
@@ -15,7 +16,6 @@ from refold.adapters.recorder import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql.database import GroupCommit, Result
 from refold.domain.ids import StreamId
 from tests.simulation.committing import Committing
@@ -133,9 +133,9 @@ class TakesViewsUnderAnyKey(Rows):
 class SkipsARow(Rows):
     """A read behind a place loses the first row there: a tail that misses events."""
 
-    def rows(self, stream: StreamId, **how: Any) -> list[EncryptedEvent]:
-        found = super().rows(stream, **how)
-        behind = how.get("after", 0) > 1 and not how.get("spans") and len(found) > 1
+    def select_events(self, originator_id: Any, **how: Any) -> Sequence[EncryptedEvent]:
+        found = super().select_events(originator_id, **how)
+        behind = (how.get("gt") or 0) > 1 and not how.get("spans") and len(found) > 1
         return found[1:] if behind and how.get("limit") is None else found
 
 

@@ -10,16 +10,16 @@ from typing import Any, Final
 
 from sqlalchemy import text
 
-from refold.adapters.recorder import Batch, HeadRow, WriteOutcome
+from refold.adapters.rows import Batch, HeadRow, WriteOutcome
 from refold.adapters.sql.keystore import SqlKeyStore
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.domain.ids import StreamId
 from refold.testing import memory_database
 
 STREAM: Final = "user_id=:user_id AND session_id=:session_id AND stream=:stream"
 
 
-class Rows(SqlRecorder):
+class Rows(Recorder):
     """The recorder, whose writes are not grouped: that is simulated around it."""
 
     def __init__(self) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.adapters.recorder import Batch, HeadRow, Rewrite, ViewRow, WriteOutcome
+from refold.adapters.rows import Batch, HeadRow, Rewrite, ViewRow, WriteOutcome
 from refold.adapters.sql.database import Result
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import Erased, RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
 from tests.simulation.rows import Rows
@@ -75,7 +75,7 @@ class SteppingRecorder(Stepping):
 
     def insert_events(self, stored_events: Any, **kwargs: Any) -> Any:
         """As the recorder does, but the write is a step."""
-        return SqlRecorder.insert_events(self, stored_events, **kwargs)  # type: ignore[arg-type]  # it has the parts
+        return Recorder.insert_events(self, stored_events, **kwargs)  # type: ignore[arg-type]  # it has the parts
 
     def write(self, batch: Batch) -> WriteOutcome:
         self._world.asks(batch)

@@ -12,7 +12,8 @@ from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.keys.store import KeyStore
 from refold.adapters.log import EncryptedLog
-from refold.adapters.recorder import Batch, Recorder, Wrote
+from refold.adapters.rows import Batch, Wrote
+from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import (
     Erased,
     KeyUnavailable,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.adapters.recorder import Batch
+from refold.adapters.rows import Batch
 from refold.adapters.sql import database as grouping
 from refold.domain.envelope import Draft
 from refold.domain.errors import (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from refold.adapters.recorder import Recorder
+from refold.adapters.sql.recorder import Recorder
 from refold.domain.envelope import Envelope
 from refold.domain.events import CompactionNote, SummarizerRef, Summary
 from refold.domain.ids import StreamId

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import refold
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql.recorder import Recorder
 from refold.store.compactions import Compactor
 from refold.store.contexts import Viewer
 from tests.support.summarizing import Counting
@@ -20,13 +20,13 @@ WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"
 
 # What a compaction goes through, in this order, and whether it dies after it.
 STEPS: Final[dict[str, tuple[type, str, bool]]] = {
-    "the lease is taken": (SqlRecorder, "take_lease", True),
+    "the lease is taken": (Recorder, "take_lease", True),
     "the start is recorded": (Counting, "summarise", False),
     "the model has answered": (Counting, "summarise", True),
     "the summary is made": (Compactor, "_summary", True),
     "the summary is recorded": (Viewer, "caught_up", False),
     "the view is stored": (Viewer, "caught_up", True),
-    "all but the lease": (SqlRecorder, "release_lease", False),
+    "all but the lease": (Recorder, "release_lease", False),
 }
 
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import refold
 from refold.adapters.log import EncryptedLog
-from refold.adapters.recorder import PollingSubscription
 from refold.domain.erasure import Accesses, Unused, Whose
 from refold.domain.errors import StaleSession
 from refold.domain.ids import StreamId
@@ -111,7 +110,7 @@ def _followed(store: SessionStore) -> None:
     recorder = log_of(store).recorder
     newest = recorder.max_notification_id() or 0
     recorder.select_notifications(max(newest - 5, 1), 3, stop=newest)
-    with PollingSubscription(recorder, max(newest - 5, 0), ()) as subscription:
+    with recorder.subscribe(gt=max(newest - 5, 0)) as subscription:
         next(iter(subscription))
 
 

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import refold
 from refold.adapters.keys.ring import KeyRing
-from refold.adapters.sql import postgres as postgres_rewrite, sqlite as sqlite_rewrite
-from refold.adapters.sql.recorder import SqlRecorder
+from refold.adapters.sql import postgres, sqlite
+from refold.adapters.sql.recorder import Recorder
 from tests.support.redacting import aware
 
 # What a re-redaction goes through, in this order, and whether it dies after it.
 STEPS: Final[dict[str, tuple[tuple[Any, ...], str, bool]]] = {
     "nothing is done": ((KeyRing,), "successor", False),
-    "the new key is kept": ((SqlRecorder,), "rewrite", False),
-    "rows are replaced": ((sqlite_rewrite, postgres_rewrite), "rewrite", True),
-    "all is committed": ((SqlRecorder,), "flush", False),
+    "the new key is kept": ((Recorder,), "rewrite", False),
+    "rows are replaced": ((sqlite, postgres), "_replace", True),
+    "all is committed": ((Recorder,), "flush", False),
     "the commit is safe": ((KeyRing,), "retire", False),
     "the old key is gone": ((KeyRing,), "retire", True),
 }

@@ -11,8 +11,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from refold.adapters.recorder import Recorder, Tree
+from refold.adapters.recorder import Tree
 from refold.adapters.rows import EncryptedEvent
+from refold.adapters.sql.recorder import Recorder
 from refold.domain.chain import consistency_proof, inclusion_proof
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId

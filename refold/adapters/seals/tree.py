@@ -20,10 +20,10 @@ from refold.adapters.recorder import (
     ErasingRows,
     Grown,
     Mark,
-    Recorder,
     Tree,
 )
 from refold.adapters.seals.proofs import event_proof, growth_proof
+from refold.adapters.sql.recorder import Recorder
 from refold.domain.chain import Frontier, root_of
 from refold.domain.erasure import Signed, Whose, timestamp
 from refold.domain.errors import RefoldError, SealBroken, StoreUnavailable

@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Connection, delete, literal_column, select, update
 
 from refold.adapters.access_log import record_id
-from refold.adapters.sql.database import NOBODY, Database, ErrorsTranslated
+from refold.adapters.sql.database import NOBODY, Database
 from refold.domain.access_log import AuditRecord
 
 _AT_ONCE: Final = 2_000  # rows of one transaction
@@ -22,7 +22,6 @@ class SqlAudit:
 
     def __init__(self, dialect: Database) -> None:
         self._database, self._t = dialect, dialect.tables.audit
-        self._errors = ErrorsTranslated(dialect)
         columns = self._t.c.keys()
         marks = ", ".join([dialect.mark] * len(columns))
         self._insert = (
@@ -38,8 +37,7 @@ class SqlAudit:
                 connection.exec_driver_sql(self._insert, rows)
 
         if rows:
-            with self._errors:
-                self._database.retrying(attempt)
+            self._database.attempt(attempt)
 
     def find(
         self,
@@ -61,13 +59,7 @@ class SqlAudit:
             if name is not None:
                 query = query.where(column == name)
         query = query.order_by(table.c.record_id).limit(limit)
-
-        def attempt() -> list[AuditRecord]:
-            with self._database.reading(NOBODY) as connection:
-                return [_record(row) for row in connection.execute(query)]
-
-        with self._errors:
-            return self._database.retrying(attempt)
+        return [_record(row) for row in self._database.read(NOBODY, query)]
 
     def purge(self, before: int) -> Iterator[int]:
         old = self._t.c.record_id < record_id(before)
@@ -88,16 +80,12 @@ class SqlAudit:
         place: Any = literal_column(self._database.place)
         some = select(place).select_from(self._t).where(found).limit(_AT_ONCE)
         statement = change(self._database.among(some))
-        while number := self._changing(lambda c: int(c.execute(statement).rowcount)):
+
+        def some_more(connection: Connection) -> int:
+            return int(connection.execute(statement).rowcount)
+
+        while number := self._database.change(NOBODY, some_more):
             yield number
-
-    def _changing(self, change: Callable[[Connection], T]) -> T:
-        def attempt() -> T:
-            with self._database.writing(NOBODY) as connection:
-                return change(connection)
-
-        with self._errors:
-            return self._database.retrying(attempt)
 
     def close(self) -> None:
         """The database is the recorder's to close."""

@@ -1,50 +1,134 @@
-"""What differs between engines: each answers these in a file of its own."""
+"""A database of any engine: connections, transactions, retries, errors, groups."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from threading import Condition, Event, Lock
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
-from refold.adapters.recorder import Batch, HeadRow, Heads, Rewrite, WriteOutcome
+from refold.adapters.rows import Batch, HeadRow, Heads, Rewrite, WriteOutcome
 from refold.adapters.sql.tables import Tables
 from refold.domain.errors import RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
 
 T = TypeVar("T")
 NOBODY: Final = ""  # whose rows are those of a table that has none of users
+_WRITTEN: Final = 1_000  # queries that are remembered as the engine wants them
+Write: TypeAlias = Callable[[Batch], WriteOutcome]
 
 
-class Database(Protocol):
-    """One database engine; ``mark`` stands for a value in its SQL."""
+class Database(ABC):
+    """One database; each engine is a subclass in a file of its own.
 
-    name: str
-    tables: Tables
-    mark: str
-    ends_of_span: tuple[str, str]
-    shared: str  # keeps what was selected as it is until the statement is committed
-    place: str  # names a row by where it lies
-    searchable: bool  # this process can read its files
-    in_memory: bool  # nobody else can open it
+    ``what`` names it in messages.  A forked child lets go of its parent's connections
+    and makes its own.
+    """
 
-    def for_each_span(self, spans: str, columns: str, where: str) -> str:
-        """A query of events ``e``, for each span ``s`` in a column of ``v``.
+    name: ClassVar[str]
+    mark: ClassVar[str]  # stands for a value in the driver's SQL
+    ends_of_span: ClassVar[tuple[str, str]]
+    shared: ClassVar[str]  # keeps what was selected as it is until the commit
+    place: ClassVar[str]  # names a row by where it lies
+    searchable: ClassVar[bool]  # this process can read its files
+    in_memory: ClassVar[bool] = False  # nobody else can open it
 
-        ``where`` tells which by the ``ends_of_span``, first and last.
-        """
-        ...
+    def __init__(self, what: str, tables: Tables) -> None:
+        self.what, self.tables = what, tables
+        self.errors: Final = ErrorsTranslated(self)
+        self._pool: Engine | None = None
+        self._pid, self._closed = os.getpid(), False
+        named = tables.metadata.tables.values()
+        self._names = {table.name: str(table) for table in named}
+        self._queries: dict[str, str] = {}
 
     def engine(self) -> Engine:
         """The pool of connections, made on first use."""
-        ...
+        self._check_process()
+        if self._pool is None:
+            self._pool = self._make_pool()
+        return self._pool
 
+    @abstractmethod
+    def _make_pool(self) -> Engine: ...
+
+    def _check_process(self) -> None:
+        """Let go, in a forked child, of connections that are its parent's.
+
+        Raises StoreUnavailable if the database was closed.
+        """
+        if self._closed:
+            what = f"the store {self.what} was closed"
+            raise StoreUnavailable(what, remedy="open it again")
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._forget()
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Forget all connections without closing them."""
+
+    def close(self) -> None:
+        """Close all connections; it cannot be used any more."""
+        self._closed = True
+        if self._pool is not None:
+            self._pool.dispose()
+            self._pool = None
+
+    def attempt(self, work: Callable[[], T]) -> T:
+        """Do ``work``, again where that may help; it raises errors of ours."""
+        with self.errors:
+            return self.retrying(work)
+
+    def retrying(self, work: Callable[[], T]) -> T:
+        """Do ``work``, and again if a connection broke that may come back."""
+        return work()
+
+    def read(self, user_id: str | None, query: Any) -> Sequence[Any]:
+        """All rows of a query, of that user: see ``reading``."""
+
+        def work() -> Sequence[Any]:
+            with self.reading(user_id) as connection:
+                return connection.execute(query).all()
+
+        return self.attempt(work)
+
+    def change(self, user_id: str | None, change: Callable[[Connection], T]) -> T:
+        """Do ``change`` in a transaction that can write, of that user."""
+
+        def work() -> T:
+            with self.writing(user_id) as connection:
+                return change(connection)
+
+        return self.attempt(work)
+
+    def fetch(
+        self, user_id: str, query: str, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a query on the driver's connection, all of them of that user.
+
+        Each value stands where a ``?`` is, a table where its name is in braces.
+        """
+        written = self._queries.get(query)
+        if written is None:
+            written = query.format(**self._names).replace("?", self.mark)
+            if len(self._queries) < _WRITTEN:
+                self._queries[query] = written
+        return self.attempt(lambda: self._fetch(user_id, written, values))
+
+    @abstractmethod
+    def _fetch(
+        self, user_id: str, query: str, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
     def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
         """A connection that only reads: each statement is of one moment by itself.
 
@@ -52,133 +136,109 @@ class Database(Protocol):
 
         Raises StoreUnavailable for all users' where one sees only one at a time.
         """
-        ...
 
+    @abstractmethod
     def writing(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
         """A transaction that can write from its first statement on."""
-        ...
 
+    @abstractmethod
     def casual(self) -> AbstractContextManager[Connection]:
         """A transaction for rows that a power cut may take; no commit waits for it."""
-        ...
 
+    @abstractmethod
     def has_sessions(self) -> bool:
         """Whether there is any session, of whomever."""
-        ...
 
+    @abstractmethod
     def translate(self, error: Exception) -> RefoldError | None:
         """The error to raise for what the driver raised, or None to let it pass."""
-        ...
 
+    @abstractmethod
     def prepare(self, connection: Connection) -> None:
         """Check, inside the migration's transaction, that the database is ours."""
-        ...
 
+    @abstractmethod
     def lock_schema(self, connection: Connection) -> None:
         """Let one migration run at a time."""
-        ...
 
+    @abstractmethod
     def guard_events(self, connection: Connection) -> None:
         """Make the database itself refuse UPDATE and DELETE on events.
 
         But for ``rewrite``, in its own transaction, and then for no more than the
         ciphertext.
         """
-        ...
 
+    @abstractmethod
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
         """Write each batch or nothing of it, in one commit; an outcome for each."""
-        ...
 
-    def write_exclusive(
-        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    @abstractmethod
+    def hold_head(
+        self,
+        stream: StreamId,
+        work: Callable[[HeadRow | None, Write], WriteOutcome],
     ) -> WriteOutcome:
-        """Write what ``build`` makes of the head while the head cannot move."""
-        ...
+        """Do ``work`` with the head, which cannot move, and what writes meanwhile."""
 
+    @abstractmethod
     def rewrite(
-        self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
+        self,
+        stream: StreamId,
+        build: Callable[[Heads], Rewrite | None],
+        insert: Callable[[Batch, Write], None],
     ) -> bool:
-        """Do what ``build`` makes of the session's heads while none can move."""
-        ...
+        """Do what ``build`` makes of the session's heads while none can move.
 
+        ``insert`` writes its batch at the end.  False if ``build`` made nothing.
+        """
+
+    @abstractmethod
     def flush(self) -> None:
         """Return when all that was committed survives a power cut."""
-        ...
 
-    def fetch(
-        self, user_id: str, query: str, values: Sequence[Any]
-    ) -> list[tuple[Any, ...]]:
-        """The rows of a query in the driver's own SQL, each value where a mark is.
+    @abstractmethod
+    def for_each_span(self, spans: str, columns: str, where: str) -> str:
+        """A query of events ``e``, for each span ``s`` in a column of ``v``.
 
-        All of them are of that user.
+        ``where`` tells which by the ``ends_of_span``, first and last.
         """
-        ...
 
-    def retrying(self, attempt: Callable[[], T]) -> T:
-        """Do ``attempt``, and again if a connection broke that may come back."""
-        ...
-
+    @abstractmethod
     def settled(self) -> Any:
         """An SQL condition on ``position``: no transaction can still write below."""
-        ...
 
+    @abstractmethod
     def among(self, places: Any) -> Any:
         """An SQL condition: the row lies where the query ``places`` says."""
-        ...
 
+    @abstractmethod
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         """Overwrite what was deleted, as far as that is possible; says what was done.
 
         ``vacuum`` writes tables anew, which keeps others from them meanwhile.
         """
-        ...
 
+    @abstractmethod
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
         """In how many of its files, and of how many names, any stands."""
-        ...
 
+    @abstractmethod
     def size(self, connection: Connection) -> int:
         """Bytes of the whole database on disk."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class ErrorsTranslated(AbstractContextManager[None]):
     """Turns what the driver raises inside into errors of ours."""
 
-    def __init__(self, dialect: Database) -> None:
-        self._database = dialect
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, RefoldError):
             ours = self._database.translate(error)
             if ours is not None:
                 raise ours from None
-
-
-class Process:
-    """The process that opened ``what``, and whether it is still open."""
-
-    def __init__(self, what: str) -> None:
-        self._what, self._pid, self._closed = what, os.getpid(), False
-
-    def is_another(self) -> bool:
-        """Whether this is a forked child that uses ``what`` for the first time.
-
-        Raises StoreUnavailable if ``what`` was closed.
-        """
-        if self._closed:
-            raise StoreUnavailable(f"{self._what} was closed", remedy="open it again")
-        if self._pid == os.getpid():
-            return False
-        self._pid = os.getpid()
-        return True
-
-    def close(self) -> None:
-        """From here on it cannot be used."""
-        self._closed = True
 
 
 EngineName = Literal["sqlite", "postgresql"]

@@ -21,17 +21,9 @@ from sqlalchemy import (
     update,
 )
 
-from refold.adapters.recorder import (
-    FROZEN,
-    THAWED,
-    BlobPlace,
-    BlobRow,
-    CertificateRow,
-    StillUsed,
-    Subject,
-    Tree,
-)
-from refold.adapters.sql.database import NOBODY, Database, ErrorsTranslated
+from refold.adapters.recorder import BlobPlace, CertificateRow, StillUsed, Subject, Tree
+from refold.adapters.rows import FROZEN, THAWED, BlobRow, HeadRow
+from refold.adapters.sql.database import NOBODY, Database
 from refold.domain.chain import leaf_hash, root_of
 from refold.domain.erasure import (
     FREEZE,
@@ -45,7 +37,7 @@ from refold.domain.erasure import (
     Whose,
 )
 from refold.domain.errors import Erased, OnHold
-from refold.domain.ids import MAIN
+from refold.domain.ids import MAIN, StreamId
 
 _GENERATION: Final = "key_generation"
 _FIRST: Final = """
@@ -60,10 +52,9 @@ class Records:
 
     def __init__(self, dialect: Database) -> None:
         self._database, self._t = dialect, dialect.tables
-        self._errors = ErrorsTranslated(dialect)
 
     def begin(self, job: Job, subjects: Sequence[Subject]) -> Job:
-        return self._changing(NOBODY, lambda c: self._begin(c, job, subjects))
+        return self._database.change(NOBODY, lambda c: self._begin(c, job, subjects))
 
     def _begin(
         self, connection: Connection, job: Job, subjects: Sequence[Subject]
@@ -130,7 +121,7 @@ class Records:
             known = self._jobs(connection, job.user_ref)
             return next((one for one in known if one.job_id == job.job_id), None)
 
-        return self._changing(NOBODY, attempt)
+        return self._database.change(NOBODY, attempt)
 
     def end(
         self,
@@ -155,7 +146,7 @@ class Records:
             connection.execute(insert(self._t.certificates).values(row))
             return True
 
-        return self._changing(NOBODY, attempt)
+        return self._database.change(NOBODY, attempt)
 
     def subject(self, ref: str) -> Subject | None:
         table = self._t.subjects
@@ -170,7 +161,7 @@ class Records:
         return self._all(None, query, lambda row: Subject(*row))
 
     def set_subject(self, subject: Subject) -> None:
-        self._changing(NOBODY, lambda connection: self._put(connection, subject))
+        self._database.change(NOBODY, lambda connection: self._put(connection, subject))
 
     def certificates(self, user_ref: str | None = None) -> list[CertificateRow]:
         table = self._t.certificates
@@ -203,7 +194,7 @@ class Records:
             connection.execute(insert(self._t.holds).values(row))
             return True
 
-        return self._changing(NOBODY, attempt)
+        return self._database.change(NOBODY, attempt)
 
     def _locked(self, connection: Connection, ref: str) -> Subject:
         """The user's subject: who begins a session waits, or was waited for.
@@ -220,7 +211,7 @@ class Records:
     def release(self, user_ref: str, name: str) -> bool:
         table = self._t.holds
         gone = delete(table).where(table.c.user_ref == user_ref, table.c.name == name)
-        return bool(self._changing(NOBODY, lambda c: c.execute(gone)).rowcount)
+        return bool(self._database.change(NOBODY, lambda c: c.execute(gone)).rowcount)
 
     def facts(self) -> dict[str, Any]:
         settings = self._t.settings.c
@@ -252,29 +243,13 @@ class Records:
                 connection.execute(update(settings).where(here).values(value))
 
         if generation > self.key_generation():
-            self._changing(NOBODY, attempt)
+            self._database.change(NOBODY, attempt)
 
     def _all(
         self, user_ref: str | None, query: Any, of_row: Callable[[Any], T]
     ) -> list[T]:
         """What ``of_row`` makes of the rows of a query, all of them that user's."""
-
-        def attempt() -> list[T]:
-            with self._database.reading(user_ref) as connection:
-                return [of_row(row) for row in connection.execute(query)]
-
-        with self._errors:
-            return self._database.retrying(attempt)
-
-    def _changing(self, user_id: str, change: Callable[[Connection], T]) -> T:
-        """One transaction that can write that user's rows."""
-
-        def attempt() -> T:
-            with self._database.writing(user_id) as connection:
-                return change(connection)
-
-        with self._errors:
-            return self._database.retrying(attempt)
+        return [of_row(row) for row in self._database.read(user_ref, query)]
 
 
 def _subject(table: Table) -> tuple[Any, ...]:
@@ -309,14 +284,14 @@ class SqlErasing(Records):
                 owned = update(blobs).where(*self._unowned(user_id), some)
                 connection.execute(owned.values(session_id=session_id))
 
-        self._changing(user_id, attempt)
+        self._database.change(user_id, attempt)
 
     def _unowned(self, user_id: str) -> tuple[Any, ...]:
         blobs = self._t.blobs.c
         return blobs.user_id == user_id, blobs.session_id.is_(None)
 
     def mark(self, whose: Whose) -> None:
-        self._changing(whose.user_id, lambda c: self._mark(c, whose))
+        self._database.change(whose.user_id, lambda c: self._mark(c, whose))
 
     def _mark(self, connection: Connection, whose: Whose) -> None:
         heads = self._t.heads
@@ -356,7 +331,7 @@ class SqlErasing(Records):
                 else:
                     connection.execute(delete(table).where(table.c.ref == subject.ref))
 
-        self._changing(whose.user_id, attempt)
+        self._database.change(whose.user_id, attempt)
 
     def adopt(self, whose: Whose) -> None:
         events, heads = self._t.events, self._t.heads
@@ -371,7 +346,9 @@ class SqlErasing(Records):
         found = self._all(whose.user_id, lost, tuple)
         rows = [dict(zip(names, row, strict=True)) | nothing for row in found]
         if rows:
-            self._changing(whose.user_id, lambda c: c.execute(insert(heads), rows))
+            self._database.change(
+                whose.user_id, lambda c: c.execute(insert(heads), rows)
+            )
 
     def remains(self, whose: Whose) -> Remains:
         counts = self.left(whose)
@@ -425,11 +402,11 @@ class SqlErasing(Records):
         place: Any = literal_column(self._database.place)
         some = select(place).select_from(table).where(*_of(table, whose))
         doomed = delete(table).where(self._database.among(some.limit(_AT_ONCE)))
-        done = self._changing(whose.user_id, lambda c: c.execute(doomed))
+        done = self._database.change(whose.user_id, lambda c: c.execute(doomed))
         return int(done.rowcount)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
-        with self._errors:
+        with self._database.errors:
             return self._database.clean(vacuum=vacuum)
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
@@ -488,7 +465,7 @@ class SqlKeeping(SqlErasing):
             self._turn(connection, user_id, FROZEN)
             return True
 
-        return self._changing(user_id, attempt)
+        return self._database.change(user_id, attempt)
 
     def unfreeze(self, user_id: str, user_ref: str) -> bool:
         holds = self._t.holds
@@ -503,7 +480,7 @@ class SqlKeeping(SqlErasing):
             self._turn(connection, user_id, THAWED)
             return True
 
-        return self._changing(user_id, attempt)
+        return self._database.change(user_id, attempt)
 
     def _turn(
         self, connection: Connection, user_id: str, into: Mapping[str, str]
@@ -533,7 +510,9 @@ class SqlKeeping(SqlErasing):
         query = text(_ADD.format(**names, shared=self._database.shared))
         # In one order, so that no two of these wait for each other.
         rows = [one._asdict() for one in sorted(accesses)]
-        self._changing(user_id, lambda connection: connection.execute(query, rows))
+        self._database.change(
+            user_id, lambda connection: connection.execute(query, rows)
+        )
 
     def accesses(self, user_id: str | None) -> list[Accesses]:
         table = self._t.accesses
@@ -541,7 +520,7 @@ class SqlKeeping(SqlErasing):
         if user_id is not None:
             query = query.where(table.c.user_id == user_id)
         query = query.order_by(table.c.user_id, table.c.session_id)
-        return self._reading(user_id, query, lambda row: Accesses(*row))
+        return self._all(user_id, query, lambda row: Accesses(*row))
 
     def old_blobs(self, before: int, after: tuple[str, bytes]) -> list[BlobPlace]:
         blobs = self._t.blobs.c
@@ -553,7 +532,7 @@ class SqlKeeping(SqlErasing):
             .order_by(blobs.user_id, blobs.address)
             .limit(_KEEPING_AT_ONCE)
         )
-        return self._reading(None, query, lambda row: BlobPlace(*row))
+        return self._all(None, query, lambda row: BlobPlace(*row))
 
     def expire_blobs(
         self, blobs: OldBlobs, rows: Sequence[BlobRow], key_check: bytes
@@ -576,19 +555,7 @@ class SqlKeeping(SqlErasing):
                 done += connection.execute(changed.values(values)).rowcount
             return done
 
-        return self._changing(blobs.user_id, attempt)
-
-    def _reading(
-        self, user_id: str | None, query: Any, of_row: Callable[[Any], T]
-    ) -> list[T]:
-        """What ``of_row`` makes of the rows, of that user or of all."""
-
-        def attempt() -> list[T]:
-            with self._database.reading(user_id) as connection:
-                return [of_row(row) for row in connection.execute(query)]
-
-        with self._errors:
-            return self._database.retrying(attempt)
+        return self._database.change(blobs.user_id, attempt)
 
     def begin_unused(
         self, job: Job, subjects: Sequence[Subject], unused: Unused
@@ -603,7 +570,7 @@ class SqlKeeping(SqlErasing):
             return begun
 
         try:
-            return self._changing(job.whose.user_id, attempt)
+            return self._database.change(job.whose.user_id, attempt)
         except StillUsed:
             return None
 
@@ -622,3 +589,80 @@ class SqlKeeping(SqlErasing):
         mine = accesses.user_id == whose.user_id, accesses.session_id.in_(names)
         read = select(accesses.last_at).where(*mine, accesses.last_at > unused.since)
         return unused.reads and connection.execute(read).first() is not None
+
+
+class SqlMending:
+    """MendingRows in the database of a dialect."""
+
+    def __init__(self, dialect: Database) -> None:
+        self._database, self._t = dialect, dialect.tables
+
+    def put_head(self, stream: StreamId, row: HeadRow, user_ref: str) -> bool:
+        heads, events, subjects = self._t.heads, self._t.events, self._t.subjects.c
+        # A head that is gone says neither that its user is frozen nor that it was
+        # marked as erased; a freeze or an erasure that begins now waits for this.
+        user = select(subjects.status).where(subjects.ref == user_ref)
+        user = user.with_for_update(read=True)
+        known = select(heads.c.status).where(*_stream(heads, stream)).with_for_update()
+        last = select(events.c.seq, events.c.hash).where(*_stream(events, stream))
+        last = last.order_by(events.c.seq.desc()).limit(1)
+        values = row._asdict()
+
+        def attempt(connection: Connection) -> bool:
+            if connection.execute(user).scalar() not in (None, "live"):
+                return False
+            status = connection.execute(known).scalar()
+            end = connection.execute(last).one_or_none()
+            if status not in (None, *FROZEN) or end is None:  # or it is frozen
+                return False
+            if (end.seq, bytes(end.hash)) != (row.seq, row.hash):
+                return False
+            if status is None:
+                names = {name: getattr(stream, name) for name in stream._fields}
+                connection.execute(insert(heads).values(**names, **values))
+            else:
+                here = _stream(heads, stream)
+                connection.execute(update(heads).where(*here).values(**values))
+            return True
+
+        return self._database.change(stream.user_id, attempt)
+
+    def ends(self, stream: StreamId) -> dict[str, int]:
+        return self._database.change(stream.user_id, lambda c: self._ends(c, stream))
+
+    def _ends(self, connection: Connection, stream: StreamId) -> dict[str, int]:
+        """The heads, locked until the transaction ends."""
+        heads = self._t.heads.c
+        query = select(heads.stream, heads.seq).where(
+            heads.user_id == stream.user_id, heads.session_id == stream.session_id
+        )
+        found = connection.execute(query.order_by(heads.stream).with_for_update())
+        return {row.stream: row.seq for row in found}
+
+    def blob_addresses(self, stream: StreamId) -> list[bytes]:
+        blobs = self._t.blobs.c
+        query = select(blobs.address).where(
+            blobs.user_id == stream.user_id, blobs.session_id == stream.session_id
+        )
+        found = self._database.read(stream.user_id, query)
+        return [bytes(row.address) for row in found]
+
+    def delete_blobs(
+        self, stream: StreamId, addresses: tuple[bytes, ...], ends: dict[str, int]
+    ) -> bool:
+        blobs = self._t.blobs
+        theirs = blobs.c.user_id == stream.user_id
+
+        def attempt(connection: Connection) -> bool:
+            if self._ends(connection, stream) != ends:
+                return False
+            for address in addresses:
+                here = blobs.c.address == address
+                connection.execute(delete(blobs).where(theirs, here))
+            return True
+
+        return self._database.change(stream.user_id, attempt)
+
+
+def _stream(table: Any, stream: StreamId) -> list[Any]:
+    return [getattr(table.c, name) == getattr(stream, name) for name in stream._fields]

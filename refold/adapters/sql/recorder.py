@@ -1,56 +1,127 @@
-"""The recorder over SQL: reads in SQLAlchemy Core, writes through the dialect."""
+"""The recorder: rows in and out of a database, one batch or one statement at a time.
+
+It implements the interfaces of the eventsourcing library and knows no keys.  It writes
+a batch with one compare-and-set on its stream's head row, and takes only what the
+encrypting mapper made.  What sessions wait for is written out, as one statement each:
+to build a query anew costs more than to run it.  A ``?`` in it is a parameter.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from threading import Event, Lock
+from typing import Any, Final, Protocol
+from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    CompoundSelect,
-    Connection,
-    Select,
-    Table,
-    and_,
-    delete,
-    func,
-    insert,
-    select,
-    text,
-    tuple_,
-    update,
+from eventsourcing.persistence import (
+    ApplicationRecorder,
+    Notification,
+    StoredEvent,
+    Subscription,
 )
+from sqlalchemy import Connection, and_, delete, func, select, text, update
 
-from refold.adapters.recorder import (
-    FROZEN,
+from refold.adapters.rows import (
     Batch,
+    EncryptedEvent,
     HeadRow,
     Heads,
-    Recorder,
+    NotInserted,
+    QueueFull,
     Rewrite,
     StandingRows,
     ViewRow,
     WriteOutcome,
+    Wrote,
+    stored,
 )
-from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql.access_log import SqlAudit
-from refold.adapters.sql.database import Database, ErrorsTranslated, GroupCommit
-from refold.adapters.sql.erasure import SqlErasing, SqlKeeping
-from refold.adapters.sql.reading import COLUMNS, Reader, save_view, sealed, standing
-from refold.adapters.sql.tables import Tables
+from refold.adapters.sql.database import Database, GroupCommit, Write
+from refold.adapters.sql.erasure import SqlErasing, SqlKeeping, SqlMending
+from refold.adapters.sql.sizes import Sizes, within
+from refold.adapters.sql.tables import STREAM
 from refold.adapters.sql.tree import SqlTree
-from refold.domain.chain import GENESIS
-from refold.domain.events import JsonObject, Span
+from refold.domain.chain import GENESIS, encoded
+from refold.domain.errors import CorruptEvent, StoreUnavailable
+from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import (
-    BESIDE,
-    RATES,
+    JUNK,
     Duplicate,
     Lagging,
     Place,
     Scope,
     SessionInfo,
 )
+
+_RANGES: Final = 100  # in one statement: SQLite takes at most 500
+_LAST: Final = 2**63 - 1
+COLUMNS: Final = (
+    *("seq", "type", "ts", "event_id", "token_estimate", "schema_version"),
+    *("hash", "body", "first_digest"),
+)
+_COLUMNS: Final = ", ".join(COLUMNS)
+BEFORE: Final = (
+    "(SELECT b.hash FROM {events} b WHERE b.user_id=e.user_id AND "
+    "b.session_id=e.session_id AND b.stream=e.stream AND b.seq=e.seq-1)"
+)
+# In the statement itself: what is read is of a moment before its session was erased.
+_LIVE: Final = (
+    "NOT EXISTS (SELECT 1 FROM {heads} h WHERE h.user_id=? AND h.session_id=? AND "
+    "h.stream='main' AND h.status='erased')"
+)
+_HEAD: Final = f"SELECT {', '.join(HeadRow._fields)} FROM {{heads}} WHERE {STREAM}"
+_VIEW: Final = (
+    f"SELECT {', '.join(ViewRow._fields)} FROM {{views}} "
+    f"WHERE user_id=? AND session_id=? AND name=? AND {_LIVE}"
+)
+# The hash of the row before is asked for where that is not in the page itself.
+_PAGE: Final = (
+    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {BEFORE} END FROM {{events}} e "
+    f"WHERE {STREAM} AND {_LIVE} AND seq>?"
+)
+_SCATTERED: Final = (
+    f"SELECT {_COLUMNS}, {BEFORE} FROM {{events}} e "
+    f"WHERE {STREAM} AND {_LIVE} AND seq>?"
+)
+_RANGE: Final = (
+    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {BEFORE} END FROM {{events}} e "
+    f"WHERE {STREAM} AND {_LIVE} AND seq BETWEEN ? AND ?"
+)
+
+
+_VIEW_COLUMNS: Final = ", ".join(ViewRow._fields)
+_SET: Final = ", ".join(f"{name}=excluded.{name}" for name in ViewRow._fields)
+# Only under the key that its session has, of nobody who is frozen; and in the place of
+# the one it replaces.
+_SAVE: Final = f"""
+INSERT INTO {{views}} AS v (user_id, session_id, name, {_VIEW_COLUMNS})
+SELECT ?, ?, ?, {", ".join("?" * len(ViewRow._fields))} FROM {{heads}}
+WHERE {STREAM} AND key_check=? AND status IN ('open', 'closed')
+  AND (?=0 OR EXISTS (SELECT 1 FROM {{views}}
+    WHERE user_id=? AND session_id=? AND name=?))
+"""
+_REPLACE: Final = f"""
+ON CONFLICT (user_id, session_id, name) DO UPDATE SET {_SET} WHERE v.through_seq=?
+RETURNING 1
+"""
+
+
+_HEAD_ROW, _VIEW_ROW, _NEW, _DERIVED, _SHOWN, _SUMMARIES = range(6)
+_EVENT_ROW: Final = ", ".join(f"e.{name}" for name in COLUMNS)
+_NONE: Final = "CAST(NULL AS bytea)"
+# Every part has the columns of an event; in those of head and view are others.
+_FIRST: Final = f"""
+WITH v AS (SELECT through_seq, derived_seq, body, main_spans, derived_spans
+  FROM {{views}} WHERE user_id=? AND session_id=? AND name=?)
+SELECT {_HEAD_ROW}, seq, status, created_at, key_check, tokens, updated_at, hash, state,
+  {_NONE}, {_NONE} FROM {{heads}} WHERE {STREAM}
+UNION ALL
+SELECT {_VIEW_ROW}, through_seq, '', derived_seq, {_NONE}, 0, 0, {_NONE}, body, {_NONE},
+  {_NONE} FROM v
+"""
+
 
 _FREE: Final = "held.expires_at <= :now OR held.owner = excluded.owner"
 _TAKE: Final = f"""
@@ -65,283 +136,55 @@ RETURNING owner
 """
 
 
-def take(
-    connection: Connection,
-    table: Table,
-    stream: StreamId,
-    owner: str,
-    now: int,
-    until: int,
-) -> bool:
-    """Hold the lease if it is free at ``now``; if not, mark it as asked for."""
-    statement = text(_TAKE.format(table=table.fullname))
-    values = {**stream._asdict(), "owner": owner, "now": now, "until": until}
-    return bool(connection.execute(statement, values).scalar_one() == owner)
+class Recorder(ApplicationRecorder):
+    """The rows of a store.
 
+    ``shared``: other processes that open it see the same.
+    """
 
-def renew(
-    connection: Connection, table: Table, stream: StreamId, owner: str, until: int
-) -> bool:
-    """Hold it longer, if it is still the owner's."""
-    held = update(table).where(*_held(table, stream, owner))
-    return connection.execute(held.values(expires_at=until)).rowcount == 1
+    def __init__(self, database: Database) -> None:
+        self._database, self._t = database, database.tables
+        self._group = GroupCommit(database.write_group)
+        self.shared = not database.in_memory
+        self.tree: Final = SqlTree(database)
+        self.audit_rows: Final = SqlAudit(database)
 
+    def insert_events(
+        self, stored_events: Sequence[StoredEvent], **kwargs: Any
+    ) -> Sequence[int] | None:
+        """Write events with the ``batch`` that they are of; durable when it returns.
 
-def release(connection: Connection, table: Table, stream: StreamId, owner: str) -> bool:
-    """Give it back; True if it was marked as asked for."""
-    held = delete(table).where(*_held(table, stream, owner))
-    pending = connection.execute(held.returning(table.c.pending)).scalar()
-    return bool(pending)
+        Those of several threads share a commit.  ``done`` is for who cannot wait: it is
+        called once, maybe in another thread, with the outcome or the error, must return
+        at once and raise nothing.  ``write`` is what writes in a transaction that is
+        open already.
 
-
-def _held(table: Table, stream: StreamId, owner: str) -> tuple[Any, ...]:
-    return (
-        table.c.user_id == stream.user_id,
-        table.c.session_id == stream.session_id,
-        table.c.stream == stream.stream,
-        table.c.owner == owner,
-    )
-
-
-T = TypeVar("T")
-
-
-class SqlMending:
-    """MendingRows in the database of a dialect."""
-
-    def __init__(self, dialect: Database) -> None:
-        self._database, self._t = dialect, dialect.tables
-        self._errors = ErrorsTranslated(dialect)
-
-    def put_head(self, stream: StreamId, row: HeadRow, user_ref: str) -> bool:
-        heads, events, subjects = self._t.heads, self._t.events, self._t.subjects.c
-        # A head that is gone says neither that its user is frozen nor that it was
-        # marked as erased; a freeze or an erasure that begins now waits for this.
-        user = select(subjects.status).where(subjects.ref == user_ref)
-        user = user.with_for_update(read=True)
-        known = select(heads.c.status).where(*_stream(heads, stream)).with_for_update()
-        last = select(events.c.seq, events.c.hash).where(*_stream(events, stream))
-        last = last.order_by(events.c.seq.desc()).limit(1)
-        values = row._asdict()
-
-        def attempt(connection: Connection) -> bool:
-            if connection.execute(user).scalar() not in (None, "live"):
-                return False
-            status = connection.execute(known).scalar()
-            end = connection.execute(last).one_or_none()
-            if status not in (None, *FROZEN) or end is None:  # or it is frozen
-                return False
-            if (end.seq, bytes(end.hash)) != (row.seq, row.hash):
-                return False
-            if status is None:
-                names = {name: getattr(stream, name) for name in stream._fields}
-                connection.execute(insert(heads).values(**names, **values))
-            else:
-                here = _stream(heads, stream)
-                connection.execute(update(heads).where(*here).values(**values))
-            return True
-
-        return self._changing(stream, attempt)
-
-    def ends(self, stream: StreamId) -> dict[str, int]:
-        return self._changing(stream, lambda c: self._ends(c, stream))
-
-    def _ends(self, connection: Connection, stream: StreamId) -> dict[str, int]:
-        """The heads, locked until the transaction ends."""
-        heads = self._t.heads.c
-        query = select(heads.stream, heads.seq).where(
-            heads.user_id == stream.user_id, heads.session_id == stream.session_id
-        )
-        found = connection.execute(query.order_by(heads.stream).with_for_update())
-        return {row.stream: row.seq for row in found}
-
-    def blob_addresses(self, stream: StreamId) -> list[bytes]:
-        blobs = self._t.blobs.c
-        query = select(blobs.address).where(
-            blobs.user_id == stream.user_id, blobs.session_id == stream.session_id
-        )
-        return self._changing(
-            stream, lambda connection: [bytes(one) for one in connection.scalars(query)]
-        )
-
-    def delete_blobs(
-        self, stream: StreamId, addresses: tuple[bytes, ...], ends: dict[str, int]
-    ) -> bool:
-        blobs = self._t.blobs
-        theirs = blobs.c.user_id == stream.user_id
-
-        def attempt(connection: Connection) -> bool:
-            if self._ends(connection, stream) != ends:
-                return False
-            for address in addresses:
-                here = blobs.c.address == address
-                connection.execute(delete(blobs).where(theirs, here))
-            return True
-
-        return self._changing(stream, attempt)
-
-    def _changing(self, stream: StreamId, change: Callable[[Connection], T]) -> T:
-        """One transaction that can write from its first statement on."""
-
-        def attempt() -> T:
-            with self._database.writing(stream.user_id) as connection:
-                return change(connection)
-
-        with self._errors:
-            return self._database.retrying(attempt)
-
-
-def _stream(table: Any, stream: StreamId) -> list[Any]:
-    return [getattr(table.c, name) == getattr(stream, name) for name in stream._fields]
-
-
-_LAG: Final = ("fingerprint", "views", "behind", "events", "most")
-
-
-class Sizes:
-    """Figures of a store, of a user in it, or of one session."""
-
-    def __init__(self, tables: Tables, scope: Scope) -> None:
-        self._t, self._scope = tables, scope
-
-    def read(self, connection: Connection, *, now: int) -> dict[str, Any]:
-        """The figures; ``now`` in microseconds since 1970 is where the rates end."""
-        lag = [
-            dict(zip(_LAG, map(_plain, row), strict=True))
-            for row in connection.execute(self._lag())
-        ]
-        return {
-            **_one(connection, self._sessions(now)),
-            **_one(connection, self._events(now)),
-            **self._beside(connection),
-            "lag": lag,
-        }
-
-    def lagging(self, *, by: int, limit: int, after: Place | None) -> Select[Any]:
-        """Stored views that are behind their heads by so many events, in order."""
-        views = self._t.views.c
-        place = (views.user_id, views.session_id, views.name)
-        query, behind = self._behind(*place)
-        query = query.add_columns(behind).where(behind >= by)
-        if after is not None:
-            query = query.where(tuple_(*place) > tuple_(*after))
-        return query.order_by(*place).limit(limit)
-
-    def _sessions(self, now: int) -> Select[Any]:
-        heads = self._t.heads.c
-        main = heads.stream == MAIN
-        columns = [
-            func.count(heads.user_id.distinct()).label("users"),
-            func.count().filter(main).label("sessions"),
-            func.count().filter(~main).label("derived_streams"),
-            func.coalesce(func.sum(heads.tokens).filter(main), 0).label("tokens"),
-        ]
-        for name, span in RATES.items():
-            recent = func.count().filter(main, heads.updated_at > now - span)
-            columns.append(recent.label(f"sessions_{name}"))
-        return select(*columns).where(*within(self._t.heads, self._scope))
-
-    def _events(self, now: int) -> Select[Any]:
-        events = self._t.events.c
-        size = func.sum(func.length(events.body))
-        columns = [
-            func.count().label("events"),
-            func.coalesce(size, 0).label("event_bytes"),
-        ]
-        for name, span in RATES.items():
-            recent = events.ts > now - span
-            columns.append(func.count().filter(recent).label(f"events_{name}"))
-            recent_size = func.coalesce(size.filter(recent), 0)
-            columns.append(recent_size.label(f"event_bytes_{name}"))
-        return select(*columns).where(*within(self._t.events, self._scope))
-
-    def _beside(self, connection: Connection) -> dict[str, Any]:
-        views, blobs = self._t.views, self._t.blobs
-        found = self._counted(connection, "view", views, func.length(views.c.body))
-        # Whose session a blob is of only its key can tell.
-        if self._scope.session_id is None:
-            found |= self._counted(connection, "blob", blobs, blobs.c.size)
-        return found
-
-    def _counted(
-        self, connection: Connection, what: str, table: Table, size: Any
-    ) -> dict[str, Any]:
-        total = func.coalesce(func.sum(size), 0).label(f"{what}_bytes")
-        query = select(func.count().label(f"{what}s"), total).select_from(table)
-        return _one(connection, query.where(*within(table, self._scope)))
-
-    def _lag(self) -> Select[Any]:
-        name = self._t.views.c.name
-        query, behind = self._behind(name)
-        figures = (
-            func.count(),
-            func.count().filter(behind > 0),
-            func.sum(behind),
-            func.max(behind),
-        )
-        return query.add_columns(*figures).group_by(name).order_by(name)
-
-    def _behind(self, *columns: Any) -> tuple[Select[Any], ColumnElement[int]]:
-        views, main = self._t.views, self._t.heads.alias("m")
-        derived = self._t.heads.alias("d")
-        behind = main.c.seq - views.c.through_seq
-        behind += func.coalesce(derived.c.seq, 0) - views.c.derived_seq
-        joined = views.join(main, _head_of(views, main, MAIN)).outerjoin(
-            derived, _head_of(views, derived, views.c.name)
-        )
-        query = select(*columns).select_from(joined)
-        query = query.where(*within(views, self._scope), main.c.status != "erased")
-        return query.where(~views.c.name.contains(BESIDE)), behind
-
-
-def within(table: Any, scope: Scope) -> list[Any]:
-    """The conditions that keep a query to the scope."""
-    named = scope._asdict().items()
-    return [table.c[name] == value for name, value in named if value is not None]
-
-
-def _head_of(views: Any, heads: Any, stream: Any) -> Any:
-    same = heads.c.user_id == views.c.user_id
-    return (
-        same & (heads.c.session_id == views.c.session_id) & (heads.c.stream == stream)
-    )
-
-
-def _one(connection: Connection, query: Any) -> JsonObject:
-    row = connection.execute(query).mappings().one()
-    return {name: _plain(value) for name, value in row.items()}
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str) else int(value)  # a sum may be a Decimal
-
-
-class SqlRecorder(Recorder):
-    """Rows in a database; the dialect knows which."""
-
-    def __init__(self, dialect: Database) -> None:
-        self._database, self._t = dialect, dialect.tables
-        self._group = GroupCommit(dialect.write_group)
-        self._errors = ErrorsTranslated(dialect)
-        self._reader = Reader(dialect)
-        self._tree = SqlTree(dialect)
-        self.shared = not dialect.in_memory
-
-    @property
-    def audit_rows(self) -> SqlAudit:
-        return SqlAudit(self._database)
-
-    @property
-    def tree(self) -> SqlTree:
-        return self._tree
+        Raises NotInserted where the head is elsewhere or the receipt there, QueueFull
+        if ``done`` would be waited for too long, TypeError for events that the
+        encrypting mapper did not make.
+        """
+        batch, done = kwargs.get("batch"), kwargs.get("done")
+        if type(batch) is not Batch or tuple(stored_events) != batch.events:
+            raise TypeError("events are written with the head that goes with them")
+        if done is not None:
+            if not self.write_soon(batch, done):
+                raise QueueFull("too many appends are waiting already")
+            return None
+        outcome = kwargs.get("write", self.write)(batch)
+        if not isinstance(outcome, Wrote):
+            raise NotInserted(outcome)
+        return None
 
     def write(self, batch: Batch) -> WriteOutcome:
-        with self._errors:
+        """Write the batch or nothing, together with others; durable when it returns."""
+        with self._database.errors:
             return self._group.write(batch)
 
     def write_soon(
         self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
     ) -> bool:
+        """``write`` for who cannot wait; False if too much is waiting already."""
+
         def translated(outcome: WriteOutcome | Exception) -> None:
             if isinstance(outcome, Exception):
                 outcome = self._database.translate(outcome) or outcome
@@ -352,68 +195,218 @@ class SqlRecorder(Recorder):
     def write_exclusive(
         self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
     ) -> WriteOutcome:
-        with self._errors:
-            return self._database.write_exclusive(stream, build)
+        """Write what ``build`` makes of the head while the head cannot move."""
+
+        def work(row: HeadRow | None, write: Write) -> WriteOutcome:
+            batch = build(row)
+            try:
+                self.insert_events(batch.events, batch=batch, write=write)
+            except NotInserted as refused:
+                return refused.outcome
+            return Wrote(batch.head)
+
+        with self._database.errors:
+            return self._database.hold_head(stream, work)
 
     def rewrite(
         self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
     ) -> bool:
-        with self._errors:
-            return self._database.rewrite(stream, build)
+        """Do what ``build`` makes of the session's heads while none can move.
+
+        All views of the session are dropped with it.  False if ``build`` gave None
+        and nothing was done.
+        """
+
+        def insert(batch: Batch, write: Write) -> None:
+            try:
+                self.insert_events(batch.events, batch=batch, write=write)
+            except NotInserted:
+                raise StoreUnavailable(
+                    "the head moved while its session was encrypted anew",
+                    remedy="try again",
+                ) from None
+
+        with self._database.errors:
+            return self._database.rewrite(stream, build, insert)
 
     def flush(self) -> None:
-        with self._errors:
+        """Return when all that was written is durable, also where appends need not."""
+        with self._database.errors:
             self._database.flush()
 
-    def drop_views(
-        self, user_id: str, session_id: str, *, name: str | None = None
-    ) -> None:
-        views = self._t.views
-        mine = [views.c.user_id == user_id, views.c.session_id == session_id]
-        if name is not None:
-            mine.append(views.c.name == name)
-        with self._errors, self._database.writing(user_id) as connection:
-            connection.execute(delete(views).where(*mine))
-
-    def head_row(self, stream: StreamId) -> HeadRow | None:
-        return self._reader.head(stream)
-
-    def knows(self, user_id: str) -> bool:
-        heads = self._t.heads.c
-        query = select(heads.seq).where(heads.user_id == user_id).limit(1)
-        return self._one(user_id, query) is not None
-
-    def has_sessions(self) -> bool:
-        with self._errors:
-            return self._database.retrying(self._database.has_sessions)
-
-    def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None:
-        receipts = self._t.receipts.c
-        query = select(receipts.first_seq, receipts.last_seq)
-        query = query.where(*_at(self._t.receipts, stream), receipts.address == key)
-        row = self._one(stream.user_id, query)
-        return Duplicate(*row) if row else None
-
-    def rows(
+    def select_events(
         self,
-        stream: StreamId,
+        originator_id: UUID | str | StreamId,
         *,
-        after: int = 0,
-        upto: int | None = None,
+        gt: int | None = None,
+        lte: int | None = None,
+        desc: bool = False,
         limit: int | None = None,
         types: Sequence[str] = (),
-        newest: bool = False,
         spans: Sequence[Span] = (),
-    ) -> list[EncryptedEvent]:
+    ) -> Sequence[EncryptedEvent]:
+        """The rows with ``gt < seq <= lte``, in order or from the end.
+
+        ``types`` keeps only those.  ``spans``, in order and apart from each other, are
+        asked for alone, and read at once.
+
+        Raises CorruptEvent if a row cannot be one of ours.
+        """
+        stream, after = originator_id, gt or 0
+        if not isinstance(stream, StreamId):
+            stream = StreamId.parse(str(stream))
         if spans:
-            return self._reader.spans(stream, spans)
-        return self._reader.page(
-            stream, after=after, upto=upto, limit=limit, types=types, newest=newest
+            return self._spans(stream, spans)
+        if after >= _LAST:
+            return []
+        scattered = bool(types) or desc
+        query = _SCATTERED if scattered else _PAGE
+        values: list[Any] = [*stream, *stream[:2], after]
+        if not scattered:
+            values.insert(0, after + 1)
+        if lte is not None:
+            query, values = f"{query} AND seq<=?", [*values, lte]
+        if types:
+            marks = ", ".join("?" * len(types))
+            query, values = f"{query} AND type IN ({marks})", [*values, *types]
+        query = f"{query} ORDER BY seq{' DESC' if desc else ''}"
+        if limit is not None:
+            query, values = f"{query} LIMIT ?", [*values, limit]
+        found = self._database.fetch(stream.user_id, query, values)
+        return rows_of(stream, found, apart=scattered)
+
+    def _spans(self, stream: StreamId, spans: Sequence[Span]) -> list[EncryptedEvent]:
+        """A range for each: of alternatives SQLite would look at every row."""
+        found: list[Any] = []
+        for start in range(0, len(spans), _RANGES):
+            chunk = spans[start : start + _RANGES]
+            values = [
+                value
+                for first, last in chunk
+                for value in (first, *stream, *stream[:2], first, last)
+            ]
+            query = f"{' UNION ALL '.join([_RANGE] * len(chunk))} ORDER BY seq"
+            found += self._database.fetch(stream.user_id, query, values)
+        return rows_of(stream, found)
+
+    def standing(
+        self, stream: StreamId, name: str, *, shown: bool, limit: int
+    ) -> StandingRows:
+        """Head, view and what is behind it, at most ``limit`` rows of each stream.
+
+        ``shown`` asks for the rows too that the view names.  The derived stream is
+        that of the view's name.
+        """
+        derived = stream._replace(stream=name)
+        values: list[Any] = [*derived, *stream, *stream, limit, *derived, limit]
+        if shown:
+            values += [*stream, *derived]
+        parts: list[list[Sequence[Any]]] = [[] for _ in range(6)]
+        query = _query(self._database, shown=shown)
+        for part, *row in self._database.fetch(stream.user_id, query, values):
+            parts[part].append(row)
+        return StandingRows(
+            _head(parts[_HEAD_ROW]),
+            _view(parts[_VIEW_ROW]),
+            rows_of(stream, sorted(parts[_SHOWN])),
+            rows_of(derived, sorted(parts[_SUMMARIES])),
+            rows_of(stream, sorted(parts[_NEW])),
+            rows_of(derived, sorted(parts[_DERIVED])),
         )
+
+    def select_notifications(
+        self,
+        start: int | None,
+        limit: int,
+        stop: int | None = None,
+        topics: Sequence[str] = (),
+        *,
+        inclusive_of_start: bool = True,
+    ) -> Sequence[Notification]:
+        """Rows by position, none of which a transaction in flight can still precede."""
+        after = (start or 0) - (1 if inclusive_of_start and start else 0)
+        found: list[Notification] = []
+        while len(found) < limit:
+            page = self._positioned(after, stop, limit)
+            found += [
+                Notification(
+                    originator_id=row.originator_id,
+                    originator_version=row.originator_version,
+                    topic=row.topic,
+                    state=row.state,
+                    id=position,
+                )
+                for position, row in page
+                if not topics or row.topic in topics
+            ]
+            if len(page) < limit:
+                break
+            after = page[-1][0]
+        return found[:limit]
+
+    def _positioned(
+        self, after: int, upto: int | None, limit: int
+    ) -> list[tuple[int, EncryptedEvent]]:
+        events, before, heads = self._t.events, self._t.events.alias(), self._t.heads
+        previous = (
+            select(before.c.hash)
+            .where(_at(before, _like(events)), before.c.seq == events.c.seq - 1)
+            .scalar_subquery()
+        )
+        columns = [events.c[name] for name in COLUMNS]
+        main = (events.c.user_id, events.c.session_id, MAIN)
+        erased = select(heads.c.seq).where(_at(heads, main), heads.c.status == "erased")
+        query = select(events.c.position, *_like(events), *columns, previous)
+        query = query.where(events.c.position > after, self._database.settled())
+        query = query.where(~erased.exists())
+        if upto is not None:
+            query = query.where(events.c.position <= upto)
+        query = query.order_by(events.c.position).limit(limit)
+        return [
+            (row[0], row_of(StreamId(*row[1:4]), row[4:], bytes(row[-1] or GENESIS)))
+            for row in self._database.read(None, query)
+        ]
+
+    def max_notification_id(self) -> int | None:
+        """The highest position that no transaction in flight can still precede."""
+        events = self._t.events.c
+        query = select(func.max(events.position)).where(self._database.settled())
+        ((last,),) = self._database.read(None, query)
+        return None if last is None else int(last)
+
+    def subscribe(
+        self, gt: int | None = None, topics: Sequence[str] = ()
+    ) -> Subscription[ApplicationRecorder]:
+        """Follow the log from behind that position, some topics or all."""
+        return Following(self, gt, topics, Clock(0.5))
+
+    def head_row(self, stream: StreamId) -> HeadRow | None:
+        """The row of the stream's head."""
+        found = self._database.fetch(stream.user_id, _HEAD, stream)
+        return HeadRow(*found[0]) if found else None
+
+    def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None:
+        """The seqs that were written under this key, if it was used."""
+        receipts = self._t.receipts.c
+        query = select(receipts.first_seq, receipts.last_seq)
+        query = query.where(_at(self._t.receipts, stream), receipts.address == key)
+        found = self._database.read(stream.user_id, query)
+        return Duplicate(*found[0]) if found else None
+
+    def knows(self, user_id: str) -> bool:
+        """Whether the user has any session."""
+        heads = self._t.heads.c
+        query = select(heads.seq).where(heads.user_id == user_id).limit(1)
+        return bool(self._database.read(user_id, query))
+
+    def has_sessions(self) -> bool:
+        """Whether there is any session at all."""
+        return self._database.attempt(self._database.has_sessions)
 
     def sessions(
         self, user_id: str | None, session_id: str | None
     ) -> list[SessionInfo]:
+        """Those of a user, or of all, by user and name."""
         heads = self._t.heads.c
         query = select(
             heads.user_id,
@@ -423,47 +416,44 @@ class SqlRecorder(Recorder):
             heads.tokens,
             heads.created_at,
             heads.updated_at,
-        ).where(heads.stream == MAIN)
-        if user_id is not None:
-            query = query.where(heads.user_id == user_id)
-        if session_id is not None:
-            query = query.where(heads.session_id == session_id)
+        ).where(
+            heads.stream == MAIN, *within(self._t.heads, Scope(user_id, session_id))
+        )
         query = query.order_by(heads.user_id, heads.session_id)
-        return [SessionInfo(*row) for row in self._all(user_id, query)]
+        return [SessionInfo(*row) for row in self._database.read(user_id, query)]
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
-        heads = self._t.heads.c
-        query = select(heads.stream).where(
-            heads.user_id == user_id, heads.session_id == session_id
-        )
-        names = [row.stream for row in self._all(user_id, query)]
+        """The names of the session's streams, the main one first."""
+        query = select(self._t.heads.c.stream)
+        query = query.where(*within(self._t.heads, Scope(user_id, session_id)))
+        names = [row.stream for row in self._database.read(user_id, query)]
         return sorted(names, key=lambda name: (name != MAIN, name))
 
     def orphans(self, scope: Scope) -> list[StreamId]:
+        """Streams that have events and no head."""
         events, heads = self._t.events, self._t.heads
-        head = select(heads.c.seq).where(*_at(heads, _like(events))).exists()
+        head = select(heads.c.seq).where(_at(heads, _like(events))).exists()
         query = select(*_like(events)).where(~head, *within(events, scope)).distinct()
-        return sorted(StreamId(*row) for row in self._all(scope.user_id, query))
+        return sorted(
+            StreamId(*row) for row in self._database.read(scope.user_id, query)
+        )
 
     def blob_row(self, stream: StreamId, address: bytes) -> bytes | None:
+        """A blob of the user's, unless the session that asks was erased."""
         blobs, heads = self._t.blobs.c, self._t.heads
         mine = blobs.user_id == stream.user_id, blobs.address == address
         erased = select(heads.c.seq).where(
-            *_at(heads, stream.main), heads.c.status == "erased"
+            _at(heads, stream.main), heads.c.status == "erased"
         )
         query = select(blobs.body).where(*mine, ~erased.exists())
-        row = self._one(stream.user_id, query)
-        return bytes(row.body) if row else None
+        found = self._database.read(stream.user_id, query)
+        return bytes(found[0].body) if found else None
 
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
-        return self._reader.view(stream, name)
-
-    def standing(
-        self, stream: StreamId, name: str, *, shown: bool, limit: int
-    ) -> StandingRows:
-        return standing(
-            self._reader, self._database, stream, name, shown=shown, limit=limit
-        )
+        """The row of a stored view of the session."""
+        values = (*stream[:2], name, *stream[:2])
+        found = self._database.fetch(stream.user_id, _VIEW, values)
+        return ViewRow(*found[0]) if found else None
 
     def save_view_row(
         self,
@@ -474,126 +464,183 @@ class SqlRecorder(Recorder):
         replaces: int,
         key_check: bytes,
     ) -> bool:
-        return save_view(
-            self._reader,
-            self._database,
-            stream,
-            name,
-            row,
-            replaces=replaces,
-            key_check=key_check,
-        )
+        """Store it if the stored one stands at ``replaces`` and the key is this."""
+        place = (stream.user_id, stream.session_id, name)
+        query = f"{_SAVE}{self._database.shared}{_REPLACE}"
+        values = (*place, *row, *stream, key_check, replaces, *place, replaces)
+        return bool(self._database.fetch(stream.user_id, query, values))
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
-        views = self._t.views.c
-        query = select(views.name).where(
-            views.user_id == user_id, views.session_id == session_id
-        )
-        found = self._all(user_id, query.order_by(views.name))
+        """The names of the session's stored views, in order."""
+        query = select(self._t.views.c.name)
+        query = query.where(*within(self._t.views, Scope(user_id, session_id)))
+        found = self._database.read(user_id, query.order_by(self._t.views.c.name))
         return [row.name for row in found]
 
+    def drop_views(
+        self, user_id: str, session_id: str, *, name: str | None = None
+    ) -> None:
+        """Forget the session's stored views, or the one of that name."""
+        views = self._t.views
+        gone = delete(views).where(*within(views, Scope(user_id, session_id)))
+        if name is not None:
+            gone = gone.where(views.c.name == name)
+        self._database.change(user_id, lambda connection: connection.execute(gone))
+
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
+        """Hold the lease if it is free at ``now``, else mark it as asked for."""
+        heads = self._t.heads
+        live = select(heads.c.seq).where(
+            _at(heads, stream.main), heads.c.status != "erased"
+        )
+        taking = text(_TAKE.format(table=self._t.leases.fullname))
+        values = {**stream._asdict(), "owner": owner, "now": now, "until": until}
+
         def taken(connection: Connection) -> bool:
-            heads = self._t.heads
-            live = select(heads.c.seq).where(
-                *_at(heads, stream.main), heads.c.status != "erased"
-            )
             if connection.execute(live.with_for_update(read=True)).first() is None:
                 return False
-            return take(connection, self._t.leases, stream, owner, now, until)
+            return bool(connection.execute(taking, values).scalar_one() == owner)
 
-        return self._changing(stream, taken)
+        return self._database.change(stream.user_id, taken)
 
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
-        table = self._t.leases
-        return self._changing(stream, lambda c: renew(c, table, stream, owner, until))
+        """Hold it longer, if it is still the owner's."""
+        leases = self._t.leases
+        held = update(leases).where(_at(leases, stream), leases.c.owner == owner)
+        held = held.values(expires_at=until)
+        return self._database.change(
+            stream.user_id, lambda connection: connection.execute(held).rowcount == 1
+        )
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
-        table = self._t.leases
-        return self._changing(stream, lambda c: release(c, table, stream, owner))
-
-    def _changing(self, stream: StreamId, change: Callable[[Connection], bool]) -> bool:
-        def attempt() -> bool:
-            with self._database.writing(stream.user_id) as connection:
-                return change(connection)
-
-        with self._errors:
-            return self._database.retrying(attempt)
+        """Give it back; True if it was marked as asked for."""
+        leases = self._t.leases
+        mine = _at(leases, stream), leases.c.owner == owner
+        held = delete(leases).where(*mine).returning(leases.c.pending)
+        return self._database.change(
+            stream.user_id, lambda connection: bool(connection.execute(held).scalar())
+        )
 
     def lagging(
         self, scope: Scope, *, by: int, limit: int, after: Place | None
     ) -> list[Lagging]:
+        """Stored views that are behind by so many events, in order of their places."""
         query = Sizes(self._t, scope).lagging(by=by, limit=limit, after=after)
-        found = self._all(scope.user_id, query)
+        found = self._database.read(scope.user_id, query)
         return [Lagging(Place(*row[:3]), row[3]) for row in found]
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
-        with self._errors, self._database.reading(scope.user_id) as connection:
+        """Sizes and rates of what is in the scope; ``now`` is where the rates end."""
+        with self._database.errors, self._database.reading(scope.user_id) as connection:
             sizes = Sizes(self._t, scope).read(connection, now=now)
             found = {"engine": self._database.name, **sizes}
             if scope.user_id is None:
                 found["database_bytes"] = self._database.size(connection)
             return found
 
-    def notifications(
-        self, *, after: int, upto: int | None, limit: int
-    ) -> list[tuple[int, EncryptedEvent]]:
-        events, before = self._t.events, self._t.events.alias()
-        previous = (
-            select(before.c.hash)
-            .where(*_at(before, _like(events)), before.c.seq == events.c.seq - 1)
-            .scalar_subquery()
-        )
-        columns = [events.c[name] for name in COLUMNS]
-        heads = self._t.heads
-        erased = select(heads.c.seq).where(
-            *_at(heads, (events.c.user_id, events.c.session_id, MAIN)),
-            heads.c.status == "erased",
-        )
-        query = select(events.c.position, *_like(events), *columns, previous)
-        query = query.where(events.c.position > after, self._database.settled())
-        query = query.where(~erased.exists())
-        if upto is not None:
-            query = query.where(events.c.position <= upto)
-        query = query.order_by(events.c.position).limit(limit)
-        return [
-            (row[0], sealed(StreamId(*row[1:4]), row[4:], bytes(row[-1] or GENESIS)))
-            for row in self._all(None, query)
-        ]
-
-    def max_notification_id(self) -> int | None:
-        events = self._t.events.c
-        query = select(func.max(events.position)).where(self._database.settled())
-        row = self._one(None, query)
-        return row[0] if row else None
-
     def erasing(self) -> SqlErasing:
+        """What erases."""
         return SqlErasing(self._database, self.tree)
 
     def keeping(self) -> SqlKeeping:
+        """What freezes users, and knows which sessions are used."""
         return SqlKeeping(self._database, self.tree)
 
     def mending(self) -> SqlMending:
+        """What a repair does to rows."""
         return SqlMending(self._database)
 
     def close(self) -> None:
+        """Write what is left to be written, and let go of the database."""
         self._group.close()
         self._database.close()
 
-    def _one(self, user_id: str | None, query: Select[Any]) -> Any:
-        return next(iter(self._all(user_id, query)), None)
 
-    def _all(
-        self, user_id: str | None, query: Select[Any] | CompoundSelect[Any]
-    ) -> Sequence[Any]:
-        """The rows of that user, of all if it is None."""
+def rows_of(
+    stream: StreamId, found: Sequence[Any], *, apart: bool = False
+) -> list[EncryptedEvent]:
+    """The rows of a stream, in order; ``apart``: each has the hash before it."""
+    rows: list[EncryptedEvent] = []
+    last = GENESIS
+    for row in found:
+        own = row[9]
+        prev = own if own is not None else GENESIS if apart else last
+        rows.append(row_of(stream, row, prev))
+        last = rows[-1].hash
+    return rows
 
-        def fetch() -> Sequence[Any]:
-            with self._database.reading(user_id) as connection:
-                return connection.execute(query).all()
 
-        with self._errors:
-            return self._database.retrying(fetch)
+def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedEvent:
+    """The row of an event, its columns in the order of ``Columns`` and on.
+
+    Raises CorruptEvent if one does not hold what was written.
+    """
+    seq, type_, ts, event_id, tokens, version, hash_, body, first, *_ = row
+    try:
+        columns = (
+            stream,
+            int(seq),
+            type_,
+            int(ts),
+            bytes(event_id),
+            int(tokens),
+            int(version),
+        )
+        digest = None if first is None else bytes(first)
+        context = encoded(columns)
+        hashes = bytes(hash_), bytes(prev_hash)
+        return stored(columns, context, bytes(body), *hashes, digest)
+    except JUNK:
+        raise CorruptEvent(
+            f"session {stream.session_id!r} {stream.stream}",
+            seq=seq,
+            reason="a column does not hold what was written",
+        ) from None
+
+
+def _query(database: Database, *, shown: bool) -> str:
+    parts = [
+        _FIRST,
+        _behind(_NEW, after="through_seq"),
+        _behind(_DERIVED, after="derived_seq"),
+    ]
+    if shown:
+        parts += [
+            _named(database, _SHOWN, spans="main_spans"),
+            _named(database, _SUMMARIES, spans="derived_spans"),
+        ]
+    return "UNION ALL".join(parts)
+
+
+def _behind(part: int, *, after: str) -> str:
+    # Inside: a COALESCE around it would keep row-level security from the index.
+    known = f"(SELECT coalesce(max({after}), 0) FROM v)"
+    return f"""
+SELECT * FROM (SELECT {part}, {_EVENT_ROW}, CASE WHEN e.seq={known}+1 THEN {BEFORE} END
+  FROM {{events}} e WHERE {STREAM} AND e.seq>{known} ORDER BY e.seq LIMIT ?) {after}
+"""
+
+
+def _named(database: Database, part: int, *, spans: str) -> str:
+    first, last = database.ends_of_span
+    columns = f"{part}, {_EVENT_ROW}, CASE WHEN e.seq={first} THEN {BEFORE} END"
+    where = f"{STREAM} AND e.seq BETWEEN {first} AND {last}"
+    return database.for_each_span(spans, columns, where)
+
+
+def _head(found: Sequence[Sequence[Any]]) -> HeadRow | None:
+    if not found:
+        return None
+    seq, status, created, check, tokens, updated, hash_, state, *_ = found[0]
+    return HeadRow(seq, hash_, status, state, check, tokens, created, updated)
+
+
+def _view(found: Sequence[Sequence[Any]]) -> ViewRow | None:
+    if not found:
+        return None
+    through, _, derived, _, _, _, _, body, *_ = found[0]
+    known = isinstance(body, bytes | memoryview)
+    return ViewRow(through, derived, bytes(body) if known else b"")
 
 
 def _like(table: Any) -> Any:
@@ -601,12 +648,115 @@ def _like(table: Any) -> Any:
     return table.c.user_id, table.c.session_id, table.c.stream
 
 
-def _at(table: Any, stream: Any) -> tuple[Any, ...]:
+def _at(table: Any, stream: Any) -> Any:
     user_id, session_id, name = stream
-    return (
-        and_(
-            table.c.user_id == user_id,
-            table.c.session_id == session_id,
-            table.c.stream == name,
-        ),
+    return and_(
+        table.c.user_id == user_id,
+        table.c.session_id == session_id,
+        table.c.stream == name,
     )
+
+
+class Bell(Protocol):
+    """What a follower waits at until there may be something new."""
+
+    longest: float
+    """The longest time in seconds to wait without looking."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when it rings, when there may be something new, or after that time."""
+        ...
+
+    def ring(self) -> None:
+        """Wake who waits, from any thread; who comes later does not wait."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Clock:
+    """The bell of a table that tells nobody that it was written."""
+
+    def __init__(self, longest: float) -> None:
+        self.longest, self._rung = longest, Event()
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, unless it was rung."""
+        self._rung.wait(seconds)
+
+    def ring(self) -> None:
+        """Wake who sleeps."""
+        self._rung.set()
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+_FOLLOWED: Final = 500
+_SHORTEST: Final = 0.01
+
+
+class Following(Subscription[ApplicationRecorder]):
+    """Yields notifications in order, and waits at the end of the log for more.
+
+    It has no thread of its own.  ``stop`` may be called from any.
+    """
+
+    def __init__(
+        self,
+        recorder: ApplicationRecorder,
+        gt: int | None,
+        topics: Sequence[str],
+        bell: Bell,
+    ) -> None:
+        super().__init__(recorder, gt, topics)
+        self._after, self._bell = gt or 0, bell
+        self._waiting: deque[Notification] = deque()
+        self._in_use = Lock()
+
+    def __next__(self) -> Notification:
+        try:
+            with self._in_use:
+                self._fetch()
+                if not self._has_been_stopped:
+                    return self._waiting.popleft()
+        finally:
+            self._close_if_stopped()
+        raise StopIteration
+
+    def _fetch(self) -> None:
+        pause = _SHORTEST
+        while not self._waiting and not self._has_been_stopped:
+            self._look()
+            if not self._waiting:
+                self._bell.wait(pause)
+                pause = min(pause * 2, self._bell.longest)
+
+    def _look(self) -> None:
+        """Take a page, and pass for good what other topics are in it."""
+        last = self._recorder.max_notification_id() or 0
+        if last <= self._after:
+            return
+        found = self._recorder.select_notifications(
+            self._after, _FOLLOWED, last, self._topics, inclusive_of_start=False
+        )
+        self._waiting.extend(found)
+        self._after = found[-1].id if len(found) == _FOLLOWED else last
+
+    def stop(self) -> None:
+        """End the iteration, also while it waits."""
+        super().stop()
+        self._bell.ring()
+        self._close_if_stopped()
+
+    def _close_if_stopped(self) -> None:
+        """Let go of the bell, unless another thread is at it: then that one does."""
+        if self._has_been_stopped and self._in_use.acquire(blocking=False):
+            try:
+                self._bell.close()
+            finally:
+                self._in_use.release()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_in_use"):
+            self.stop()

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import psycopg
 from sqlalchemy import MetaData, Table
 
-from refold.adapters.sql.postgres_append import SCHEMA
+from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import StoreUnavailable
 
 APP: Final = "refold_app"

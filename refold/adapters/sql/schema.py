@@ -11,14 +11,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from refold.adapters.sql import (
-    postgres as postgres_rewrite,
+    postgres as postgresql_engine,
     roles as postgres_roles,
-    sqlite as sqlite_rewrite,
+    sqlite as sqlite_engine,
     tables,
 )
-from refold.adapters.sql.database import Database, EngineName, ErrorsTranslated
-from refold.adapters.sql.postgres_append import SCHEMA
+from refold.adapters.sql.database import Database, EngineName
 from refold.adapters.sql.sqlite import APPLICATION_ID
+from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import IncompatibleStore
 
 
@@ -27,11 +27,11 @@ def schema(engine: EngineName) -> list[str]:
     if engine == "sqlite":
         made = _made(tables.build(None, rowid=True).metadata, sqlite.dialect())
         mark = f"PRAGMA application_id={APPLICATION_ID}"
-        return _neat([mark, *made, *sqlite_rewrite.GUARDS])
+        return _neat([mark, *made, *sqlite_engine.GUARDS])
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's
     made = _made(tables.build(SCHEMA, rowid=False).metadata, dialect)
     first = f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
-    return _neat([first, *made, *postgres_rewrite.GUARDS])
+    return _neat([first, *made, *postgresql_engine.GUARDS])
 
 
 def roles() -> list[str]:
@@ -76,7 +76,7 @@ def migrate(dialect: Database, *, steps: tuple[Step, ...] = STEPS) -> str:
     Raises IncompatibleStore if the database is of a newer Refold or another
     program, StoreUnavailable if it cannot be reached.
     """
-    with ErrorsTranslated(dialect):
+    with dialect.errors:
         known = _known(dialect)
         if known and known[0] == len(steps):
             return known[1]

@@ -6,9 +6,10 @@ import mmap
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from sqlalchemy import (
     URL,
@@ -23,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool, StaticPool
 
-from refold.adapters.recorder import (
+from refold.adapters.rows import (
     Batch,
     HeadRow,
     Heads,
@@ -33,7 +34,7 @@ from refold.adapters.recorder import (
     Wrote,
 )
 from refold.adapters.sql import tables
-from refold.adapters.sql.database import Process
+from refold.adapters.sql.database import Database, Write
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
@@ -42,9 +43,6 @@ from refold.domain.errors import (
 )
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
-
-if TYPE_CHECKING:
-    import sqlite3
 
 
 def translated(path: str, said: str) -> RefoldError:
@@ -71,56 +69,10 @@ def translated(path: str, said: str) -> RefoldError:
     return StoreUnavailable(f"{path}: {said}", remedy="see the message of SQLite")
 
 
-@contextmanager
-def transaction(dialect: SqliteDatabase) -> Iterator[Connection]:
-    """One that a power cut may take back: it holds the write lock for no disk's sake.
-
-    The next append makes it durable with itself.
-    """
-    engine = dialect.engine().execution_options(refold_begin="IMMEDIATE")
-    with engine.connect() as connection:
-        driver = cast("sqlite3.Connection", connection.connection.driver_connection)
-        (level,) = driver.execute("PRAGMA synchronous").fetchone()
-        driver.execute("PRAGMA synchronous=NORMAL")
-        try:
-            with connection.begin():
-                yield connection
-        finally:
-            driver.execute(f"PRAGMA synchronous={level}")
-
-
 _SUFFIXES: Final = ("", "-wal", "-journal")
 _BUSY: Final = 5.0
 # A shorter name stands by chance in what is encrypted.
 _TELLING: Final = 6
-
-
-def clean(path: Path, *, vacuum: bool) -> dict[str, Any]:
-    """Fold the write-ahead log into the file and empty it; ``vacuum`` writes all anew.
-
-    Deleted cells were overwritten with zeros as they were deleted (``secure_delete``).
-    """
-    with closing(sqlite3.connect(path, timeout=_BUSY, isolation_level=None)) as own:
-        own.execute("PRAGMA secure_delete=ON")
-        if vacuum:
-            own.execute("VACUUM")
-        busy, *_ = own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    return {"vacuum": vacuum, "wal_emptied": not busy}
-
-
-def found_in_files(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """How often each of the names stands in the file and in its logs."""
-    telling = {name.encode() for name in names if len(name.encode()) >= _TELLING}
-    files = {
-        file.name: _count(file, telling)
-        for file in (path.with_name(path.name + suffix) for suffix in _SUFFIXES)
-        if file.exists()
-    }
-    return {
-        "files": files,
-        "names": len(telling),
-        "too_short": len(names) - len(telling),
-    }
 
 
 def _count(file: Path, names: set[bytes]) -> int:
@@ -132,8 +84,6 @@ def _count(file: Path, names: set[bytes]) -> int:
     ):
         return sum(mapped.find(name) >= 0 for name in names)
 
-
-Write = Callable[[sqlite3.Connection, Batch], WriteOutcome]
 
 # While this row is there, and it is there in no committed state, rows may be replaced.
 _OPEN: Final = "INSERT INTO settings (name, value) VALUES ('rewriting', 'on')"
@@ -180,20 +130,13 @@ _DROP_BLOB = "DELETE FROM blobs WHERE user_id=? AND address=?"
 _DROP_VIEWS = "DELETE FROM views WHERE user_id=? AND session_id=?"
 
 
-def heads(connection: sqlite3.Connection, stream: StreamId) -> dict[str, HeadRow]:
-    """The heads of the session, by the name of their stream."""
-    found = connection.execute(_HEADS, stream[:2])
-    return {name: HeadRow(*columns) for name, *columns in found}
-
-
-def rewrite(connection: sqlite3.Connection, what: Rewrite, write: Write) -> None:
+def _replace(connection: sqlite3.Connection, what: Rewrite) -> None:
     """Replace the session's rows, inside a transaction that holds the write lock."""
     user_id, session_id, _ = what.batch.stream
     check = what.batch.head.key_check
     connection.execute(_OPEN)
     values = [
-        (row.state, row.first_digest, *row.header.stream, row.header.seq)
-        for row in what.rows
+        (row.state, row.first_digest, *row.columns[0], row.seq) for row in what.rows
     ]
     connection.executemany(_ROW, values)
     connection.execute(_CLOSE)
@@ -205,13 +148,8 @@ def rewrite(connection: sqlite3.Connection, what: Rewrite, write: Write) -> None
     connection.executemany(_DROP_BLOB, addresses)
     connection.execute(_DROP_VIEWS, (user_id, session_id))
     connection.execute(_REOPEN, (check, user_id, session_id, MAIN))
-    if not isinstance(write(connection, what.batch), Wrote):
-        raise StoreUnavailable(
-            "the head moved while its session was sealed anew", remedy="try again"
-        )
 
 
-T = TypeVar("T")
 APPLICATION_ID: Final = int.from_bytes(b"RFLD", "big")
 _BUSY_MS: Final = 10_000
 _INHERITED: Final[list[object]] = []
@@ -263,19 +201,15 @@ VALUES (?, ?, ?, ?, ?, ?)
 """
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """One SQLite file.
 
     ``synchronous`` is FULL (what is acknowledged survives a power cut) or NORMAL
     (it survives a crash of the process; a power cut may take the last commits).
     """
 
-    name = "sqlite"
-    mark = "?"
-    shared = ""
+    name, mark, shared = "sqlite", "?", ""
     place, searchable = "rowid", True
-    casual = transaction
-    in_memory = False
     ends_of_span = ("json_extract(s.value, '$[0]')", "json_extract(s.value, '$[1]')")
 
     def __init__(self, url: URL) -> None:
@@ -290,26 +224,21 @@ class SqliteDatabase:
                 "a SQLite URL takes only ?synchronous=full or ?synchronous=normal"
             )
         self.path = Path(url.database).absolute()
-        self.tables = tables.build(None, rowid=True)
+        super().__init__(str(self.path), tables.build(None, rowid=True))
         self._synchronous = level
-        self._engine: Engine | None = None
         self._writer: sqlite3.Connection | None = None
-        self._lock = Lock()
-        self._process = Process(f"the store {self.path}")
+        self._lock: AbstractContextManager[Any] = Lock()
 
-    def engine(self) -> Engine:
-        """The pool of connections, made on first use."""
-        self._check_process()
-        if self._engine is None:
-            self._identify()
-            self._engine = create_engine(
-                URL.create("sqlite", database=str(self.path)),
-                poolclass=QueuePool,
-                connect_args={"timeout": _BUSY_MS / 1000, "check_same_thread": False},
-            )
-            event.listen(self._engine, "connect", self._on_connect)
-            event.listen(self._engine, "begin", _begin)
-        return self._engine
+    def _make_pool(self) -> Engine:
+        self._identify()
+        pool = create_engine(
+            URL.create("sqlite", database=str(self.path)),
+            poolclass=QueuePool,
+            connect_args={"timeout": _BUSY_MS / 1000, "check_same_thread": False},
+        )
+        event.listen(pool, "connect", self._on_connect)
+        event.listen(pool, "begin", _begin)
+        return pool
 
     def _identify(self) -> None:
         """Refuse, before anything is set or written, a file of another program."""
@@ -339,9 +268,25 @@ class SqliteDatabase:
         """A transaction that has the write lock from its beginning."""
         return self.engine().execution_options(refold_begin="IMMEDIATE").begin()
 
+    @contextmanager
+    def casual(self) -> Iterator[Connection]:
+        """One that a power cut may take back: it holds the write lock for no disk's
+        sake.  The next append makes it durable with itself.
+        """
+        engine = self.engine().execution_options(refold_begin="IMMEDIATE")
+        with engine.connect() as connection:
+            driver = cast("sqlite3.Connection", connection.connection.driver_connection)
+            (level,) = driver.execute("PRAGMA synchronous").fetchone()
+            driver.execute("PRAGMA synchronous=NORMAL")
+            try:
+                with connection.begin():
+                    yield connection
+            finally:
+                driver.execute(f"PRAGMA synchronous={level}")
+
     def has_sessions(self) -> bool:
         """Whether there is any session."""
-        return bool(self.fetch("", "SELECT 1 FROM heads LIMIT 1", ()))
+        return bool(self._fetch("", "SELECT 1 FROM heads LIMIT 1", ()))
 
     def translate(self, error: Exception) -> RefoldError | None:
         """The error to raise for what SQLite raised."""
@@ -376,22 +321,30 @@ class SqliteDatabase:
                 return [ours] * len(batches)
             return [self.write_group([batch])[0] for batch in batches]
 
-    def write_exclusive(
-        self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
+    def hold_head(
+        self,
+        stream: StreamId,
+        work: Callable[[HeadRow | None, Write], WriteOutcome],
     ) -> WriteOutcome:
-        """Hold the write lock while ``build`` decides."""
+        """Hold the write lock meanwhile."""
         with self._writing() as connection:
-            return _write(connection, build(_head(connection, stream)))
+            return work(_head(connection, stream), partial(_write, connection))
 
     def rewrite(
-        self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
+        self,
+        stream: StreamId,
+        build: Callable[[Heads], Rewrite | None],
+        insert: Callable[[Batch, Write], None],
     ) -> bool:
         """Hold the write lock while ``build`` decides."""
         with self._writing() as connection:
-            what = build(heads(connection, stream))
-            if what is not None:
-                rewrite(connection, what, _write)
-            return what is not None
+            found = connection.execute(_HEADS, stream[:2])
+            what = build({name: HeadRow(*columns) for name, *columns in found})
+            if what is None:
+                return False
+            _replace(connection, what)
+            insert(what.batch, partial(_write, connection))
+            return True
 
     def flush(self) -> None:
         """Commit once with FULL: that syncs the write-ahead log as far as it goes."""
@@ -418,13 +371,11 @@ class SqliteDatabase:
                 if synchronous:
                     connection.execute(f"PRAGMA synchronous={self._synchronous}")
 
-    def _check_process(self) -> None:
-        """Let go, in a forked child, of connections that are its parent's."""
-        if self._process.is_another():
-            # Not closed, which would touch the parent's files: SQLite forbids it.
-            _INHERITED.append((self._engine, self._writer))
-            self._engine = self._writer = None
-            self._lock = Lock()
+    def _forget(self) -> None:
+        # Not closed, which would touch the parent's files: SQLite forbids it.
+        _INHERITED.append((self._pool, self._writer))
+        self._pool = self._writer = None
+        self._lock = Lock()
 
     def _writer_connection(self) -> sqlite3.Connection:
         if self._writer is None:
@@ -438,7 +389,7 @@ class SqliteDatabase:
             self._writer = writer
         return self._writer
 
-    def fetch(
+    def _fetch(
         self,
         user_id: str,  # noqa: ARG002  # the same
         query: str,
@@ -457,10 +408,6 @@ class SqliteDatabase:
         each = f"v CROSS JOIN json_each(v.{spans}) s"
         return f"\nSELECT {columns} FROM {each} CROSS JOIN {{events}} e WHERE {where}\n"
 
-    def retrying(self, attempt: Callable[[], T]) -> T:
-        """There is no connection to break."""
-        return attempt()
-
     def settled(self) -> Any:
         """Every committed row: there is one writer, so positions commit in order."""
         return true()
@@ -470,12 +417,31 @@ class SqliteDatabase:
         return literal_column(self.place).in_(places)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
-        """Empty the write-ahead log; deleted cells were overwritten already."""
-        return clean(self.path, vacuum=vacuum)
+        """Fold the write-ahead log into the file and empty it.
+
+        Deleted cells were overwritten with zeros as they were deleted
+        (``secure_delete``); ``vacuum`` writes all anew.
+        """
+        with closing(
+            sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)
+        ) as own:
+            own.execute("PRAGMA secure_delete=ON")
+            if vacuum:
+                own.execute("VACUUM")
+            busy, *_ = own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return {"vacuum": vacuum, "wal_emptied": not busy}
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
-        """Look into the file and its write-ahead log."""
-        return found_in_files(self.path, names)
+        """How often each of the names stands in the file and in its logs."""
+        telling = {name.encode() for name in names if len(name.encode()) >= _TELLING}
+        files = (self.path.with_name(self.path.name + end) for end in _SUFFIXES)
+        return {
+            "files": {
+                file.name: _count(file, telling) for file in files if file.exists()
+            },
+            "names": len(telling),
+            "too_short": len(names) - len(telling),
+        }
 
     def size(self, connection: Connection) -> int:  # noqa: ARG002  # the protocol's
         """Bytes of the file and its write-ahead log."""
@@ -484,14 +450,11 @@ class SqliteDatabase:
 
     def close(self) -> None:
         """Close all connections; the last one out folds the log into the file."""
-        self._process.close()
         with self._lock:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
-            if self._engine is not None:
-                self._engine.dispose()
-                self._engine = None
+            super().close()
 
 
 class _OnlyConnection(sqlite3.Connection):
@@ -558,22 +521,16 @@ class SqliteInMemory(SqliteDatabase):
 
     def __init__(self) -> None:
         self.path = Path("memory://")
-        self.tables = tables.build(None, rowid=True)
+        Database.__init__(self, "in memory", tables.build(None, rowid=True))
         self._synchronous = "OFF"
-        self._engine = engine_in_memory()
-        self._process = Process("the store in memory")
-        with self._engine.connect() as connection:
+        self._pool = pool = engine_in_memory()
+        with pool.connect() as connection:
             only = connection.connection.driver_connection
         self._writer = cast("_OnlyConnection", only)
-        self._lock = cast("_OnePool", self._engine.pool).turn  # type: ignore[assignment]
+        self._lock = cast("_OnePool", pool.pool).turn
 
-    def engine(self) -> Engine:
-        """The only connection, as a pool."""
-        self._check_process()
-        return cast("Engine", self._engine)
-
-    def _check_process(self) -> None:
-        self._process.is_another()  # a forked child has a copy of its own
+    def _forget(self) -> None:
+        """A forked child has a copy of its own."""
 
     @contextmanager
     def _writing(self, synchronous: str = "") -> Iterator[sqlite3.Connection]:  # noqa: ARG002  # there is no disk

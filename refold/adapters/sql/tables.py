@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
@@ -19,6 +20,9 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 from sqlalchemy.types import TypeEngine
+
+SCHEMA: Final = "refold"  # where the tables are on PostgreSQL
+STREAM: Final = "user_id=? AND session_id=? AND stream=?"
 
 
 @dataclass(frozen=True, slots=True)

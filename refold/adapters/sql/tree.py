@@ -23,8 +23,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from refold.adapters.recorder import Ending, Ends, Grown, Mark, TreeMoved
-from refold.adapters.sql.database import NOBODY, Database, ErrorsTranslated
-from refold.adapters.sql.reading import STREAM, Reader
+from refold.adapters.sql.database import NOBODY, Database
+from refold.adapters.sql.tables import STREAM
 from refold.domain.chain import Frontier
 from refold.domain.errors import SealBroken
 from refold.domain.ids import StreamId
@@ -55,8 +55,8 @@ WHERE {STREAM} AND first_seq>? AND first_seq<=?
 class TreeStreams:
     """Reads streams for the tree."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def seals(self, stream: StreamId) -> list[Seal]:
         """What was sealed of the stream, with what is there now."""
@@ -102,7 +102,7 @@ class TreeStreams:
         return Ending(stream, seq, Leaf.of(bytes(hash_), positions, uses))
 
     def _fetch(self, stream: StreamId, query: str, *values: Any) -> list[Any]:
-        return self._reader.fetch(stream.user_id, query, values)
+        return self._database.fetch(stream.user_id, query, values)
 
 
 def octets(value: Any) -> bytes:
@@ -127,9 +127,8 @@ class SqlTree(TreeStreams):
     """A Tree in the database of a dialect."""
 
     def __init__(self, dialect: Database) -> None:
-        super().__init__(Reader(dialect))
-        self._database, self._t = dialect, dialect.tables
-        self._errors = ErrorsTranslated(dialect)
+        super().__init__(dialect)
+        self._t = dialect.tables
 
     @cached_property
     def store_id(self) -> str:
@@ -225,7 +224,7 @@ class SqlTree(TreeStreams):
                 connection.rollback()
                 return False
 
-        with self._errors:
+        with self._database.errors:
             try:
                 return self._database.retrying(attempt)
             except IntegrityError:  # another sealer was first
@@ -364,8 +363,7 @@ class SqlTree(TreeStreams):
                 connection.execute(update(leaves).where(theirs).values(erasure=erasure))
                 connection.execute(delete(seals).where(whose))
 
-        with self._errors:
-            self._database.retrying(attempt)
+        self._database.attempt(attempt)
 
     def _writing(self) -> Any:
         """A transaction that can write from its first statement on."""
@@ -373,12 +371,7 @@ class SqlTree(TreeStreams):
         return engine.execution_options(refold_begin="IMMEDIATE").begin()
 
     def _all(self, query: Any, user_id: str | None = None) -> Sequence[Any]:
-        def fetch() -> Sequence[Any]:
-            with self._database.reading(user_id) as connection:
-                return connection.execute(query).all()
-
-        with self._errors:
-            return self._database.retrying(fetch)
+        return self._database.read(user_id, query)
 
 
 def _like(table: Any) -> tuple[Any, ...]:
