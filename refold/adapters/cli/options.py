@@ -6,7 +6,6 @@ import getpass
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -59,7 +58,12 @@ def duration(text: str) -> timedelta:
     return timedelta(**{_SPAN[found[2]]: int(found[1])})
 
 
-def option(
+def flag(name: str, help: str) -> Any:  # noqa: A002  # the same
+    """An option without a value: what it does if it is given."""
+    return typer.Option(False, name, help=help)
+
+
+def shared(
     help: str,  # noqa: A002  # as typer calls it
     *names: str,
     of: str | None = None,
@@ -67,32 +71,47 @@ def option(
     check: Callable[..., object] | None = None,
     parser: Callable[[str], object] | None = None,
 ) -> Any:
-    """An option: what it does, and its names where they are not its parameter's.
+    """An option of several commands, to annotate their parameters with; see ``option``.
 
-    of: stands for its value in the help.  check: refuses values.
+    check: refuses values.
     """
     return typer.Option(
         *names, metavar=of, help=help, min=min, callback=check, parser=parser
     )
 
 
+def option(
+    default: Any,
+    help: str,  # noqa: A002  # as typer calls it
+    *names: str,
+    of: str | None = None,
+    min: int | None = None,  # noqa: A002  # the same
+    parser: Callable[[str], object] | None = None,
+) -> Any:
+    """An option of a command: what it does, and its names if not its parameter's.
+
+    of: stands for its value in the help.  A default of ``...`` is none.
+    """
+    return typer.Option(default, *names, metavar=of, help=help, min=min, parser=parser)
+
+
 User = Annotated[
-    str, option("The user whose session it is.", "--user", of="U", check=_user)
+    str, shared("The user whose session it is.", "--user", of="U", check=_user)
 ]
 OneSession = Annotated[
-    str, option("The name of the session.", "--session", of="S", check=_session)
+    str, shared("The name of the session.", "--session", of="S", check=_session)
 ]
 SomeUser = Annotated[
     str | None,
-    option("Take only sessions of this user.", "--user", of="U", check=_user),
+    shared("Take only sessions of this user.", "--user", of="U", check=_user),
 ]
 SomeSession = Annotated[
     str | None,
-    option("Take only sessions of this name.", "--session", of="S", check=_session),
+    shared("Take only sessions of this name.", "--session", of="S", check=_session),
 ]
 NewSession = Annotated[
     str | None,
-    option(
+    shared(
         "Call the session S; several are called S-0001, S-0002 and so on.  Left out: "
         "as the file says, else after the file.",
         "--session",
@@ -103,7 +122,7 @@ NewSession = Annotated[
 SPEC = "as name, name:key=value or @file.toml"
 SomeStrategy = Annotated[
     str | None,
-    option(
+    shared(
         f"Use this strategy, given {SPEC}.  Left out: that of the last request, else "
         "keep_all.",
         "--strategy",
@@ -112,12 +131,12 @@ SomeStrategy = Annotated[
 ]
 Operator = Annotated[
     str | None,
-    option("Name who does it.  Left out: who is logged in.", of="NAME"),
+    shared("Name who does it.  Left out: who is logged in.", of="NAME"),
 ]
 Span = timedelta | None
 KeyBackups = Annotated[
     Span,
-    option(
+    shared(
         "Certify that backups of the key store survive so long, such as 35d.",
         of="TIME",
         parser=duration,
@@ -150,12 +169,12 @@ class Summarizer(StrEnum):
 
 WritesSummaries = Annotated[
     Summarizer,
-    option(
+    shared(
         "Choose what writes the summaries; abridged needs no model.", "--summarizer"
     ),
 ]
 SummarizerModel = Annotated[
-    str | None, option("Have anthropic ask this model.", "--model", of="M")
+    str | None, shared("Have anthropic ask this model.", "--model", of="M")
 ]
 
 
@@ -188,32 +207,67 @@ class Values(StrEnum):
     JSONL = "jsonl"
 
 
-@dataclass(slots=True)
-class Call:
-    """What was said for all commands alike, before or behind the command's name."""
+class Call(typer.Context):
+    """A command that was called, and the store that it is for."""
 
-    db: str | None = None
-    as_json: bool = False
+    @property
+    def as_json(self) -> bool:
+        """Whether a program reads what is printed."""
+        return bool(self.meta.get("json"))
 
     @property
     def url(self) -> str:
-        """The store's: of ``--db``, else of the environment."""
-        return self.db or config.database()
+        """The store's: of ``--db``, else of the settings."""
+        return str(self.meta.get("db") or config.database())
 
+    def tell(self, result: Result) -> None:
+        """Print a result at once: of a command that goes on."""
+        result.print(as_json=self.as_json)
 
-def call(context: typer.Context) -> Call:
-    """What was said for all commands."""
-    found: Call = context.ensure_object(Call)
-    return found
+    def remark(self, show: Callable[[Screen], object]) -> None:
+        """Print what only people want to read while a command works."""
+        if not self.as_json:
+            paint(show)
+
+    def store(
+        self,
+        *,
+        new: bool = False,
+        redactor: Redactor | None = None,
+        limits: Limits | None = None,
+    ) -> SessionStore:
+        """Open the store; it is closed when the command ends.
+
+        new: make it if it is not there.  redactor, limits: other than the policy's.
+
+        Raises StoreUnavailable where a file would have to be made: a misspelt path is
+        no empty log.
+        """
+        from refold.adapters.sql.database import engine_of
+        from refold.opener import open_store
+        from refold.redaction.engines import start_quickly
+
+        start_quickly()
+        match None if new else engine_of(self.url):
+            case "sqlite", parsed if parsed.database not in (None, "", ":memory:"):
+                if not Path(parsed.database).exists():
+                    raise StoreUnavailable(
+                        f"there is no database {parsed.database}",
+                        remedy="`refold import` makes one; --db or REFOLD_DB names "
+                        "another",
+                    )
+        return self.with_resource(
+            open_store(self.url, redactor=redactor, limits=limits, count_uses=False)
+        )
 
 
 def _db(context: typer.Context, url: str | None) -> None:
     if url is not None:  # behind the command it outweighs the one before
-        call(context).db = url
+        context.meta["db"] = url
 
 
 def _json(context: typer.Context, wanted: bool) -> None:
-    call(context).as_json = wanted
+    context.meta["json"] = wanted
 
 
 Db = Annotated[
@@ -232,57 +286,6 @@ Json = Annotated[
         "--json", callback=_json, expose_value=False, help="Print JSON, for programs."
     ),
 ]
-
-
-def tell(context: typer.Context, result: Result) -> None:
-    """Print a result at once: of a command that goes on."""
-    result.print(as_json=call(context).as_json)
-
-
-def remark(context: typer.Context, show: Callable[[Screen], object]) -> None:
-    """Print what only people want to read while a command works."""
-    if not call(context).as_json:
-        paint(show)
-
-
-def new_or_existing(context: typer.Context) -> SessionStore:
-    """The store, made if it is not there; it is closed when the command ends."""
-    from refold.opener import open_store
-    from refold.redaction.engines import start_quickly
-
-    start_quickly()
-    return context.with_resource(open_store(call(context).url, count_uses=False))
-
-
-def existing(
-    context: typer.Context,
-    *,
-    redactor: Redactor | None = None,
-    limits: Limits | None = None,
-) -> SessionStore:
-    """The store, to be read; a redactor and limits other than the policy's if given.
-
-    It is closed when the command ends.
-
-    Raises StoreUnavailable where a file would have to be made: a misspelt path is
-    no empty log.
-    """
-    from refold.adapters.sql.database import engine_of
-    from refold.opener import open_store
-    from refold.redaction.engines import start_quickly
-
-    start_quickly()
-    url = call(context).url
-    match engine_of(url):
-        case "sqlite", parsed if parsed.database not in (None, "", ":memory:"):
-            if not Path(parsed.database).exists():
-                raise StoreUnavailable(
-                    f"there is no database {parsed.database}",
-                    remedy="`refold import` makes one; --db or REFOLD_DB names another",
-                )
-    return context.with_resource(
-        open_store(url, redactor=redactor, limits=limits, count_uses=False)
-    )
 
 
 def operator(name: str | None) -> str:

@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from refold.adapters.cli import commands
 from refold.adapters.cli.commands import COMMANDS, GROUPS
-from refold.adapters.cli.options import Db, Json, call
+from refold.adapters.cli.options import Call, Db, Json
 from refold.adapters.cli.output import (
     Result,
     complain,
@@ -46,6 +46,8 @@ _WRONG: Final = (InvalidConfiguration, UnknownModel, UnknownStrategy)
 class Command(TyperCommand):
     """A command that takes the options of all, and whose result is printed here."""
 
+    context_class = Call
+
     def __init__(self, *, params: list[Any], **given: Any) -> None:
         named = {name for param in params for name in param.opts}
         common = [one for one in _common() if named.isdisjoint(one.opts)]
@@ -55,7 +57,7 @@ class Command(TyperCommand):
         """Run it, print what came of it, and end with its exit code."""
         result = super().invoke(ctx)
         if isinstance(result, Result):
-            result.print(as_json=call(ctx).as_json)
+            ctx.tell(result)
             if result.code:
                 raise typer.Exit(result.code)
 

@@ -11,22 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from refold.adapters.cli.options import (
     SPEC,
+    Call,
     SomeSession,
     SomeUser,
     Summarizer,
     SummarizerModel,
     WritesSummaries,
-    call,
-    existing,
+    flag,
     option,
     sessions,
-    tell,
 )
 from refold.adapters.cli.output import (
     Part,
@@ -54,24 +53,19 @@ if TYPE_CHECKING:
 
 
 def compact(
-    context: typer.Context,
+    call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    strategy: Annotated[
-        str | None, option(f"Let this strategy decide, given {SPEC}.", of="SPEC")
-    ] = None,
+    strategy: str | None = option(
+        None, f"Let this strategy decide, given {SPEC}.", of="SPEC"
+    ),
     summarizer: WritesSummaries = Summarizer.ABRIDGED,
     model: SummarizerModel = None,
-    until_idle: Annotated[
-        bool, option("Go on until nothing is due.", "--until-idle")
-    ] = False,
-    watch: Annotated[
-        bool, option("Compact what becomes due until SIGTERM or Ctrl-C.", "--watch")
-    ] = False,
-    every: Annotated[
-        float | None,
-        option("Let --watch look for new events so often; 30 if left out.", of="SEC"),
-    ] = None,
+    until_idle: bool = flag("--until-idle", "Go on until nothing is due."),
+    watch: bool = flag("--watch", "Compact what becomes due until SIGTERM or Ctrl-C."),
+    every: float | None = option(
+        None, "Let --watch look for new events so often; 30 if left out.", of="SEC"
+    ),
 ) -> Result | None:
     """Compact a session if a strategy says that it is due.
 
@@ -84,7 +78,7 @@ def compact(
     if watch:
         if until_idle:
             raise _wrong("--until-idle is not for --watch, which is never idle")
-        store = existing(context)
+        store = call.store()
         worker = partial(
             Worker,
             store,
@@ -94,13 +88,13 @@ def compact(
             session_id=session,
             every=EVERY_SEC if every is None else every,
         )
-        _watch(context, worker)
+        _watch(call, worker)
         return None
     if user is None or session is None or strategy is None:
         raise _wrong("--user, --session and --strategy are needed, but for --watch")
     if every is not None:
         raise _wrong("--every is for --watch")
-    store = existing(context)
+    store = call.store()
     one, decides = store.session(user, session), store.settings.strategy(strategy)
     told = _compacted(one, decides, writes, until_idle)
     made = [(e.seq, e.payload) for e in told if isinstance(e.payload, Summary)]
@@ -176,7 +170,7 @@ def _record(screen: Screen, record: Summary) -> None:
     )
 
 
-def _watch(context: typer.Context, worker: Callable[..., Worker]) -> None:
+def _watch(call: Call, worker: Callable[..., Worker]) -> None:
     """Run the worker that ``worker(done=…)`` makes until SIGTERM or SIGINT comes.
 
     The compaction that it is at then ends first; a second signal does not wait.
@@ -196,7 +190,7 @@ def _watch(context: typer.Context, worker: Callable[..., Worker]) -> None:
                 _record(screen, record)
 
         lines = ({**whose, **record.payload(), "seq": seq} for seq, record in made)
-        tell(context, Result(lines, show))
+        call.tell(Result(lines, show))
         sys.stdout.flush()
 
     working = worker(done=done)
@@ -225,31 +219,24 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def rebuild(
-    context: typer.Context,
-    strategy: Annotated[
-        str, option(f"Let this strategy have run, given {SPEC}.", of="SPEC")
-    ],
+    call: Call,
+    strategy: str = option(
+        ..., f"Let this strategy have run, given {SPEC}.", of="SPEC"
+    ),
     user: SomeUser = None,
     session: SomeSession = None,
     summarizer: WritesSummaries = Summarizer.ABRIDGED,
     model: SummarizerModel = None,
-    jobs: Annotated[int, option("Rebuild N sessions at a time.", of="N", min=1)] = 1,
-    dry_run: Annotated[
-        bool, option("Say what would be done, and change nothing.", "--dry-run")
-    ] = False,
-    yes: Annotated[
-        bool, option("Ask a model without asking you first.", "--yes")
-    ] = False,
-    strict: Annotated[
-        bool, option("Stop where the summarizer fails.", "--strict")
-    ] = False,
-    activate: Annotated[
-        bool,
-        option("Make it then what readers get who name no strategy.", "--activate"),
-    ] = False,
-    retire: Annotated[
-        str | None, option("Give up then the summaries of this strategy.", of="OLD")
-    ] = None,
+    jobs: int = option(1, "Rebuild N sessions at a time.", of="N", min=1),
+    dry_run: bool = flag("--dry-run", "Say what would be done, and change nothing."),
+    yes: bool = flag("--yes", "Ask a model without asking you first."),
+    strict: bool = flag("--strict", "Stop where the summarizer fails."),
+    activate: bool = flag(
+        "--activate", "Make it then what readers get who name no strategy."
+    ),
+    retire: str | None = option(
+        None, "Give up then the summaries of this strategy.", of="OLD"
+    ),
 ) -> Result:
     """Make the summaries there would be, had a strategy always run.
 
@@ -258,7 +245,7 @@ def rebuild(
     session could not be rebuilt.
     """
     writes, begun = _writer(summarizer, model), time.monotonic()
-    store = existing(context)
+    store = call.store()
     found = sessions(store, user, session)
     new, old = store.settings.strategy(strategy), _fingerprint(store, retire)
     work = _Work(store, user, session, found, new, old, jobs)
@@ -269,8 +256,8 @@ def rebuild(
         planned = plan.result(model=asks, seconds=time.monotonic() - begun)
         if dry_run:
             return planned._replace(code=0)
-        tell(context, planned)
-        if call(context).as_json or not sys.stdin.isatty():
+        call.tell(planned)
+        if call.as_json or not sys.stdin.isatty():
             raise InvalidConfiguration(
                 "asking a model costs money: --yes goes on with it"
             )

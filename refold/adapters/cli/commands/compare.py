@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from refold.adapters.cli.options import SPEC, OneSession, User, existing, option
+from refold.adapters.cli.options import SPEC, Call, OneSession, User, flag, option
 from refold.adapters.cli.output import (
     Part,
     Result,
@@ -27,36 +25,30 @@ if TYPE_CHECKING:
 
 
 def compare(
-    context: typer.Context,
+    call: Call,
     user: User,
     session: OneSession,
-    strategy: Annotated[
-        list[str] | None,
-        option(
-            f"Compare this strategy, given {SPEC}; repeat for more.  Left out: all "
-            "there are, with their defaults.",
-            of="SPEC",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        option(
-            "Take the prices, cache rules and window of this model.  Left out: of the "
-            "one that answered last.",
-            of="M",
-        ),
-    ] = None,
-    prices: Annotated[
-        Path | None,
-        option("Take prices of your own: TOML with a table [models].", of="FILE"),
-    ] = None,
-    recorded: Annotated[
-        bool,
-        option("Use the summaries in the log, and make no others.", "--recorded"),
-    ] = False,
-    plot: Annotated[
-        Path | None, option("Draw tokens per request, and recall.", of="FILE.png")
-    ] = None,
+    strategy: list[str] | None = option(
+        None,
+        f"Compare this strategy, given {SPEC}; repeat for more.  Left out: all "
+        "there are, with their defaults.",
+        of="SPEC",
+    ),
+    model: str | None = option(
+        None,
+        "Take the prices, cache rules and window of this model.  Left out: of the "
+        "one that answered last.",
+        of="M",
+    ),
+    prices: Path | None = option(
+        None, "Take prices of your own: TOML with a table [models].", of="FILE"
+    ),
+    recorded: bool = flag(
+        "--recorded", "Use the summaries in the log, and make no others."
+    ),
+    plot: Path | None = option(
+        None, "Draw tokens per request, and recall.", of="FILE.png"
+    ),
 ) -> Result:
     """Compare what strategies would have sent of a session.
 
@@ -66,7 +58,7 @@ def compare(
     if plot is not None:
         _check_plot(plot)
     how: How = {"model": model, "prices": prices, "recorded": recorded}
-    compared = existing(context).session(user, session).compare(strategy or None, **how)
+    compared = call.store().session(user, session).compare(strategy or None, **how)
     if plot is not None:
         draw(compared.outcomes, plot)
     for name, why in compared.skipped:

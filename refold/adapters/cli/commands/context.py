@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.options import (
-    As,
-    OneSession,
-    SomeStrategy,
-    User,
-    existing,
-    option,
-)
+from refold.adapters.cli.options import As, Call, OneSession, SomeStrategy, User, option
 from refold.adapters.cli.output import Result, Screen, counted, types
 from refold.adapters.cli.previews import DIGEST, before, content, marks, readable
 
@@ -25,30 +18,25 @@ if TYPE_CHECKING:
 
 
 def context(
-    context: typer.Context,
+    call: Call,
     user: User,
     session: OneSession,
     strategy: SomeStrategy = None,
-    at: Annotated[
-        int | None,
-        option("Show it as it was when this event was the last.", of="SEQ", min=1),
-    ] = None,
-    before_call: Annotated[
-        int | None,
-        option("Show what it was sent before its N-th tool call.", of="N", min=1),
-    ] = None,
-    before_response: Annotated[
-        int | None,
-        option("Show what it was sent before its N-th response.", of="N", min=1),
-    ] = None,
-    as_: Annotated[
-        As,
-        option(
-            "sent: show the summaries that were there then; rebuilt: those that the "
-            "strategy would have had.",
-            "--as",
-        ),
-    ] = As.SENT,
+    at: int | None = option(
+        None, "Show it as it was when this event was the last.", of="SEQ", min=1
+    ),
+    before_call: int | None = option(
+        None, "Show what it was sent before its N-th tool call.", of="N", min=1
+    ),
+    before_response: int | None = option(
+        None, "Show what it was sent before its N-th response.", of="N", min=1
+    ),
+    as_: As = option(
+        As.SENT,
+        "sent: show the summaries that were there then; rebuilt: those that the "
+        "strategy would have had.",
+        "--as",
+    ),
 ) -> Result:
     """Show what a model is sent, or was sent earlier.
 
@@ -57,9 +45,9 @@ def context(
     given = [place for place in (at, before_call, before_response) if place is not None]
     if len(given) > 1:
         raise typer.BadParameter(
-            "give one of --at, --before-call and --before-response", ctx=context
+            "give one of --at, --before-call and --before-response", ctx=call
         )
-    chosen = existing(context).session(user, session)
+    chosen = call.store().session(user, session)
     chosen.head()
     if before_call is not None:
         at = before(chosen.pages(), "tool call", before_call)

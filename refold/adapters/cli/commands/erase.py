@@ -12,18 +12,18 @@ import typer
 
 from refold.adapters.cli.options import (
     WHY,
+    Call,
     KeyBackups,
     Operator,
     SomeSession,
     SomeUser,
     Span,
     User,
-    call,
     duration,
-    existing,
+    flag,
     operator as who,
     option,
-    remark,
+    shared,
 )
 from refold.adapters.cli.output import (
     Result,
@@ -42,42 +42,32 @@ if TYPE_CHECKING:
     from refold.store import SessionStore
     from refold.store.erasure import Erasure, ErasurePlan, Retained
 
-Reason = Annotated[str, option(WHY, of="TEXT")]
-SomeReason = Annotated[str | None, option(WHY, of="TEXT")]
+Reason = Annotated[str, shared(WHY, of="TEXT")]
+SomeReason = Annotated[str | None, shared(WHY, of="TEXT")]
 
 
 def erase(
-    context: typer.Context,
+    call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
     reason: SomeReason = None,
     operator: Operator = None,
-    grace: Annotated[
-        Span,
-        option(
-            "Make it unreadable at once and destroy it after this time, such as 30d or "
-            "12h; `refold restore` undoes it until then.",
-            of="TIME",
-            parser=duration,
-        ),
-    ] = None,
+    grace: Span = option(
+        None,
+        "Make it unreadable at once and destroy it after this time, such as 30d or "
+        "12h; `refold restore` undoes it until then.",
+        of="TIME",
+        parser=duration,
+    ),
     key_backups: KeyBackups = None,
-    vacuum: Annotated[
-        bool, option("Write the tables anew, which keeps others waiting.", "--vacuum")
-    ] = False,
-    dry_run: Annotated[
-        bool, option("Count what would go, and change nothing.", "--dry-run")
-    ] = False,
-    due: Annotated[
-        bool, option("Complete what was cut off, or whose time has come.", "--due")
-    ] = False,
-    listed: Annotated[
-        bool, option("List certificates, and what is not done.", "--list")
-    ] = False,
-    out: Annotated[
-        Path | None, option("Write the certificate there, too.", of="FILE")
-    ] = None,
-    yes: Annotated[bool, option("Erase without asking you first.", "--yes")] = False,
+    vacuum: bool = flag(
+        "--vacuum", "Write the tables anew, which keeps others waiting."
+    ),
+    dry_run: bool = flag("--dry-run", "Count what would go, and change nothing."),
+    due: bool = flag("--due", "Complete what was cut off, or whose time has come."),
+    listed: bool = flag("--list", "List certificates, and what is not done."),
+    out: Path | None = option(None, "Write the certificate there, too.", of="FILE"),
+    yes: bool = flag("--yes", "Erase without asking you first."),
 ) -> Result:
     """Forget a user, or one session, and sign a certificate.
 
@@ -85,11 +75,11 @@ def erase(
     moment on.  Run again, it completes what was cut off.  What cannot be undone is
     asked for on a terminal, and elsewhere needs --yes.
     """
-    store = existing(context)
+    store = call.store()
     if listed:
         return _list(store, user)
     if due:
-        return _due(context, store, vacuum=vacuum)
+        return _due(call, store, vacuum=vacuum)
     if user is None:
         raise typer.BadParameter("--user says who; or give --due or --list")
     if dry_run:
@@ -98,7 +88,7 @@ def erase(
         raise typer.BadParameter("--reason says why, for the certificate")
     if not yes:
         _confirm(store, user, session)
-    quiet = call(context).as_json or not sys.stderr.isatty()
+    quiet = call.as_json or not sys.stderr.isatty()
     erased = store.erase(
         user,
         reason,
@@ -115,11 +105,11 @@ def erase(
     return Result(_erased(erased), lambda screen: _report(screen, erased))
 
 
-def _due(context: typer.Context, store: SessionStore, *, vacuum: bool) -> Result:
+def _due(call: Call, store: SessionStore, *, vacuum: bool) -> Result:
     done = []
     for erased in store.erasures.complete(vacuum=vacuum):
         done.append(_erased(erased))
-        remark(context, partial(_report, erased=erased))
+        call.remark(partial(_report, erased=erased))
     return Result(done, lambda _: None)
 
 
@@ -241,42 +231,41 @@ def _list(store: SessionStore, user: str | None) -> Result:
 
 
 def restore(
-    context: typer.Context, user: User, reason: Reason, operator: Operator = None
+    call: Call, user: User, reason: Reason, operator: Operator = None
 ) -> Result:
     """Undo an erasure before its date.
 
     It is held back until then.  A certificate says that it was undone.
     """
-    signed = existing(context).erasures.restore(user, reason, operator=who(operator))
+    signed = call.store().erasures.restore(user, reason, operator=who(operator))
     return _signed(signed, "readable again")
 
 
 def readmit(
-    context: typer.Context, user: User, reason: Reason, operator: Operator = None
+    call: Call, user: User, reason: Reason, operator: Operator = None
 ) -> Result:
     """Let a user who was erased come back with a new key.
 
     Nothing returns with them.
     """
-    signed = existing(context).erasures.readmit(user, reason, operator=who(operator))
+    signed = call.store().erasures.readmit(user, reason, operator=who(operator))
     return _signed(signed, f"readmitted, in epoch {signed.statement['epoch']}")
 
 
 def hold(
-    context: typer.Context,
+    call: Call,
     user: User,
-    name: Annotated[
-        str | None,
-        option("Call the hold so.  Left out: list the holds.", of="NAME"),
-    ] = None,
+    name: str | None = option(
+        None, "Call the hold so.  Left out: list the holds.", of="NAME"
+    ),
     reason: SomeReason = None,
-    release: Annotated[bool, option("End the hold instead.", "--release")] = False,
+    release: bool = flag("--release", "End the hold instead."),
     operator: Operator = None,
 ) -> Result:
     """Forbid to erase a user, by a named legal hold."""
     if name is not None and not reason:
         raise typer.BadParameter("--reason says why, for the certificate")
-    store = existing(context)
+    store = call.store()
     if name is None or reason is None:
         holds = store.erasures.holds(user)
         lines = "\n".join(f"{held.name}  {held.reason}" for held in holds)
@@ -295,13 +284,12 @@ def _signed(signed: Signed, done: str) -> Result:
 
 
 def freeze(
-    context: typer.Context,
+    call: Call,
     user: User,
-    reason: Annotated[
-        str | None,
-        option(f"{WHY}  Left out: only show whether it is frozen.", of="TEXT"),
-    ] = None,
-    lift: Annotated[bool, option("Let the user go on instead.", "--lift")] = False,
+    reason: str | None = option(
+        None, f"{WHY}  Left out: only show whether it is frozen.", of="TEXT"
+    ),
+    lift: bool = flag("--lift", "Let the user go on instead."),
     operator: Operator = None,
 ) -> Result:
     """Take nothing of a user any more, or again.
@@ -312,7 +300,7 @@ def freeze(
     """
     if lift and reason is None:
         raise typer.BadParameter("--reason says why, for the certificate")
-    store, signed = existing(context), None
+    store, signed = call.store(), None
     if reason is not None:
         change = store.erasures.unfreeze if lift else store.erasures.freeze
         signed = change(user, reason, operator=who(operator))
@@ -322,18 +310,14 @@ def freeze(
 
 
 def retain(
-    context: typer.Context,
-    policy: Annotated[
-        Path | None,
-        option('Use this policy: TOML, such as sessions = "30d".', of="FILE"),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        option("Use seed: sessions 30d, memory 90d, audit 14d.", of="NAME"),
-    ] = None,
-    dry_run: Annotated[
-        bool, option("Say what would go, and change nothing.", "--dry-run")
-    ] = False,
+    call: Call,
+    policy: Path | None = option(
+        None, 'Use this policy: TOML, such as sessions = "30d".', of="FILE"
+    ),
+    preset: str | None = option(
+        None, "Use seed: sessions 30d, memory 90d, audit 14d.", of="NAME"
+    ),
+    dry_run: bool = flag("--dry-run", "Say what would go, and change nothing."),
     key_backups: KeyBackups = None,
     operator: Operator = None,
 ) -> Result:
@@ -349,7 +333,7 @@ def retain(
         chosen = RetentionPolicy.read(policy.read_bytes())
     else:
         chosen = RetentionPolicy.preset(preset or "")
-    done = existing(context).erasures.retain(
+    done = call.store().erasures.retain(
         chosen, dry_run=dry_run, operator=who(operator), key_backups=key_backups
     )
     return Result(_retained(done), lambda screen: _went(screen, done))

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from refold.adapters.cli.options import (
-    NewSession,
-    Transcripts,
-    User,
-    new_or_existing,
-    option,
-)
+from refold.adapters.cli.options import Call, NewSession, Transcripts, User, option
 from refold.adapters.cli.output import (
     Progress,
     Result,
@@ -38,15 +32,15 @@ if TYPE_CHECKING:
 
 
 def import_(
-    context: typer.Context,
+    call: Call,
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH…", help="Files with transcripts.")
     ],
     user: User,
     session: NewSession = None,
-    form: Annotated[
-        Transcripts, option("Read them as this program's.", "--format")
-    ] = Transcripts.AUTO,
+    form: Transcripts = option(
+        Transcripts.AUTO, "Read them as this program's.", "--format"
+    ),
 ) -> Result:
     """Bring transcripts into the log, each as a session.
 
@@ -58,7 +52,7 @@ def import_(
     found = [(path, read(path, format=form.value)) for path in different]
     wanted = [item for item in named(found, session) if item.transcript.drafts]
     skipped = [item for _, all_ in found for one in all_ for item in one.skipped]
-    store, done = new_or_existing(context), _Done()
+    store, done = call.store(new=True), _Done()
     for item in wanted:
         store.session(user, item.session)
     with Progress(sum(len(item.transcript.drafts) for item in wanted)) as progress:

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refold.adapters.cli.options import (
-    SomeSession,
-    SomeUser,
-    call,
-    existing,
-    option,
-)
+from refold.adapters.cli.options import Call, SomeSession, SomeUser, flag
 from refold.adapters.cli.output import Result
 from refold.adapters.keys.master import VARIABLE, MasterKeyFile
 from refold.domain.errors import RefoldError
@@ -33,12 +27,12 @@ class Action(StrEnum):
 
 
 def keys(
-    context: typer.Context,
+    call: Call,
     action: Annotated[Action, typer.Argument(metavar="ACTION", help="What to do.")],
-    master: Annotated[bool, option("Rotate the master key.", "--master")] = False,
-    drop_older: Annotated[
-        bool, option("Take the master key of before out of its file.", "--drop-older")
-    ] = False,
+    master: bool = flag("--master", "Rotate the master key."),
+    drop_older: bool = flag(
+        "--drop-older", "Take the master key of before out of its file."
+    ),
     user: SomeUser = None,
     session: SomeSession = None,
 ) -> Result:
@@ -48,12 +42,12 @@ def keys(
     reconcile destroys again what an older key store brought back.
     """
     if action is Action.RECONCILE:
-        return _told({"destroyed": reconcile_keys(call(context).url)})
+        return _told({"destroyed": reconcile_keys(call.url)})
     rotates = action is Action.ROTATE and master and user is None
     file = MasterKeyFile() if rotates and not os.environ.get(VARIABLE) else None
     if file is not None and not drop_older:
         file.add()  # before the store is opened, which reads it
-    store = existing(context)
+    store = call.store()
     if action is Action.STATUS:
         return _told(dict(store.keys.status()))
     if rotates:

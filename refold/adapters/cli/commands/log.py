@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+from typing import TYPE_CHECKING, Final
 
 from refold.adapters.cli.options import (
+    Call,
     OneSession,
     SomeUser,
     User,
     Verbosity,
-    existing,
     option,
 )
 from refold.adapters.cli.output import (
@@ -46,9 +44,9 @@ if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
 
 
-def sessions(context: typer.Context, user: SomeUser = None) -> Result:
+def sessions(call: Call, user: SomeUser = None) -> Result:
     """List the sessions, with their size and age."""
-    found = existing(context).sessions(user)
+    found = call.store().sessions(user)
 
     def show(out: Screen) -> None:
         if not found:
@@ -85,20 +83,16 @@ def _session(info: SessionInfo) -> dict[str, object]:
 
 
 def log(
-    context: typer.Context,
+    call: Call,
     user: User,
     session: OneSession,
-    after: Annotated[int, option("Show events after this seq.", of="N", min=0)] = 0,
-    limit: Annotated[
-        int | None, option("Show at most N entries.", of="N", min=0)
-    ] = None,
-    verbosity: Annotated[
-        Verbosity,
-        option(
-            "default: show everything; compact: a line each, but for what the user "
-            "said and each turn's answer; quiet: the last answer alone."
-        ),
-    ] = Verbosity.DEFAULT,
+    after: int = option(0, "Show events after this seq.", of="N", min=0),
+    limit: int | None = option(None, "Show at most N entries.", of="N", min=0),
+    verbosity: Verbosity = option(
+        Verbosity.DEFAULT,
+        "default: show everything; compact: a line each, but for what the user "
+        "said and each turn's answer; quiet: the last answer alone.",
+    ),
 ) -> Result:
     """Show the timeline of a session.
 
@@ -106,7 +100,7 @@ def log(
     Summaries stand behind the seq at which they were decided, with their stream.
     On a terminal a long text is cut; piped, or with --json, nothing is.
     """
-    chosen = existing(context).session(user, session)
+    chosen = call.store().session(user, session)
     last = chosen.head().seq
     entries = chosen.timeline(after=after, limit=limit)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
-from refold.adapters.cli.options import User, existing, option, sessions
+from refold.adapters.cli.options import Call, User, flag, option, sessions
 from refold.adapters.cli.output import Part, Result, Screen, complain, counted, shown
 from refold.adapters.cli.previews import preview
 from refold.domain.errors import (
@@ -19,11 +19,7 @@ from refold.domain.errors import (
     KeyUnavailable,
     RefoldError,
 )
-from refold.projections.memory.advice import (
-    Choice,
-    said,
-    why_not as advice_why_not,
-)
+from refold.projections.memory.advice import Choice, said, why_not as advice_why_not
 from refold.projections.memory.profile import place, told, why_not
 from refold.projections.memory.sessions import GENERAL
 
@@ -44,42 +40,32 @@ _WRONG: Final = {
 
 
 def memory(
-    context: typer.Context,
-    user: Annotated[str | None, option("Show this user's memory.", of="U")] = None,
-    everyone: Annotated[
-        bool,
-        option("Show what many users show, and nobody in particular.", "--everyone"),
-    ] = False,
-    scenario: Annotated[
-        str | None,
-        option("Take only this kind of task; general is of all.", of="S"),
-    ] = None,
-    every: Annotated[
-        bool, option("List also what too few or tainted sessions show.", "--all")
-    ] = False,
-    item: Annotated[
-        str | None, option("Show one item, and the events that show it.", of="ID")
-    ] = None,
-    profile: Annotated[
-        bool, option("Show what is known of a user who consented.", "--profile")
-    ] = False,
-    advice: Annotated[
-        bool, option("Show what would be said to a model now.", "--advice")
-    ] = False,
-    tokens: Annotated[
-        int | None,
-        option(f"Let --advice cost at most N; {_TOKENS} if left out.", of="N", min=0),
-    ] = None,
-    effect: Annotated[
-        bool,
-        option("Show how sessions ended that were shown an item, or not.", "--effect"),
-    ] = False,
-    forget: Annotated[
-        str | None, option("Take an item away for good, by an event.", of="ID")
-    ] = None,
-    refresh: Annotated[
-        bool, option("Make the memory of all users, or of one, by now.", "--refresh")
-    ] = False,
+    call: Call,
+    user: str | None = option(None, "Show this user's memory.", of="U"),
+    everyone: bool = flag(
+        "--everyone", "Show what many users show, and nobody in particular."
+    ),
+    scenario: str | None = option(
+        None, "Take only this kind of task; general is of all.", of="S"
+    ),
+    every: bool = flag("--all", "List also what too few or tainted sessions show."),
+    item: str | None = option(
+        None, "Show one item, and the events that show it.", of="ID"
+    ),
+    profile: bool = flag("--profile", "Show what is known of a user who consented."),
+    advice: bool = flag("--advice", "Show what would be said to a model now."),
+    tokens: int | None = option(
+        None, f"Let --advice cost at most N; {_TOKENS} if left out.", of="N", min=0
+    ),
+    effect: bool = flag(
+        "--effect", "Show how sessions ended that were shown an item, or not."
+    ),
+    forget: str | None = option(
+        None, "Take an item away for good, by an event.", of="ID"
+    ),
+    refresh: bool = flag(
+        "--refresh", "Make the memory of all users, or of one, by now."
+    ),
 ) -> Result:
     """Show what a user's sessions show of tools and tasks.
 
@@ -94,7 +80,7 @@ def memory(
         _given({"user": user, "everyone": everyone}),
         _given({"scenario": scenario, "all": every, "tokens": tokens}),
     )
-    store = existing(context)
+    store = call.store()
     if user is not None:
         sessions(store, user, None)  # says if there is no such user
     if refresh:
@@ -442,22 +428,17 @@ def _made(store: SessionStore, user: str) -> Counter[str]:
 
 
 def consent(
-    context: typer.Context,
+    call: Call,
     user: User,
-    grant: Annotated[
-        str | None,
-        option(
-            "Record that the user allows this: declarative_memory or a scope.", of="K"
-        ),
-    ] = None,
-    withdraw: Annotated[
-        str | None, option("Record that the user does not allow it any more.", of="K")
-    ] = None,
-    opt_out: Annotated[
-        bool, option("Let nothing of the user go to memory.", "--opt-out")
-    ] = False,
-    opt_in: Annotated[bool, option("Take the opt-out back.", "--opt-in")] = False,
-    reason: Annotated[str, option("Say why; it is recorded with it.", of="TEXT")] = "",
+    grant: str | None = option(
+        None, "Record that the user allows this: declarative_memory or a scope.", of="K"
+    ),
+    withdraw: str | None = option(
+        None, "Record that the user does not allow it any more.", of="K"
+    ),
+    opt_out: bool = flag("--opt-out", "Let nothing of the user go to memory."),
+    opt_in: bool = flag("--opt-in", "Take the opt-out back."),
+    reason: str = option("", "Say why; it is recorded with it.", of="TEXT"),
 ) -> Result:
     """Show what a user allows, or record a change of it.
 
@@ -469,7 +450,7 @@ def consent(
         raise typer.BadParameter(
             "give one of --grant, --withdraw, --opt-out and --opt-in"
         )
-    whole = existing(context).user(user)
+    whole = call.store().user(user)
     if wanted:
         whole.consent(wanted[0], granted=grant is not None, reason=reason)
     elif opt_out:

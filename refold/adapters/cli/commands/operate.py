@@ -21,11 +21,11 @@ import orjson
 import typer
 
 from refold.adapters.cli.options import (
+    Call,
     SomeSession,
     SomeUser,
-    call,
     duration,
-    existing,
+    flag,
     option,
     sessions,
 )
@@ -50,15 +50,13 @@ if TYPE_CHECKING:
     from refold.store import SessionStore
 
 
-def stats(
-    context: typer.Context, user: SomeUser = None, session: SomeSession = None
-) -> Result:
+def stats(call: Call, user: SomeUser = None, session: SomeSession = None) -> Result:
     """Show how much is stored, and how fast it grows.
 
     Also how far stored views are behind.  Every row is counted, which in a large store
     takes a while.
     """
-    store = existing(context)
+    store = call.store()
     if user is None:
         _needs_user(session)
         figures = store.stats()
@@ -119,17 +117,15 @@ def _since(text: str) -> datetime:
 
 
 def audit(
-    context: typer.Context,
+    call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    since: Annotated[
-        datetime | None,
-        option(
-            "Show records from then on: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
-            of="D",
-            parser=_since,
-        ),
-    ] = None,
+    since: datetime | None = option(
+        None,
+        "Show records from then on: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
+        of="D",
+        parser=_since,
+    ),
 ) -> Result:
     """Show what was done with the store, when, and how it went.
 
@@ -138,7 +134,7 @@ def audit(
     """
     if user is None:
         _needs_user(session)
-    store = existing(context)
+    store = call.store()
     records = store.access_log.records(user, session, since=since)
 
     def show(screen: Screen) -> None:
@@ -172,23 +168,17 @@ def _record(screen: Screen, record: AuditRecord) -> None:
 
 
 def export(
-    context: typer.Context,
+    call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    output: Annotated[
-        Path | None,
-        option(
-            "Write there, all or nothing.  Left out: to stdout.",
-            of="FILE",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option(
-            "Write all there is of --user to a new directory, with a manifest.",
-            of="DIR",
-        ),
-    ] = None,
+    output: Path | None = option(
+        None, "Write there, all or nothing.  Left out: to stdout.", of="FILE"
+    ),
+    out: Path | None = option(
+        None,
+        "Write all there is of --user to a new directory, with a manifest.",
+        of="DIR",
+    ),
 ) -> Result | None:
     """Write the log out again, as JSON lines of envelopes.
 
@@ -204,8 +194,8 @@ def export(
                 "--output",
                 param_hint="--out",
             )
-        return _of_user(existing(context), user, out)
-    store = existing(context)
+        return _of_user(call.store(), user, out)
+    store = call.store()
     found = sessions(store, user, session)
     names = [(info.user_id, info.session_id) for info in found]
     if output is None:
@@ -277,18 +267,13 @@ _HEADS: Final = {
 
 
 def schema(
-    context: typer.Context,
-    roles: Annotated[
-        bool,
-        option(
-            "Print roles, grants and row-level security of PostgreSQL instead.",
-            "--roles",
-        ),
-    ] = False,
-    engine: Annotated[
-        Database | None,
-        option("Print those of this engine.  Left out: of that of --db.", "--engine"),
-    ] = None,
+    call: Call,
+    roles: bool = flag(
+        "--roles", "Print roles, grants and row-level security of PostgreSQL instead."
+    ),
+    engine: Database | None = option(
+        None, "Print those of this engine.  Left out: of that of --db.", "--engine"
+    ),
 ) -> Result:
     """Print the SQL that makes the tables, or the roles.
 
@@ -297,7 +282,7 @@ def schema(
     from refold.adapters.sql import schema as written
     from refold.adapters.sql.database import engine_of
 
-    name = engine.value if engine else (engine_of(call(context).url) or [None])[0]
+    name = engine.value if engine else (engine_of(call.url) or [None])[0]
     if name is None:
         raise InvalidConfiguration(
             "only SQLite and PostgreSQL have a schema: --engine names one"
@@ -344,39 +329,30 @@ def bench(
     subject: Annotated[
         Subject, typer.Argument(metavar="WHAT", help="redaction|store|memory")
     ],
-    quick: Annotated[
-        bool, option("Take a hundredth of the data, to see it run.", "--quick")
-    ] = False,
-    data: Annotated[
-        Path | None,
-        option("Use this folder of labelled data or transcripts, too.", of="DIR"),
-    ] = None,
-    laws: Annotated[
-        int | None,
-        option("redaction: try the laws on so many generated cases.", of="N"),
-    ] = None,
-    misses: Annotated[
-        bool | None, option("redaction: write to --json what was missed.", "--misses")
-    ] = None,
-    events: Annotated[
-        int | None,
-        option("store: give the longest session so many events.", of="N", min=1),
-    ] = None,
-    only: Annotated[
-        list[Part] | None, option("store: measure this part; repeat for more.")
-    ] = None,
-    engine: Annotated[
-        list[Engine] | None, option("store: measure this engine; repeat for more.")
-    ] = None,
-    json: Annotated[
-        Path | None, option("Write all figures as JSON.", of="FILE")
-    ] = None,
-    plot: Annotated[
-        Path | None, option("Draw the figures as a PNG.", of="FILE")
-    ] = None,
-    markdown: Annotated[
-        Path | None, option("Replace the results in a page's marks.", of="FILE")
-    ] = None,
+    quick: bool = flag("--quick", "Take a hundredth of the data, to see it run."),
+    data: Path | None = option(
+        None, "Use this folder of labelled data or transcripts, too.", of="DIR"
+    ),
+    laws: int | None = option(
+        None, "redaction: try the laws on so many generated cases.", of="N"
+    ),
+    misses: bool | None = option(
+        None, "redaction: write to --json what was missed.", "--misses"
+    ),
+    events: int | None = option(
+        None, "store: give the longest session so many events.", of="N", min=1
+    ),
+    only: list[Part] | None = option(
+        None, "store: measure this part; repeat for more."
+    ),
+    engine: list[Engine] | None = option(
+        None, "store: measure this engine; repeat for more."
+    ),
+    json: Path | None = option(None, "Write all figures as JSON.", of="FILE"),
+    plot: Path | None = option(None, "Draw the figures as a PNG.", of="FILE"),
+    markdown: Path | None = option(
+        None, "Replace the results in a page's marks.", of="FILE"
+    ),
 ) -> None:
     """Measure redaction, the store or memory on the same data.
 

@@ -14,14 +14,13 @@ import typer
 
 from refold.adapters import config
 from refold.adapters.cli.options import (
+    Call,
     Engines,
     SomeSession,
     SomeUser,
     Values,
-    call,
-    existing,
+    flag,
     option,
-    remark,
     sessions,
 )
 from refold.adapters.cli.output import (
@@ -53,42 +52,31 @@ class _Clean(NamedTuple):
 
 
 def redact(
-    context: typer.Context,
+    call: Call,
     file: Annotated[
         str, typer.Argument(metavar="[FILE|-]", help="What to read; - is stdin.")
     ] = "-",
-    form: Annotated[
-        Values,
-        option(
-            "Read text; json: one value; jsonl: one value a line, each answered by a "
-            "line, in order.",
-            "--format",
-        ),
-    ] = Values.TEXT,
-    policy: Annotated[
-        str | None,
-        option(
-            "Redact what this TOML file says.  Left out: REFOLD_POLICY, else the "
-            "default.",
-            of="FILE",
-        ),
-    ] = None,
-    packs: Annotated[
-        str | None,
-        option("Use these packs of rules in place of the policy's.", of="A,B"),
-    ] = None,
-    engine: Annotated[
-        Engines | None,
-        option("Look for values with this engine in place of the policy's."),
-    ] = None,
-    recheck: Annotated[
-        bool,
-        option("Look at what is stored, and say what is found now.", "--recheck"),
-    ] = False,
-    apply: Annotated[
-        bool,
-        option("With --recheck: replace what is found, for good.", "--apply"),
-    ] = False,
+    form: Values = option(
+        Values.TEXT,
+        "Read text; json: one value; jsonl: one value a line, each answered by a "
+        "line, in order.",
+        "--format",
+    ),
+    policy: str | None = option(
+        None,
+        "Redact what this TOML file says.  Left out: REFOLD_POLICY, else the default.",
+        of="FILE",
+    ),
+    packs: str | None = option(
+        None, "Use these packs of rules in place of the policy's.", of="A,B"
+    ),
+    engine: Engines | None = option(
+        None, "Look for values with this engine in place of the policy's."
+    ),
+    recheck: bool = flag(
+        "--recheck", "Look at what is stored, and say what is found now."
+    ),
+    apply: bool = flag("--apply", "With --recheck: replace what is found, for good."),
     user: SomeUser = None,
     session: SomeSession = None,
 ) -> Result | None:
@@ -101,20 +89,20 @@ def redact(
     something in it, and of which type, is printed, never the value.  --apply replaces
     it there, for good.
     """
-    _check(context, recheck=recheck)
+    _check(call, recheck=recheck)
     start_quickly()
     chosen = _policy(policy, packs, engine)
     redactor = make_redactor(chosen)
     if not recheck:
-        _filter(redactor, file, form, as_json=call(context).as_json)
+        _filter(redactor, file, form, as_json=call.as_json)
         return None
     limits = chosen.limits() if chosen else None
-    store = existing(context, redactor=redactor, limits=limits)
-    return _stored(context, store, user, session, apply=apply)
+    store = call.store(redactor=redactor, limits=limits)
+    return _stored(call, store, user, session, apply=apply)
 
 
 def _stored(
-    context: typer.Context,
+    call: Call,
     store: SessionStore,
     user: str | None,
     session: str | None,
@@ -131,7 +119,7 @@ def _stored(
     look = store.reredact if apply else store.recheck
     for rechecked in look(user, session):
         found.append(rechecked)
-        remark(context, partial(_session, one=rechecked))
+        call.remark(partial(_session, one=rechecked))
     failed = any(rechecked.problem for rechecked in found)
     return Result(
         _told(found, apply=apply),
@@ -215,10 +203,10 @@ _OF_FILTER: Final = {"file": "FILE", "form": "--format"}
 _OF_RECHECK: Final = {"apply": "--apply", "user": "--user", "session": "--session"}
 
 
-def _check(context: typer.Context, *, recheck: bool) -> None:
+def _check(call: Call, *, recheck: bool) -> None:
     """Refuse what does not go with ``--recheck``, or does not go without it."""
     wrong = _OF_FILTER if recheck else _OF_RECHECK
-    shown = next((wrong[name] for name in wrong if _is_given(context, name)), None)
+    shown = next((wrong[name] for name in wrong if _is_given(call, name)), None)
     if shown and recheck:
         raise typer.BadParameter(
             f"{shown} is for values to be redacted, --recheck for the store: leave one "
@@ -228,8 +216,8 @@ def _check(context: typer.Context, *, recheck: bool) -> None:
         raise typer.BadParameter(f"{shown} is for the store: add --recheck")
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
+def _is_given(call: Call, name: str) -> bool:
+    source = call.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from refold.adapters.cli.options import (
-    SomeSession,
-    SomeUser,
-    existing,
-    option,
-    sessions,
-)
+from refold.adapters.cli.options import Call, SomeSession, SomeUser, flag, sessions
 from refold.adapters.cli.output import Result, Screen, counted, mark, shown
 
 if TYPE_CHECKING:
@@ -20,12 +14,10 @@ if TYPE_CHECKING:
 
 
 def repair(
-    context: typer.Context,
+    call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    apply: Annotated[
-        bool, option("Mend what can be mended.  Left out: only say it.", "--apply")
-    ] = False,
+    apply: bool = flag("--apply", "Mend what can be mended.  Left out: only say it."),
 ) -> Result:
     """Say what is damaged, and mend what can be.
 
@@ -36,7 +28,7 @@ def repair(
     """
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
-    store, looked = existing(context), 0
+    store, looked = call.store(), 0
     found: list[Damage] = []
     for _, damages in store.repair(user, session, apply=apply):
         looked += 1

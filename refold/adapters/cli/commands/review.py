@@ -11,20 +11,15 @@ import orjson
 import typer
 
 from refold.adapters.cli.options import (
+    Call,
     SomeSession,
     SomeUser,
-    existing,
+    flag,
     operator,
     option,
     sessions,
 )
-from refold.adapters.cli.output import (
-    Result,
-    Screen,
-    complain,
-    counted,
-    shown_in_line,
-)
+from refold.adapters.cli.output import Result, Screen, complain, counted, shown_in_line
 from refold.adapters.cli.previews import OTHER_STYLE, STYLES, preview, readable
 from refold.domain.errors import InvalidEvent, RefoldError
 from refold.projections.review.bundle import FORMAT, fires_again, read_bundle
@@ -57,7 +52,7 @@ class Decision(StrEnum):
 
 
 def review(
-    context: typer.Context,
+    call: Call,
     action: Annotated[Action, typer.Argument(metavar="ACTION", help="What to do.")],
     name: Annotated[
         str | None,
@@ -68,21 +63,15 @@ def review(
     ] = None,
     user: SomeUser = None,
     session: SomeSession = None,
-    every: Annotated[
-        bool, option("list: list those that are decided, too.", "--all")
-    ] = False,
-    decision: Annotated[
-        Decision | None, option("decide: record what was decided.")
-    ] = None,
-    by: Annotated[
-        str | None,
-        option("decide: name who decided.  Left out: the login.", of="NAME"),
-    ] = None,
-    note: Annotated[str, option("decide: say why; it is redacted.", of="TEXT")] = "",
-    rules: Annotated[
-        Path | None,
-        option("scan: take these rules in TOML, not those shipped.", of="FILE"),
-    ] = None,
+    every: bool = flag("--all", "list: list those that are decided, too."),
+    decision: Decision | None = option(None, "decide: record what was decided."),
+    by: str | None = option(
+        None, "decide: name who decided.  Left out: the login.", of="NAME"
+    ),
+    note: str = option("", "decide: say why; it is redacted.", of="TEXT"),
+    rules: Path | None = option(
+        None, "scan: take these rules in TOML, not those shipped.", of="FILE"
+    ),
 ) -> Result:
     """List, show, decide or look for questions to humans.
 
@@ -98,7 +87,7 @@ def review(
     if (action is Action.DECIDE) is (decision is None):
         raise typer.BadParameter("--decision says what was decided, for decide alone")
 
-    store = existing(context)
+    store = call.store()
     if given is not None and decision is not None:
         one, at = store.session(*given[:2]), given[2]
         seq = one.decide(at, decision.value, by=operator(by), note=note).last_seq

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from refold.adapters.cli.commands.compact import stopped_by_signals
 from refold.adapters.cli.options import (
+    Call,
     SomeSession,
     SomeUser,
-    existing,
+    flag,
     option,
     sessions,
-    tell,
 )
 from refold.adapters.cli.output import Result, counted, moment
 from refold.domain.errors import InvalidConfiguration, RefoldError
@@ -27,19 +25,15 @@ if TYPE_CHECKING:
 
 
 def seal(
-    context: typer.Context,
-    sweep: Annotated[
-        bool, option("Look at every stream, not only at those that moved.", "--sweep")
-    ] = False,
-    listed: Annotated[
-        bool, option("List the tree heads, and seal nothing.", "--list")
-    ] = False,
-    watch: Annotated[
-        bool, option("Seal what is new until SIGTERM or Ctrl-C.", "--watch")
-    ] = False,
-    every: Annotated[
-        float | None, option("Let --watch seal so often; 60 if left out.", of="SEC")
-    ] = None,
+    call: Call,
+    sweep: bool = flag(
+        "--sweep", "Look at every stream, not only at those that moved."
+    ),
+    listed: bool = flag("--list", "List the tree heads, and seal nothing."),
+    watch: bool = flag("--watch", "Seal what is new until SIGTERM or Ctrl-C."),
+    every: float | None = option(
+        None, "Let --watch seal so often; 60 if left out.", of="SEC"
+    ),
 ) -> Result | None:
     """Sign the ends of all streams that moved.
 
@@ -50,7 +44,7 @@ def seal(
         raise InvalidConfiguration("--every is for --watch: `refold seal --help`")
     if listed and (watch or sweep):
         raise InvalidConfiguration("--list seals nothing: `refold seal --help`")
-    store = existing(context)
+    store = call.store()
     if listed:
         heads = store.seals.heads()
         return Result(
@@ -61,7 +55,7 @@ def seal(
         return _sealed(store.seal(sweep=sweep))
 
     def done(head: TreeHead) -> None:
-        tell(context, _sealed(head))
+        call.tell(_sealed(head))
         sys.stdout.flush()
 
     seconds = SEALING_EVERY_SEC if every is None else every
@@ -83,33 +77,27 @@ def _line(head: TreeHead | None) -> str:
 
 
 def prove(
-    context: typer.Context,
+    call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    seq: Annotated[int | None, option("Prove this event.", of="N", min=1)] = None,
-    stream: Annotated[
-        str,
-        option("Take the event from this stream: a strategy's fingerprint.", of="NAME"),
-    ] = "main",
-    old: Annotated[
-        int | None,
-        option("Prove growth from a tree of this size.", "--from", of="SIZE", min=1),
-    ] = None,
-    new: Annotated[
-        int | None,
-        option(
-            "Prove it in the tree of this size; an event in the newest if left out.",
-            "--to",
-            of="SIZE",
-            min=1,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, option("Write there, not to stdout.", of="FILE")
-    ] = None,
-    public_key: Annotated[
-        bool, option("Print the key that proofs are checked with.", "--public-key")
-    ] = False,
+    seq: int | None = option(None, "Prove this event.", of="N", min=1),
+    stream: str = option(
+        "main", "Take the event from this stream: a strategy's fingerprint.", of="NAME"
+    ),
+    old: int | None = option(
+        None, "Prove growth from a tree of this size.", "--from", of="SIZE", min=1
+    ),
+    new: int | None = option(
+        None,
+        "Prove it in the tree of this size; an event in the newest if left out.",
+        "--to",
+        of="SIZE",
+        min=1,
+    ),
+    out: Path | None = option(None, "Write there, not to stdout.", of="FILE"),
+    public_key: bool = flag(
+        "--public-key", "Print the key that proofs are checked with."
+    ),
 ) -> Result | None:
     """Write the proof of an event, or that a tree only grew.
 
@@ -117,7 +105,7 @@ def prove(
     proof holds no text.  Anyone with the public key checks it, by `refold verify
     --proof FILE` or with the one file auditor.py.
     """
-    store = existing(context)
+    store = call.store()
     if public_key:
         from refold.adapters.keys.signatures import public_pem
 

@@ -6,16 +6,16 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from refold.adapters.cli.options import (
+    Call,
     SomeSession,
     SomeUser,
-    existing,
+    flag,
     option,
-    remark,
     sessions,
 )
 from refold.adapters.cli.output import Result, Screen, counted, mark, shown
@@ -32,30 +32,25 @@ Subject = tuple[str | None, str | None, str | None]
 
 
 def verify(
-    context: typer.Context,
+    call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    chain_only: Annotated[
-        bool, option("Prove the rows alone, and decrypt none.", "--chain-only")
-    ] = False,
-    proof: Annotated[
-        Path | None, option("Check what `refold prove` wrote instead.", of="FILE")
-    ] = None,
-    certificate: Annotated[
-        Path | None, option("Check what `refold erase` signed instead.", of="FILE")
-    ] = None,
-    salt: Annotated[
-        str | None,
-        option("Check with its salt that a certificate is of --user.", of="HEX"),
-    ] = None,
-    export: Annotated[
-        Path | None,
-        option("Check what `refold export --out` wrote instead.", of="DIR"),
-    ] = None,
-    public_key: Annotated[
-        Path | None,
-        option("Check with this key.  Left out: with the store's own.", of="FILE"),
-    ] = None,
+    chain_only: bool = flag("--chain-only", "Prove the rows alone, and decrypt none."),
+    proof: Path | None = option(
+        None, "Check what `refold prove` wrote instead.", of="FILE"
+    ),
+    certificate: Path | None = option(
+        None, "Check what `refold erase` signed instead.", of="FILE"
+    ),
+    salt: str | None = option(
+        None, "Check with its salt that a certificate is of --user.", of="HEX"
+    ),
+    export: Path | None = option(
+        None, "Check what `refold export --out` wrote instead.", of="DIR"
+    ),
+    public_key: Path | None = option(
+        None, "Check with this key.  Left out: with the store's own.", of="FILE"
+    ),
 ) -> Result:
     """Prove that what is stored is what was written.
 
@@ -66,13 +61,13 @@ def verify(
     anchored, and that all of it is there.  Exits with 1 if anything does not hold.
     """
     if proof is not None:
-        return _proof(context, proof, public_key)
+        return _proof(call, proof, public_key)
     if export is not None:
         return _exported(export)
     if certificate is not None:
         whose = (user, session, salt)
-        return _certificate(context, certificate, public_key, whose)
-    return _store(context, user, session, chain_only=chain_only)
+        return _certificate(call, certificate, public_key, whose)
+    return _store(call, user, session, chain_only=chain_only)
 
 
 _COUNTED: Final = (
@@ -86,18 +81,18 @@ _SEALS_COUNTED: Final = ("tree_heads", "leaves", "erased", "anchored", "unsealed
 
 
 def _store(
-    context: typer.Context, user: str | None, session: str | None, *, chain_only: bool
+    call: Call, user: str | None, session: str | None, *, chain_only: bool
 ) -> Result:
     totals = dict.fromkeys(("sessions", *_COUNTED), 0)
     problems: list[Any] = []
-    store = existing(context)
+    store = call.store()
     sessions(store, user, session)
     for info, verified in store.verify(user, session, chain_only=chain_only):
         totals["sessions"] += 1
         for what in _COUNTED:
             totals[what] += getattr(verified, what)
         problems += verified.problems
-        remark(context, partial(_session, info=info, verified=verified))
+        call.remark(partial(_session, info=info, verified=verified))
     seals = store.verify_seals() if user is None and session is None else None
     if seals is not None:
         problems += seals.problems
@@ -167,7 +162,7 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(told)
 
 
-def _proof(context: typer.Context, file: Path, public_key: Path | None) -> Result:
+def _proof(call: Call, file: Path, public_key: Path | None) -> Result:
     """Check a proof with the key in that file, or with the store's."""
     from refold import auditor
 
@@ -179,7 +174,7 @@ def _proof(context: typer.Context, file: Path, public_key: Path | None) -> Resul
     if public_key is not None:
         key = _key(public_key)
     else:
-        seals = existing(context).seals
+        seals = call.store().seals
         key, anchored = seals.public_key(), [head.to_json() for head in seals.heads()]
     try:
         holds, said = True, auditor.check(parsed, key, anchored)
@@ -224,7 +219,7 @@ def _exported(folder: Path) -> Result:
 
 
 def _certificate(
-    context: typer.Context, file: Path, public_key: Path | None, whose: Subject
+    call: Call, file: Path, public_key: Path | None, whose: Subject
 ) -> Result:
     """Check its signature, and with a salt whose it is."""
     from refold.domain.erasure import Signed
@@ -233,7 +228,7 @@ def _certificate(
         signed = Signed.read(file.read_bytes())
     except ValueError as error:
         raise RefoldError(f"{file}: {error}") from None
-    problems = [*_forged(context, signed, public_key), *_misattributed(signed, whose)]
+    problems = [*_forged(call, signed, public_key), *_misattributed(signed, whose)]
 
     def show(screen: Screen) -> None:
         for problem in problems:
@@ -253,20 +248,16 @@ def _certificate(
     return Result(told, show, int(bool(problems)))
 
 
-def _forged(
-    context: typer.Context, signed: Signed, public_key: Path | None
-) -> list[str]:
+def _forged(call: Call, signed: Signed, public_key: Path | None) -> list[str]:
     from refold.adapters.keys.signatures import signed_by
 
     kept: list[Any] | None = None
     if public_key is not None:
         key = _key(public_key)
     else:
-        store = existing(context)
-        key, kept = (
-            store.erasures.public_key(),
-            [one.statement for one in store.erasures.certificates()],
-        )
+        erasures = call.store().erasures
+        key = erasures.public_key()
+        kept = [one.statement for one in erasures.certificates()]
     if not signed_by(key, signed.signature, signed.message()):
         return ["it is not signed by this key: it is forged, or of another store"]
     if kept is not None and signed.statement not in kept:

@@ -7,17 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.options import (
-    OneSession,
-    SomeStrategy,
-    User,
-    existing,
-    option,
-)
+from refold.adapters.cli.options import Call, OneSession, SomeStrategy, User, option
 from refold.adapters.cli.output import (
     Result,
     Screen,
@@ -40,31 +34,26 @@ if TYPE_CHECKING:
 
 
 def why(
-    context: typer.Context,
+    call: Call,
     user: User,
     session: OneSession,
-    at: Annotated[
-        int | None,
-        option(
-            "Explain it as it was when this event was the last; a request as it was "
-            "sent.  Left out: now.",
-            of="SEQ",
-            min=1,
-        ),
-    ] = None,
-    message: Annotated[
-        int | None,
-        option("Explain its N-th message only, event by event.", of="N", min=1),
-    ] = None,
-    open_: Annotated[
-        int | None,
-        option(
-            "Show what this summary absorbed and was made of, down to events.",
-            "--open",
-            of="SUMMARY",
-            min=1,
-        ),
-    ] = None,
+    at: int | None = option(
+        None,
+        "Explain it as it was when this event was the last; a request as it was "
+        "sent.  Left out: now.",
+        of="SEQ",
+        min=1,
+    ),
+    message: int | None = option(
+        None, "Explain its N-th message only, event by event.", of="N", min=1
+    ),
+    open_: int | None = option(
+        None,
+        "Show what this summary absorbed and was made of, down to events.",
+        "--open",
+        of="SUMMARY",
+        min=1,
+    ),
     strategy: SomeStrategy = None,
 ) -> Result:
     """Say why a context is as it is, and prove it.
@@ -73,8 +62,8 @@ def why(
     again; what is left out, and why.  Exits with 1 if a proof does not hold.
     """
     if message is not None and open_ is not None:
-        raise typer.BadParameter("give one of --message and --open", ctx=context)
-    chosen = existing(context).session(user, session)
+        raise typer.BadParameter("give one of --message and --open", ctx=call)
+    chosen = call.store().session(user, session)
     explained = chosen.why(strategy, at=at, message=message)
     code = int(_broken(explained))
     if open_ is None:
