@@ -178,7 +178,9 @@ def test_a_file_is_named_by_a_word_of_the_glossary(tmp_path: Path) -> None:
     page = "### access log\n\n### summary\n\n| word | is |\n|---|---|\n| row | one |\n"
     (tmp_path / "docs" / "glossary.md").write_text(page)
 
-    named = house(tmp_path, access_log="", summaries="", rows="", sqlite="", keeping="")
+    named = house(
+        tmp_path, access_log="", summaries="", logs__access="", sqlite="", keeping=""
+    )
 
     assert list(check_house.unnamed(named)) == [
         "refold/keeping.py: docs/glossary.md does not have “keeping”"

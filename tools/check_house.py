@@ -250,19 +250,22 @@ def _name(expression: ast.expr) -> str:
 
 
 def unnamed(house: House) -> Iterator[str]:
-    """Yield the modules whose name is no word of the glossary."""
-    terms = _TERM.findall(house.page("docs/glossary.md"))
-    words = {_singular(term.lower()) for term in terms}
+    """Yield the modules whose name is no word of the glossary.
+
+    The folder may be the second word of a name: ``keys/master.py`` is a master key.
+    """
+    words = {_bare(term) for term in _TERM.findall(house.page("docs/glossary.md"))}
     for module in house.modules.values():
-        name = module.path.stem.strip("_").replace("_", " ")
-        if not (_entry(module) or name in PROPER_NAMES or _singular(name) in words):
+        name = module.path.stem.strip("_")
+        names = {_bare(name), _bare(f"{name}_{module.folder.name}")}
+        if not (_entry(module) or name in PROPER_NAMES or names & words):
             yield f"{module.path}: docs/glossary.md does not have “{name}”"
 
 
-def _singular(words: str) -> str:
-    if words.endswith("ies"):
-        return words[:-3] + "y"
-    return words.removesuffix("s")
+def _bare(name: str) -> str:
+    """A word in the singular, in small letters, without blanks."""
+    letters = re.sub(r"[\W_]", "", name.lower())
+    return re.sub(r"ies$", "y", letters).removesuffix("s")
 
 
 def _cached(place: Path) -> bool:
