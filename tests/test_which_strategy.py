@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.projections.compare.outcome import Outcome
+from refold.projections.compare import Outcome
 from tools import strategy_figures
 from tools.strategy_figures import PAGE, long, short
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import refold
 from refold.adapters.importers import read
-from refold.projections.compare.outcome import Outcome
+from refold.projections.compare import Outcome
 from refold.store.explanations import Compared
 
 ROOT: Final = Path(__file__).parents[1]

@@ -21,7 +21,7 @@ from refold.domain.events import AgentResponse, Pin, RedactionApplied, Request
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EXPIRED, EventLog, Problem
 from refold.projections import models
-from refold.projections.compare.outcome import Comparison, Outcome
+from refold.projections.compare import Comparison, Outcome
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import Compaction, Summarizer, source_of

@@ -20,9 +20,10 @@ from refold.domain.events import (
     SystemPrompt,
     UserInput,
 )
-from refold.projections.compare.outcome import Comparison, Outcome
-from refold.projections.compare.walk import (
+from refold.projections.compare import (
+    Comparison,
     Elements,
+    Outcome,
     Requests,
     in_text,
     in_value,

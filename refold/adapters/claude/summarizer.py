@@ -38,11 +38,6 @@ class Prompt:
     text: str
 
     @classmethod
-    def newest(cls) -> Prompt:
-        """The prompt that is used if none is given."""
-        return cls.named(NEWEST)
-
-    @classmethod
     def named(cls, name: str) -> Prompt:
         """The prompt in the file of that name."""
         file = files(__package__) / "prompts" / f"{name}.txt"
@@ -94,16 +89,12 @@ def tagged(source: Source) -> str:
     them before its end.
     """
     mark, log = source.digest[:12], source.text
-    parts = [_in_tag(f"earlier-{mark}", text) for text in source.summaries]
+    parts = [(f"earlier-{mark}", text) for text in source.summaries]
     if parts:
         log = log.removeprefix("\n".join(source.summaries)).removeprefix("\n")
     if log:
-        parts.append(_in_tag(f"log-{mark}", log))
-    return "\n\n".join(parts)
-
-
-def _in_tag(name: str, text: str) -> str:
-    return f"<{name}>\n{text}\n</{name}>"
+        parts.append((f"log-{mark}", log))
+    return "\n\n".join(f"<{name}>\n{text}\n</{name}>" for name, text in parts)
 
 
 LONGEST_WAIT_SEC: Final = 60
@@ -176,11 +167,10 @@ def _wait(header: str | None) -> float:
 def _status(error: anthropic.APIStatusError) -> str:
     kind = _plain(error.type)
     said = f"HTTP {error.status_code}{f' {kind}' if kind else ''}{_attempts(error)}"
-    request_id = _plain(error.request_id)
     hint = _HINTS.get(error.status_code)
     if error.status_code == 400 and "too long" in (error.api_message or ""):
         hint = "the source is too long for the model"
-    return said + (f" ({request_id})" if request_id else "") + _after_colon(hint)
+    return f"{said}{_in_brackets(error.request_id)}{f': {hint}' if hint else ''}"
 
 
 def _attempts(error: anthropic.APIError) -> str:
@@ -197,10 +187,6 @@ def _plain(word: object) -> str:
 
 def _in_brackets(word: object) -> str:
     return f" ({_plain(word)})" if _plain(word) else ""
-
-
-def _after_colon(hint: str | None) -> str:
-    return f": {hint}" if hint else ""
 
 
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
@@ -249,7 +235,8 @@ class AnthropicSummarizer:
         _check("timeout", timeout, fits=timeout > 0)
         _check("max_retries", max_retries, fits=max_retries >= 0)
         _check("temperature", temperature, fits=0 <= (temperature or 0) <= 1)
-        self.model, self.prompt = model, _prompt(prompt)
+        self.model = model
+        self.prompt = Prompt.named(NEWEST) if prompt is None else Prompt.own(prompt)
         self._max_tokens, self._temperature = max_tokens, temperature
         self._timeout = timeout
         self._client = (client or _client()).with_options(
@@ -262,7 +249,7 @@ class AnthropicSummarizer:
         """The same with this prompt and model, as far as they are given."""
         other = copy(self)
         if prompt is not None:
-            other.prompt = _prompt(prompt)
+            other.prompt = Prompt.own(prompt)
         other.model = model or self.model
         return other
 
@@ -322,10 +309,6 @@ class AnthropicSummarizer:
         if message.model != self.model:
             params["asked"] = self.model
         return SummarizerRef(kind="anthropic", model=message.model, params=params)
-
-
-def _prompt(text: str | None) -> Prompt:
-    return Prompt.newest() if text is None else Prompt.own(text)
 
 
 def _check(name: str, value: object, *, fits: bool) -> None:

@@ -44,6 +44,12 @@ from refold.store.sessions import Session
 
 _PAGE: Final = 200
 _TRIES: Final = 4
+_KEY: Final = "memories:"
+# A try is lost only to a writer that won, so that many of them come to an end.
+_MOST_TRIES: Final = 64
+_OPTED_OUT: Final = "Error: the user wants no memory: nothing is kept and nothing shown"
+_EXPIRED: Final = "Error: the file is not whole any more, and cannot be changed"
+_LOST: Final = "Error: others are changing these files: try again"
 
 
 class Call(NamedTuple):
@@ -92,19 +98,25 @@ class Answers:
     session: Session
     agent: str | None = None
 
-    def answer(self, call: Call, tell: Callable[[], Told]) -> Block:
+    def answer(
+        self, tool_use: Any, name: str, tell: Callable[[Call], Told]
+    ) -> Block | None:
         """The result of a call as a block, made and recorded if it was not yet.
 
-        Where a capture has recorded the call, only its result is added.
+        None for a block that is no call of the tool of that name.  Where a capture has
+        recorded the call, only its result is added.
 
         Raises what ``session.append`` raises.
         """
+        call = call_of(tool_use)
+        if call is None or call.name != name:
+            return None
         for left in reversed(range(_TRIES)):
             recorded = self._recorded(call)
             if recorded is not None:
                 return _block(self.session, call.call_id, recorded)
             try:
-                self._append(call, tell())
+                self._append(call, tell(call))
             except (InvalidEvent, IdempotencyConflict):
                 # Somebody else recorded the call, or its result, in between.
                 if not left:
@@ -179,14 +191,6 @@ def _key(call: Call) -> str:
     return f"{call.name}:{call.call_id}"
 
 
-_KEY: Final = "memories:"
-# A try is lost only to a writer that won, so that many of them come to an end.
-_USER_FILES_TRIES: Final = 64
-_OPTED_OUT: Final = "Error: the user wants no memory: nothing is kept and nothing shown"
-_EXPIRED: Final = "Error: the file is not whole any more, and cannot be changed"
-_LOST: Final = "Error: others are changing these files: try again"
-
-
 @dataclass(frozen=True, slots=True)
 class UserFiles:
     """The files of one user, below ``/memories``."""
@@ -219,11 +223,13 @@ class UserFiles:
 
         Raises Erased, KeyUnavailable, CorruptEvent, StoreUnavailable.
         """
-        for _ in range(_USER_FILES_TRIES):
-            head = self.writer.log.head(self._stream).seq
-            if self._opted_out() and not _deletes(command):
+        log = self.writer.log
+        name = command.get("command") if isinstance(command, Mapping) else None
+        for _ in range(_MOST_TRIES):
+            head = log.head(self._stream).seq
+            if name != "delete" and consent_status(log, self.user_id).memory_opt_out:
                 return Done(_OPTED_OUT, is_error=True)
-            earlier = self.writer.log.receipt(self._stream, key) if key else None
+            earlier = log.receipt(self._stream, key) if key else None
             files = self._files(earlier.first_seq - 1 if earlier else head)
             done = run(files, command)
             if earlier or not done.changes:
@@ -247,9 +253,6 @@ class UserFiles:
             self.writer.audit.note(access)
         return files
 
-    def _opted_out(self) -> bool:
-        return consent_status(self.writer.log, self.user_id).memory_opt_out
-
     def _append(self, done: Done, head: int, key: str | None, by: str) -> None:
         """Raises StaleSession if the session is not at ``head`` any more."""
         event = StateUpdate(
@@ -260,7 +263,8 @@ class UserFiles:
         draft = Draft(event, meta=Meta.of(meta))
         now = self.writer.clock()
         clean = self.writer.redacted(draft, user_id=self.user_id, now=now)
-        if _keys(clean.event) != _keys(event):
+        kept: Any = clean.event
+        if ([*kept.set], kept.unset) != ([*event.set], event.unset):
             raise InvalidEvent("the path holds what must not be kept: choose another")
         order = Order(self._stream, (draft,), key, head, (clean,))
         self.writer.append(order)
@@ -275,7 +279,9 @@ class _Files(Mapping[str, str]):
     def __init__(self, log: EventLog, stream: StreamId, upto: int) -> None:
         self._log, self._stream, self.expired = log, stream, False
         self._kept: dict[str, str] = {}
-        for update in _updates(log, stream, upto):
+        found = read_on(log, stream, upto=upto, types=("state",)) if upto else ()
+        updates = (one.payload for one in found)
+        for update in (one for one in updates if isinstance(one, StateUpdate)):
             for key in update.unset:
                 self._kept.pop(key.removeprefix(_KEY), None)
             for key, text in update.set.items():
@@ -299,24 +305,6 @@ class _Files(Mapping[str, str]):
             return None
 
 
-def _updates(log: EventLog, stream: StreamId, upto: int) -> Iterator[StateUpdate]:
-    if upto == 0:
-        return
-    for envelope in read_on(log, stream, upto=upto, types=("state",)):
-        if isinstance(envelope.payload, StateUpdate):
-            yield envelope.payload
-
-
-def _keys(event: object) -> tuple[object, ...]:
-    if not isinstance(event, StateUpdate):
-        return ()
-    return (*event.set, *event.unset)
-
-
-def _deletes(command: object) -> bool:
-    return isinstance(command, Mapping) and command.get("command") == "delete"
-
-
 class MemoryFiles:
     """Does the commands of the memory tool, on the files of a session's user.
 
@@ -332,7 +320,7 @@ class MemoryFiles:
     ) -> None:
         self.session, self._untrusted = session, untrusted
         self._files = UserFiles(session.writer, session.user_id)
-        self._answering = Answers(session, agent)
+        self._answers = Answers(session, agent)
 
     @property
     def definition(self) -> JsonObject:
@@ -347,10 +335,7 @@ class MemoryFiles:
 
         Raises what ``session.append`` raises.
         """
-        call = call_of(tool_use)
-        if call is None or call.name != FILES_NAME:
-            return None
-        return self._answering.answer(call, lambda: self._told(call))
+        return self._answers.answer(tool_use, FILES_NAME, self._told)
 
     def run(self, command: object) -> Done:
         """Do a command, and record no call of it: for who records calls otherwise."""
@@ -383,7 +368,7 @@ class MemoryRetrieval:
         self, session: Session, *, agent: str | None = None, **how: Unpack[ChoiceArgs]
     ) -> None:
         self.session, self._how = session, chosen_by(how)
-        self._answering = Answers(session, agent)
+        self._answers = Answers(session, agent)
 
     @property
     def definition(self) -> JsonObject:
@@ -398,10 +383,7 @@ class MemoryRetrieval:
 
         Raises what ``session.append`` raises.
         """
-        call = call_of(tool_use)
-        if call is None or call.name != NAME:
-            return None
-        return self._answering.answer(call, lambda: self._told(call))
+        return self._answers.answer(tool_use, NAME, self._told)
 
     def _told(self, call: Call) -> Told:
         session = self.session

@@ -20,7 +20,7 @@ from refold.adapters.cli.output import (
 from refold.domain.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
-    from refold.projections.compare.outcome import Outcome
+    from refold.projections.compare import Outcome
     from refold.store.explanations import Compared, How
 
 

@@ -1,1 +1,0 @@
-"""Comparing strategies: one log walked under each, counted, and nothing written."""
