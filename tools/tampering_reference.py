@@ -5,10 +5,10 @@
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.support.tampering import NOT_PROVED, OTHERS, Tampering, flipped
+from tests.support.tampering import COLUMNS, NOT_PROVED, OTHERS, Tampering
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "tampering.md"
 
@@ -47,10 +47,23 @@ def page() -> str:
     """The page as the tests have it."""
     text = _HEAD + "## What was tried\n\n| done | found as | |\n|---|---|---|\n"
     text += "".join(map(_row, OTHERS))
-    text += "\n## Each column\n\n| done | found as | |\n|---|---|---|\n"
-    text += "".join(map(_row, flipped()))
+    text += "\n## A flipped bit in each column\n\n"
+    text += "| table | columns | found as | |\n|---|---|---|---|\n"
+    text += "".join(_columns())
     text += "\nNot proved, table by table:\n\n"
     return text + "".join(f"- `{name}`: {why}\n" for name, why in NOT_PROVED.items())
+
+
+def _columns() -> Iterator[str]:
+    """A row for the columns of one table that are found alike."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for name, (code, why) in COLUMNS.items():
+        table, _, column = name.partition(".")
+        alike.setdefault((table, code, why), []).append(f"`{column}`")
+    for (table, code, why), columns in alike.items():
+        found = f"`{code}`" if code else "not found"
+        cells = (f"`{table}`", ", ".join(columns), found, why)
+        yield f"| {' | '.join(cells)} |\n".replace("|  |", "| |")
 
 
 def _row(tampering: Tampering) -> str:
