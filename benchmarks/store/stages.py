@@ -21,7 +21,7 @@ from benchmarks.store.ours import USER, Refold
 from refold.store import SessionStore
 from refold.store.appends import Writer
 
-STAGES = ("validate", "redact", "seal", "driver", "server")
+STAGES = ("validate", "redact", "encrypt", "driver", "server")
 COLD, HOT = "after a commit", "hot"
 _ROUNDS_WARM = 3
 
@@ -76,7 +76,7 @@ def _split(whole: float, tape: dict[str, tuple[float, float]]) -> dict[str, floa
     return {
         "validate": whole - redact - log,
         "redact": redact,
-        "seal": log - write,
+        "encrypt": log - write,
         "driver": driver,
         "server": write - driver,
     }
