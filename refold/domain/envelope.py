@@ -243,6 +243,9 @@ class Blob(NamedTuple):
     sha256: str
     data: bytes
 
+    def __repr__(self) -> str:
+        return f"Blob({self.sha256!r}, {len(self.data)} bytes)"
+
 
 class Recordable(Protocol):
     """An event that passed redaction and the size guard, ready to be sealed.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from refold.redaction.chokepoint import redact_payload, skipped
-    from refold.redaction.guard import Blob, Guarded, Limits, TooLarge, guard
+    from refold.redaction.guard import Guarded, Limits, TooLarge, guard
     from refold.redaction.outputs import (
         RedactingFilter,
         RedactingWriter,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_RULES",
     "NO_SKIP",
-    "Blob",
     "Candidate",
     "Guarded",
     "JsonObject",
@@ -58,7 +57,7 @@ __all__ = [
 ]
 _PLACES: Final = {
     "chokepoint": ("redact_payload", "skipped"),
-    "guard": ("Blob", "Guarded", "Limits", "TooLarge", "guard"),
+    "guard": ("Guarded", "Limits", "TooLarge", "guard"),
     "plan": ("Plan",),
     "redactor": ("Redactor",),
     "policy": ("Policy", "PolicyError"),

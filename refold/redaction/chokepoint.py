@@ -27,35 +27,18 @@ from refold.redaction.values import (
 
 # Ids that must match, digests, and what a provider signed or encrypted.
 _SKIPS: Final[Mapping[str, Skip]] = {
-    "user_input": frozenset({("attachments", "*", "sha256")}),
-    "agent_response": frozenset(
-        {("thinking", "*", "signature"), ("thinking", "*", "data")}
-    ),
-    "tool_call": frozenset({("call_id",)}),
-    "tool_result": frozenset({("call_id",)}),
-    "provider_edit": frozenset(
-        {
-            ("blocks", "*", "encrypted_content"),
-            ("blocks", "*", "signature"),
-            ("blocks", "*", "data"),
-        }
-    ),
-    "summary": frozenset(
-        {("source_digest",), ("prompt_digest",), ("strategy", "fingerprint")}
-    ),
-    "request": frozenset(
-        {
-            ("digest",),
-            ("system_digest",),
-            ("tools_digest",),
-            ("fingerprint",),
-            ("strategy", "fingerprint"),
-        }
-    ),
-    "fork": frozenset({("session_id",)}),
-    "redaction_applied": frozenset(
-        {("stream",), ("hashes", "*"), ("first_hashes", "*"), ("digest",)}
-    ),
+    kind: frozenset(tuple(path.split("/")) for path in paths.split())
+    for kind, paths in {
+        "user_input": "attachments/*/sha256",
+        "agent_response": "thinking/*/signature thinking/*/data",
+        "tool_call": "call_id",
+        "tool_result": "call_id",
+        "provider_edit": "blocks/*/encrypted_content blocks/*/signature blocks/*/data",
+        "summary": "source_digest prompt_digest strategy/fingerprint",
+        "request": "digest system_digest tools_digest fingerprint strategy/fingerprint",
+        "fork": "session_id",
+        "redaction_applied": "stream hashes/* first_hashes/* digest",
+    }.items()
 }
 # Where the blocks of a type stand that may be signed.
 _BLOCKS: Final[Mapping[str, str]] = {
@@ -94,7 +77,8 @@ def redact_payload(
     kept, dropped = _without_signed_findings(redactor, type, payload)
     clean, tally = redactor.value(kept, skip=skipped(type), tag=tag, prove=False)
     warnings = ["thinking_dropped"] if kept is not payload else []
-    return clean, tally + dropped, warnings
+    tally.update(dropped)
+    return clean, tally, warnings
 
 
 def _without_signed_findings(
@@ -256,7 +240,8 @@ def _guarded(
     moved = apart(clean.payload, apart_)
     guarded = guard(moved.payload, limits, skip=skipped(event_type))
     guarded_beside = guard(clean.beside, limits)
-    return guarded, guarded_beside.payload, _blobs(moved, guarded, guarded_beside)
+    blobs = (*moved.blobs, *guarded.blobs, *guarded_beside.blobs)
+    return guarded, guarded_beside.payload, blobs
 
 
 _NOTHING_BESIDE: Final = _Json({"meta": {}}, b"{}")
@@ -310,7 +295,3 @@ def _sent(guarded: Guarded) -> JsonObject:
     if not guarded.blobs:
         return guarded.payload
     return filled(guarded.payload, {b.sha256: b.data for b in guarded.blobs}.get)
-
-
-def _blobs(*parts: Guarded) -> tuple[Blob, ...]:
-    return tuple(Blob(blob.sha256, blob.data) for part in parts for blob in part.blobs)

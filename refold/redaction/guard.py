@@ -17,6 +17,7 @@ from typing import Final, TypeAlias, cast
 
 import orjson
 
+from refold.domain.envelope import Blob
 from refold.redaction.types import LONGEST, PLACEHOLDER
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
 
@@ -145,17 +146,6 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
-    """A whole text in UTF-8, and its SHA-256 in hex."""
-
-    sha256: str
-    data: bytes
-
-    def __repr__(self) -> str:
-        return f"Blob({self.sha256!r}, {len(self.data)} bytes)"
-
-
-@dataclass(frozen=True, slots=True)
 class Guarded:
     """A payload within the limits, and what was cut from it, whole."""
 
@@ -172,7 +162,7 @@ def guard(payload: JsonObject, limits: Limits, *, skip: Skip = NO_SKIP) -> Guard
     It becomes its head, a line that says what is missing and how to read it, and its
     tail: at most ``limits.leaf_bytes`` together.  No placeholder is cut in two, and
     where there is a line or a word to cut at, none of those.  A text that is base64
-    or a ``data:`` URI, and long (``encoded.FROM_BYTES``), loses all of that, within
+    or a ``data:`` URI, and long (``FROM_BYTES``), loses all of that, within
     the limit too.  What a path in ``skip`` leads to is not cut.  A payload in which
     nothing is cut is returned itself.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
@@ -24,176 +24,85 @@ class Type(NamedTuple):
     zh: str = ""
 
 
-_TYPES: Final = (
-    Type("EMAIL", "an e-mail address", ("EMAIL_ADDRESS",), "邮箱"),
-    Type("PHONE", "a telephone number", ("PHONE_NUMBER",), "手机号"),
-    Type("PERSON", "a person's name", ("NAME", "PERSON_NAME"), "姓名"),
-    Type(
-        "ADDRESS",
-        "where somebody lives, or a place",
-        ("LOCATION", "STREET_ADDRESS", "LOCATION_COORDINATES"),
-        "地址",
-    ),
-    Type("ORGANIZATION", "a company or body", ("ORGANIZATION_NAME", "ORG"), "机构"),
-    Type("DATE_TIME", "a date or a time", ("DATE", "TIME"), "日期"),
-    Type("DATE_OF_BIRTH", "a day of birth", ("BIRTH_DATE", "DOB"), "出生日期"),
-    Type("AGE", "an age", (), "年龄"),
-    Type("NRP", "nationality, religion or politics", ("ETHNIC_GROUP",), "民族"),
-    Type("USERNAME", "a login name", ("USER_NAME",), "用户名"),
-    Type("URL", "an address on the web", ("DOMAIN_NAME",), "网址"),
-    Type(
-        "BANK_CARD",
-        "the number of a payment card",
-        ("CREDIT_CARD", "CREDIT_CARD_NUMBER", "CREDIT_DEBIT_NUMBER"),
-        "银行卡号",
-    ),
-    Type("CVV", "the check number of a card", ("CREDIT_DEBIT_CVV",), "安全码"),
-    Type(
-        "IBAN",
-        "an international account number",
-        ("IBAN_CODE", "INTERNATIONAL_BANK_ACCOUNT_NUMBER"),
-        "国际银行账号",
-    ),
-    Type(
-        "BANK_ACCOUNT",
-        "the number of a bank account",
-        ("US_BANK_NUMBER", "BANK_ACCOUNT_NUMBER", "FINANCIAL_ACCOUNT_NUMBER"),
-        "银行账号",
-    ),
-    Type(
-        "ROUTING_NUMBER",
-        "a bank's routing number",
-        ("BANK_ROUTING", "ABA_ROUTING_NUMBER", "AMERICAN_BANKERS_CUSIP_ID"),
-        "银行路由号",
-    ),
-    Type("SWIFT", "a bank's BIC", ("SWIFT_CODE", "BIC"), "银行代码"),
-    Type("CRYPTO", "a wallet's address", ("CRYPTO_WALLET",), "钱包地址"),
-    Type(
-        "ID_CARD",
-        "a Chinese resident identity number (GB 11643)",
-        ("CHINA_RESIDENT_ID_NUMBER", "CN_ID_CARD", "RESIDENT_ID"),
-        "身份证号",
-    ),
-    Type(
-        "HKID", "a Hong Kong identity number", ("HONG_KONG_ID_NUMBER",), "香港身份证号"
-    ),
-    Type("TWID", "a Taiwan identity number", ("TAIWAN_ID_NUMBER",), "台湾身份证号"),
-    Type("MACAU_ID", "a Macau identity number", ("MACAU_ID_NUMBER",), "澳门身份证号"),
-    Type(
-        "USCC",
-        "a unified social credit code (GB 32100)",
-        ("CHINA_UNIFIED_SOCIAL_CREDIT_CODE",),
-        "统一社会信用代码",
-    ),
-    Type("STUDENT_ID", "a student's number", (), "学号"),
-    Type("EMPLOYEE_ID", "an employee's number", (), "工号"),
-    Type(
-        "PASSPORT",
-        "a passport's number",
-        ("PASSPORT_NUMBER", "US_PASSPORT", "CHINA_PASSPORT"),
-        "护照号",
-    ),
-    Type(
-        "DRIVER_LICENSE",
-        "the number of a driver's licence",
-        ("US_DRIVER_LICENSE", "DRIVER_ID", "DRIVERS_LICENSE_NUMBER"),
-        "驾驶证号",
-    ),
-    Type(
-        "LICENSE_PLATE",
-        "a vehicle's plate",
-        ("VEHICLE_LICENSE_PLATE",),
-        "车牌号",
-    ),
-    Type("VIN", "a vehicle's number", ("VEHICLE_IDENTIFICATION_NUMBER",), "车架号"),
-    Type(
-        "SSN",
-        "a US social security number",
-        ("US_SSN", "US_SOCIAL_SECURITY_NUMBER"),
-        "社保号",
-    ),
-    Type(
-        "ITIN",
-        "a US taxpayer's number",
-        ("US_ITIN", "US_INDIVIDUAL_TAXPAYER_IDENTIFICATION_NUMBER"),
-        "美国税号",
-    ),
-    Type(
-        "EIN",
-        "a US employer's number",
-        ("US_EMPLOYER_IDENTIFICATION_NUMBER",),
-        "雇主识别号",
-    ),
-    Type("TAX_ID", "a taxpayer's number", ("TAX_NUMBER", "TIN"), "税号"),
-    Type("VAT", "a number for value added tax", ("VAT_NUMBER", "VAT_ID"), "增值税号"),
-    Type(
-        "NATIONAL_ID",
-        "another country's identity number",
-        (
-            "NATIONAL_ID_NUMBER",
-            "GOVERNMENT_ID",
-            *("ES_NIF", "ES_NIE", "IT_FISCAL_CODE", "IT_IDENTITY_CARD", "PL_PESEL"),
-            *("IN_AADHAAR", "IN_PAN", "SG_NRIC_FIN", "FI_PERSONAL_IDENTITY_CODE"),
-            *("UK_NINO", "UK_NATIONAL_INSURANCE_NUMBER", "KR_RRN"),
-        ),
-        "身份号码",
-    ),
-    Type("NIR", "a French social security number", ("FRANCE_NIR",), "法国社保号"),
-    Type(
-        "NHS_NUMBER",
-        "a British patient's number",
-        ("UK_NHS", "UK_NATIONAL_HEALTH_SERVICE_NUMBER"),
-        "英国医疗号",
-    ),
-    Type(
-        "HEALTH_ID",
-        "the number of a patient or of an insurance",
-        (
-            *("AU_MEDICARE", "MEDICAL_LICENSE", "MEDICAL_RECORD_NUMBER"),
-            "CA_HEALTH_NUMBER",
-        ),
-        "医疗号",
-    ),
-    Type("IP", "an address of the internet protocol", ("IP_ADDRESS",), "IP地址"),
-    Type("MAC", "a network card's address", ("MAC_ADDRESS",), "MAC地址"),
-    Type(
-        "API_KEY",
-        "a key with a vendor's prefix",
-        (
-            *("AWS_ACCESS_KEY", "AWS_SECRET_KEY", "AWS_CREDENTIALS", "GCP_API_KEY"),
-            *("AZURE_AUTH_TOKEN", "GCP_CREDENTIALS"),
-        ),
-        "密钥",
-    ),
-    Type(
-        "AUTH_TOKEN",
-        "a token in a header",
-        ("HTTP_COOKIE", "OAUTH_CLIENT_SECRET", "ACCESS_TOKEN"),
-        "令牌",
-    ),
-    Type("JWT", "a JSON web token", ("JSON_WEB_TOKEN",), "令牌JWT"),
-    Type("PRIVATE_KEY", "a private key", ("ENCRYPTION_KEY",), "私钥"),
-    Type(
-        "SECRET",
-        "a password, or another secret",
-        ("PASSWORD", "PIN", "STORAGE_SIGNED_URL"),
-        "密码",
-    ),
-    Type(
-        "PASSWORD_HASH",
-        "the hash of a password",
-        ("WEAK_PASSWORD_HASH",),
-        "密码散列",
-    ),
-    Type("URL_CREDENTIAL", "the password in a URL", ("BASIC_AUTH_HEADER",), "网址密码"),
-    Type("OTHER", "what a recognizer found and gave no usable name", (), "敏感信息"),
-)
+# The name, what stands in a Chinese label, what it is, other systems' names.
+_TYPES: Final = """
+EMAIL | 邮箱 | an e-mail address | EMAIL_ADDRESS
+PHONE | 手机号 | a telephone number | PHONE_NUMBER
+PERSON | 姓名 | a person's name | NAME PERSON_NAME
+ADDRESS | 地址 | where somebody lives, or a place | LOCATION STREET_ADDRESS
+    LOCATION_COORDINATES
+ORGANIZATION | 机构 | a company or body | ORGANIZATION_NAME ORG
+DATE_TIME | 日期 | a date or a time | DATE TIME
+DATE_OF_BIRTH | 出生日期 | a day of birth | BIRTH_DATE DOB
+AGE | 年龄 | an age |
+NRP | 民族 | nationality, religion or politics | ETHNIC_GROUP
+USERNAME | 用户名 | a login name | USER_NAME
+URL | 网址 | an address on the web | DOMAIN_NAME
+BANK_CARD | 银行卡号 | the number of a payment card | CREDIT_CARD CREDIT_CARD_NUMBER
+    CREDIT_DEBIT_NUMBER
+CVV | 安全码 | the check number of a card | CREDIT_DEBIT_CVV
+IBAN | 国际银行账号 | an international account number | IBAN_CODE
+    INTERNATIONAL_BANK_ACCOUNT_NUMBER
+BANK_ACCOUNT | 银行账号 | the number of a bank account | US_BANK_NUMBER
+    BANK_ACCOUNT_NUMBER FINANCIAL_ACCOUNT_NUMBER
+ROUTING_NUMBER | 银行路由号 | a bank's routing number | BANK_ROUTING
+    ABA_ROUTING_NUMBER AMERICAN_BANKERS_CUSIP_ID
+SWIFT | 银行代码 | a bank's BIC | SWIFT_CODE BIC
+CRYPTO | 钱包地址 | a wallet's address | CRYPTO_WALLET
+ID_CARD | 身份证号 | a Chinese resident identity number (GB 11643) |
+    CHINA_RESIDENT_ID_NUMBER CN_ID_CARD RESIDENT_ID
+HKID | 香港身份证号 | a Hong Kong identity number | HONG_KONG_ID_NUMBER
+TWID | 台湾身份证号 | a Taiwan identity number | TAIWAN_ID_NUMBER
+MACAU_ID | 澳门身份证号 | a Macau identity number | MACAU_ID_NUMBER
+USCC | 统一社会信用代码 | a unified social credit code (GB 32100) |
+    CHINA_UNIFIED_SOCIAL_CREDIT_CODE
+STUDENT_ID | 学号 | a student's number |
+EMPLOYEE_ID | 工号 | an employee's number |
+PASSPORT | 护照号 | a passport's number | PASSPORT_NUMBER US_PASSPORT CHINA_PASSPORT
+DRIVER_LICENSE | 驾驶证号 | the number of a driver's licence | US_DRIVER_LICENSE
+    DRIVER_ID DRIVERS_LICENSE_NUMBER
+LICENSE_PLATE | 车牌号 | a vehicle's plate | VEHICLE_LICENSE_PLATE
+VIN | 车架号 | a vehicle's number | VEHICLE_IDENTIFICATION_NUMBER
+SSN | 社保号 | a US social security number | US_SSN US_SOCIAL_SECURITY_NUMBER
+ITIN | 美国税号 | a US taxpayer's number | US_ITIN
+    US_INDIVIDUAL_TAXPAYER_IDENTIFICATION_NUMBER
+EIN | 雇主识别号 | a US employer's number | US_EMPLOYER_IDENTIFICATION_NUMBER
+TAX_ID | 税号 | a taxpayer's number | TAX_NUMBER TIN
+VAT | 增值税号 | a number for value added tax | VAT_NUMBER VAT_ID
+NATIONAL_ID | 身份号码 | another country's identity number | NATIONAL_ID_NUMBER
+    GOVERNMENT_ID ES_NIF ES_NIE IT_FISCAL_CODE IT_IDENTITY_CARD PL_PESEL IN_AADHAAR
+    IN_PAN SG_NRIC_FIN FI_PERSONAL_IDENTITY_CODE UK_NINO UK_NATIONAL_INSURANCE_NUMBER
+    KR_RRN
+NIR | 法国社保号 | a French social security number | FRANCE_NIR
+NHS_NUMBER | 英国医疗号 | a British patient's number | UK_NHS
+    UK_NATIONAL_HEALTH_SERVICE_NUMBER
+HEALTH_ID | 医疗号 | the number of a patient or of an insurance | AU_MEDICARE
+    MEDICAL_LICENSE MEDICAL_RECORD_NUMBER CA_HEALTH_NUMBER
+IP | IP地址 | an address of the internet protocol | IP_ADDRESS
+MAC | MAC地址 | a network card's address | MAC_ADDRESS
+API_KEY | 密钥 | a key with a vendor's prefix | AWS_ACCESS_KEY AWS_SECRET_KEY
+    AWS_CREDENTIALS GCP_API_KEY AZURE_AUTH_TOKEN GCP_CREDENTIALS
+AUTH_TOKEN | 令牌 | a token in a header | HTTP_COOKIE OAUTH_CLIENT_SECRET ACCESS_TOKEN
+JWT | 令牌JWT | a JSON web token | JSON_WEB_TOKEN
+PRIVATE_KEY | 私钥 | a private key | ENCRYPTION_KEY
+SECRET | 密码 | a password, or another secret | PASSWORD PIN STORAGE_SIGNED_URL
+PASSWORD_HASH | 密码散列 | the hash of a password | WEAK_PASSWORD_HASH
+URL_CREDENTIAL | 网址密码 | the password in a URL | BASIC_AUTH_HEADER
+OTHER | 敏感信息 | what a recognizer found and gave no usable name |
+"""
 
-TYPES: Final[Mapping[str, Type]] = {known.name: known for known in _TYPES}
+
+def _types() -> Iterator[Type]:
+    for row in _TYPES.strip().replace("\n    ", " ").splitlines():
+        name, zh, what, aliases = row.split("|")
+        yield Type(name.strip(), what.strip(), tuple(aliases.split()), zh.strip())
+
+
+TYPES: Final[Mapping[str, Type]] = {known.name: known for known in _types()}
 LOCALES: Final = ("en", "zh")
 
 _BY_ALIAS: Final[Mapping[str, str]] = {
-    alias: known.name for known in _TYPES for alias in known.aliases
+    alias: known.name for known in TYPES.values() for alias in known.aliases
 }
 
 

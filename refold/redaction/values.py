@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 JsonValue: TypeAlias = (
@@ -36,62 +36,35 @@ class TooDeep(RedactionError):
         super().__init__(f"nested deeper than {MAX_DEPTH} levels")
 
 
+@dataclass(slots=True)
 class Tally:
     """How often what was redacted: by type, by rule, and where, as JSON pointers."""
 
-    __slots__ = ("_types", "paths", "rules")
-
-    def __init__(self) -> None:
-        self._types: dict[str, int] = {}
-        self.rules: dict[str, int] = {}
-        self.paths: list[str] = []
+    types: dict[str, int] = field(default_factory=dict)
+    rules: dict[str, int] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
 
     @property
     def n(self) -> int:
         """How many values were redacted."""
-        return sum(self._types.values())
-
-    @property
-    def types(self) -> Mapping[str, int]:
-        """How many of each type, for those that there were."""
-        return self._types
+        return sum(self.types.values())
 
     def add(self, type: str, rule: str = "") -> None:  # noqa: A002 - as everywhere here
         """Count one value of ``type`` that ``rule`` found."""
-        self._types[type] = self._types.get(type, 0) + 1
+        self.types[type] = self.types.get(type, 0) + 1
         if rule:
             self.rules[rule] = self.rules.get(rule, 0) + 1
 
     def update(self, other: Tally) -> None:
         """Count all that ``other`` has counted."""
-        for kind, n in other._types.items():
-            self._types[kind] = self._types.get(kind, 0) + n
+        for kind, n in other.types.items():
+            self.types[kind] = self.types.get(kind, 0) + n
         for rule, n in other.rules.items():
             self.rules[rule] = self.rules.get(rule, 0) + n
         self.paths += other.paths
 
-    def __add__(self, other: Tally) -> Tally:
-        both = Tally()
-        both.update(self)
-        both.update(other)
-        return both
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Tally):
-            return NotImplemented
-        return (self._types, self.rules, self.paths) == (
-            other._types,
-            other.rules,
-            other.paths,
-        )
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
     def __bool__(self) -> bool:
-        return bool(self._types)
-
-    def __repr__(self) -> str:
-        return f"Tally({self._types})"
+        return bool(self.types)
 
 
 def below(skip: Skip, step: str) -> Skip:

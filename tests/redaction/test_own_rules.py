@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 from refold.redaction.engines.patterns import BadPattern, Pattern
 from refold.redaction.plan import Plan
-from refold.redaction.policy.own_rules import OwnRule, Wrong, rule_of
+from refold.redaction.policy import OwnRule, Wrong, rule_of
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules.rule import Rule
 
@@ -77,10 +77,9 @@ def test_what_is_told_of_a_pattern_holds_for_its_matches(
     value = data.draw(st.from_regex(plain, fullmatch=True, alphabet=ALPHABET))
 
     assert known.shortest <= len(value) <= known.longest
-    for index, literals in known.literals():
-        before, rest = known.split(index)
-        assert before + rest == known.source
-        assert any(literal in value.lower() for literal in literals)
+    for anchor in known.anchors():
+        assert anchor.before + anchor.rest == known.source
+        assert any(literal in value.lower() for literal in anchor.literals)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from hypothesis import given, settings, strategies as st
 from pydantic_core import PydanticUndefined
 
 from refold.redaction.guard import Limits
-from refold.redaction.policy import Policy, PolicyError
-from refold.redaction.policy.own_rules import (
+from refold.redaction.policy import (
     Allow,
     LimitsPart,
     OwnRule,
     Part,
+    Policy,
+    PolicyError,
     RecognizerPart,
     Scan,
     SkipPart,

@@ -85,6 +85,12 @@ def luhn(digits: str) -> bool:
     return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0
 
 
+def any_luhn(found: Candidate) -> bool:
+    """Two digits or more, not all the same, of which the last is a check digit."""
+    digits = digits_of(found.value)
+    return len(digits) > 1 and not _uniform(digits) and luhn(digits)
+
+
 def card(found: Candidate) -> bool:
     """A card number that needs no context: a network's range and the Luhn digit."""
     digits = digits_of(found.value)
@@ -190,6 +196,9 @@ _USCC_KINDS = frozenset(
 )
 # The letters of a Taiwanese identity number, in the order of their values from 10 on.
 _TAIWAN = "ABCDEFGHJKLMNPQRSTUVXYWZIO"
+_ID_CARD = re.compile("[0-9]{17}[0-9X]")
+_HKID = re.compile("[A-Z]{1,2}[0-9]{6}[0-9A]")
+_TAIWAN_ID = re.compile("[A-Z][0-9]{9}")
 
 
 def bare(text: str) -> str:
@@ -219,7 +228,10 @@ def id_card(found: Candidate) -> bool:
     """A resident identity number (GB 11643): province, birthday, check character."""
     number = bare(found.value)
     return (
-        number[:2] in _PROVINCES and is_day(number[6:14]) and gb11643_checksum(number)
+        bool(_ID_CARD.fullmatch(number))
+        and number[:2] in _PROVINCES
+        and is_day(number[6:14])
+        and gb11643_checksum(number)
     )
 
 
@@ -246,12 +258,16 @@ def uscc(found: Candidate) -> bool:
 def uscc_in_context(found: Candidate) -> bool:
     """What is called such a code: its first two places and its province exist."""
     code = bare(found.value)
-    return code[:2] in _USCC_KINDS and code[2:4] in _PROVINCES | {"10"}
+    return (
+        len(code) == 18 and code[:2] in _USCC_KINDS and code[2:4] in _PROVINCES | {"10"}
+    )
 
 
 def hkid(found: Candidate) -> bool:
     """A Hong Kong identity card: one or two letters, six digits, a check character."""
     number = bare(found.value)
+    if not _HKID.fullmatch(number):
+        return False
     letters, last = number[:-7], number[-1]
     values = [36] * (2 - len(letters)) + [ord(letter) - 55 for letter in letters]
     values += [int(digit) for digit in number[-7:-1]]
@@ -262,6 +278,8 @@ def hkid(found: Candidate) -> bool:
 def taiwan_id(found: Candidate) -> bool:
     """A Taiwanese identity number; the second digit tells citizens and residents."""
     number = bare(found.value)
+    if not _TAIWAN_ID.fullmatch(number):
+        return False
     head = _TAIWAN.index(number[0]) + 10
     total = head // 10 + head % 10 * 9
     return (total + weighted(number[1:], (8, 7, 6, 5, 4, 3, 2, 1, 1))) % 10 == 0
@@ -270,11 +288,15 @@ def taiwan_id(found: Candidate) -> bool:
 def ssn(found: Candidate) -> bool:
     """Area, group and serial of a US social security number can be given out."""
     number = bare(found.value)
-    return not (
-        number[:3] in ("000", "666")
-        or number[0] == "9"
-        or number[3:5] == "00"
-        or number[5:] == "0000"
+    return (
+        number.isdigit()
+        and len(number) == 9
+        and not (
+            number[:3] in ("000", "666")
+            or number[0] == "9"
+            or number[3:5] == "00"
+            or number[5:] == "0000"
+        )
     )
 
 

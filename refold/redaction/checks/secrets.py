@@ -93,6 +93,11 @@ def entropy(text: str) -> float:
     return log2(total) - sum(map(_BITS.__getitem__, map(text.count, set(text)))) / total
 
 
+def random(found: Candidate) -> bool:
+    """A value as mixed as chance makes it, whatever it is of."""
+    return entropy(found.value) >= 3
+
+
 def made_up(value: str) -> bool:
     """Whether it was written for documentation."""
     return bool(_STAND_IN.search(value[:_ENOUGH].lower()))

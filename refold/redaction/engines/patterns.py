@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from functools import cache
 from importlib import import_module
 from itertools import product
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -111,6 +111,26 @@ _REFUSED: Final = {
 }
 
 
+class Anchor(NamedTuple):
+    """Where an engine may try a pattern: at literals, its item and source divided.
+
+    reach: the most characters that ``before`` matches, and at least 1.
+    """
+
+    literals: tuple[str, ...]
+    before: str
+    rest: str
+    reach: int
+
+
+class DigitRun(NamedTuple):
+    """A run of digits in every match: how many, and the most around it."""
+
+    digits: int
+    before: int
+    after: int
+
+
 class BadPattern(ValueError):
     """A pattern that a policy may not have; the message says why."""
 
@@ -128,49 +148,36 @@ class Pattern:
             raise BadPattern(f"(?{letters}) is a flag other than i, m and s")
         self.source = source[flags.end() :] if flags else source
         self.flags = "".join(sorted({*letters, "a"}))
-        self.items = _parsed(self.source)
-        _check(self.items, bounded=bounded)
+        self._items = _parsed(self.source)
+        _check(self._items, bounded=bounded)
+        # How many characters a match has.
+        self.shortest, self.longest = _width(self._items)
+        # Whether a group ``value`` says what of a match is redacted.
+        self.named = bool(_NAMED.search(self.source))
 
     def scoped(self, source: str | None = None) -> str:
         """``source``, or all of the pattern, under its flags."""
         return f"(?{self.flags}:{self.source if source is None else source})"
 
-    @cached_property
-    def longest(self) -> int:
-        """How many characters the longest match has."""
-        return _width(self.items)[1]
-
-    @cached_property
-    def shortest(self) -> int:
-        """How many characters the shortest match has."""
-        return _width(self.items)[0]
-
-    @cached_property
-    def named(self) -> bool:
-        """Whether a group ``value`` says what of a match is redacted."""
-        return bool(_NAMED.search(self.source))
-
     def check_ways(self) -> None:
         """Raise BadPattern if one place may be tried too often."""
-        if _unbounded(self.items) > 1 or _ways(self.items, frozenset()) > _MOST_WAYS:
+        if _unbounded(self._items) > 1 or _ways(self._items, frozenset()) > _MOST_WAYS:
             raise BadPattern(
                 "it has too many ways to match one text: let each repeat end at a "
                 "character that it does not hold, and put no repeat into a repeat"
             )
 
-    def literals(self) -> Iterator[tuple[int, tuple[str, ...]]]:
-        """Where each match has one of some literals: (item, the literals)."""
-        for index in self._places:
-            found = _starts(self.items[index:])
-            if found and all(found):
-                yield index, tuple(sorted({literal.lower() for literal in found}))
+    def anchors(self) -> Iterator[Anchor]:
+        """Where each match has one of some literals, and no value begins before it."""
+        for index, place in self._places.items():
+            found = _starts(self._items[index:])
+            before, rest = self.source[:place], self.source[place:]
+            if found and all(found) and (not self.named or _NAMED.search(rest)):
+                literals = tuple(sorted({literal.lower() for literal in found}))
+                reach = _width(self._items[:index])[1]
+                yield Anchor(literals, before, rest, max(1, reach))
 
-    def split(self, index: int) -> tuple[str, str]:
-        """The source before and from the item at ``index``, which ``literals`` gave."""
-        place = self._places[index]
-        return self.source[:place], self.source[place:]
-
-    @cached_property
+    @property
     def _places(self) -> dict[int, int]:
         """Where in the source each item begins, if what is before it stands alone.
 
@@ -178,7 +185,7 @@ class Pattern:
         nobody can tell whether it is one.
         """
         found: dict[int, int] = {}
-        whole = _shapes(self.items)
+        whole = _shapes(self._items)
         for place in range(len(self.source) + 1):
             try:
                 before = _parsed(self.source[:place])
@@ -189,17 +196,9 @@ class Pattern:
                 found.setdefault(len(before), place)
         return found
 
-    def holds_value(self, index: int) -> bool:
-        """Whether the group ``value`` stands from the item at ``index`` on."""
-        return bool(_NAMED.search(self.split(index)[1]))
-
-    def width_before(self, index: int) -> int:
-        """The most characters before the item at ``index``."""
-        return _width(self.items[:index])[1]
-
     def digit_run(self) -> DigitRun | None:
         """The longest run of digits, perhaps with separators, that each match has."""
-        return max(_runs(list(_flat(self.items))), default=None)
+        return max(_runs(list(_flat(self._items))), default=None)
 
 
 def _parsed(source: str) -> list[_Item]:
@@ -268,14 +267,6 @@ _LOOKS: Final = (_codes.ASSERT, _codes.ASSERT_NOT)
 _Item: TypeAlias = tuple[Any, Any]
 _Items: TypeAlias = Sequence[_Item]
 _Groups: TypeAlias = Sequence[tuple[int, int]]
-
-
-class DigitRun(NamedTuple):
-    """A run of digits in every match: how many, and the most around it."""
-
-    digits: int
-    before: int
-    after: int
 
 
 def _inside(item: _Item) -> Iterator[list[_Item]]:

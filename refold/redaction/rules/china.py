@@ -10,7 +10,7 @@ from refold.redaction.checks.numbers import (
     uscc,
     uscc_in_context,
 )
-from refold.redaction.rules.rule import EDGE, END, FROM, START, STOP, TO, Rule
+from refold.redaction.rules.rule import EDGE, END, FROM, START, STOP, TO, Rule, words
 
 _CHINA = r"(?:\(?(?:\+|00)?86\)?[ \-.]{0,2})?"
 _AREA = r"0(?:10|2[0-9]|[3-9][0-9]{2})"
@@ -41,7 +41,6 @@ PII_CN = (
     Rule(
         id="phone.cn",
         type="PHONE",
-        at="digits",
         digits=11,
         shape=rf"{EDGE}(?:\(?(?:\+|00)?86\)?[ \-.]{{0,2}})?"
         rf"1[3-9][0-9](?:[ .\-]?[0-9]{{4}}){{2}}{STOP}",
@@ -75,7 +74,6 @@ PII_CN = (
     Rule(
         id="phone.cn.landline",
         type="PHONE",
-        at="digits",
         digits=10,
         shape=rf"{EDGE}(?:\(?(?:\+|00)?86\)?[ \-.]{{0,2}})?\(?0[0-9]{{2,3}}(?:\) ?|-)"
         r"[0-9]{3,4}[ \-]?[0-9]{4}",
@@ -88,7 +86,6 @@ PII_CN = (
     Rule(
         id="id.cn",
         type="ID_CARD",
-        at="digits",
         digits=17,
         shape=rf"{EDGE}[1-8][0-9]{{5}}[ \-]?(?:18|19|20)[0-9]{{2}}[ \-]?[01][0-9][ \-]?"
         rf"[0-3][0-9][ \-]?[0-9]{{3}}[0-9x]{STOP}",
@@ -107,7 +104,6 @@ PII_CN = (
     Rule(
         id="id.cn.context",
         type="ID_CARD",
-        at="digits",
         digits=15,
         gate=("身份证", "证件", "id", "sfz"),
         score=0.45,
@@ -130,12 +126,8 @@ PII_CN = (
     Rule(
         id="student",
         type="STUDENT_ID",
-        at="digits",
         digits=6,
-        gate=(
-            *("学号", "学生证", "学籍", "学工号", "准考证", "考生号"),
-            *("stu", "matric", "enrol"),
-        ),
+        gate=words("学号 学生证 学籍 学工号 准考证 考生号 stu matric enrol"),
         score=0.45,
         context=_STUDENT_WORDS,
         pattern=rf"{START}[A-Za-z]{{0,3}}(?:[0-9]{{6,14}}|[0-9]{{4}}-[0-9]{{4,10}}){END}",
@@ -151,7 +143,6 @@ PII_CN = (
     Rule(
         id="passport.cn",
         type="PASSPORT",
-        at="digits",
         digits=7,
         gate=("护照", "通行证", "passport"),
         score=0.45,
@@ -194,7 +185,6 @@ PII_CN = (
     Rule(
         id="uscc",
         type="USCC",
-        at="digits",
         digits=6,
         shape=rf"{EDGE}[1-9a-gny][0-9a-gy][0-9]{{6}}[0-9a-y]",
         pattern=rf"{START}[1-9A-GNYa-gny][0-9A-GYa-gy][0-9]{{6}}"
@@ -208,7 +198,6 @@ PII_CN = (
     Rule(
         id="uscc.context",
         type="USCC",
-        at="digits",
         digits=6,
         gate=("代码", "信用", "税号", "uscc", "credit"),
         score=0.45,
@@ -226,7 +215,6 @@ PII_CN = (
     Rule(
         id="id.hk",
         type="HKID",
-        at="digits",
         digits=6,
         shape=rf"{EDGE}[a-z]{{1,2}}[0-9]{{6}} ?\(?[0-9a]\)?",
         pattern=rf"{START}[A-Za-z]{{1,2}}[0-9]{{6}} ?\([0-9Aa]\)",
@@ -238,7 +226,6 @@ PII_CN = (
     Rule(
         id="id.hk.context",
         type="HKID",
-        at="digits",
         digits=6,
         gate=("hkid", "hong kong id", "香港身份证", "香港身份證", "身份證"),
         score=0.45,
@@ -252,7 +239,6 @@ PII_CN = (
     Rule(
         id="id.tw",
         type="TWID",
-        at="digits",
         digits=8,
         shape=rf"{EDGE}[a-z][1289][0-9]{{8}}{STOP}",
         pattern=rf"{START}[A-Z][1289][0-9]{{8}}{END}",
@@ -264,7 +250,6 @@ PII_CN = (
     Rule(
         id="id.mo",
         type="MACAU_ID",
-        at="digits",
         digits=7,
         gate=("澳门", "澳門", "macau", "macao", "bir"),
         score=0.45,

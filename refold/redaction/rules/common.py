@@ -118,7 +118,6 @@ PII_COMMON = (
     Rule(
         id="phone.international",
         type="PHONE",
-        at="digits",
         digits=8,
         gate=("+",),
         pattern=r"(?:(?<![0-9A-Za-z+])|(?<=\\[nrtbf]))\+[1-9](?:[ .\-()/]{0,3}"
@@ -155,7 +154,6 @@ PII_COMMON = (
     Rule(
         id="phone.us",
         type="PHONE",
-        at="digits",
         digits=10,
         shape=rf"{EDGE}(?:(?:\+|00)?1[ .\-]?)?"
         r"(?:\([2-9][0-9]{2}\)[ .\-]?|[2-9][0-9]{2}[.\-])[0-9]{3}[ .\-][0-9]{4}",
@@ -179,7 +177,6 @@ PII_COMMON = (
     Rule(
         id="phone.context",
         type="PHONE",
-        at="digits",
         digits=7,
         gate=(
             *("phone", "mobile", "tel", "fax", "cell", "mob", "whatsapp", "hotline"),
@@ -204,7 +201,6 @@ PII_COMMON = (
     Rule(
         id="phone.reached",
         type="PHONE",
-        at="digits",
         digits=7,
         gate=(
             # With the space that follows: as keys, these words stand everywhere.
@@ -229,7 +225,6 @@ PII_COMMON = (
     Rule(
         id="phone.signature",
         type="PHONE",
-        at="digits",
         digits=7,
         gate=("office", "fax", "mobile", "cell", "home", "desk"),
         pattern=rf"{_NUMBER}(?=[ \-]{{1,2}}(?i:office|fax|mobile|cell|home|desk)"
@@ -242,7 +237,6 @@ PII_COMMON = (
     Rule(
         id="card",
         type="BANK_CARD",
-        at="digits",
         digits=13,
         shape=rf"{EDGE}[2-6][0-9]{{3}}(?:[ .\-]?[0-9]{{4}}[ .\-]?[0-9]{{4}}[ .\-]?[0-9]"
         r"|[ \-][0-9]{6}[ \-][0-9]{5})",
@@ -267,7 +261,6 @@ PII_COMMON = (
     Rule(
         id="card.context",
         type="BANK_CARD",
-        at="digits",
         digits=12,
         gate=(
             *("card", "cc", "visa", "amex", "unionpay", "卡号", "银行卡", "信用卡"),
@@ -293,7 +286,6 @@ PII_COMMON = (
     Rule(
         id="iban",
         type="IBAN",
-        at="digits",
         digits=6,
         shape=rf"{EDGE}[a-z]{{2}}[0-9]{{2}}(?:[ \-]?[0-9a-z]){{11}}",
         pattern=rf"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf])){_iban_pattern()}(?![0-9A-Za-z])",

@@ -17,7 +17,6 @@ PII_EU = (
     Rule(
         id="tax.de",
         type="TAX_ID",
-        at="digits",
         digits=11,
         gate=("steuer", "idnr", "tin", "tax"),
         score=0.45,
@@ -32,7 +31,6 @@ PII_EU = (
     Rule(
         id="nir.fr",
         type="NIR",
-        at="digits",
         digits=13,
         shape=rf"{EDGE}[12] ?[0-9]{{2}} ?[0-9]{{2}} ?(?:[0-9]{{2}}|2[ab]) ?[0-9]{{3}} ?"
         rf"[0-9]{{3}} ?[0-9]{{2}}{STOP}",
@@ -46,7 +44,6 @@ PII_EU = (
     Rule(
         id="id.es",
         type="NATIONAL_ID",
-        at="digits",
         digits=7,
         shape=rf"{EDGE}[xyz0-9][ \-]?[0-9]{{7}}[ \-]?[a-z]{STOP}",
         pattern=rf"{FROM}(?:[0-9]{{8}}|[XYZ]-?[0-9]{{7}})-?[A-HJ-NP-TV-Z]{END}",
@@ -65,7 +62,6 @@ PII_EU = (
         r"(?P<value>[A-Za-z]{6}[0-9LMNPQRSTUVlmnpqrstuv]{2}[A-EHLMPR-Ta-ehlmpr-t]"
         r"[0-9LMNPQRSTUVlmnpqrstuv]{2}[A-Za-z][0-9LMNPQRSTUVlmnpqrstuv]{3}[A-Za-z])"
         r"(?![0-9A-Za-z])",
-        group="value",
         validator=codice_fiscale,
         priority=53,
         examples=("codice fiscale: «RCCMNL83S18D969H»", "C.F. «RCCMNL83S18D969H»"),
@@ -74,7 +70,6 @@ PII_EU = (
     Rule(
         id="bsn.nl",
         type="NATIONAL_ID",
-        at="digits",
         digits=8,
         gate=("bsn", "burgerservice", "sofi"),
         score=0.45,
@@ -89,7 +84,6 @@ PII_EU = (
     Rule(
         id="pesel.pl",
         type="NATIONAL_ID",
-        at="digits",
         digits=11,
         gate=("pesel",),
         score=0.45,
@@ -103,7 +97,6 @@ PII_EU = (
     Rule(
         id="nino.uk",
         type="NATIONAL_ID",
-        at="digits",
         digits=6,
         shape=rf"{EDGE}[a-ceghj-prstw-z][a-ceghj-nprstw-z] ?[0-9]{{2}} ?[0-9]{{2}} ?"
         rf"[0-9]{{2}} ?[a-d]{STOP}",
@@ -118,7 +111,6 @@ PII_EU = (
     Rule(
         id="nhs.uk",
         type="NHS_NUMBER",
-        at="digits",
         digits=10,
         gate=("nhs",),
         score=0.45,
@@ -132,7 +124,6 @@ PII_EU = (
     Rule(
         id="vat.context",
         type="VAT",
-        at="digits",
         digits=6,
         gate=("vat", "tva", "iva", "ust", "btw", "nif", "nip"),
         score=0.45,

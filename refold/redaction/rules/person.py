@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from refold.redaction.rules.rule import QUOTE, Candidate, Rule
+from refold.redaction.rules.rule import QUOTE, Candidate, Rule, words
 
 _LABEL = (
     r"(?i:full|first|last|given|family|middle|maiden|sur|customer|client|patient|employee"
@@ -40,20 +40,10 @@ PERSON = (
     Rule(
         id="person.zh",
         type="PERSON",
-        gate=(
-            "姓名",
-            "联系人",
-            "收件人",
-            "收货人",
-            "持卡人",
-            "法定代表人",
-            "患者",
-            "申请人",
-        ),
+        gate=words("姓名 联系人 收件人 收货人 持卡人 法定代表人 患者 申请人"),
         pattern=r"(?:姓名|联系人|收件人|收货人|持卡人|法定代表人|患者|申请人)"
         r"(?:姓名)?(?:\\{0,7}[\"'])?[ \t]{0,4}[:：=为是][ \t]{0,4}(?:\\{0,7}[\"'])?"
         rf"(?P<value>{_HAN})(?![\u4e00-\u9fff])",
-        group="value",
         validator=person_zh,
         priority=15,
         examples=("姓名：«王小明»，男", "联系人: «李雷»", "收货人为«阿依古丽·买买提»"),
@@ -67,7 +57,6 @@ PERSON = (
         pattern=rf"(?<![\w.\-])(?i:name)[ \t]{{0,2}}[:=](?:[ \t]|\\{{1,7}}[nt]"
         rf"|\n){{0,4}}"
         rf"(?P<value>{_NAME})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\]|\Z))",
-        group="value",
         validator=person,
         priority=15,
         examples=("Name: «Ada Lovelace»\nPhone", "name: «Grace B. Hopper», born"),
@@ -87,7 +76,6 @@ PERSON = (
         then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
         pattern=rf"(?i:name)(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?"
         rf"(?P<value>{_ONE})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\)]|\Z))",
-        group="value",
         validator=person,
         priority=15,
         examples=('full_name="«Ada Lovelace»"', "First name: «Émile»"),
@@ -101,7 +89,6 @@ PERSON = (
         pattern=r"(?:(?<![A-Za-z])|(?<=[Cc]ard))(?i:holder|beneficiary|recipient|passenger|patient)"
         rf"(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?(?P<value>{_NAME})"
         r"(?=[ \t]{0,4}(?:[\n,;|\"'<\\)]|\Z))",
-        group="value",
         validator=person,
         priority=15,
         examples=("Patient: «Rosa Park»",),
@@ -110,7 +97,7 @@ PERSON = (
     Rule(
         id="person.key",
         type="PERSON",
-        at="leaf",
+        leaf=True,
         gate=("name", "姓名", "联系人", "收件人", "收货人", "持卡人"),
         score=0.45,
         context=rf"(?<![A-Za-z]){_LABEL}[ _\-]?(?i:name)s?|(?<=[a-z])FullName"

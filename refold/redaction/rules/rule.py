@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 
 class Candidate(NamedTuple):
@@ -36,19 +36,22 @@ Validator: TypeAlias = Callable[[Candidate], bool | float]
 Example: TypeAlias = str | tuple[str, str]
 
 
+_VALUE: Final = "(?P<value>"
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """How values of one ``type`` look, and what a text must hold for that.
 
-    at:        where the pattern is tried. ``gate``: at each place of a gate literal;
-               ``digits``: around each long run of digits; ``leaf``: on a whole text
-               whose key gives the context.
-    digits:    how many digits a value has at least.
-    gate:      literals in lower case, one of which a text must hold in any case.
+    gate:      literals in lower case, one of which a text must hold in any case: the
+               pattern is tried at each of them.
+    digits:    how many digits a value has at least: then the pattern is tried around
+               each long run of digits instead.
+    leaf:      the pattern is tried on a whole text whose key gives the context.
     before:    a pattern that must match right before the literal, at most ``reach``
                characters long; the finding starts where it does.
-    pattern:   bounded in every repeat, so that no text takes long.
-    group:     the group that is redacted.
+    pattern:   bounded in every repeat, so that no text takes long; what is redacted is
+               its group ``value``, if it has one.
     validator: a function that may refuse what the pattern matched, or change its score.
     score:     how likely the pattern and the validator alone make a value, from 0 to 1.
     context:   a pattern of words, one of which stands shortly before the value or ends
@@ -74,12 +77,11 @@ class Rule:
     id: str
     type: str
     pattern: str
-    at: Literal["gate", "digits", "leaf"] = "gate"
-    digits: int = 0
     gate: tuple[str, ...] = ()
+    digits: int = 0
+    leaf: bool = False
     before: str = ""
     reach: int = 0
-    group: int | str = 0
     validator: Validator | None = None
     score: float = 0.9
     context: str = ""
@@ -92,8 +94,14 @@ class Rule:
     priority: int = 0
     examples: tuple[Example, ...] = ()
     counter_examples: tuple[Example, ...] = ()
+    # Where the pattern is tried, and the group of it that is redacted.
+    at: Literal["gate", "digits", "leaf"] = field(init=False)
+    group: int | str = field(init=False)
 
     def __post_init__(self) -> None:
+        at = "leaf" if self.leaf else "digits" if self.digits else "gate"
+        object.__setattr__(self, "at", at)
+        object.__setattr__(self, "group", "value" if _VALUE in self.pattern else 0)
         if self.at == "gate" and not self.gate:
             raise ValueError(f"rule {self.id}: a gate is where its pattern is tried")
         if any(literal != literal.lower() for literal in self.gate):
@@ -108,6 +116,11 @@ class Rule:
             self.score, self.context, self.boost, self.in_keys, self.certain,
             str(self.priority),
         ]  # fmt: skip
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of ``text``, which spaces divide: literals of a gate."""
+    return tuple(text.split())
 
 
 # A word may start after an escape of JSON, as in ``\neyJ``, or of a URL, as in ``%3D``.

@@ -13,7 +13,6 @@ PII_US = (
     Rule(
         id="ssn",
         type="SSN",
-        at="digits",
         digits=9,
         shape=rf"{EDGE}[0-8][0-9]{{2}}-[0-9]{{2}}-[0-9]{{4}}{STOP}",
         pattern=rf"{FROM}[0-8][0-9]{{2}}-[0-9]{{2}}-[0-9]{{4}}{TO}",
@@ -31,7 +30,6 @@ PII_US = (
     Rule(
         id="ssn.context",
         type="SSN",
-        at="digits",
         digits=9,
         gate=("ssn", "social"),
         score=0.45,
@@ -45,7 +43,6 @@ PII_US = (
     Rule(
         id="itin",
         type="ITIN",
-        at="digits",
         digits=9,
         shape=rf"{EDGE}9[0-9]{{2}}-[5-9][0-9]-[0-9]{{4}}{STOP}",
         pattern=rf"{FROM}9[0-9]{{2}}-(?:5[0-9]|6[0-5]|7[0-9]|8[0-8]|9[0-24-9])-[0-9]{{4}}"
@@ -57,7 +54,6 @@ PII_US = (
     Rule(
         id="ein.context",
         type="EIN",
-        at="digits",
         digits=9,
         gate=("ein", "employer", "tax id"),
         score=0.45,
@@ -72,7 +68,6 @@ PII_US = (
     Rule(
         id="passport.us",
         type="PASSPORT",
-        at="digits",
         digits=8,
         gate=("passport",),
         score=0.45,
@@ -86,7 +81,6 @@ PII_US = (
     Rule(
         id="license.us",
         type="DRIVER_LICENSE",
-        at="digits",
         digits=6,
         gate=("driv", "dl"),
         score=0.45,
@@ -104,7 +98,6 @@ PII_US = (
     Rule(
         id="routing.us",
         type="ROUTING_NUMBER",
-        at="digits",
         digits=9,
         gate=("routing", "aba", "rtn"),
         score=0.45,

@@ -18,7 +18,7 @@ from refold.redaction.checks.secrets import (
     told,
     typed,
 )
-from refold.redaction.rules.rule import QUOTE, Rule
+from refold.redaction.rules.rule import QUOTE, Rule, words
 
 _SEPARATOR = (
     r"(?:[ \t]{0,16}(?:=>|:=|\?=|={1,3}|:{1,2}|[：＝])(?:[ \t]{0,16}|\\{1,7}t)"
@@ -71,7 +71,6 @@ ASSIGNED = (
         r"[ \t]{0,4}(?:=>|[:=,| ])[ \t]{0,4}\\{0,7}[\"']?"
         r"|(?:AKIA|ASIA)[A-Z0-9]{16}(?:[\s,:;|\"']|\\{1,7}[nt\"]){1,4})"
         r"(?P<value>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
-        group="value",
         validator=aws_secret,
         priority=80,
         examples=(
@@ -85,7 +84,6 @@ ASSIGNED = (
         gate=("pass", "pwd", "pw"),
         then=rf"(?:wor[dt]|wd|phrase|code)?{THEN}",
         pattern=rf"(?:{LOGIN_WORDS})[0-9]?{IS}{VALUE}",
-        group="value",
         validator=password,
         priority=20,
         examples=(
@@ -124,7 +122,6 @@ ASSIGNED = (
         gate=("token", "secret", "credential"),
         then=rf"s?{THEN}",
         pattern=rf"(?i:token|secret|credentials?)[0-9]?{IS}{VALUE}",
-        group="value",
         validator=token,
         priority=20,
         examples=(
@@ -149,7 +146,6 @@ ASSIGNED = (
         lead=r"[a-z\-_ .]",
         then=rf"(?:_base)?(?:_id)?{THEN}",
         pattern=rf"(?i:key)(?:_base)?(?:_id(?=.{{1,6}}AKIA))?[0-9]?{IS}{VALUE}",
-        group="value",
         validator=key,
         priority=20,
         examples=("X-Api-Key: «a8f5f167f44f4964»", "SECRET_KEY = '«x#1b_7!q-0z»'"),
@@ -167,7 +163,6 @@ ASSIGNED = (
         lead="[a-z0-9]",
         then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
         pattern=rf"_(?:KEY|PAT)(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,2}}{VALUE}",
-        group="value",
         validator=env_key,
         priority=19,
         examples=("WEATHER_KEY=«q7Zt0Kx3Vb9Lm2Np5Rs8Wd»",),
@@ -185,7 +180,6 @@ ASSIGNED = (
         then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
         pattern=rf"(?<![A-Za-z0-9])(?i:auth)(?:{QUOTE})?[ \t]{{0,2}}[:=]"
         rf"[ \t]{{0,2}}{VALUE}",
-        group="value",
         validator=env_key,
         priority=18,
         examples=("REDIS_AUTH='«q7Zt0Kx3Vb9Lm2Np5Rs8»'",),
@@ -194,7 +188,7 @@ ASSIGNED = (
     Rule(
         id="secret.auth.key",
         type="SECRET",
-        at="leaf",
+        leaf=True,
         gate=("_key", "_pat", "auth"),
         score=0.45,
         context=rf"(?<=[A-Z0-9]){_NO_KEY}_(?:KEY|PAT)|(?<![A-Za-z0-9])(?i:auth)",
@@ -223,7 +217,6 @@ ASSIGNED = (
         r"(?:(?:\*{1,2}|_{1,2})(?=[ \t]?[：:=＝是为]))?"
         r"(?:[是为:：=＝ \t]|\\{0,7}[\"'“”「`]|(?<=[:：])\*\*[ \t]?){1,8}"
         r"(?P<value>[!-~](?:(?![\"'`\\<>,;])[!-~]|[,;](?=[!-~])){2,255}(?<![.,;:]))",
-        group="value",
         validator=chinese_password,
         priority=20,
         examples=(
@@ -245,7 +238,7 @@ ASSIGNED = (
     Rule(
         id="secret.password.key",
         type="SECRET",
-        at="leaf",
+        leaf=True,
         gate=("pass", "pwd", "pw", "密码", "口令"),
         score=0.45,
         context=rf"(?:{LOGIN_WORDS}|(?<![A-Za-z])(?i:pass|pw))"
@@ -270,7 +263,7 @@ ASSIGNED = (
     Rule(
         id="secret.token.key",
         type="SECRET",
-        at="leaf",
+        leaf=True,
         gate=("token", "secret", "credential", "key", "authorization", "密钥", "令牌"),
         score=0.45,
         context=rf"{_NOT_A_SECRET}(?i:token|secret|credentials?|authorization)"
@@ -306,7 +299,6 @@ COMMANDS = (
         lead=r"[\-_]",
         then=r"(?:word|wd|phrase)?(?:[ \t=\\]|[\"'],)",
         pattern=rf"(?i:password|passwd|passphrase|pass|pwd){_AFTER}{VALUE}",
-        group="value",
         validator=flag,
         priority=20,
         examples=(
@@ -329,7 +321,6 @@ COMMANDS = (
         lead=r"[\-_]",
         then=r"(?:[ \t=\\]|[\"'],)",
         pattern=rf"(?i:token|secret|key){_AFTER}{VALUE}",
-        group="value",
         validator=token,
         priority=20,
         examples=("cli --api-key '«a8f5f167f44f»'", '["--token", "«a8f5f167f44f»"]'),
@@ -344,7 +335,6 @@ COMMANDS = (
         pattern=r"(?<![^\s\"'`\[,(])(?:-u|--user|--proxy-user|--auth)"
         r"(?:[ =]{0,2}|\\{0,7}[\"'],[ ]?)\\{0,7}[\"']?"
         r"[\w.@+%\-]{1,64}:(?P<value>[^\s\"'\\:]{3,128})(?![\w:])",
-        group="value",
         validator=login,
         priority=20,
         examples=(
@@ -356,12 +346,11 @@ COMMANDS = (
     Rule(
         id="secret.login.key",
         type="SECRET",
-        at="leaf",
+        leaf=True,
         gate=("-u", "--auth"),
         score=0.45,
         context=r"(?<!\S)(?:-u|--user|--proxy-user|--auth)",
         pattern=r"[\w.@+%\-]{1,64}:(?P<value>[^\s\"'\\:]{3,128})",
-        group="value",
         validator=login_argument,
         priority=20,
         examples=(("-u", "ada:«s3cretpw»"), ("--user", "ada:«bear-77»")),
@@ -380,7 +369,6 @@ COMMANDS = (
         then=r"(?:dump|admin|import|show|check)?[ \t\"']",
         pattern=r"(?:mysql|mariadb)[a-z]{0,8}[ \t][^\n|;&]{0,100}?(?<![^\s\"'])-p"
         r"(?P<value>[^\s\"'`\\\-][^\s\"'`\\]{2,64})",
-        group="value",
         validator=typed,
         priority=20,
         examples=("mysql -h db -uroot -p«hunter2» app",),
@@ -417,7 +405,6 @@ COMMANDS = (
         r"|smbclient[ \t][^\n|;&]{0,80}?-U[ \t]{1,4}[^\s%]{1,32}%"
         r"|-pass(?:in|out)[ \t]{1,4}pass:|wandb login[ \t]{1,4}"
         rf"|az login[ \t][^\n|;&]{{0,80}}?-p[ \t]{{1,4}}){_ARGUMENT}",
-        group="value",
         validator=typed,
         priority=20,
         examples=(
@@ -439,7 +426,6 @@ COMMANDS = (
         then=r"(?:[ \t\n\r]|\\[nrt])",
         pattern=rf"(?<![A-Za-z])login{_WHITE}[^\s\\]{{1,64}}{_WHITE}password{_WHITE}"
         r"(?P<value>(?!\[)[^\s\"'\\]{3,256})",
-        group="value",
         validator=login,
         priority=20,
         examples=("machine api.example.com\n  login ada\n  password «bear-77»\n",),
@@ -451,7 +437,6 @@ COMMANDS = (
         gate=(":5432:", ":3306:", ":6432:"),
         then=r"[\w*\-]{1,32}",
         pattern=r":(?:5432|3306|6432):[\w*\-]{1,64}:[\w.@\-]{1,64}:(?P<value>[^\s:\"'\\]{3,128})",
-        group="value",
         validator=login,
         priority=20,
         examples=("db.example.com:5432:app:ada:«hunter2»",),
@@ -465,7 +450,6 @@ COMMANDS = (
         pattern=r"(?i:identified)[ \t]{1,2}(?:(?i:with)[ \t]{1,2}\S{1,40}[ \t]{1,2})?"
         rf"(?i:by|as)[ \t]{{1,2}}(?i:password[ \t]{{1,2}})?(?:{QUOTE})(?P<value>"
         rf"[^\"'`\\\n]{{3,256}})",
-        group="value",
         validator=sql,
         priority=20,
         examples=("CREATE USER ada IDENTIFIED BY '«letmein»'",),
@@ -491,7 +475,6 @@ COMMANDS = (
         r"|secret) set) {1,3}[\"']?[A-Za-z][A-Za-z0-9_.\-:/]{0,60}?"
         r"(?P<name>(?i:password|passwd|token|secret|key))"
         rf"[\"']?[ \t]{{1,4}}{VALUE}",
-        group="value",
         validator=token,
         priority=18,
         examples=(
@@ -503,22 +486,12 @@ COMMANDS = (
     Rule(
         id="secret.named",
         type="SECRET",
-        gate=(
-            "password",
-            "passwd",
-            "_pass",
-            "token",
-            "secret",
-            "_key",
-            "-key",
-            "apikey",
-        ),
+        gate=words("password passwd _pass token secret _key -key apikey"),
         then=r"[ \t\n\r\\\"'`,nrt]{1,96}value",
         pattern=r"(?i:password|passwd|_pass|token|secret|[_\-]key|apikey)"
         rf"(?=[ \t\n\r\\\"'`,nrt]{{1,32}}(?i:value))(?:{QUOTE})?,?"
         r"(?:[ \t\n\r]|\\{1,7}[nrt]){1,24}"
         rf"(?:{QUOTE})?(?i:value)(?:{QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}{VALUE}",
-        group="value",
         validator=password,
         priority=19,
         examples=(
@@ -539,7 +512,6 @@ COMMANDS = (
         rf"(?:{QUOTE})? (?:as|for) (?i:the|your|my|our|an?)"
         r" [\w\- ]{0,32}?(?i:password|passphrase|secret|token|key|credentials?)(?!"
         r"[a-z])",
-        group="value",
         validator=told,
         priority=17,
         examples=("For now use «q7Zt0Kx3Vb9Lm2» as the staging API key.",),

@@ -21,7 +21,7 @@ from refold.redaction.checks.secrets import (
     url_token,
     varied,
 )
-from refold.redaction.rules.rule import LEAD, QUOTE, WORD, Rule
+from refold.redaction.rules.rule import LEAD, QUOTE, WORD, Rule, words
 from refold.redaction.rules.secrets.issuers import LOWER, MIXED
 
 _GAP = r"(?:[\s\"'+,;|>]|\\{1,7}[nrt\"]|\\){0,40}"
@@ -77,7 +77,6 @@ CREDENTIALS = (
         then=" ?[0-9]",
         pattern=r"Private-Lines: ?[0-9]{1,3}(?:\r?\n|(?:\\{1,7}r)?\\{1,7}n)"
         r"(?P<value>(?:[A-Za-z0-9+/=]{4,64}(?:\r?\n|(?:\\{1,7}r)?\\{1,7}n)?){1,100})",
-        group="value",
         priority=99,
         examples=("Private-Lines: 1\n«AAAAgQCq7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6Cg==»",),
         counter_examples=("Private-Lines: 14 and more",),
@@ -105,7 +104,6 @@ CREDENTIALS = (
         then=r"[^\s/:@?#\"'`<>\\]{0,40}:[^\s/?\"'`<>\\]",
         pattern=r":(?:\\{0,4}/){2}[^\s/:@?#\"'`<>\\]{0,40}:(?P<value>[^\s/?\"'`<>\\]{1,256})@"
         r"(?=[\w\[$<{%*])",
-        group="value",
         validator=url_password,
         priority=70,
         examples=(
@@ -128,7 +126,6 @@ CREDENTIALS = (
         then=r"[a-z0-9_\-]{16}",
         pattern=r":(?:\\{0,4}/){2}(?P<value>[A-Za-z0-9_\-]{16,128})(?::(?:x-oauth-basic)?)?@"
         r"(?=[\w\[])",
-        group="value",
         validator=url_token,
         priority=70,
         examples=(
@@ -143,7 +140,6 @@ CREDENTIALS = (
         lead="[^a-z0-9]",
         then=r"[a-z0-9%+/\-_]{20}",
         pattern=r"(?<=[?&;\-])(?i:sig|signature)=(?P<value>[A-Za-z0-9%+/\-_]{32,512}={0,2})",
-        group="value",
         validator=signature,
         priority=60,
         examples=(
@@ -162,7 +158,6 @@ CREDENTIALS = (
         then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
         pattern=rf"(?:(?<=[\"'_])|(?<=\b_))auth(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,2}}"
         rf"(?:{QUOTE})?(?P<value>[A-Za-z0-9+/]{{8,1024}}={{0,2}})(?![A-Za-z0-9+/=])",
-        group="value",
         validator=docker_auth,
         priority=35,
         examples=('{"auths": {"r.io": {"auth": "«YWRhOmh1bnRlcjI=»"}}}',),
@@ -171,7 +166,7 @@ CREDENTIALS = (
     Rule(
         id="docker.auth.key",
         type="AUTH_TOKEN",
-        at="leaf",
+        leaf=True,
         gate=("auth",),
         score=0.45,
         context=r"(?<![A-Za-z0-9])auth",
@@ -184,9 +179,8 @@ CREDENTIALS = (
     Rule(
         id="hash.password",
         type="PASSWORD_HASH",
-        gate=(
-            *("$2a$", "$2b$", "$2x$", "$2y$", "$apr1$", "$1$", "$5$", "$6$", "$y$"),
-            *("$argon2", "$pbkdf2", "$scrypt$"),
+        gate=words(
+            "$2a$ $2b$ $2x$ $2y$ $apr1$ $1$ $5$ $6$ $y$ $argon2 $pbkdf2 $scrypt$"
         ),
         then=r"[a-z0-9.\-/$=]{8}",
         pattern=r"(?:\$2[abxy]\$[0-9]{2}\$[A-Za-z0-9./]{53}"
@@ -218,7 +212,6 @@ HEADERS = (
         then=r"(?:[ \t:=\"'\\]|%20)",
         pattern=r"(?i:bearer)(?:\s|%20|\\{1,7}[nt\"]|[\"':=]){1,4}"
         r"(?P<value>[A-Za-z0-9._~+/\-][A-Za-z0-9._~+/:\-]{11,4096}+={0,2})",
-        group="value",
         validator=bearer,
         priority=30,
         examples=("Authorization: Bearer «f3a9K2lq8Zt0Vb7Np5Rs»",),
@@ -233,7 +226,6 @@ HEADERS = (
         r"(?:\\{0,7}[\"'])?(?:(?!(?i:basic|digest|negotiate|aws4))[A-Za-z][\w\-]{1,24}"
         r"(?:[ \t]{1,2}|=)(?:(?i:token|key)[=:] ?)?(?:\\{0,7}[\"'])?)?"
         r"(?P<value>[A-Za-z0-9._~+/\-]{8,4096}+={0,2})",
-        group="value",
         validator=authorization,
         priority=30,
         examples=(
@@ -254,7 +246,6 @@ HEADERS = (
         then=r"(?:[ \t:=\"'\\]|%20)",
         pattern=r"(?i:basic)(?:\s|%20|\\{1,7}[nt\"]|[\"':=]){1,4}"
         r"(?P<value>[A-Za-z0-9+/]{8,1024}+={0,2})",
-        group="value",
         validator=basic,
         priority=30,
         examples=("Authorization: Basic «YWRhOmh1bnRlcjI=»",),
@@ -266,7 +257,6 @@ HEADERS = (
         gate=("response=",),
         then=r"\\{0,7}[\"']?[0-9a-f]{32}",
         pattern=r"(?i:response)=\\{0,7}[\"']?(?P<value>[0-9a-f]{32})(?![0-9A-Za-z])",
-        group="value",
         priority=30,
         examples=('nonce="x", response="«6629fae49393a05397450978507c4ef1»"',),
         counter_examples=("response=ok",),
@@ -280,7 +270,6 @@ HEADERS = (
         rf"(?:{QUOTE})?[ \t]{{0,2}}[:=]"
         rf"[ \t]{{0,2}}"
         rf"(?:{QUOTE})?(?P<value>{_COOKIES})",
-        group="value",
         validator=cookie,
         priority=30,
         examples=(
@@ -297,7 +286,7 @@ HEADERS = (
     Rule(
         id="cookie.key",
         type="AUTH_TOKEN",
-        at="leaf",
+        leaf=True,
         gate=("cookie",),
         score=0.45,
         context=r"(?<![A-Za-z0-9])(?i:(?:set-)?cookie)",
@@ -314,7 +303,6 @@ HEADERS = (
         then=r"[a-z0-9%._~+/\-]{16}",
         pattern=r"(?i:sessid|sessionid|_session|connect\.sid|session_token)="
         r"(?P<value>[A-Za-z0-9%._~+/\-]{16,1024})",
-        group="value",
         validator=session,
         priority=29,
         examples=("PHPSESSID=«f3a9k2lq8zt0vb7np5rs1x», x",),
@@ -336,7 +324,6 @@ FORMS = (
         then="(?:services|workflows|triggers)",
         pattern=r"hooks\.slack\.com/(?:services|workflows|triggers)/"
         r"(?P<value>[A-Za-z0-9+/]{20,128})",
-        group="value",
         validator=varied,
         priority=80,
         examples=(
@@ -349,13 +336,10 @@ FORMS = (
     Rule(
         id="key.webhook",
         type="API_KEY",
-        gate=(
-            "/api/webhooks/",
-            "webhook.office.com/webhookb2/",
-            "oapi.dingtalk.com/robot/send",
-            "qyapi.weixin.qq.com/cgi-bin/webhook",
-            "open-apis/bot/v2/hook/",
-            "hooks.zapier.com/",
+        gate=words(
+            "/api/webhooks/ webhook.office.com/webhookb2/ "
+            "oapi.dingtalk.com/robot/send qyapi.weixin.qq.com/cgi-bin/webhook "
+            "open-apis/bot/v2/hook/ hooks.zapier.com/"
         ),
         then=r"[/0-9a-z?]",
         pattern=r"(?:/api/webhooks/[0-9]{15,22}/(?P<discord>[A-Za-z0-9_\-]{50,80})"
@@ -419,7 +403,6 @@ FORMS = (
         gate=("accountkey=", "sharedaccesskey="),
         then="[a-z0-9+/]{20}",
         pattern=r"(?i:AccountKey|SharedAccessKey)=(?P<value>[A-Za-z0-9+/]{40,100}={0,2})",
-        group="value",
         validator=varied,
         priority=80,
         examples=(f"AccountName=a;AccountKey=«{MIXED[:86]}==»;EndpointSuffix=x",),
@@ -442,17 +425,7 @@ FORMS = (
     Rule(
         id="key.azure.generated",
         type="API_KEY",
-        gate=(
-            "jqqj99",
-            "azcs",
-            "azse",
-            "azfu",
-            "azdo",
-            "acdb",
-            "+asta",
-            "aiot",
-            "+acr",
-        ),
+        gate=words("jqqj99 azcs azse azfu azdo acdb +asta aiot +acr"),
         pattern=r"(?:JQQJ99[A-Za-z0-9]{60,90}|AzSe[A-Za-z0-9+/]{6,10}|AzFu[A-Za-z0-9+/_\-]{6,10}={0,2})"
         r"(?![A-Za-z0-9+/])",
         then="[a-z0-9+/=]{6}",
@@ -536,7 +509,6 @@ FORMS = (
         r"|\\{1,7}[\"']){0,6}"
         r"(?P<value>[MNO][A-Za-z0-9_\-]{23,27}\.[A-Za-z0-9_\-]{6}\.[A-Za-z0-9_\-]{27,40})"
         r"(?![A-Za-z0-9_\-])",
-        group="value",
         validator=mixed,
         priority=80,
         examples=(f'client.login("«M{MIXED[:23]}.{MIXED[:6]}.{MIXED[:38]}»")',),
@@ -548,7 +520,6 @@ FORMS = (
         gate=("cloudinary://",),
         then="[0-9]{6}",
         pattern=r"cloudinary://[0-9]{6,20}:(?P<value>[A-Za-z0-9_\-]{20,40})@",
-        group="value",
         priority=81,
         examples=(f"cloudinary://123456789012345:«{MIXED[:27]}»@demo",),
         counter_examples=("cloudinary://<key>:<secret>@demo",),
@@ -559,7 +530,6 @@ FORMS = (
         gate=("_auth=",),
         then=r"[a-z0-9+/]{8}",
         pattern=r"(?<![A-Za-z0-9])_auth=(?P<value>[A-Za-z0-9+/]{8,512}={0,2})",
-        group="value",
         validator=varied,
         priority=60,
         examples=(f"//r.example.com/:_auth=«{MIXED[:24]}==»",),
@@ -593,7 +563,6 @@ NAMED = (
         pattern=rf"(?i:{'|'.join(_VENDORS)})[\w.\- ]{{0,24}}(?:{QUOTE})?[ \t]{{0,4}}"
         rf"(?:=>|:=|:{{1,3}}=?|={{1,3}}|\|{{1,2}}|,|\(|>)(?:[ \t=]|{QUOTE}){{0,6}}"
         r"(?P<value>[A-Za-z0-9_=+/\-.]{12,160})(?![A-Za-z0-9_+/])",
-        group="value",
         validator=near_vendor,
         priority=25,
         examples=(

@@ -1,0 +1,761 @@
+"""A policy: what is redacted, read from a TOML file and checked before it is used."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache, partial
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic_core import ErrorDetails
+
+from refold.redaction.checks import numbers, secrets
+from refold.redaction.engines import EngineName
+from refold.redaction.engines.patterns import LONGEST_MATCH, Anchor, BadPattern, Pattern
+from refold.redaction.guard import Limits
+from refold.redaction.plan import Action, Guard, Plan, Recognizer
+from refold.redaction.redactor import Redactor
+from refold.redaction.rules import DEFAULT_PACKS, PACKS
+from refold.redaction.rules.rule import Example, Rule, Validator
+from refold.redaction.types import LABEL, LOCALES, TYPES, canonical, labels, well_formed
+from refold.redaction.values import Path, Skip
+
+Place: TypeAlias = tuple[str | int, ...]
+Score: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class PolicyError(ValueError):
+    """A policy cannot be used: where it was read, the line, and what is wrong there."""
+
+    def __init__(self, where: str, line: int, reason: str) -> None:
+        super().__init__(f"{where} line {line}: {reason}")
+        self.where, self.line, self.reason = where, line, reason
+
+
+class Wrong(ValueError):
+    """What is wrong with a policy, and the place in it where that stands."""
+
+    def __init__(self, place: Place, reason: str) -> None:
+        super().__init__(reason)
+        self.place, self.reason = place, reason
+
+
+class Part(BaseModel):
+    """A table of the file: it has the keys that are listed here, and no other."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", frozen=True, strict=True, hide_input_in_errors=True
+    )
+
+
+class Scan(Part):
+    """``[scan]``: what is looked at, and how long."""
+
+    keys: bool = True
+    numbers: Literal["contextual", "never", "always"] = "contextual"
+    nested_json: bool = True
+    max_leaf_bytes: Annotated[int, Field(ge=1024)] = 16_777_216
+    budget_ms: Count = 0
+
+
+class SkipPart(Part):
+    """``[skip]``: what is left alone, by JSON pointer or by key."""
+
+    pointers: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+class Allow(Part):
+    """``[allow]``: values that are no finding, whatever a rule says."""
+
+    values: tuple[str, ...] = ()
+    regex: tuple[str, ...] = ()
+
+
+class TypePart(Part):
+    """``[types.X]``: what is done with findings of a type."""
+
+    action: Action = "redact"
+
+
+class LimitsPart(Part):
+    """``[limits]``: of the size guard, in bytes."""
+
+    leaf_bytes: int = 65_536
+    event_bytes: int = 1_048_576
+
+
+class RecognizerPart(Part):
+    """``[recognizer]``: how far a recognizer that the program gives is trusted."""
+
+    budget_ms: Annotated[int, Field(ge=1, le=600_000)] = 200
+    max_bytes: Annotated[int, Field(ge=1)] = 65_536
+    on_failure: Literal["closed", "open"] = "closed"
+    language: str = "auto"
+
+
+class OwnRule(Part):
+    """``[[rules]]``: a rule of one's own."""
+
+    id: str
+    type: str
+    pattern: Annotated[str, Field(min_length=1, max_length=1000)]
+    trigger: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
+    context_required: bool = False
+    window: Annotated[int, Field(ge=1, le=64)] = 24
+    score: Score = 0.9
+    context_boost: Score = 0.45
+    validator: str = ""
+    examples: Annotated[tuple[str, ...], Field(min_length=1)]
+    counter_examples: tuple[str, ...] = ()
+
+
+class Policy(Part):
+    """What is redacted and how, as the tables of a policy file say it.
+
+    ``Policy.parse`` reads and checks a file's text; ``plan`` is what a redactor takes.
+    """
+
+    version: Literal[1] = 1
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.\-]{0,39}$")] = "default"
+    packs: tuple[str, ...] = DEFAULT_PACKS
+    engine: EngineName = "auto"
+    min_score: Annotated[float, Field(gt=0, le=1)] = 0.6
+    pseudonyms: bool = False
+    on_error: Literal["block", "drop_leaf"] = "block"
+    audit: Literal["silent", "counts", "paths"] = "counts"
+    scan: Scan = Scan()
+    skip: SkipPart = SkipPart()
+    allow: Allow = Allow()
+    types: dict[str, TypePart] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
+    limits_: LimitsPart = Field(default=LimitsPart(), alias="limits")
+    recognizer: RecognizerPart = RecognizerPart()
+    rules: tuple[OwnRule, ...] = ()
+
+    _plan: Plan | None = PrivateAttr(default=None)
+
+    @classmethod
+    def parse(cls, text: str, *, where: str = "policy.toml") -> Self:
+        """The policy that ``text`` describes; ``where`` is what errors call it.
+
+        Raises PolicyError for the first line that cannot be used: of TOML, of a key
+        or a value, or of a rule that does not keep what its examples promise.
+        """
+        text = text.removeprefix("\ufeff")
+        with _told(where, text):
+            policy = cls._of(_loaded(where, text))
+            policy._plan = policy._made()
+            policy._limited()
+        return policy
+
+    @classmethod
+    def of_packs(cls, packs: Sequence[str]) -> Self:
+        """A policy of these packs, as by default otherwise.
+
+        Raises PolicyError if there is no pack of such a name.
+        """
+        return cls()._with(packs=tuple(packs))
+
+    @classmethod
+    def _of(cls, data: dict[str, Any]) -> Self:
+        # As JSON, strictly: an array is a tuple there, and nothing else is bent.
+        try:
+            return cls.model_validate_json(json.dumps(data, default=str))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise Wrong(tuple(first["loc"]), _reason(cls, first)) from None
+
+    def with_packs(self, packs: Sequence[str]) -> Self:
+        """The same policy with other packs.
+
+        Raises PolicyError if there is no pack of such a name.
+        """
+        return self._with(packs=tuple(packs))
+
+    def with_engine(self, engine: EngineName) -> Self:
+        """The same policy with another engine."""
+        return self._with(engine=engine)
+
+    def _with(self, **changed: Any) -> Self:
+        policy = self.model_copy(update=changed)
+        policy._plan = None
+        policy.plan()
+        return policy
+
+    def plan(self) -> Plan:
+        """All that a redactor is to do.
+
+        Raises PolicyError for what ``parse`` would refuse.
+        """
+        if self._plan is None:
+            with _told("policy"):
+                self._plan = self._made()
+        return self._plan
+
+    def limits(self) -> Limits:
+        """The limits of the size guard.
+
+        Raises PolicyError for what ``parse`` would refuse.
+        """
+        with _told("policy"):
+            return self._limited()
+
+    def _limited(self) -> Limits:
+        try:
+            return Limits(self.limits_.leaf_bytes, self.limits_.event_bytes)
+        except ValueError as error:
+            raise Wrong(("limits",), str(error)) from None
+
+    def guard(self, recognizer: Recognizer | None) -> Guard | None:
+        """``recognizer`` behind this policy's limits; None where there is none."""
+        if recognizer is None:
+            return None
+        part = self.recognizer
+        return Guard(
+            recognizer,
+            budget_ms=part.budget_ms,
+            on_failure=part.on_failure,
+            max_bytes=part.max_bytes,
+            language=part.language,
+            min_score=self.min_score,
+        )
+
+    def _made(self) -> Plan:
+        rules = (*_pack_rules(self.packs), *self._own_rules())
+        kinds = {*TYPES, *(rule.type for rule in rules)}
+        plan = Plan(
+            name=self.name,
+            rules=rules,
+            engine=self.engine,
+            min_score=self.min_score,
+            actions=_by_type(self.types, kinds),
+            allow_values=frozenset(self.allow.values),
+            allow_patterns=tuple(_allowed(self.allow.regex)),
+            skip=_skips(self.skip.pointers),
+            skip_keys=frozenset(self.skip.keys),
+            keys=self.scan.keys,
+            numbers=self.scan.numbers,
+            nested_json=self.scan.nested_json,
+            labels=_labels(self.labels, kinds),
+            audit=self.audit,
+            on_error=self.on_error,
+            max_leaf_bytes=self.scan.max_leaf_bytes,
+            budget_ms=self.scan.budget_ms,
+            pseudonyms=self.pseudonyms,
+        )
+        self._prove(plan)
+        return plan
+
+    def _own_rules(self) -> Iterator[Rule]:
+        taken = {rule.id for pack in PACKS.values() for rule in pack}
+        for index, own in enumerate(self.rules):
+            place: Place = ("rules", index)
+            if own.id in taken:
+                raise Wrong((*place, "id"), f"there is another rule {own.id}")
+            taken.add(own.id)
+            try:
+                rule = rule_of(own, min_score=self.min_score)
+                prove(rule, min_score=self.min_score)
+            except Wrong as wrong:
+                raise Wrong((*place, *wrong.place), wrong.reason) from None
+            yield rule
+
+    def _prove(self, plan: Plan) -> None:
+        for pack in self.packs:
+            proved(PACKS[pack])
+        if self.rules:
+            try:
+                prove_stable(plan.rules[-len(self.rules) :], plan)
+            except Wrong as wrong:
+                raise Wrong(("rules", *wrong.place), wrong.reason) from None
+
+
+@contextmanager
+def _told(where: str, text: str = "") -> Iterator[None]:
+    """Turn what is wrong at a place of a policy into what is wrong at its line."""
+    try:
+        yield
+    except Wrong as wrong:
+        line = Lines(text).nearest(wrong.place)
+        raise PolicyError(where, line, _said(wrong)) from None
+
+
+def _loaded(where: str, text: str) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line, reason = line_of_syntax(error, text)
+        raise PolicyError(where, line, f"this is no TOML: {reason}") from None
+    except RecursionError:
+        raise PolicyError(where, 1, "arrays are nested too deep") from None
+    if "version" not in data:
+        raise Wrong((), "version = 1 is missing")
+    return data
+
+
+def _said(wrong: Wrong) -> str:
+    """The reason, with the key it is about in front."""
+    path = ".".join(str(step) for step in wrong.place if isinstance(step, str))
+    return f"{path}: {wrong.reason}" if path else wrong.reason
+
+
+def _reason(model: type[Part], error: ErrorDetails) -> str:
+    """What pydantic says of a key, in our words where ours say more."""
+    *table, key = error["loc"] or ("",)
+    if error["type"] == "missing":
+        return "it is missing"
+    if error["type"] == "extra_forbidden":
+        known = ", ".join(_keys(model, table))
+        return f"there is no key {key!r} here, only {known}"
+    message = error["msg"].removeprefix("Input ")
+    return f"it {message}" if message != error["msg"] else message
+
+
+def _keys(model: type[Part], table: Iterable[int | str]) -> list[str]:
+    """The keys that the table at that place may have."""
+    parts: dict[str, type[Part]] = {
+        "scan": Scan, "skip": SkipPart, "allow": Allow, "types": TypePart,
+        "limits": LimitsPart, "recognizer": RecognizerPart, "rules": OwnRule,
+    }  # fmt: skip
+    top = next(iter(table), None)
+    fields = (parts[str(top)] if top else model).model_fields
+    return [field.alias or name for name, field in fields.items()]
+
+
+def _pack_rules(packs: Sequence[str]) -> tuple[Rule, ...]:
+    for index, pack in enumerate(packs):
+        if pack not in PACKS:
+            known = ", ".join(PACKS)
+            raise Wrong(("packs", index), f"there is no pack of that name: {known}")
+    return tuple(rule for pack in dict.fromkeys(packs) for rule in PACKS[pack])
+
+
+def _known(name: str, kinds: Iterable[str], place: Place) -> str:
+    """Our name of a type that something may find."""
+    kind = canonical(name)
+    if kind not in kinds:
+        hint = "the types are in the reference of policies, and those of your rules"
+        shape = "" if well_formed(kind) else "no type can be called so; "
+        raise Wrong(place, f"there is no type {name}: {shape}{hint}")
+    return kind
+
+
+def _by_type(types: Mapping[str, TypePart], kinds: Iterable[str]) -> dict[str, Action]:
+    found: dict[str, Action] = {}
+    for name, part in types.items():
+        place: Place = ("types", name)
+        kind = _known(name, kinds, place)
+        if kind in found:
+            raise Wrong(place, f"{kind} is here already, by another of its names")
+        found[kind] = part.action
+    return found
+
+
+def _allowed(patterns: Sequence[str]) -> Iterator[str]:
+    for index, source in enumerate(patterns):
+        try:
+            pattern = Pattern(source, bounded=False)
+            pattern.check_ways()
+        except BadPattern as error:
+            raise Wrong(("allow", "regex", index), str(error)) from None
+        yield pattern.scoped()
+
+
+def _skips(pointers: Sequence[str]) -> Skip:
+    return frozenset(
+        _steps(pointer, ("skip", "pointers", index))
+        for index, pointer in enumerate(pointers)
+    )
+
+
+def _steps(pointer: str, place: Place) -> Path:
+    """A JSON pointer (RFC 6901) as a path; ``*`` stands for any step."""
+    if not pointer.startswith("/"):
+        raise Wrong(place, "a JSON pointer begins with /, like /meta/signature")
+    steps = tuple(
+        step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")
+    )
+    if not any(step != "*" for step in steps):
+        raise Wrong(place, "it leaves everything alone: name at least one key")
+    return steps
+
+
+def _labels(written: dict[str, str], kinds: Iterable[str]) -> dict[str, str]:
+    """The labels of the locale, and over them those of single types."""
+    locale = written.get("locale", "en")
+    if locale not in LOCALES:
+        known = ", ".join(LOCALES)
+        raise Wrong(("labels", "locale"), f"there are no labels for it: {known}")
+    found = labels(locale, kinds)
+    for name, label in written.items():
+        if name == "locale":
+            continue
+        kind = _known(name, kinds, ("labels", name))
+        if label == f"REDACTED:{kind}":
+            found.pop(kind, None)
+            continue
+        if not LABEL.fullmatch(label):
+            raise Wrong(
+                ("labels", name),
+                "a label has 2 to 40 letters, digits, _ or -, and begins with a letter",
+            )
+        found[kind] = label
+    return found
+
+
+# Above those of the packs: what an organisation calls its own is called so.
+_PRIORITY: Final = 100
+_LEAST_DIGITS: Final = 6
+# Less than what an engine looks at around a run of digits.
+_MOST_BEFORE, _MOST_AFTER = 12, 20
+_SHAPE: Final = r"[0-9](?:[ .()\-/]{0,3}[0-9]){%d}"
+_ID = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
+
+
+def rule_of(own: OwnRule, *, min_score: float) -> Rule:
+    """The rule that ``own`` describes, in a policy that finds from ``min_score`` on.
+
+    Raises Wrong; its place starts within the rule.
+    """
+    _check_names(own)
+    pattern = _pattern(own)
+    score, boost = _scores(own, min_score)
+    rule = partial(
+        Rule,
+        id=own.id,
+        type=canonical(own.type),
+        validator=VALIDATORS[own.validator] if own.validator else None,
+        score=score,
+        context=_context(own),
+        boost=boost,
+        priority=_PRIORITY,
+        examples=own.examples,
+        counter_examples=own.counter_examples,
+    )
+    anchor = _anchor(own, pattern)
+    if anchor is not None:
+        return rule(
+            gate=anchor.literals,
+            before=pattern.scoped(anchor.before) if anchor.before else "",
+            reach=anchor.reach if anchor.before else 0,
+            pattern=pattern.scoped(anchor.rest),
+        )
+    digits = _run(pattern)
+    words = (word.split()[0].lower() for word in own.context)
+    return rule(
+        digits=digits,
+        # With required context, it is tried near its words only.
+        gate=tuple(dict.fromkeys(words)),
+        shape="" if own.context_required else _SHAPE % (digits - 1),
+        pattern=pattern.scoped(),
+    )
+
+
+def _check_names(own: OwnRule) -> None:
+    if not _ID.fullmatch(own.id):
+        raise Wrong(("id",), "an id is made of a-z, 0-9, _ and dots, like org.badge")
+    if not well_formed(canonical(own.type)):
+        raise Wrong(("type",), "a type is 2 to 40 of A-Z, 0-9 and _, a letter first")
+    if own.validator and own.validator not in VALIDATORS:
+        known = ", ".join(VALIDATORS)
+        raise Wrong(("validator",), f"there is no validator of that name: {known}")
+
+
+def _pattern(own: OwnRule) -> Pattern:
+    place = ("pattern",)
+    try:
+        pattern = Pattern(own.pattern)
+        pattern.check_ways()
+    except BadPattern as error:
+        raise Wrong(place, str(error)) from None
+    if not pattern.shortest:
+        raise Wrong(place, "it matches the empty text")
+    if pattern.longest > LONGEST_MATCH:
+        raise Wrong(
+            place,
+            f"a match may have {pattern.longest} characters, at most {LONGEST_MATCH} "
+            "are allowed: bound its repeats",
+        )
+    return pattern
+
+
+def _scores(own: OwnRule, min_score: float) -> tuple[float, float]:
+    """Score and boost; where context is required, nothing is found without it."""
+    best = min(1.0, own.score + (own.context_boost if own.context else 0))
+    if own.context_required and not own.context:
+        raise Wrong(("context_required",), "it needs words in context")
+    if best < min_score:
+        raise Wrong(
+            ("score",),
+            f"it finds nothing: its best score is {best:g}, the policy's min_score "
+            f"is {min_score:g}",
+        )
+    if own.context_required:
+        return 0.0, best
+    return own.score, own.context_boost
+
+
+def _anchor(own: OwnRule, pattern: Pattern) -> Anchor | None:
+    """The literals that each match has, the most telling there are."""
+    found = list(_anchors(own, pattern))
+    if own.trigger and not found:
+        raise Wrong(
+            ("trigger",),
+            "no text of the trigger stands in every match, before or at the start of "
+            "the group `value` if there is one",
+        )
+    return max(
+        found, key=lambda anchor: min(map(_weight, anchor.literals)), default=None
+    )
+
+
+def _anchors(own: OwnRule, pattern: Pattern) -> Iterator[Anchor]:
+    chosen = tuple(dict.fromkeys(text.lower() for text in own.trigger))
+    for anchor in pattern.anchors():
+        literals = anchor.literals
+        if chosen:
+            if not all(literal.startswith(chosen) for literal in literals):
+                continue
+            literals = chosen
+        if min(map(_weight, literals)) >= 3:
+            yield anchor._replace(literals=literals)
+
+
+def _weight(literal: str) -> int:
+    """How telling a literal is: its characters but spaces, outside of ASCII double."""
+    shown = "".join(literal.split())
+    return sum(1 if character.isascii() else 2 for character in shown)
+
+
+def _run(pattern: Pattern) -> int:
+    run = pattern.digit_run()
+    if run is None or run.digits < _LEAST_DIGITS:
+        raise Wrong(
+            ("pattern",),
+            "it can be tried nowhere: every match must hold the same 3 characters or "
+            f"more in a row (see trigger), or {_LEAST_DIGITS} digits",
+        )
+    if run.before > _MOST_BEFORE or run.after > _MOST_AFTER:
+        raise Wrong(
+            ("pattern",),
+            f"it reaches too far from its digits: at most {_MOST_BEFORE} characters "
+            f"before and {_MOST_AFTER} after",
+        )
+    return run.digits
+
+
+def _context(own: OwnRule) -> str:
+    """A pattern of the words, the last at most ``window`` characters before a value."""
+    if not own.context:
+        return ""
+    if not all(word.strip() for word in own.context):
+        raise Wrong(("context",), "a word is empty")
+    words = "|".join(_word(word) for word in own.context)
+    return rf"(?:{words})(?=[^\[\]]{{0,{own.window}}}\Z)[^\[\]]{{0,{own.window}}}"
+
+
+def _word(word: str) -> str:
+    """The word in any case, not within another; spaces may be _ or - in a key."""
+    parts = r"[\s_\-]?".join(map(re.escape, word.split()))
+    starts = r"(?<![A-Za-z])" if word[:1].isascii() and word[:1].isalpha() else ""
+    return f"{starts}(?i:{parts})"
+
+
+VALIDATORS: Final[Mapping[str, Validator]] = {
+    "luhn": numbers.any_luhn,
+    "iban": numbers.iban,
+    "gb11643": numbers.id_card,
+    "gb32100": numbers.uscc,
+    "hkid": numbers.hkid,
+    "twid": numbers.taiwan_id,
+    "ssn": numbers.ssn,
+    "jwt": secrets.jwt,
+    "entropy": secrets.random,
+}
+
+
+_MARKED = re.compile("«.*?»", re.DOTALL)
+
+
+def prove(rule: Rule, *, min_score: float = 0.6) -> None:
+    """Redact the rule's examples with it alone.
+
+    An example with «marks» must be redacted there and nowhere else, one without must
+    be redacted somewhere.
+
+    Raises Wrong; its place starts within the rule.
+    """
+    plan = Plan(name="proof", rules=(rule,), engine="stdlib", min_score=min_score)
+    _prove(Redactor(plan), rule)
+
+
+def prove_stable(rules: Iterable[Rule], plan: Plan) -> None:
+    """Redact the examples of ``rules`` twice, as ``plan`` says and in all its rules.
+
+    Raises Wrong; its place begins with the place of the rule among ``rules``.
+    """
+    redactor = Redactor(replace(plan, engine="stdlib"))
+    for number, rule in enumerate(rules):
+        for index, example in enumerate(rule.examples):
+            key, text = _parted(example)
+            once, _ = redactor.text(_plain(text), key=key)
+            if redactor.text(once, key=key)[0] != once:
+                place = (number, "examples", index)
+                raise Wrong(place, "redacting it twice changes it again")
+
+
+@cache
+def proved(rules: tuple[Rule, ...]) -> bool:
+    """Prove a pack that comes with Refold, all of it together, once in a process.
+
+    Raises Wrong, which names the rule.
+    """
+    redactor = Redactor(Plan(name="proof", rules=rules, engine="stdlib"))
+    for rule in rules:
+        try:
+            _prove(redactor, rule)
+        except Wrong as wrong:
+            which = " ".join(str(step) for step in wrong.place)
+            raise Wrong(
+                ("packs",), f"rule {rule.id} fails its own {which}: {wrong.reason}"
+            ) from None
+    return True
+
+
+def _prove(redactor: Redactor, rule: Rule) -> None:
+    for index, example in enumerate(rule.examples):
+        _prove_example(redactor, rule, example, index)
+    for index, example in enumerate(rule.counter_examples):
+        key, text = _parted(example)
+        if redactor.text(text, key=key)[1].rules.get(rule.id):
+            raise Wrong(("counter_examples", index), "the rule finds a value in it")
+
+
+def _prove_example(
+    redactor: Redactor, rule: Rule, example: Example, index: int
+) -> None:
+    key, marked = _parted(example)
+    place = ("examples", index)
+    text = _plain(marked)
+    found, _ = redactor.text(text, key=key)
+    if found == text:
+        raise Wrong(place, "the rule finds nothing in it")
+    if text != marked and found != _MARKED.sub(f"[REDACTED:{rule.type}]", marked):
+        raise Wrong(place, "the rule finds something else than what is «marked» in it")
+    if redactor.text(found, key=key)[0] != found:
+        raise Wrong(place, "redacting it twice changes it again")
+
+
+def _parted(example: Example) -> tuple[str | None, str]:
+    return example if isinstance(example, tuple) else (None, example)
+
+
+def _plain(marked: str) -> str:
+    return _MARKED.sub(lambda match: match[0][1:-1], marked)
+
+
+_AT_LINE = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
+_AT_END = re.compile(r"\(at end of document\)")
+_HEADER = re.compile(r"\s*\[")
+_ARRAY_HEADER = re.compile(r"\s*\[\[")
+
+
+class Lines(Mapping[Place, int]):
+    """The line of each table, key and element, by its place: ``("rules", 0, "id")``."""
+
+    def __init__(self, text: str) -> None:
+        self._found: dict[Place, int] = {(): 1}
+        self._counts: dict[Place, int] = {}
+        self._table: Place = ()
+        for number, statement in _statements(text):
+            self._read(number, statement)
+
+    def __getitem__(self, place: Place) -> int:
+        return self._found[place]
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def nearest(self, place: Place) -> int:
+        """The line of ``place``, or of the closest thing around it that is written."""
+        while place not in self._found:
+            place = place[:-1]
+        return self._found[place]
+
+    def _read(self, number: int, statement: str) -> None:
+        value = tomllib.loads(statement)
+        if _HEADER.match(statement):
+            self._open(number, value, array=bool(_ARRAY_HEADER.match(statement)))
+        else:
+            self._add(self._table, value, number, statement)
+
+    def _open(self, number: int, header: Any, *, array: bool) -> None:
+        place: Place = ()
+        while isinstance(header, dict) and header:
+            ((name, header),) = header.items()
+            # A table within an array of tables is one of the last element's.
+            inner = isinstance(header, dict) and header
+            place = self._last((*place, name)) if inner else (*place, name)
+        if array:
+            self._counts[place] = self._counts.get(place, -1) + 1
+            self._found.setdefault(place, number)
+            place = (*place, self._counts[place])
+        self._found[place] = number
+        self._table = place
+
+    def _last(self, place: Place) -> Place:
+        return (*place, self._counts[place]) if place in self._counts else place
+
+    def _add(self, place: Place, value: Any, number: int, statement: str) -> None:
+        self._found.setdefault(place, number)
+        if isinstance(value, dict):
+            for name, item in value.items():
+                self._add((*place, name), item, number, statement)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                line = number + _offset(statement, item)
+                self._add((*place, index), item, line, statement)
+
+
+def line_of_syntax(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
+    """The line of a mistake in the writing of TOML, and what it is."""
+    message = str(error)
+    found = _AT_LINE.search(message)
+    line = int(found[1]) if found else max(1, len(text.splitlines()))
+    reason = _AT_END.sub("", _AT_LINE.sub("", message)).strip()
+    return line, f"{reason[:1].lower()}{reason[1:]}"
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Each header and assignment of a valid TOML text with its first line."""
+    held: list[str] = []
+    start = 1
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not held:
+            start = number
+        held.append(line)
+        statement = "\n".join(held)
+        try:
+            value = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue
+        held = []
+        if value:
+            yield start, statement
+
+
+def _offset(statement: str, item: Any) -> int:
+    """How many lines into its array an element stands, as far as a text tells."""
+    place = statement.find(item) if isinstance(item, str) and item else -1
+    return statement.count("\n", 0, place) if place > 0 else 0
