@@ -136,10 +136,12 @@ class RedactedEvent:
 
     @property
     def type(self) -> str:
+        """The event's type."""
         return self.event.type
 
     @property
     def schema_version(self) -> int:
+        """The version of that type's stored form."""
         return self.event.version
 
     def __repr__(self) -> str:

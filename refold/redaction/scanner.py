@@ -79,6 +79,7 @@ class Compiled(NamedTuple):
 
 
 def compiled(number: int, rule: Rule) -> Compiled:
+    """``rule`` with its patterns compiled."""
     return Compiled(
         number,
         rule,

@@ -76,6 +76,7 @@ _CALLING = re.compile(
 
 
 def digits_of(text: str) -> str:
+    """The ASCII digits of ``text``, without what is between them."""
     return _NOT_DIGIT.sub("", text)
 
 
@@ -100,6 +101,7 @@ def card(found: Candidate) -> bool:
 
 
 def card_in_context(found: Candidate) -> bool:
+    """A number that is called a card; not a time, and not one digit all over."""
     digits = digits_of(found.value)
     return not (_EPOCH_MS.fullmatch(digits) or _uniform(digits))
 
@@ -174,6 +176,7 @@ def _uniform(digits: str) -> bool:
 
 
 def student_number(found: Candidate) -> bool:
+    """A number that is called an identity; not one digit all over."""
     return not _uniform(digits_of(found.value))
 
 
@@ -207,6 +210,7 @@ def bare(text: str) -> str:
 
 
 def weighted(digits: str, weights: tuple[int, ...]) -> int:
+    """The sum of each digit times its weight, as far as both go."""
     return sum(int(d) * w for d, w in zip(digits, weights, strict=False))
 
 

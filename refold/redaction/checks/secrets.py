@@ -104,6 +104,7 @@ def made_up(value: str) -> bool:
 
 
 def aws_secret(found: Candidate) -> bool:
+    """Forty characters beside the name of the key, as mixed as base64."""
     return entropy(found.value) >= 3.5 and not made_up(found.value)
 
 
@@ -381,6 +382,7 @@ def mixed(found: Candidate) -> bool:
 
 
 def azure_secret(found: Candidate) -> bool:
+    """A mixed value that does not go on from a tilde."""
     return mixed(found) and not found.value.startswith("~")
 
 
@@ -407,6 +409,7 @@ def encoded_key(found: Candidate) -> bool:
 
 
 def bearer(found: Candidate) -> bool:
+    """A token in a header; not the name of a scheme, a URL or code."""
     value = found.value
     return bool(
         re.search("[0-9]", value)
@@ -437,6 +440,7 @@ def basic(found: Candidate) -> bool:
 
 
 def docker_auth(found: Candidate) -> bool:
+    """A login in the configuration of Docker or npm."""
     return basic(found)
 
 
@@ -461,6 +465,7 @@ def session(found: Candidate) -> bool:
 
 
 def signature(found: Candidate) -> bool:
+    """The signature of a URL; not a variable that stands for one."""
     return varied(found) and not VARIABLE.match(found.value)
 
 

@@ -33,6 +33,7 @@ def person(found: Candidate) -> bool:
 
 
 def person_zh(found: Candidate) -> bool:
+    """A Chinese name; not what a form says of the field for it."""
     return not _NOT_A_NAME.search(found.value)
 
 
