@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from refold.redaction.chokepoint import redact_payload, skipped
     from refold.redaction.guard import Guarded, Limits, TooLarge, guard
-    from refold.redaction.outputs import (
+    from refold.redaction.pieces import (
         RedactingFilter,
         RedactingWriter,
         StreamRedactor,
@@ -64,7 +64,7 @@ _PLACES: Final = {
     "registered": ("Registered",),
     "rules": ("DEFAULT_RULES",),
     "rules.rule": ("Candidate", "Rule"),
-    "outputs": (
+    "pieces": (
         "RedactingFilter",
         "RedactingWriter",
         "StreamRedactor",

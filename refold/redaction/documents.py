@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, NoReturn
 from refold.redaction.engines import UNPAIRED
 from refold.redaction.plan import Tagger
 from refold.redaction.scanner import Concern, Prepared
-from refold.redaction.texts import Settler, Text
+from refold.redaction.settler import Settler, Text
 from refold.redaction.types import renamed
 from refold.redaction.values import (
     MAX_DEPTH,

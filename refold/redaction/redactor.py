@@ -15,7 +15,7 @@ from refold.redaction.engines import EngineName, check_installed
 from refold.redaction.plan import Plan, Tagger
 from refold.redaction.rules.rule import Rule
 from refold.redaction.scanner import Scanner
-from refold.redaction.texts import Finds, Settler, Text
+from refold.redaction.settler import Finds, Settler, Text
 from refold.redaction.values import (
     MAX_DEPTH,
     NO_SKIP,

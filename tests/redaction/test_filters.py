@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from refold.redaction import RedactionError, Redactor
-from refold.redaction.outputs import RedactingFilter, RedactingWriter, redacted_lines
+from refold.redaction.pieces import RedactingFilter, RedactingWriter, redacted_lines
 from tests.redaction.samples import PEM, PLANTED
 from tests.support import warm
 

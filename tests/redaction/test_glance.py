@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from refold.redaction.documents import Around, Glance, Work, redacted
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
-from refold.redaction.texts import Settler
+from refold.redaction.settler import Settler
 from refold.redaction.values import NO_SKIP, JsonValue, Skip
 from tests.redaction.samples import KEYED, KEYS, PLANTED
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from refold.redaction import Redactor
-from refold.redaction.outputs import StreamRedactor
+from refold.redaction.pieces import StreamRedactor
 from refold.redaction.plan import Plan
 from refold.redaction.registered import Registered
 from refold.redaction.rules.rule import Rule

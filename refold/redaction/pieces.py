@@ -1,4 +1,4 @@
-"""Redaction of text that arrives in pieces, equal to redaction of the whole."""
+"""Redaction of what comes by and by: text in pieces, records of logs, output."""
 
 from __future__ import annotations
 
