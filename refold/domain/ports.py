@@ -122,6 +122,7 @@ class Head:
 
     @property
     def seq(self) -> int:
+        """The seq of the newest event."""
         return self.state.head_seq
 
 
@@ -192,6 +193,7 @@ class Problem:
     detail: str
 
     def to_json(self) -> JsonObject:
+        """As ``refold verify --json`` prints it."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

@@ -101,6 +101,7 @@ class Viewer:
 
     @property
     def stream(self) -> StreamId:
+        """The main stream of the session."""
         return self.history.stream
 
     def current(self, strategy: Strategy, standing: Standing | None = None) -> Outline:

@@ -342,6 +342,7 @@ class Explainer:
 
     @property
     def log(self) -> EventLog:
+        """Where the events are."""
         return self.viewer.log
 
     def explain(self, at: int | None, *, message: int | None = None) -> Explanation:

@@ -57,6 +57,7 @@ class Files:
         self.written: dict[str, File] = {}
 
     def has(self, path: str) -> bool:
+        """Whether a file of that name was written."""
         return path in self.written
 
     def write(self, path: str, data: bytes) -> None:

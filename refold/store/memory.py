@@ -558,6 +558,7 @@ class Shortlist:
         return [one for one in self.candidates if one.thing not in gone]
 
     def dump(self) -> dict[str, Any]:
+        """As it is stored."""
         return {
             "made_at": self.made_at,
             "scenarios": self.scenarios,

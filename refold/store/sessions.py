@@ -242,10 +242,12 @@ class Session:
 
     @property
     def user_id(self) -> str:
+        """Whose session it is."""
         return self.stream.user_id
 
     @property
     def session_id(self) -> str:
+        """Its name."""
         return self.stream.session_id
 
     def append(

@@ -337,6 +337,7 @@ class Done:
 
     @property
     def changes(self) -> bool:
+        """Whether there is anything to record."""
         return bool(self.set or self.unset)
 
 
