@@ -28,7 +28,7 @@ from refold.domain.events import (
     Summary,
 )
 from refold.domain.ids import StreamId
-from refold.domain.ports import Leases, Standing
+from refold.domain.ports import Leases
 from refold.projections.context.compaction import (
     Compaction,
     Source,
@@ -149,9 +149,8 @@ class Compactor:
             first = first or done
         return first
 
-    def is_due(self, standing: Standing) -> bool:
+    def is_due(self, outline: Outline) -> bool:
         """Whether a step has something to do, as the session stands."""
-        outline = self.viewer.current(self.strategy, standing)
         return self.strategy.decide(outline, self._now()) is not None
 
     def due_at(self) -> datetime | None:

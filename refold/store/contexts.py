@@ -117,14 +117,16 @@ class Viewer:
         handed: Handed = NOTHING,
         *,
         standing: Standing | None = None,
+        outline: Outline | None = None,
     ) -> View:
         """The view at the head; its outline is stored once enough is new in it.
 
-        ``standing`` is what was read for it already, with what the stored view shows.
+        ``standing`` is what was read for it already, with what the stored view shows,
+        and ``outline`` what was folded of that.
         """
         if standing is None:
             standing = self._standing(strategy, shown=True)
-        outline, stored = self._folded(strategy, standing), standing.view
+        outline, stored = outline or self._folded(strategy, standing), standing.view
         if outline.through_seq - (stored.through_seq if stored else 0) >= WORTH_STORING:
             self._store(strategy, outline, stored)
         return self.render(strategy, outline, handed, standing=standing)

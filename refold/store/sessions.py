@@ -580,10 +580,11 @@ class Session:
         if not wait:
             name = (self.stream, chosen_.fingerprint)
             self.upkeep.background.ask(name, compactor.step)
-        elif compactor.is_due(standing):
+        outline = viewer.current(chosen_, standing)
+        if wait and compactor.is_due(outline):
             compactor.step()
             return viewer.show(chosen_, taken)
-        return viewer.show(chosen_, taken, standing=standing)
+        return viewer.show(chosen_, taken, standing=standing, outline=outline)
 
     def compactor(
         self,

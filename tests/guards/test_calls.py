@@ -104,5 +104,36 @@ def test_an_event_that_is_proved(session: Session) -> None:
     assert calls(many.verify) / 80 <= 141
 
 
+def test_a_preparation_with_nothing_due_reads_and_folds_once(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How often it asks the database is counted beside, in test_round_trips."""
+    session.append(turn(20)[0])
+    strategy = session.settings.strategy(WINDOW)
+    while session.compact(strategy):
+        pass
+    folds: list[int] = []
+    read = type(strategy).read
+
+    def counted(self: Any, outline: Any, events: Any) -> Any:
+        folds.append(1)
+        return read(self, outline, events)
+
+    monkeypatch.setattr(type(strategy), "read", counted)
+
+    assert session.prepare(strategy).at == session.head().seq
+    assert folds == [1]
+
+
+def test_a_fingerprint_is_computed_once(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = session.settings.strategy(WINDOW)
+    session.prepare(strategy)
+    monkeypatch.setattr(type(strategy), "definition", None)
+
+    assert session.prepare(strategy).fingerprint == strategy.fingerprint
+
+
 def test_a_context(session: Session) -> None:
     assert calls(lambda: session.context(WINDOW)) <= 6200
