@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import refold
+from refold.projections.context import strategy as strategies
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
@@ -128,11 +129,20 @@ def test_a_preparation_with_nothing_due_reads_and_folds_once(
 def test_a_fingerprint_is_computed_once(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strategy = session.settings.strategy(WINDOW)
-    session.prepare(strategy)
-    monkeypatch.setattr(type(strategy), "definition", None)
+    digests: list[object] = []
+    digest = strategies.digest
 
-    assert session.prepare(strategy).fingerprint == strategy.fingerprint
+    def counted(value: Any) -> str:
+        digests.append(value)
+        return digest(value)
+
+    monkeypatch.setattr(strategies, "digest", counted)
+    strategy = session.settings.strategy(WINDOW)
+
+    session.record_request(session.prepare(strategy))
+    session.prepare(strategy)
+
+    assert digests.count(strategy.definition) == 1
 
 
 def test_a_context(session: Session) -> None:

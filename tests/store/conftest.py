@@ -12,6 +12,22 @@ from refold.store import Session, SessionStore
 from tests.support.stores import prepare
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """SQLite, where the engine makes no difference; both for races and crashes."""
+    if "store_url" in metafunc.fixturenames:
+        each = metafunc.definition.get_closest_marker("each_engine")
+        engines = ["sqlite", "postgresql"] if each else ["sqlite"]
+        metafunc.parametrize("store_url", engines, indirect=True)
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest) -> str:
+    """A database with the tables of a store, empty."""
+    kind = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}[request.param]
+    url: str = request.getfixturevalue(kind)
+    return url
+
+
 @pytest.fixture
 def memory() -> Iterator[SessionStore]:
     """A store that keeps nothing, where the engine makes no difference."""

@@ -23,6 +23,8 @@ from refold.store import Session, SessionStore
 from refold.store.appends import Order, Receipt
 from tests.support.stores import open_at, prepare
 
+pytestmark = pytest.mark.each_engine
+
 
 def said(text: str) -> refold.UserInput:
     return refold.UserInput(text=text)

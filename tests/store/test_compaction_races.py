@@ -20,6 +20,8 @@ from tests.support.stores import open_at, prepare, release
 from tests.support.summarizing import Counting, called
 from tests.support.talking import talk
 
+pytestmark = pytest.mark.each_engine
+
 
 def start(*arguments: object) -> warm.Process:
     return warm.module("tests.support.compacting", *arguments)

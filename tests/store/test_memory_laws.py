@@ -101,6 +101,7 @@ def test_bit_by_bit_is_as_made_anew(store: SessionStore, steps: list[Step]) -> N
 
 @LAW
 @given(STEPS)
+@pytest.mark.each_engine
 def test_several_at_once_make_what_one_makes(
     store: SessionStore, steps: list[Step]
 ) -> None:

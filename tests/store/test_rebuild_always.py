@@ -67,14 +67,14 @@ STRATEGIES: dict[str, Strategy] = {
     ),
 }
 every = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-examples = settings(max_examples=10, deadline=None)
+examples = settings(max_examples=5, deadline=None)
 Timed = tuple[Envelope, datetime]
 
 
 @st.composite
 def timed(draw: st.DrawFn) -> list[Timed]:
     """A log with seconds, minutes or nothing between its events."""
-    events = draw(logs(max_size=40))
+    events = draw(logs(max_size=30))
     steps = st.sampled_from([0, 1, 1, 4, 16, 90])
     at, found = START, []
     for event in events:

@@ -21,6 +21,8 @@ from refold.store.rebuilds import can_fork
 from tests.support.rebuilding import WINDOW, derived, rebuild, said
 from tests.support.stores import open_at
 
+pytestmark = pytest.mark.each_engine
+
 NAMES = "abcd"
 
 

@@ -279,6 +279,7 @@ def test_a_second_decision_is_refused(session: Session, second: Any) -> None:
 
 
 @pytest.mark.parametrize("same", [True, False])
+@pytest.mark.each_engine
 def test_of_two_who_decide_at_once_one_does(
     store_url: str, tmp_path: Path, *, same: bool
 ) -> None:

@@ -12,7 +12,6 @@ import refold
 from refold.domain.ports import PAGE
 from refold.store import Session, SessionStore
 from refold.testing.event_log import said
-from tests.support.stores import open_at
 from tests.support.talking import talk
 
 WINDOW = "turn_window:full_turns=2,cached_turns=1"
@@ -93,26 +92,3 @@ def test_damage_that_is_not_shown_is_no_matter(tmp_path: Path, sqlite_url: str) 
 def test_an_erased_or_missing_session_stands_nowhere(store: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
         store.session("ada", "none").context(WINDOW)
-
-
-def test_a_store_of_before_shows_what_it_showed(
-    compacted: Session, store: SessionStore, store_url: str, tmp_path: Path
-) -> None:
-    before = compacted.context(WINDOW)
-    store.close()
-    schema, driver = ("refold.", "+psycopg") if store_url[0] == "p" else ("", "")
-    engine = create_engine(store_url.replace("://", f"{driver}://", 1))
-    with engine.begin() as connection:
-        for name in ("main_spans", "derived_spans"):
-            connection.execute(text(f"ALTER TABLE {schema}views DROP COLUMN {name}"))
-        version = f"UPDATE {schema}settings SET value='3' WHERE name='schema_version'"
-        connection.execute(text(version))
-    engine.dispose()
-
-    with open_at(store_url, tmp_path) as upgraded:
-        session = upgraded.session("ada", "s-1")
-
-        assert session.context(WINDOW) == before
-        assert upgraded.stats()["lag"][0]["views"] == 1
-        assert session.catch_up() == 1
-        assert session.context(WINDOW) == before
