@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.projections.context import strategy as strategies
+from refold.domain import canonical
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
@@ -130,13 +130,13 @@ def test_a_fingerprint_is_computed_once(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digests: list[object] = []
-    digest = strategies.digest
+    digest = canonical.digest
 
     def counted(value: Any) -> str:
         digests.append(value)
         return digest(value)
 
-    monkeypatch.setattr(strategies, "digest", counted)
+    monkeypatch.setattr("refold.projections.context.strategy.digest", counted)
     strategy = session.settings.strategy(WINDOW)
 
     session.record_request(session.prepare(strategy))
