@@ -54,17 +54,17 @@ class PlacedEvent(NamedTuple):
     """
 
     redacted: RedactedEvent
-    header: Header
+    columns: Columns
     prev_hash: bytes
     key: SessionKey
 
     @property
     def originator_id(self) -> str:
-        return str(self.header.stream)
+        return str(self.columns[0])
 
     @property
     def originator_version(self) -> int:
-        return self.header.seq
+        return self.columns[1]
 
 
 class ReplacedEvent(NamedTuple):
@@ -178,15 +178,12 @@ class EncryptingMapper(Mapper[str]):
             return self._replaced(*domain_event)
         if type(domain_event) is not PlacedEvent:
             raise TypeError(_REFUSED)
-        redacted, header, prev, key = domain_event
+        redacted, columns, prev, key = domain_event
         if type(redacted) is not RedactedEvent:
             raise TypeError(_REFUSED)
-        columns = header.columns
         context = encoded(columns)
         body = _FORMAT + seal(key.cipher, pack(canonical(redacted.content)), context)
-        row = stored(columns, context, body, link(prev, context, body), prev)
-        vars(row)["header"] = header
-        return row
+        return stored(columns, context, body, link(prev, context, body), prev)
 
     def _replaced(
         self, row: EncryptedEvent, again: RedactedEvent | None, key: SessionKey
@@ -345,7 +342,7 @@ class Batch:
         if not self.events:
             raise ValueError("a batch holds at least one event")
         for event in self.events:
-            if type(event) is not EncryptedEvent or event.header.stream != self.stream:
+            if type(event) is not EncryptedEvent or event.columns[0] != self.stream:
                 raise TypeError("a recorder takes only what the encrypting mapper made")
 
 

@@ -40,7 +40,7 @@ from refold.adapters.rows import (
 )
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.canonical import canonical
-from refold.domain.chain import Header, length_prefixed
+from refold.domain.chain import length_prefixed
 from refold.domain.envelope import Blob, Envelope
 from refold.domain.errors import (
     CorruptEvent,
@@ -254,7 +254,8 @@ class EncryptedStreams:
     def batch(self, request: Append, key: SessionKey | None = None) -> Batch:
         """The rows of an append, encrypted under this key, else under the session's."""
         state, base, now = request.state, request.base, request.now
-        stream, prev, seq, tokens = state.stream, base.hash, base.seq, base.tokens
+        stream, prev, tokens = state.stream, base.hash, base.tokens
+        seq = expected = base.seq
         if key is None:
             key = self.keys.session(stream.user_id, stream.session_id, now=None)
         rows, cut, used = [], list[Blob](), request.idempotency_key
@@ -266,16 +267,16 @@ class EncryptedStreams:
             else:
                 event_id = idempotent_id(key.user, stream.session_id, used, index)
             seq, tokens = seq + 1, tokens + event.token_estimate
-            header = Header(
+            columns = (
                 stream,
                 seq,
                 event.type,
                 event.ts,
-                event_id,
+                event_id.bytes,
                 event.token_estimate,
                 event.schema_version,
             )
-            placed = PlacedEvent(event, header, prev, key)
+            placed = PlacedEvent(event, columns, prev, key)
             row = self.mapper.to_stored_event(placed)
             rows.append(row)
             prev = row.hash
@@ -285,13 +286,13 @@ class EncryptedStreams:
         plain = HeadRow(seq, prev, status, b"", key.check, tokens, *times)
         return Batch(
             stream,
-            base.seq,
+            expected,
             base.hash,
             encrypted_head(plain, state, key),
             tuple(rows),
             Blobs(self.recorder, self.keys, stream).rows(cut, key) if cut else (),
             None if used is None else receipt_address(key.user, stream, used),
-            NO_REFS if base.seq else self._refs(state, key),
+            NO_REFS if expected else self._refs(state, key),
         )
 
     def _refs(self, state: SessionState, key: SessionKey) -> Refs:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar
-from uuid import UUID
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import pytest
 from eventsourcing.persistence import (
@@ -29,14 +30,18 @@ from refold.adapters.rows import (
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.sqlite import SqliteDatabase
-from refold.domain.chain import GENESIS, Header
+from refold.adapters.streams import head_of
+from refold.domain.chain import GENESIS
+from refold.domain.envelope import Draft, Envelope
 from refold.domain.ids import StreamId
-from refold.domain.ports import Scope
+from refold.domain.ports import Append, Appended, Scope
 from refold.redaction.chokepoint import RedactedEvent
+from refold.store.sessions import extend
 from refold.testing import ADA, append_to, memory_log, said, write
-from tests.support.stores import ROOT
+from tests.support.redacting import MAIL, aware, unaware
+from tests.support.stores import ROOT, open_at
 
-HEADER = Header(ADA, 1, "user_input", 1, UUID(int=1), 1, 1)
+COLUMNS = (ADA, 1, "user_input", 1, bytes(16), 1, 1)
 
 
 @pytest.fixture
@@ -64,7 +69,7 @@ def test_nobody_but_redaction_makes_a_redacted_event() -> None:
 def test_nobody_but_the_mapper_makes_a_sealed_event() -> None:
     with pytest.raises(TypeError, match="only the encrypting mapper"):
         EncryptedEvent(
-            str(ADA), 1, "user_input/1", b"x", HEADER, GENESIS, b"", object()
+            str(ADA), 1, "user_input/1", b"x", COLUMNS, GENESIS, b"", object()
         )
 
 
@@ -82,7 +87,7 @@ KEY: Any = None
     "event",
     [
         refold.UserInput(text="secret"),
-        PlacedEvent(LOOKALIKE, HEADER, GENESIS, KEY),
+        PlacedEvent(LOOKALIKE, COLUMNS, GENESIS, KEY),
         LOOKALIKE,
         b"secret",
     ],
@@ -101,7 +106,7 @@ def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
             pass
 
     mine = Mine(refold.UserInput(), 1, 1, {"payload": {"text": "secret"}}, (), None)
-    placed = PlacedEvent(mine, HEADER, GENESIS, KEY)
+    placed = PlacedEvent(mine, COLUMNS, GENESIS, KEY)
 
     with pytest.raises(TypeError, match="passed redaction"):
         EncryptingMapper(memory_log().keys).to_stored_event(placed)
@@ -226,3 +231,149 @@ def test_the_factory_hands_out_nothing_that_goes_around(log: EncryptedLog) -> No
     ):
         with pytest.raises(InfrastructureFactoryError):
             wrong()
+
+
+Places: TypeAlias = set[tuple[StreamId, int, bytes]]
+
+
+class Seam(NamedTuple):
+    """The rows that passed the library's interfaces: stream, seq and ciphertext."""
+
+    made: Places
+    inserted: Places
+    selected: Places
+    opened: Places
+    envelopes: list[object]
+
+    @classmethod
+    def watch(cls, patch: pytest.MonkeyPatch) -> Seam:
+        """Note what passes from here on."""
+        seam = cls(set(), set(), set(), set(), [])
+
+        def watch(kind: Any, name: str, note: Callable[[Any, Any], object]) -> None:
+            method = getattr(kind, name)
+
+            def watched(self: Any, *given: Any, **how: Any) -> Any:
+                done = method(self, *given, **how)
+                note(given[0], done)
+                return done
+
+            patch.setattr(kind, name, watched)
+
+        def rows(found: Places) -> Callable[[Any], None]:
+            return lambda rows: found.update(
+                (r.columns[0], r.seq, r.state) for r in rows
+            )
+
+        made, inserted, selected, opened = map(rows, seam[:4])
+        mapper = EncryptingMapper
+        watch(mapper, "to_stored_event", lambda _, row: made([row]))
+        watch(mapper, "to_domain_event", lambda row, _: opened([row]))
+        watch(Recorder, "insert_events", lambda events, _: inserted(events))
+        watch(Recorder, "select_events", lambda _, found: selected(found))
+        watch(Recorder, "standing", lambda _, found: [*map(selected, found[2:])])
+        proved = Envelope.proved.__func__  # type: ignore[attr-defined]  # a class method
+
+        def noted(kind: Any, *given: Any) -> Envelope:
+            seam.envelopes.append(given)
+            envelope: Envelope = proved(kind, *given)
+            return envelope
+
+        patch.setattr(Envelope, "proved", classmethod(noted))
+        return seam
+
+
+def rows_in(store: refold.SessionStore) -> Places:
+    """Every row of the database, read beside the library."""
+    database: Any = store.log.recorder._database  # type: ignore[attr-defined]  # a store over SQL
+    query = "SELECT user_id, session_id, stream, seq, body FROM {events}"
+    found = database.fetch("", query, ())
+    return {(StreamId(*row[:3]), row[3], bytes(row[4])) for row in found}
+
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+
+
+def appends(store: refold.SessionStore) -> None:
+    session = store.session("ada", "s-1")
+    session.append([refold.UserInput(text=f"{MAIL} {n}") for n in range(3)])
+    session.append(refold.AgentResponse(text="yes"), idempotency_key="k")
+    asyncio.run(session.append_async(refold.UserInput(text="later")))
+    session.append(refold.AgentResponse(text="yes"))
+    session.compact(WINDOW)
+    session.fork(2, "s-2").append(refold.UserInput(text="else"))
+
+
+def imports(store: refold.SessionStore) -> None:
+    drafts = [Draft(refold.UserInput(text=f"{n}")) for n in range(3)]
+    extend(store.session("ada", "s-3"), drafts, where="a file")
+
+
+WRITES = {"append": appends, "import": imports}
+READS: dict[str, Callable[[refold.SessionStore], object]] = {
+    "read": lambda store: store.session("ada", "s-1").events(),
+    "context": lambda store: store.session("ada", "s-1").context(WINDOW),
+    "verify": lambda store: list(store.verify()),
+    "rebuild": lambda store: list(store.rebuild("turn_window:full_turns=2")),
+    "redact again": lambda store: list(store.reredact()),
+}
+
+
+@pytest.mark.parametrize("work", WRITES.values(), ids=WRITES)
+def test_what_is_written_passed_the_library(
+    work: Callable[[refold.SessionStore], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open("memory://", redactor=unaware()) as store:
+        seam = Seam.watch(monkeypatch)
+
+        work(store)
+
+        there = rows_in(store)
+        assert there
+        assert there <= seam.made
+        assert there <= seam.inserted
+
+
+@pytest.mark.parametrize("work", READS.values(), ids=READS)
+def test_what_is_read_passed_the_library(
+    work: Callable[[refold.SessionStore], object],
+    monkeypatch: pytest.MonkeyPatch,
+    sqlite_url: str,
+    tmp_path: Path,
+) -> None:
+    with open_at(sqlite_url, tmp_path, redactor=unaware()) as store:
+        appends(store)
+    with open_at(sqlite_url, tmp_path, redactor=aware()) as store:
+        before = rows_in(store)
+        seam = Seam.watch(monkeypatch)
+
+        work(store)
+
+        assert seam.envelopes
+        assert {place[:2] for place in seam.opened} >= {
+            (ADA, int(given[0]["seq"])) for given in seam.envelopes if is_adas(given)
+        }
+        assert seam.opened <= seam.selected
+        assert rows_in(store) - before <= seam.made
+
+
+def is_adas(given: Any) -> bool:
+    fields = given[0]
+    return (fields["session_id"], fields["stream"]) == (ADA.session_id, ADA.stream)
+
+
+def test_a_path_around_the_library_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def around(log: EncryptedLog, request: Append) -> object:
+        if request.base.seq == 0:
+            log._admit(request)
+        batch = log.batch(request)
+        log.recorder.write(batch)
+        return Appended(head_of(request.state, batch.head))
+
+    monkeypatch.setattr(EncryptedLog, "append", around)
+    with refold.open("memory://", redactor=unaware()) as store:
+        seam = Seam.watch(monkeypatch)
+
+        imports(store)
+
+        assert not rows_in(store) <= seam.inserted

@@ -40,6 +40,27 @@ def calls(work: Callable[[], object]) -> int:
     return count
 
 
+ROOT = str(Path(refold.__file__).parent)
+FILES, OURS = 28, 175
+
+
+def ours(work: Callable[[], object]) -> list[tuple[str, str]]:
+    """The functions of Refold that ``work`` calls in this thread, each in its file."""
+    path: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, _argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(ROOT):
+            path.append((code.co_filename[len(ROOT) + 1 :], code.co_qualname))
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return path
+
+
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
@@ -73,6 +94,20 @@ def test_an_append(session: Session) -> None:
     session.append(event)
 
     assert calls(lambda: session.append(event)) <= 240
+
+
+def test_a_plain_append_passes_few_files_and_functions_of_ours(
+    session: Session,
+) -> None:
+    """Its limits go down to 20 files and 110 calls."""
+    event = refold.UserInput(text=PROSE)
+    session.append(event)
+
+    path = ours(lambda: session.append(event))
+
+    shown = "\n".join(f"{file} {name}" for file, name in path)
+    assert len({file for file, _ in path}) <= FILES, shown
+    assert len(path) <= OURS, shown
 
 
 def test_an_event_of_a_batch(session: Session) -> None:

@@ -307,7 +307,14 @@ class GroupCommit:
             if not alone:
                 pending = _Pending(batch)
                 self._queue.append(pending)
-        outcome = self._alone(batch) if alone else self._joined(pending)
+        if alone:
+            try:
+                outcome = self._write_group([batch])[0]
+            finally:
+                with self._lock:
+                    self._pass_on()
+        else:
+            outcome = self._joined(pending)
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -341,12 +348,6 @@ class GroupCommit:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.shutdown()
-
-    def _alone(self, batch: Batch) -> Result:
-        try:
-            return self._write_group([batch])[0]
-        finally:
-            self._hand_over()
 
     def _joined(self, pending: _Pending) -> Result:
         try:
@@ -385,7 +386,8 @@ class GroupCommit:
             self._requeue(group)
             raise
         finally:
-            stays = self._hand_over(thread=thread)
+            with self._lock:
+                stays = self._pass_on(thread=thread)
             for pending in group:
                 if pending.outcome is not None:
                     pending.settle()
@@ -398,10 +400,6 @@ class GroupCommit:
         """
         with self._lock:
             self._queue.extendleft(reversed(group[1:]))
-
-    def _hand_over(self, *, thread: bool = False) -> bool:
-        with self._lock:
-            return self._pass_on(thread=thread)
 
     def _pass_on(self, *, thread: bool = False) -> bool:
         """Give the lead to the first in the queue; the lock is held.

@@ -528,7 +528,7 @@ def _what_is_there(driver: Driver, batch: Batch) -> WriteOutcome:
 def is_ours(driver: Driver, batch: Batch) -> bool:
     """Whether the very rows of ``batch`` are there: an acknowledgement was lost."""
     last = batch.events[-1]
-    found = driver.execute(_LAST_HASH, (*batch.stream, last.header.seq)).fetchone()
+    found = driver.execute(_LAST_HASH, (*batch.stream, last.seq)).fetchone()
     return found is not None and bytes(found[0]) == last.hash
 
 
@@ -588,17 +588,17 @@ def _values(batch: Batch, base: int) -> dict[str, Any]:
         "session_ref": batch.refs.session,
         "epoch": batch.refs.epoch,
         "origin": batch.refs.origin,
-        "first": batch.events[0].header.seq,
+        "first": batch.events[0].seq,
     }
 
 
 def _row(events: Sequence[EncryptedEvent]) -> dict[str, Any]:
     (row,) = events
-    _, _, kind, ts, event_id, estimate, version = row.header
+    _, _, kind, ts, event_id, estimate, version = row.columns
     return {
         "type": kind,
         "ts": ts,
-        "event_id": event_id.bytes,
+        "event_id": event_id,
         "estimate": estimate,
         "version": version,
         "body": row.state,
@@ -606,14 +606,15 @@ def _row(events: Sequence[EncryptedEvent]) -> dict[str, Any]:
 
 
 def _columns(events: Sequence[EncryptedEvent]) -> dict[str, Any]:
-    headers = [row.header for row in events]
+    rows = (row.columns[1:] for row in events)
+    seqs, types, times, ids, estimates, versions = zip(*rows, strict=True)
     return {
-        "seqs": Bigints.of([header.seq for header in headers]),
-        "types": Texts.of([header.type.encode() for header in headers]),
-        "times": Bigints.of([header.ts for header in headers]),
-        "ids": Byteas.of([header.event_id.bytes for header in headers]),
-        "estimates": Integers.of([header.token_estimate for header in headers]),
-        "versions": Smallints.of([header.schema_version for header in headers]),
+        "seqs": Bigints.of(seqs),
+        "types": Texts.of([type_.encode() for type_ in types]),
+        "times": Bigints.of(times),
+        "ids": Byteas.of(ids),
+        "estimates": Integers.of(estimates),
+        "versions": Smallints.of(versions),
         "hashes": Byteas.of([row.hash for row in events]),
         "bodies": Byteas.of([row.state for row in events]),
     }

@@ -314,7 +314,7 @@ class SqliteDatabase(Database):
         """
         try:
             with self._writing() as connection:
-                return [_write(connection, batch) for batch in batches]
+                return list(map(partial(_write, connection), batches))
         except Exception as error:
             ours = self.translate(error) or error
             if len(batches) == 1 or "locked" in str(error):
@@ -356,7 +356,9 @@ class SqliteDatabase(Database):
         """The connection in a transaction; ``synchronous`` for this one only."""
         self._check_process()
         with self._lock:
-            connection = self._writer_connection()
+            if self._writer is None:
+                self._writer = self._connect()
+            connection = self._writer
             if synchronous:
                 connection.execute(f"PRAGMA synchronous={synchronous}")
             try:
@@ -377,17 +379,16 @@ class SqliteDatabase(Database):
         self._pool = self._writer = None
         self._lock = Lock()
 
-    def _writer_connection(self) -> sqlite3.Connection:
-        if self._writer is None:
-            writer = sqlite3.connect(
-                self.path,
-                timeout=_BUSY_MS / 1000,
-                check_same_thread=False,
-                cached_statements=256,
-            )
-            self._on_connect(writer, None)
-            self._writer = writer
-        return self._writer
+    def _connect(self) -> sqlite3.Connection:
+        """What writes, which no pool looks after."""
+        writer = sqlite3.connect(
+            self.path,
+            timeout=_BUSY_MS / 1000,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        self._on_connect(writer, None)
+        return writer
 
     def _fetch(
         self,
@@ -582,8 +583,10 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
         moved = _begin_stream(connection, batch)
     if not moved.rowcount:
         return Moved(_head(connection, stream))
-    connection.executemany(_EVENT, [_event_values(row) for row in batch.events])
-    _write_beside(connection, batch)
+    values = [(*stream, *e.columns[1:], e.hash, e.state) for e in batch.events]
+    connection.executemany(_EVENT, values)
+    if batch.blobs or batch.receipt is not None:
+        _write_beside(connection, batch)
     return Wrote(batch.head)
 
 
@@ -611,20 +614,5 @@ def _write_beside(connection: sqlite3.Connection, batch: Batch) -> None:
         ]
         connection.executemany(_BLOB, rows)
     if batch.receipt is not None:
-        seqs = (batch.events[0].header.seq, batch.events[-1].header.seq)
+        seqs = (batch.events[0].seq, batch.events[-1].seq)
         connection.execute(_RECEIPT, (*stream, batch.receipt, *seqs))
-
-
-def _event_values(row: Any) -> tuple[Any, ...]:
-    header = row.header
-    return (
-        *header.stream,
-        header.seq,
-        header.type,
-        header.ts,
-        header.event_id.bytes,
-        header.token_estimate,
-        header.schema_version,
-        row.hash,
-        row.state,
-    )
