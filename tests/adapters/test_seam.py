@@ -243,7 +243,7 @@ class Seam(NamedTuple):
     inserted: Places
     selected: Places
     opened: Places
-    envelopes: list[object]
+    envelopes: list[Any]
 
     @classmethod
     def watch(cls, patch: pytest.MonkeyPatch) -> Seam:
