@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
@@ -14,8 +13,8 @@ from refold.domain.errors import InvalidConfiguration, KeyUnavailable, RefoldErr
 
 if TYPE_CHECKING:
     from refold.adapters.keys.master import MasterKey
-    from refold.adapters.keys.signatures import Signer
     from refold.adapters.keys.store import KeyStore
+    from refold.adapters.log import EncryptedLog
     from refold.adapters.sql.database import Database
     from refold.adapters.sql.recorder import Recorder
     from refold.domain.access_log import AuditSink
@@ -84,8 +83,8 @@ def open_store(
     from refold.adapters.access_log import open_trail
     from refold.adapters.erasure import check_belongs
     from refold.adapters.keys.ring import KeyRing
-    from refold.adapters.keys.signatures import open_signer
     from refold.adapters.log import LogFactory
+    from refold.adapters.sql.subjects import Subjects
     from refold.redaction.guard import Limits
     from refold.store import SessionStore
     from refold.store.compactions import Upkeep
@@ -124,18 +123,18 @@ def open_store(
             )
         wraps = master or master_key(url, create=fresh)
         ring = KeyRing(key_store, wraps)
-        check_belongs(key_store, recorder.erasing(), store_id=store_id, filled=filled)
-        seals = _seals(recorder, anchor, lambda: open_signer(key_store, wraps))
+        subjects = Subjects(recorder.database)
+        check_belongs(key_store, subjects, store_id=store_id, filled=filled)
         trail = open_trail(audit or config.audit(), recorder.audit_rows, ring)
         opened.pop_all()
-    sealed = LogFactory(recorder, ring).log
+    log = LogFactory(recorder, ring).log
     return SessionStore(
-        sealed,
+        log,
         redactor,
         limits,
         upkeep=upkeep,
         settings=config.contexts(),
-        seals=seals,
+        seals=_seals(log, anchor),
         audit=trail,
         count_uses=count_uses,
         shared_memory=shares,
@@ -143,20 +142,17 @@ def open_store(
 
 
 def _seals(
-    recorder: Recorder,
-    anchor: str | os.PathLike[str] | Anchor | None,
-    signer: Callable[[], Signer],
+    log: EncryptedLog, anchor: str | os.PathLike[str] | Anchor | None
 ) -> Seals | None:
-    if anchor is None and not recorder.shared:
+    if anchor is None and not log.shared:
         return None
-    from refold.adapters.seals.anchors import FileAnchor
-    from refold.adapters.seals.tree import TreeSeals
+    from refold.adapters.seals import FileAnchor, TreeSeals
 
     if anchor is None or isinstance(anchor, (str, os.PathLike)):
-        default = config.home() / "anchors" / f"{recorder.tree.store_id}.jsonl"
+        default = config.home() / "anchors" / f"{log.tree.store_id}.jsonl"
         chosen = anchor or os.environ.get("REFOLD_ANCHOR") or default
         anchor = FileAnchor(Path(chosen))
-    return TreeSeals(recorder.tree, recorder, anchor, signer)
+    return TreeSeals(log.tree, log.recorder, log.erasures, anchor, log.keys.signer)
 
 
 def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
@@ -165,6 +161,7 @@ def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
     Raises what ``open_store`` raises, but not that the key store is older.
     """
     from refold.adapters.erasure import reconcile
+    from refold.adapters.sql.subjects import Subjects
     from refold.store.store import now
 
     url = url or config.database()
@@ -174,7 +171,7 @@ def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
         filled = recorder.has_sessions()
         key_store = _key_store(url, store_id, keys, filled=filled)
         opened.callback(key_store.close)
-        return reconcile(key_store, recorder.erasing(), now=now())
+        return reconcile(key_store, Subjects(recorder.database), now=now())
 
 
 def make_redactor(

@@ -1,27 +1,44 @@
-"""Erasing over a recorder and a key ring: each step, and the certificate of all."""
+"""Erasing, retention and repairs: rows and keys of each step, in one place."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
 from uuid import uuid4
 
+from sqlalchemy import (
+    Connection,
+    Table,
+    case,
+    delete,
+    false,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+    tuple_,
+    update,
+)
+
 from refold.adapters.access_log import forget, to_forget
-from refold.adapters.keys import rotation as rotating
+from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
 from refold.adapters.keys.ring import KeyRing, user_context
 from refold.adapters.keys.store import KeyStore
-from refold.adapters.recorder import CertificateRow, ErasingRows, KeepingRows, Subject
-from refold.adapters.rows import FROZEN, EncryptingMapper, HeadRow
+from refold.adapters.rows import FROZEN, THAWED, HeadRow
+from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.recorder import Recorder
+from refold.adapters.sql.subjects import Subject, Subjects
+from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head
-from refold.adapters.verification import PAGE
 from refold.domain.canonical import canonical
-from refold.domain.chain import root_of
+from refold.domain.chain import leaf_hash, root_of
 from refold.domain.erasure import (
+    FREEZE,
     Accesses,
     Job,
     LegalHold,
@@ -33,271 +50,447 @@ from refold.domain.erasure import (
     Whose,
     message,
 )
-from refold.domain.errors import (
-    CorruptEvent,
-    Erased,
-    KeyUnavailable,
-    NotErased,
-    RefoldError,
-)
+from refold.domain.errors import Erased, KeyUnavailable, NotErased, OnHold, RefoldError
 from refold.domain.events import JsonObject
-from refold.domain.ids import StreamId
-from refold.domain.ports import PAGE as MENDING_PAGE, Head, Scanned
+from refold.domain.ids import MAIN, StreamId
+from refold.domain.ports import PAGE, Head, Scanned
 
-_THERE: Final = ("live", "frozen")
+_AT_ONCE: Final = 2_000  # rows of one transaction
+_PAUSE: Final = 0.5  # of the time that a transaction took: others have the disk then
+_SESSIONS: Final = 200  # whose hashes are read at once
+_BLOBS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class SealedErasures:
-    """The Erasures of a store."""
+class StoredErasures:
+    """The ErasureSteps of a store; each is a transaction, but for ``delete``."""
 
-    recorder: Recorder
-    keys: KeyRing
-
-    @property
-    def _rows(self) -> ErasingRows:
-        return self.recorder.erasing()
-
-    def begin(self, job: Job) -> Job:
-        """Keep the record; the erased subjects of sessions are there from now on."""
-        self._own_blobs(job.whose)
-        return self._rows.begin(job, self._subjects(job, ended=False))
-
-    def _own_blobs(self, whose: Whose) -> None:
-        """Find out whose the blobs of before schema 5 are, while there are keys to."""
-        if whose.sessions is None or not self._rows.unowned_blobs(whose.user_id):
-            return
-        for name in whose.sessions:
-            main = StreamId(whose.user_id, name)
-            blobs = Blobs(self.recorder, self.keys, main)
-            cut = set(self._cut(main))
-            addresses = sorted(blobs.address(sha256) for sha256 in cut)
-            self._rows.own_blobs(whose.user_id, name, addresses)
-
-    def _cut(self, main: StreamId) -> Iterator[str]:
-        """The digests of the blobs of a session, as far as it can be read."""
-        mapper = EncryptingMapper(self.keys)
-        for name in self.recorder.streams(main.user_id, main.session_id):
-            stream, after = main._replace(stream=name), 0
-            while rows := self.recorder.select_events(stream, gt=after, limit=PAGE):
-                for row in rows:
-                    with suppress(CorruptEvent, KeyUnavailable):
-                        yield from mapper.to_domain_event(row).blobs
-                after = rows[-1].seq
-
-    def jobs(self, user_id: str | None = None) -> list[Job]:
-        """Erasures that are not done."""
-        return self._rows.jobs(None if user_id is None else self.keys.user_ref(user_id))
+    def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
+        self._database, self._t = recorder.database, recorder.database.tables
+        self._recorder, self._keys = recorder, keys
+        self._subjects = Subjects(recorder.database)
+        self._tree = Tree(recorder.database)
 
     def new_job(self, whose: Whose, *, due_at: int | None, facts: JsonObject) -> Job:
         """A job that nothing was done of yet."""
-        user_ref = self.keys.user_ref(whose.user_id)
-        facts = {**facts, "audit": to_forget(self.keys, whose)}
+        user_ref = self._keys.user_ref(whose.user_id)
+        facts = {**facts, "audit": to_forget(self._keys, whose)}
         return Job(str(uuid4()), user_ref, whose, "begun", due_at, facts)
+
+    def begin(self, job: Job) -> Job:
+        """Keep the record; the erased subjects of sessions are there from now on."""
+        subjects = self.subjects(job, "erasing")
+        return self._database.change(NOBODY, lambda c: self.begun(c, job, subjects))
+
+    def begun(
+        self, connection: Connection, job: Job, subjects: Sequence[Subject]
+    ) -> Job:
+        """The job, kept with its subjects, or the one that is there for the same."""
+        table = self._t.subjects
+        # Who begins a session of the user has locked this row, and is waited for.
+        locked = update(table).where(table.c.ref == job.user_ref)
+        connection.execute(locked.values(epoch=table.c.epoch))
+        for subject in subjects:
+            self._subjects.put(connection, subject)
+        held = self._holds(connection, job.user_ref)
+        if held:
+            raise OnHold(held[0].name, held[0].reason)
+        for other in self._jobs(connection, job.user_ref):
+            if other.whose == job.whose:
+                return other
+        row: dict[str, Any] = {"job_id": job.job_id, "user_ref": job.user_ref}
+        row |= {"stage": job.stage, "due_at": job.due_at, "body": job.dump()}
+        connection.execute(insert(self._t.erasures).values(row))
+        return job
+
+    def subjects(self, job: Job, status: Literal["erasing", "erased"]) -> list[Subject]:
+        """What the job is of, as the database knows it: nothing of it begins again."""
+        user, refs = job.user_ref, self._refs(job.whose)
+        entry = self._keys.store.get_user(user)
+        epoch = entry.epoch if entry else 1
+        refs = [user] if refs is None else refs
+        return [Subject(ref, user, status, epoch) for ref in refs]
+
+    def _refs(self, whose: Whose) -> list[str] | None:
+        if whose.sessions is None:
+            return None
+        return [self._keys.session_ref(whose.user_id, name) for name in whose.sessions]
+
+    def jobs(self, user_id: str | None = None) -> list[Job]:
+        """Erasures that are not done."""
+        ref = None if user_id is None else self._keys.user_ref(user_id)
+        found = self._database.read(ref, self._under_way(ref))
+        return [Job.load(*row) for row in found]
+
+    def _jobs(self, connection: Connection, user_ref: str) -> list[Job]:
+        rows = connection.execute(self._under_way(user_ref))
+        return [Job.load(*row) for row in rows]
+
+    def _under_way(self, user_ref: str | None) -> Any:
+        table = self._t.erasures
+        columns = table.c.job_id, table.c.user_ref, table.c.stage
+        query = select(*columns, table.c.due_at, table.c.body)
+        if user_ref is not None:
+            query = query.where(table.c.user_ref == user_ref)
+        return query.order_by(table.c.job_id)
+
+    def advance(self, job: Job, before: Stage) -> Job | None:
+        """Keep how far it is, or learn how far others took it; None if they ended."""
+        table = self._t.erasures
+        here = table.c.job_id == job.job_id
+        values = {"stage": job.stage, "due_at": job.due_at, "body": job.dump()}
+        changed = update(table).where(here, table.c.stage == before).values(values)
+
+        def attempt(connection: Connection) -> Job | None:
+            if connection.execute(changed).rowcount:
+                return job
+            known = self._jobs(connection, job.user_ref)
+            return next((one for one in known if one.job_id == job.job_id), None)
+
+        return self._database.change(NOBODY, attempt)
+
+    def widen(self, job: Job, whose: Whose) -> Job | None:
+        """Take more sessions into the job, known by their hashes from now on."""
+        facts = {**job.facts, "audit": to_forget(self._keys, whose)}
+        wider = replace(job, whose=whose, facts=facts)
+        for subject in self.subjects(wider, "erasing"):
+            self._subjects.set(subject)
+        return self.advance(wider, job.stage)
 
     def mark(self, job: Job) -> None:
         """Mark all heads, durably: keys are destroyed on the strength of that."""
-        self._rows.mark(job.whose)
-        self.recorder.flush()
-        self._forget(job.whose)
+        whose = job.whose
+        self._database.change(whose.user_id, lambda c: self.marked(c, whose))
+        self._recorder.flush()
+        self._keys.forget(whose.user_id)
+
+    def marked(self, connection: Connection, whose: Whose) -> None:
+        """Mark heads as erased, and remember what they were."""
+        heads = self._t.heads
+        mine = _of(heads, whose)
+        order = (heads.c.user_id, heads.c.session_id, heads.c.stream)
+        locked = select(heads.c.seq).where(*mine).order_by(*order)
+        locked = locked.with_for_update(key_share=True)
+        marked = update(heads).where(*mine, heads.c.status != "erased")
+        # Twice: a stream that began while the lock was waited for is seen by the
+        # second, and with the main heads marked no other can begin.
+        for _ in range(2):
+            connection.execute(locked).all()
+            connection.execute(marked.values(before=heads.c.status, status="erased"))
 
     def hold_keys(self, job: Job, *, now: int) -> int:
         """Put the keys aside."""
-        held = self.keys.store.hold(job.user_ref, self._refs(job.whose), now)
-        self._seen(job.whose)
+        held = self._keys.store.hold(job.user_ref, self._refs(job.whose), now)
+        self._seen(job.whose.user_id)
         return held
 
     def destroy_keys(self, job: Job, *, now: int) -> int:
         """Destroy the keys for good."""
-        gone = self.keys.store.destroy(job.user_ref, self._refs(job.whose), now)
-        self._seen(job.whose)
+        gone = self._keys.store.destroy(job.user_ref, self._refs(job.whose), now)
+        self._seen(job.whose.user_id)
         return gone
 
-    def _seen(self, whose: Whose) -> None:
+    def _seen(self, user_id: str) -> None:
         """Write down how new the key store is: an older one is not taken any more."""
-        self._forget(whose)
-        self._rows.saw_generation(self.keys.store.generation())
+        self._keys.forget(user_id)
+        self._subjects.saw_generation(self._keys.store.generation())
 
-    def _forget(self, whose: Whose) -> None:
-        self.keys.forget(whose.user_id)
+    def restore(self, job: Job) -> None:
+        """Undo what a job that is held back did, all but its record."""
+        self._keys.store.release(job.user_ref, self._refs(job.whose))
+        self._seen(job.whose.user_id)
+        heads, table = self._t.heads, self._t.subjects
+        mine = _of(heads, job.whose)
+        back = update(heads).where(*mine, heads.c.before.is_not(None))
+        subjects = self.subjects(job, "erasing")
 
-    def advance(self, job: Job, before: Stage) -> Job | None:
-        """Keep how far it is, or learn how far others took it; None if they ended."""
-        return self._rows.advance(job, before)
+        def attempt(connection: Connection) -> None:
+            connection.execute(back.values(status=heads.c.before, before=None))
+            for subject in subjects:
+                if subject.ref == subject.user_ref:
+                    self._subjects.put(connection, subject._replace(status="live"))
+                else:
+                    connection.execute(delete(table).where(table.c.ref == subject.ref))
 
-    def widen(self, job: Job, whose: Whose) -> Job | None:
-        """Take more sessions into the job, known by their hashes from now on."""
-        facts = {**job.facts, "audit": to_forget(self.keys, whose)}
-        wider = replace(job, whose=whose, facts=facts)
-        for subject in self._subjects(wider, ended=False):
-            self._rows.set_subject(subject)
-        return self._rows.advance(wider, job.stage)
+        self._database.change(job.whose.user_id, attempt)
 
     def remains(self, whose: Whose) -> Remains:
         """What there is to delete; streams that lost their heads are counted too."""
-        self._rows.adopt(whose)
-        return self._rows.remains(whose)
+        self._adopt(whose)
+        counts = self.left(whose)
+        leaves = map(leaf_hash, self._hashes(whose))
+        return Remains(counts, counts["events"], root_of(leaves))
+
+    def _adopt(self, whose: Whose) -> None:
+        """Give a marked head to streams that have none, so that they can be deleted."""
+        events, heads = self._t.events, self._t.heads
+        names = ("user_id", "session_id", "stream")
+        of_events, of_heads = (
+            select(*(table.c[name] for name in names)).where(*_of(table, whose))
+            for table in (events, heads)
+        )
+        lost = of_events.except_(of_heads)
+        nothing = {"seq": 0, "hash": b"", "status": "erased", "state": b""}
+        nothing |= {"key_check": b"", "tokens": 0, "created_at": 0, "updated_at": 0}
+        found = self._database.read(whose.user_id, lost)
+        rows = [dict(zip(names, row, strict=True)) | nothing for row in found]
+        if rows:
+            put = insert(heads)
+            self._database.change(whose.user_id, lambda c: c.execute(put, rows))
+
+    def _hashes(self, whose: Whose) -> Iterator[bytes]:
+        """The hashes of all events, in the order of session, stream and seq."""
+        events, heads = self._t.events.c, self._t.heads.c
+        query = select(heads.session_id).where(*_of(self._t.heads, whose)).distinct()
+        found = self._database.read(whose.user_id, query)
+        names = sorted(str(row[0]) for row in found)
+        for start in range(0, len(names), _SESSIONS):
+            some = Whose(whose.user_id, tuple(names[start : start + _SESSIONS]))
+            columns = events.session_id, events.stream, events.seq, events.hash
+            query = select(*columns).where(*_of(self._t.events, some))
+            for row in sorted(self._database.read(whose.user_id, query)):
+                yield bytes(row[3])
+
+    def left(self, whose: Whose) -> dict[str, int]:
+        """How many rows of every table are still there."""
+        found = {}
+        for table in self._theirs():
+            query = select(func.count()).select_from(table).where(*_of(table, whose))
+            found[str(table.name)] = int(
+                self._database.read(whose.user_id, query)[0][0]
+            )
+        return found
+
+    def _theirs(self) -> list[Table]:
+        """Every table that has rows of users, whoever added it."""
+        tables = self._t.metadata.sorted_tables
+        return [table for table in tables if "user_id" in table.c]
 
     def delete(self, job: Job) -> Iterator[tuple[str, int]]:
-        """Delete all rows."""
-        forget(self.recorder.audit_rows, job.facts.get("audit"))
-        return self._rows.delete(job.whose, job.job_id)
+        """Delete all rows, in bounded transactions; the tree's leaves stay, unnamed."""
+        whose = job.whose
+        forget(self._recorder.audit_rows, job.facts.get("audit"))
+        for session in (None,) if whose.sessions is None else whose.sessions:
+            self._tree.forget(whose.user_id, session, job.job_id)
+        # As long as a row is there, the head says that it is erased.
+        for table in sorted(self._theirs(), key=lambda table: table is self._t.heads):
+            while True:
+                started = time.monotonic()
+                number = self._delete_some(table, whose)
+                if not number:
+                    break
+                yield str(table.name), number
+                time.sleep((time.monotonic() - started) * _PAUSE)
+
+    def _delete_some(self, table: Table, whose: Whose) -> int:
+        place: Any = literal_column(self._database.place)
+        some = select(place).select_from(table).where(*_of(table, whose))
+        doomed = delete(table).where(self._database.among(some.limit(_AT_ONCE)))
+        done = self._database.change(whose.user_id, lambda c: c.execute(doomed))
+        return int(done.rowcount)
 
     def certify(
         self, job: Job | None, user_id: str, statement: JsonObject, *, now: int
     ) -> Signed | None:
         """Sign and keep the statement, and end the job."""
-        if job is not None and job.past("shredded"):  # what others noted meanwhile
-            forget(self.recorder.audit_rows, job.facts.get("audit"))
-        signer = self.keys.signer()
+        erased = job is not None and job.past("shredded")
+        if job is not None and erased:  # what others noted meanwhile
+            forget(self._recorder.audit_rows, job.facts.get("audit"))
+        signer = self._keys.signer()
         signature = signer.sign(message(statement))
         signed = Signed(dict(statement), signer.key_id, signer.public_key, signature)
-        row = CertificateRow(
-            str(statement["certificate_id"]),
-            self.keys.user_ref(user_id),
-            now,
-            canonical(signed.to_json()).decode(),
+        row = {
+            "certificate_id": str(statement["certificate_id"]),
+            "user_ref": self._keys.user_ref(user_id),
+            "created_at": now,
+            "body": canonical(signed.to_json()).decode(),
+        }
+        subjects = self.subjects(job, "erased") if job and erased else []
+        ended = self._database.change(
+            NOBODY, lambda c: self._end(c, job, subjects, row)
         )
-        erased = job is not None and job.past("shredded")
-        subjects = self._subjects(job, ended=True) if job and erased else []
-        ended = self._rows.end(job.job_id if job else None, subjects, row)
-        self.recorder.flush()
+        self._recorder.flush()
         return signed if ended else None
 
-    def restore(self, job: Job) -> None:
-        """Undo what a job that is held back did, all but its record."""
-        self.keys.store.release(job.user_ref, self._refs(job.whose))
-        self._seen(job.whose)
-        self._rows.unmark(job.whose, self._subjects(job, ended=False))
-
-    def readmit(self, user_id: str, *, now: int) -> int:
-        """Give an erased user a new key, under the next epoch."""
-        ref = self.keys.user_ref(user_id)
-        entry = self.keys.store.get_user(ref)
-        known = self._rows.subject(ref)
-        if entry is None or self._rows.jobs(ref):
-            raise NotErased("there is no erasure of that user, or none that is done")
-        epoch = entry.epoch
-        if entry.wrapped is None:
-            epoch += 1
-            context = user_context(ref, epoch)
-            wrapped = self.keys.master.wrap(os.urandom(SIZE), context)
-            self.keys.store.readmit(ref, wrapped, now, epoch=epoch)
-        elif known is None or (known.epoch == epoch and known.status in _THERE):
-            raise NotErased("that user was not erased")
-        self._seen(Whose(user_id))
-        self._rows.set_subject(Subject(ref, ref, "live", epoch))
-        return epoch
-
-    def left(self, whose: Whose) -> dict[str, int]:
-        """How many rows of every table are still there."""
-        return self._rows.left(whose)
-
-    def clean(self, *, vacuum: bool) -> dict[str, Any]:
-        """Overwrite what was deleted."""
-        return self._rows.clean(vacuum=vacuum)
-
-    def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
-        """Search the files of the database."""
-        return self._rows.found_in_files(names)
-
-    def facts(self) -> JsonObject:
-        """What a certificate says of the store."""
-        return self._rows.facts()
-
-    def tree_head(self) -> JsonObject | None:
-        """The newest signed tree head."""
-        return self._rows.tree_head()
-
-    def tree_leaves(self, job: Job) -> JsonObject:
-        """Count and root of the leaves that were the job's."""
-        tree = self.recorder.tree
-        leaves = tree.erased(job.job_id)
-        return {"count": len(leaves), "root": root_of(leaves).hex()}
+    def _end(
+        self,
+        connection: Connection,
+        job: Job | None,
+        subjects: list[Subject],
+        row: dict[str, Any],
+    ) -> bool:
+        """Keep the certificate, set the subjects, drop the job; False if it is gone."""
+        table = self._t.erasures
+        if job is not None:
+            gone = delete(table).where(table.c.job_id == job.job_id)
+            if not connection.execute(gone).rowcount:
+                return False
+        for subject in subjects:
+            self._subjects.put(connection, subject)
+            # Who is erased as a whole is named by no other job either.
+            others = delete(table).where(table.c.user_ref == subject.ref)
+            connection.execute(others)
+        connection.execute(insert(self._t.certificates).values(row))
+        return True
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
         """What was signed, the oldest first."""
-        ref = None if user_id is None else self.keys.user_ref(user_id)
-        rows = self._rows.certificates(ref)
         try:
-            return [Signed.read(row.body) for row in rows]
+            return [Signed.read(row.body) for row in self.certificate_rows(user_id)]
         except ValueError:
             raise RefoldError(
                 "a certificate is not what was signed: `refold verify` names it"
             ) from None
 
-    def holds(self, user_id: str) -> list[LegalHold]:
-        """The legal holds on a user."""
-        return self._rows.holds(self.keys.user_ref(user_id))
+    def certificate_rows(self, user_id: str | None = None) -> Sequence[Any]:
+        """The rows of certificates as they are, whatever is in them."""
+        table, ref = self._t.certificates, None
+        query = select(table).order_by(table.c.created_at, table.c.certificate_id)
+        if user_id is not None:
+            ref = self._keys.user_ref(user_id)
+            query = query.where(table.c.user_ref == ref)
+        return self._database.read(ref, query)
 
-    def hold(self, user_id: str, hold: LegalHold) -> bool:
-        """Keep a legal hold."""
-        return self._rows.hold(self.keys.user_ref(user_id), hold)
-
-    def release(self, user_id: str, name: str) -> bool:
-        """End a legal hold."""
-        return self._rows.release(self.keys.user_ref(user_id), name)
+    def readmit(self, user_id: str, *, now: int) -> int:
+        """Give an erased user a new key, under the next epoch."""
+        ref = self._keys.user_ref(user_id)
+        entry, known = self._keys.store.get_user(ref), self._subjects.of(ref)
+        if entry is None or self.jobs(user_id):
+            raise NotErased("there is no erasure of that user, or none that is done")
+        epoch = entry.epoch
+        if entry.wrapped is None:
+            epoch += 1
+            context = user_context(ref, epoch)
+            wrapped = self._keys.master.wrap(os.urandom(SIZE), context)
+            self._keys.store.readmit(ref, wrapped, now, epoch=epoch)
+        elif known is None or (
+            known.epoch == epoch and known.status in ("live", "frozen")
+        ):
+            raise NotErased("that user was not erased")
+        self._seen(user_id)
+        self._subjects.set(Subject(ref, ref, "live", epoch))
+        return epoch
 
     def refuse_erased(self, user_id: str) -> None:
         """Raises Erased if the user was erased, or is being erased."""
-        entry = self.keys.store.get_user(self.keys.user_ref(user_id))
+        entry = self._keys.store.get_user(self._keys.user_ref(user_id))
         if entry is not None and entry.wrapped is None:
             raise Erased("the user")
 
     def returned(self) -> list[str]:
         """Users who were erased and have sessions again."""
-        store = self.keys.store
+        store = self._keys.store
         known = {job.user_ref for job in self.jobs()}
         known |= {ref for ref, _ in store.held_users()}
-        gone = {ref for ref, entry in rotating.users_of(store) if not entry.wrapped}
-        users = {info.user_id for info in self.recorder.sessions(None, None)}
+        gone = {ref for ref, entry in rotation.users_of(store) if not entry.wrapped}
+        users = {info.user_id for info in self._recorder.sessions(None, None)}
         return sorted(
-            user for user in users if self.keys.user_ref(user) in gone - known
+            user for user in users if self._keys.user_ref(user) in gone - known
         )
+
+    def holds(self, user_id: str) -> list[LegalHold]:
+        """The legal holds on a user."""
+        ref = self._keys.user_ref(user_id)
+        return [LegalHold(*row) for row in self._database.read(ref, self._held(ref))]
+
+    def _holds(self, connection: Connection, user_ref: str) -> list[LegalHold]:
+        return [LegalHold(*row) for row in connection.execute(self._held(user_ref))]
+
+    def _held(self, user_ref: str) -> Any:
+        table = self._t.holds
+        query = select(table.c.name, table.c.reason, table.c.created_at)
+        return query.where(table.c.user_ref == user_ref).order_by(table.c.name)
+
+    def hold(self, user_id: str, hold: LegalHold) -> bool:
+        """Keep a legal hold."""
+        ref = self._keys.user_ref(user_id)
+
+        def attempt(connection: Connection) -> bool:
+            # The subject is locked, so that an erasure begins before or after.
+            self._subjects.locked(connection, ref)
+            if any(one.name == hold.name for one in self._holds(connection, ref)):
+                return False
+            row = {"user_ref": ref, **hold._asdict()}
+            connection.execute(insert(self._t.holds).values(row))
+            return True
+
+        return self._database.change(NOBODY, attempt)
+
+    def release(self, user_id: str, name: str) -> bool:
+        """End a legal hold."""
+        table, ref = self._t.holds, self._keys.user_ref(user_id)
+        gone = delete(table).where(table.c.user_ref == ref, table.c.name == name)
+        return bool(self._database.change(NOBODY, lambda c: c.execute(gone)).rowcount)
+
+    def clean(self, *, vacuum: bool) -> dict[str, Any]:
+        """Overwrite what was deleted."""
+        with self._database.errors:
+            return self._database.clean(vacuum=vacuum)
+
+    def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
+        """Look in the files for the names that nobody else's sessions have."""
+        if not self._database.searchable:
+            return {"files": {}, "names": 0, "too_short": 0}
+        heads = self._t.heads.c
+        query = select(heads.session_id).where(heads.session_id.in_(list(names)))
+        others = {row[0] for row in self._database.read(None, query.distinct())}
+        return self._database.found_in_files([n for n in names if n not in others])
+
+    def facts(self) -> JsonObject:
+        """What a certificate says of the store."""
+        settings = self._t.settings.c
+        query = select(settings.name, settings.value)
+        values = {row.name: row.value for row in self._database.read(NOBODY, query)}
+        schema, store_id = values.get("schema_version", 0), values.get("store_id", "")
+        engine = self._database.name
+        return {"store_id": store_id, "engine": engine, "schema": int(schema)}
+
+    def tree_head(self) -> JsonObject | None:
+        """The newest signed tree head."""
+        newest = self._tree.newest()
+        return newest.head.to_json() if newest else None
+
+    def tree_leaves(self, job: Job) -> JsonObject:
+        """Count and root of the leaves that were the job's."""
+        leaves = self._tree.erased(job.job_id)
+        return {"count": len(leaves), "root": root_of(leaves).hex()}
 
     def public_key(self) -> bytes:
         """What certificates are checked with."""
-        return self.keys.signer().public_key
+        return self._keys.signer().public_key
 
     def rotate_master(self) -> int:
         """Wrap all that the newest master key did not wrap."""
-        done = rotating.rotate_master(self.keys)
-        self._rows.saw_generation(self.keys.store.generation())
+        done = rotation.rotate_master(self._keys)
+        self._subjects.saw_generation(self._keys.store.generation())
         return done
 
     def rotate_user(self, user_id: str) -> int:
         """Give a user another key."""
-        done = rotating.rotate_user(self.keys, user_id)
-        self._rows.saw_generation(self.keys.store.generation())
+        done = rotation.rotate_user(self._keys, user_id)
+        self._subjects.saw_generation(self._keys.store.generation())
         return done
 
     def key_status(self) -> dict[str, Any]:
         """How many keys there are."""
-        return rotating.status(self.keys)
+        return rotation.status(self._keys)
 
-    def _refs(self, whose: Whose) -> list[str] | None:
-        if whose.sessions is None:
-            return None
-        return [self.keys.session_ref(whose.user_id, name) for name in whose.sessions]
 
-    def _subjects(self, job: Job, *, ended: bool) -> list[Subject]:
-        """What the job is of, as the database knows it: nothing of it begins again."""
-        user, refs = job.user_ref, self._refs(job.whose)
-        entry = self.keys.store.get_user(user)
-        epoch = entry.epoch if entry else 1
-        status: Any = "erased" if ended else "erasing"
-        if refs is None:
-            return [Subject(user, user, status, epoch)]
-        return [Subject(ref, user, status, epoch) for ref in refs]
+def _of(table: Table, whose: Whose) -> list[Any]:
+    """The conditions for rows of ``whose``; a table that knows no sessions has none."""
+    mine: list[Any] = [table.c.user_id == whose.user_id]
+    if whose.sessions is None:
+        return mine
+    if "session_id" not in table.c:
+        return [false()]
+    return [*mine, table.c.session_id.in_(list(whose.sessions))]
 
 
 _BOUND: Final = "bound"
 _YES: Final = b"1"
-_GONE: Final = ("erasing", "erased")
 
 
 def check_belongs(
-    keys: KeyStore, rows: ErasingRows, *, store_id: str, filled: bool
+    keys: KeyStore, subjects: Subjects, *, store_id: str, filled: bool
 ) -> None:
     """Refuse a key store of another database, or one that is older than this database.
 
@@ -315,7 +508,7 @@ def check_belongs(
             )
         keys.add_setting(_BOUND, _YES)
         keys.add_setting(mine, _YES)
-    seen, generation = rows.key_generation(), keys.generation()
+    seen, generation = subjects.key_generation(), keys.generation()
     if generation < seen:
         raise KeyUnavailable(
             f"the key store is older than the database (generation {generation}, the "
@@ -325,151 +518,307 @@ def check_belongs(
         )
 
 
-def reconcile(keys: KeyStore, rows: ErasingRows, *, now: int) -> int:
+def reconcile(keys: KeyStore, subjects: Subjects, *, now: int) -> int:
     """Destroy again what an older key store brought back; returns how many keys.
 
     The database remembers, by keyed hashes, who was erased.  A user who was readmitted
     since has lost the new key with the key store, and is erased again.
     """
     gone = 0
-    for subject in rows.subjects():
+    for subject in subjects.changed():
         entry = keys.get_user(subject.user_ref)
         if subject.ref != subject.user_ref:
             gone += keys.destroy(subject.user_ref, [subject.ref], now)
-        elif subject.status in _GONE or entry is None or entry.epoch < subject.epoch:
+        elif (
+            subject.status in ("erasing", "erased")
+            or entry is None
+            or entry.epoch < subject.epoch
+        ):
             gone += keys.destroy(subject.ref, None, now)
-    keys.reach(rows.key_generation())
+    keys.reach(subjects.key_generation())
     return gone
 
 
-@dataclass(frozen=True, slots=True)
-class SealedKeeping(SealedErasures):
-    """The Keeping of a store."""
+# Only where the session is, whose erasure waits for this and takes it along.
+_ADD: Final = """
+INSERT INTO {accesses} AS a (user_id, session_id, reads, last_at)
+SELECT :user_id, :session_id, :reads, :last_at FROM {heads}
+WHERE user_id=:user_id AND session_id=:session_id AND stream='main'
+  AND status<>'erased' {shared}
+ON CONFLICT (user_id, session_id) DO UPDATE SET reads = a.reads + excluded.reads,
+  last_at = CASE WHEN a.last_at > excluded.last_at THEN a.last_at
+    ELSE excluded.last_at END
+"""
 
-    @property
-    def _kept(self) -> KeepingRows:
-        return self.recorder.keeping()
+
+class _StillUsed(Exception):
+    """Undoes the transaction that was to begin an erasure."""
+
+
+class StoredRetention:
+    """The Retention of a store: freezes, and what is known of the use of sessions."""
+
+    def __init__(
+        self, recorder: Recorder, keys: KeyRing, erasures: StoredErasures
+    ) -> None:
+        self._database, self._t = recorder.database, recorder.database.tables
+        self._recorder, self._keys, self._erasures = recorder, keys, erasures
+        self._subjects = Subjects(recorder.database)
 
     def freeze(self, user_id: str, freeze: LegalHold) -> bool:
         """Take nothing of the user from now on."""
-        done = self._kept.freeze(user_id, self.keys.user_ref(user_id), freeze)
-        self.recorder.flush()
+        ref = self._keys.user_ref(user_id)
+
+        def attempt(connection: Connection) -> bool:
+            subject = self._subjects.locked(connection, ref)
+            if subject.status in ("erasing", "erased"):
+                raise Erased("the user")
+            if subject.status == "frozen":
+                return False
+            self._subjects.put(connection, subject._replace(status="frozen"))
+            row = {"user_ref": ref, **freeze._asdict()}
+            connection.execute(insert(self._t.holds).values(row))
+            self._turn(connection, user_id, FROZEN)
+            return True
+
+        done = self._database.change(user_id, attempt)
+        self._recorder.flush()
         return done
 
     def unfreeze(self, user_id: str) -> bool:
         """Take events again."""
-        return self._kept.unfreeze(user_id, self.keys.user_ref(user_id))
+        holds, ref = self._t.holds, self._keys.user_ref(user_id)
+        gone = delete(holds).where(holds.c.user_ref == ref, holds.c.name == FREEZE)
+
+        def attempt(connection: Connection) -> bool:
+            subject = self._subjects.locked(connection, ref)
+            if subject.status != "frozen":
+                return False
+            self._subjects.put(connection, subject._replace(status="live"))
+            connection.execute(gone)
+            self._turn(connection, user_id, THAWED)
+            return True
+
+        return self._database.change(user_id, attempt)
+
+    def _turn(
+        self, connection: Connection, user_id: str, into: Mapping[str, str]
+    ) -> None:
+        """Give all heads of the user the other status, also those marked as erased."""
+        heads = self._t.heads
+        mine = heads.c.user_id == user_id
+        order = (heads.c.user_id, heads.c.session_id, heads.c.stream)
+        locked = select(heads.c.seq).where(mine).order_by(*order).with_for_update()
+        turned = update(heads).where(mine)
+        # Twice, as when they are marked: a stream may begin while one is waited for.
+        for _ in range(2):
+            connection.execute(locked).all()
+            for column in (heads.c.status, heads.c.before):
+                other = case(dict(into), value=column, else_=column)
+                some = turned.where(column.in_(list(into)))
+                connection.execute(some.values({column: other}))
 
     def add_accesses(self, user_id: str, accesses: Sequence[Accesses]) -> None:
         """Add to what is known of these sessions."""
-        self._kept.add_accesses(user_id, accesses)
+        names = {
+            name: getattr(self._t, name).fullname for name in ("accesses", "heads")
+        }
+        query = text(_ADD.format(**names, shared=self._database.shared))
+        # In one order, so that no two of these wait for each other.
+        rows = [one._asdict() for one in sorted(accesses)]
+        self._database.change(
+            user_id, lambda connection: connection.execute(query, rows)
+        )
 
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
         """Of the sessions of a user, or of all."""
-        return self._kept.accesses(user_id)
+        table = self._t.accesses
+        query = select(*(table.c[name] for name in Accesses._fields))
+        if user_id is not None:
+            query = query.where(table.c.user_id == user_id)
+        query = query.order_by(table.c.user_id, table.c.session_id)
+        return [Accesses(*row) for row in self._database.read(user_id, query)]
 
     def old_blobs(self, before: int) -> Iterator[OldBlobs]:
         """The blobs written before that time."""
-        after = ("", b"")
-        while page := self._kept.old_blobs(before, after):
+        blobs = self._t.blobs.c
+        place = blobs.user_id, blobs.address
+        query = select(*place, blobs.session_id).order_by(*place).limit(_BLOBS)
+        query = query.where(blobs.created_at <= before, blobs.size > 0)
+        behind = tuple_(*place) > tuple_("", b"")
+        while page := self._database.read(None, query.where(behind)):
             sessions: dict[tuple[str, str], list[bytes]] = {}
-            for one in page:
-                place = one.user_id, one.session_id
-                sessions.setdefault(place, []).append(one.address)
-            for place, addresses in sessions.items():
-                yield OldBlobs(*place, tuple(addresses))
-            after = page[-1][:2]
+            for user_id, address, session_id in page:
+                sessions.setdefault((user_id, session_id), []).append(bytes(address))
+            for session, addresses in sessions.items():
+                yield OldBlobs(*session, tuple(addresses))
+            last = page[-1]
+            behind = tuple_(*place) > tuple_(last.user_id, bytes(last.address))
 
     def expire_blobs(self, blobs: OldBlobs) -> int:
-        """Let go of the texts; a sealed mark says so in their place."""
+        """Let go of the texts; an encrypted mark says so in their place.
+
+        Nothing is done if the session is erased, frozen or under another key by now.
+        """
         stream = StreamId(blobs.user_id, blobs.session_id)
-        head = self.recorder.head_row(stream)
+        head = self._recorder.head_row(stream)
         if head is None or head.status not in FROZEN:
             return 0
-        check = head.key_check
-        key = self.keys.session(*stream[:2], now=None, check=check)
-        marks = Blobs(self.recorder, self.keys, stream)
-        rows = [marks.expired(address, key) for address in blobs.addresses]
-        return self._kept.expire_blobs(blobs, rows, key.check)
+        key = self._keys.session(*stream[:2], now=None, check=head.key_check)
+        marks = Blobs(self._recorder, self._keys, stream)
+        rows = sorted(marks.expired(address, key) for address in blobs.addresses)
+        table, heads = self._t.blobs, self._t.heads.c
+        live = select(heads.seq).where(
+            *(heads[name] == value for name, value in stream._asdict().items()),
+            heads.status.in_(list(FROZEN)),
+            heads.key_check == key.check,
+        )
+
+        def attempt(connection: Connection) -> int:
+            if connection.execute(live.with_for_update(read=True)).first() is None:
+                return 0
+            done = 0
+            for row in rows:
+                here = table.c.user_id == blobs.user_id, table.c.address == row.address
+                changed = update(table).where(*here, table.c.size > 0)
+                values = {"body": row.body, "size": 0}
+                done += connection.execute(changed.values(values)).rowcount
+            return done
+
+        return self._database.change(blobs.user_id, attempt)
 
     def begin_unused(self, job: Job, unused: Unused) -> Job | None:
         """Begin an erasure and mark its heads, if they are unused."""
-        subjects = self._subjects(job, ended=False)
-        begun = self._kept.begin_unused(job, subjects, unused)
-        self.recorder.flush()
+        subjects = self._erasures.subjects(job, "erasing")
+
+        def attempt(connection: Connection) -> Job:
+            self._subjects.locked(connection, job.user_ref)
+            begun = self._erasures.begun(connection, job, subjects)
+            if begun is job:
+                if self._used(connection, job.whose, unused):
+                    raise _StillUsed
+                self._erasures.marked(connection, job.whose)
+            return begun
+
+        try:
+            begun = self._database.change(job.whose.user_id, attempt)
+        except _StillUsed:
+            return None
+        self._recorder.flush()
         return begun
 
+    def _used(self, connection: Connection, whose: Whose, unused: Unused) -> bool:
+        """Whether any was used, or another begun; their heads stay locked."""
+        heads, accesses = self._t.heads.c, self._t.accesses.c
+        of_user = heads.user_id == whose.user_id, heads.stream == MAIN
+        every = connection.scalars(select(heads.session_id).where(*of_user))
+        if set(every) != set(unused.known):
+            return True
+        names = list(whose.sessions or unused.known)
+        query = select(heads.updated_at).where(*of_user, heads.session_id.in_(names))
+        query = query.order_by(heads.session_id).with_for_update()
+        if any(at > unused.since for at in connection.scalars(query)):
+            return True
+        mine = accesses.user_id == whose.user_id, accesses.session_id.in_(names)
+        read = select(accesses.last_at).where(*mine, accesses.last_at > unused.since)
+        return unused.reads and connection.execute(read).first() is not None
 
-class MendingRows(Protocol):
-    """What a database does for a repair, each in a transaction of its own."""
 
-    def put_head(self, stream: StreamId, row: HeadRow, user_ref: str) -> bool:
-        """Write the row if the stream's last event is the one that it names.
+class StoredRepairs:
+    """The Repairs of a log, each in a transaction of its own."""
+
+    def __init__(self, streams: EncryptedStreams) -> None:
+        database = streams.recorder.database
+        self._database, self._t = database, database.tables
+        self._streams = streams
+
+    def put_head(self, stream: StreamId, head: Head) -> bool:
+        """Let the stream's head row say this, if its last event is the one it names.
 
         Nothing is written of a user who is frozen, or is being erased.
         """
-        ...
+        keys = self._streams.keys
+        keys.refuse_erased(*stream[:2])
+        key = keys.session(*stream[:2], now=None)
+        numbers = head.tokens, head.created_at, head.updated_at
+        plain = HeadRow(head.seq, head.hash, head.status, b"", key.check, *numbers)
+        row = encrypted_head(plain, head.state, key)
+        heads, events, subjects = self._t.heads, self._t.events, self._t.subjects.c
+        # A head that is gone says neither that its user is frozen nor that it was
+        # marked as erased; a freeze or an erasure that begins now waits for this.
+        user = select(subjects.status)
+        user = user.where(subjects.ref == keys.user_ref(stream.user_id))
+        known = select(heads.c.status).where(*_at(heads, stream)).with_for_update()
+        last = select(events.c.seq, events.c.hash).where(*_at(events, stream))
+        last = last.order_by(events.c.seq.desc()).limit(1)
 
-    def ends(self, stream: StreamId) -> dict[str, int]:
-        """The seq of the head of each stream of the session."""
-        ...
+        def attempt(connection: Connection) -> bool:
+            there = connection.execute(user.with_for_update(read=True)).scalar()
+            if there not in (None, "live"):
+                return False
+            status = connection.execute(known).scalar()
+            end = connection.execute(last).one_or_none()
+            if status not in (None, *FROZEN) or end is None:  # or it is frozen
+                return False
+            if (end.seq, bytes(end.hash)) != (row.seq, row.hash):
+                return False
+            if status is None:
+                put: Any = insert(heads).values(**stream._asdict(), **row._asdict())
+            else:
+                put = update(heads).where(*_at(heads, stream)).values(**row._asdict())
+            connection.execute(put)
+            return True
 
-    def blob_addresses(self, stream: StreamId) -> list[bytes]:
-        """Where the blobs of the session alone are."""
-        ...
-
-    def delete_blobs(
-        self, stream: StreamId, addresses: tuple[bytes, ...], ends: dict[str, int]
-    ) -> bool:
-        """Delete them if the heads still are where ``ends`` says."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SealedMends:
-    """Mends of a log of sealed rows."""
-
-    log: EncryptedStreams
-    rows: MendingRows
-
-    def put_head(self, stream: StreamId, head: Head) -> bool:
-        """Let the stream's head row say this."""
-        user_id, session_id, _ = stream
-        self.log.keys.refuse_erased(user_id, session_id)
-        key = self.log.keys.session(user_id, session_id, now=None)
-        row = HeadRow(
-            seq=head.seq,
-            hash=head.hash,
-            status=head.status,
-            state=b"",
-            key_check=key.check,
-            tokens=head.tokens,
-            created_at=head.created_at,
-            updated_at=head.updated_at,
-        )
-        sealed = encrypted_head(row, head.state, key)
-        return self.rows.put_head(stream, sealed, self.log.keys.user_ref(user_id))
+        return self._database.change(stream.user_id, attempt)
 
     def unnamed_blobs(self, stream: StreamId) -> Scanned:
         """The blobs of the session that none of its events names."""
-        ends = self.rows.ends(stream)
-        addresses = self.rows.blob_addresses(stream)
+        ends = self._database.change(stream.user_id, lambda c: self._ends(c, stream))
+        blobs = self._t.blobs
+        query = select(blobs.c.address).where(*_at(blobs, stream, "session_id"))
+        addresses = [
+            bytes(row[0]) for row in self._database.read(stream.user_id, query)
+        ]
         if not addresses:
             return Scanned(ends, ())
         named = {address for name in ends for address in self._named(stream, name)}
         return Scanned(ends, tuple(a for a in addresses if a not in named))
 
     def _named(self, stream: StreamId, name: str) -> set[bytes]:
-        blobs = Blobs(self.log.recorder, self.log.keys, stream.main)
+        recorder = self._streams.recorder
+        blobs = Blobs(recorder, self._streams.keys, stream.main)
         one, after, named = stream._replace(stream=name), 0, set[bytes]()
-        while rows := self.log.recorder.select_events(
-            one, gt=after, limit=MENDING_PAGE
-        ):
+        while rows := recorder.select_events(one, gt=after, limit=PAGE):
             after = rows[-1].seq
             for row in rows:
-                named.update(map(blobs.address, self.log.envelope(row).blobs))
+                named.update(map(blobs.address, self._streams.envelope(row).blobs))
         return named
 
     def drop_blobs(self, stream: StreamId, scanned: Scanned) -> bool:
         """Delete these, if the session stands as it stood."""
-        return self.rows.delete_blobs(stream, scanned.addresses, scanned.ends)
+        blobs = self._t.blobs
+        theirs = blobs.c.user_id == stream.user_id
+
+        def attempt(connection: Connection) -> bool:
+            if self._ends(connection, stream) != scanned.ends:
+                return False
+            for address in scanned.addresses:
+                here = blobs.c.address == address
+                connection.execute(delete(blobs).where(theirs, here))
+            return True
+
+        return self._database.change(stream.user_id, attempt)
+
+    def _ends(self, connection: Connection, stream: StreamId) -> dict[str, int]:
+        """The heads of the session, locked until the transaction ends."""
+        heads = self._t.heads
+        query = select(heads.c.stream, heads.c.seq)
+        query = query.where(*_at(heads, stream, "session_id")).order_by(heads.c.stream)
+        found = connection.execute(query.with_for_update())
+        return {row.stream: row.seq for row in found}
+
+
+def _at(table: Table, stream: StreamId, upto: str = "stream") -> list[Any]:
+    """The conditions for rows of the stream, or with less of its name of more."""
+    names = stream._fields[: stream._fields.index(upto) + 1]
+    return [table.c[name] == getattr(stream, name) for name in names]

@@ -15,15 +15,14 @@ from eventsourcing.persistence import (
     TrackingRecorder,
 )
 
-from refold.adapters.erasure import SealedErasures, SealedKeeping, SealedMends
+from refold.adapters.erasure import StoredErasures, StoredRepairs, StoredRetention
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.rewriting import Rewriter
-from refold.adapters.seals.tree import sealed_problems
 from refold.adapters.sql.recorder import Recorder
+from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import EncryptedStreams
-from refold.adapters.verification import Auditor
+from refold.adapters.verification import Auditor, sealed_problems
 from refold.domain.envelope import Envelope
-from refold.domain.erasure import ErasureSteps
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
@@ -42,15 +41,22 @@ from refold.domain.ports import (
 class EncryptedLog(EncryptedStreams):
     """An EventLog: its streams, and all that is done with them as a whole."""
 
+    def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
+        super().__init__(recorder, keys)
+        self.tree = Tree(recorder.database)
+        self.erasures = StoredErasures(recorder, keys)
+        self.retention = StoredRetention(recorder, keys, self.erasures)
+        self.repairs = StoredRepairs(self)
+
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
         """Every event with its chain proved, then the head; or what is wrong."""
         yield from Auditor(self, stream).run()
-        yield from sealed_problems(self.recorder.tree, stream)
+        yield from sealed_problems(self.tree, stream)
 
     def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
         """How many events each page has, its chain proved, or what is wrong with it."""
         yield from Auditor(self, stream).chain()
-        yield from sealed_problems(self.recorder.tree, stream)
+        yield from sealed_problems(self.tree, stream)
 
     @property
     def shared(self) -> bool:
@@ -122,21 +128,6 @@ class EncryptedLog(EncryptedStreams):
     def retired_keys(self, stream: StreamId) -> int:
         """How many keys of before a rewriting are not destroyed yet."""
         return self.keys.older(*stream[:2], than=self.key(stream))
-
-    @property
-    def erasures(self) -> ErasureSteps:
-        """What erases."""
-        return SealedErasures(self.recorder, self.keys)
-
-    @property
-    def retention(self) -> SealedKeeping:
-        """What freezes users, and knows which sessions are used."""
-        return SealedKeeping(self.recorder, self.keys)
-
-    @property
-    def repairs(self) -> SealedMends:
-        """What repairs."""
-        return SealedMends(self, self.recorder.mending())
 
     def close(self) -> None:
         """Let go of the database and of the keys."""

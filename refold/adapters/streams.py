@@ -338,7 +338,7 @@ class EncryptedStreams:
         known = row or self.recorder.head_row(stream.main)
         if known is not None:
             check_not_frozen(known)
-        elif self.recorder.keeping().is_frozen(self.keys.user_ref(stream.user_id)):
+        elif self.recorder.is_frozen(self.keys.user_ref(stream.user_id)):
             raise Frozen("the user")
         try:
             return Conflict(self.open_head(stream, row))

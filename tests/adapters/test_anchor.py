@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.adapters.seals.anchors import FileAnchor
+from refold.adapters.seals import FileAnchor
 from refold.domain.errors import SealBroken
 from refold.domain.seals import Anchor, TreeHead
 from refold.testing.sinks import HEADS, AnchorContract

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refold.adapters.seals.anchors import FileAnchor
 
 import refold
 from refold.adapters import config
-from refold.adapters.seals.anchors import FileAnchor
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import SealBroken
 from refold.domain.seals import SealsVerified
@@ -92,7 +92,7 @@ def test_a_backup_that_was_restored_is_sealed_anew_once_the_anchor_is_put_away(
             tables.leaves.delete().where(tables.leaves.c.leaf == 1),
             tables.seals.delete().where(tables.seals.c.leaf == 1),
         )
-        with tree.tree._writing() as connection:
+        with tree.tree._database.writing() as connection:
             for statement in gone:
                 connection.execute(statement)
     with open_at(store_url, tmp_path) as store:
@@ -115,7 +115,7 @@ def test_a_head_that_was_not_signed_here_is_not_anchored(
         anchor_file().unlink()
         tree: Any = store.seals
         forged = tree.tree._t.tree_heads.update().values(sealed_at=1)
-        with tree.tree._writing() as connection:
+        with tree.tree._database.writing() as connection:
             connection.execute(forged)
 
         with pytest.raises(SealBroken, match="not signed"):

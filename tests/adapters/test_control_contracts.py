@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.keys.master import LocalMasterKey
-from refold.adapters.keys.ring import KeyRing
 from refold.adapters.log import EncryptedLog
-from refold.adapters.seals.anchors import FileAnchor
-from refold.adapters.seals.tree import TreeSeals
-from refold.adapters.sql.keystore import SqlKeyStore
+from refold.adapters.seals import FileAnchor, TreeSeals
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.schema import migrate
@@ -41,17 +36,15 @@ def log(store_url: str) -> Iterator[EncryptedLog]:
     sqlite = url.get_backend_name() == "sqlite"
     database = SqliteDatabase(url) if sqlite else PostgresDatabase(url)
     migrate(database)
-    master = LocalMasterKey(os.urandom(32), origin="a test")
-    log = EncryptedLog(Recorder(database), KeyRing(SqlKeyStore("memory://"), master))
+    log = memory_log(Recorder(database))
     yield log
     log.close()
 
 
 @pytest.fixture
 def seals(log: EncryptedLog, tmp_path: Path) -> Seals:
-    tree: Any = log.recorder.tree
     anchor = FileAnchor(tmp_path / "anchor.jsonl")
-    return TreeSeals(tree, log.recorder, anchor, log.keys.signer)
+    return TreeSeals(log.tree, log.recorder, log.erasures, anchor, log.keys.signer)
 
 
 class TestErasures(ErasuresContract):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refold import auditor
-from refold.adapters.sql.tree import SqlTree
+from refold.adapters.sql.tree import Tree
 from refold.domain.seals import SealsVerified, TreeHead
 from refold.store import SessionStore
 from refold.testing.event_log import said
@@ -30,15 +30,15 @@ def test_a_session_that_is_erased_meanwhile_has_no_leaf(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     say(store, "a", "b")
-    add = SqlTree.add
+    add = Tree.add
 
-    def adding(tree: SqlTree, *arguments: Any) -> bool:
+    def adding(tree: Tree, *arguments: Any) -> bool:
         marked = tree._t.heads.update().where(tree._t.heads.c.session_id == "b")
-        with tree._writing() as connection:
+        with tree._database.writing() as connection:
             connection.execute(marked.values(status="erased"))
         return add(tree, *arguments)
 
-    monkeypatch.setattr(SqlTree, "add", adding)
+    monkeypatch.setattr(Tree, "add", adding)
     head = store.seal()
 
     assert head is not None
@@ -99,13 +99,13 @@ def test_a_leaf_that_is_added_while_its_user_is_erased_is_certified_too(
     store: SessionStore, paused: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = paused
-    forgetting, forget = Event(), SqlTree.forget
+    forgetting, forget = Event(), Tree.forget
 
     def forgets(*arguments: Any) -> None:
         forgetting.set()
         forget(*arguments)
 
-    monkeypatch.setattr(SqlTree, "forget", forgets)
+    monkeypatch.setattr(Tree, "forget", forgets)
     say(store, "a")
     with ThreadPoolExecutor(2) as pool:
         sealing = pool.submit(store.seal)

@@ -176,7 +176,7 @@ def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
         session = store.session("ada", "s")
         session.append(refold.UserInput(text=MAIL))
         assert isinstance(store.log, EncryptedLog)
-        writer = store.log.recorder._database._writer  # type: ignore[attr-defined]  # SQLite's
+        writer = store.log.recorder.database._writer  # type: ignore[attr-defined]  # SQLite's
         writer.set_trace_callback(said.append)
         rechecker = Rechecker(store.writer, session.stream)
         store.log.rewrite(session.stream, rechecker, now=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from refold.adapters.seals.tree import minus
+from refold.adapters.verification import minus
 from refold.domain.events import Span
 from refold.domain.seals import Leaf, Use, positions_digest, receipts_digest
 from refold.store import SessionStore

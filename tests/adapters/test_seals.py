@@ -15,8 +15,9 @@ import pytest
 
 import refold
 from refold.adapters.keys.signatures import signed_by
-from refold.adapters.seals.tree import TreeSeals, sealed_problems
+from refold.adapters.seals import TreeSeals
 from refold.adapters.sql import tree as sql_tree
+from refold.adapters.verification import sealed_problems
 from refold.domain.errors import SealBroken
 from refold.domain.ports import Append, Head
 from refold.domain.seals import SealsVerified, TreeHead
@@ -266,7 +267,7 @@ def test_verify_raises_no_alarm_while_others_append_and_seal(
             warm.module("tests.support.seal_writer", "busy", store_url, "60"),
         ]
         release(others)
-        tree = log_of(store).recorder.tree
+        tree = log_of(store).tree
         for _ in range(20):
             for name in ("s-0", "s-1", "s-2", "s-3"):
                 stream = store.session("ada", name).stream

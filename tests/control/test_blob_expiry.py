@@ -12,12 +12,13 @@ import pytest
 
 import refold
 from refold.adapters.rows import BlobRow
+from refold.adapters.streams import Blobs
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import Expired
 from refold.store import Session, SessionStore
 from refold.store.exports import check_export
 from tests.control.conftest import Later
-from tests.support.operations import LONG, WINDOW, log_of
+from tests.support.operations import LONG, WINDOW
 
 DAY = timedelta(days=1)
 POLICY = RetentionPolicy(blobs=30 * DAY)
@@ -97,15 +98,15 @@ def test_a_context_shows_what_is_left(
 
 
 def test_an_expired_text_cannot_be_faked_without_the_key(
-    store: SessionStore, cut: Session
+    store: SessionStore, cut: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = log_of(store)
-    (blobs, *_) = list(log.retention.old_blobs(store.clock() + 1))
-    rows = log.recorder.keeping()
-    head = log.recorder.head_row(cut.stream)
-    assert head is not None
-    forged = [BlobRow(address, b"", 0) for address in blobs.addresses]
-    rows.expire_blobs(blobs, forged, head.key_check)
+    def forged(_: Blobs, address: bytes, __: object) -> BlobRow:
+        return BlobRow(address, b"", 0)
+
+    monkeypatch.setattr(Blobs, "expired", forged)
+    (blobs, *_) = list(store.log.retention.old_blobs(store.clock() + 1))
+    assert cut.session_id == blobs.session_id
+    assert store.log.retention.expire_blobs(blobs)
 
     assert "blob" in problems(store)
 

@@ -196,21 +196,6 @@ def test_one_session_goes_with_its_forks_and_the_others_stay(
     assert filled.erase("ada", "a slip", session_id="one").already
 
 
-def test_a_blob_of_before_goes_with_the_session_that_was_cut_to_it(
-    filled: SessionStore,
-) -> None:
-    fill(filled, "ada", "two")
-    recorder = log_of(filled).recorder
-    with recorder._database.writing("ada") as connection:
-        blobs = recorder._database.tables.blobs
-        connection.execute(blobs.update().values(session_id=None))
-
-    filled.erase("ada", "a slip", session_id="one")
-
-    assert filled.erasures.plan("ada").counts["blobs"] == 1
-    assert problems(filled) == []
-
-
 def test_a_session_that_is_not_there_cannot_be_erased(filled: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
         filled.erase("ada", "a slip", session_id="none")
@@ -349,8 +334,8 @@ def test_a_user_comes_back_only_by_readmission_and_with_nothing(
 
 def test_events_without_a_head_are_erased_too(filled: SessionStore) -> None:
     recorder = log_of(filled).recorder
-    with recorder._database.engine().begin() as connection:
-        heads = recorder._database.tables.heads
+    with recorder.database.engine().begin() as connection:
+        heads = recorder.database.tables.heads
         connection.execute(heads.delete().where(heads.c.session_id == FORK))
 
     erased = filled.erase("ada", "she asked")

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import refold
-from refold.adapters.erasure import SealedErasures
+from refold.adapters.erasure import StoredErasures
 from refold.domain.erasure import LegalHold, Whose
 from refold.store import SessionStore
 from refold.testing.event_log import said
@@ -224,7 +224,7 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
     two: tuple[SessionStore, SessionStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, eraser = two
-    begin_ = SealedErasures.begin
+    begin_ = StoredErasures.begin
 
     def begun(erasures: Any, job: Any) -> Any:
         fork = user.session("ada", "one").fork(2, "late")
@@ -232,7 +232,7 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
         fork.fork(2, "later")
         return begin_(erasures, job)
 
-    monkeypatch.setattr(SealedErasures, "begin", begun)
+    monkeypatch.setattr(StoredErasures, "begin", begun)
     erased = eraser.erase("ada", "she asked", session_id="one")
 
     assert erased.certificate is not None

@@ -74,7 +74,7 @@ def test_nothing_is_left_on_a_connection(wire: Wire, tmp_path: Path) -> None:
         session = talk(store.session("ada", "s-1"), 4)
         for does in DOES.values():
             does(session)
-        dialect = session.writer.log.recorder._database  # type: ignore[attr-defined]  # its pool
+        dialect = session.writer.log.recorder.database  # type: ignore[attr-defined]  # its pool
 
         pooled = dialect.engine().raw_connection()
         left = pooled.driver_connection.execute(

@@ -33,12 +33,12 @@ class Rows(Recorder):
 
     def commit(self, batch: Batch) -> WriteOutcome | Exception:
         """Write it, if its head is where it is expected."""
-        (outcome,) = self._database.write_group([batch])
+        (outcome,) = self.database.write_group([batch])
         return outcome
 
     def execute(self, statement: str, **values: Any) -> list[Any]:
         """What a statement gives, in a transaction of its own."""
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             result = connection.execute(text(statement), values)
             return list(result) if result.returns_rows else [None] * result.rowcount
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import refold
 from refold.adapters.cli import main as command_line
-from refold.adapters.erasure import SealedErasures
-from refold.adapters.sql.erasure import SqlErasing
+from refold.adapters.erasure import StoredErasures
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.store import SessionStore
 from tests.support.rewriter import die
@@ -18,27 +17,27 @@ from tests.support.rewriter import die
 Step = tuple[Any, str, bool]
 # What an erasure goes through, in this order, and whether it dies after it.
 ERASING: Final[dict[str, Step]] = {
-    "nothing is done": (SealedErasures, "begin", False),
-    "the record is kept": (SealedErasures, "begin", True),
-    "heads are marked": (SealedErasures, "mark", True),
-    "keys are destroyed": (SealedErasures, "destroy_keys", True),
-    "that is written down": (SealedErasures, "remains", False),
-    "rows are counted": (SealedErasures, "delete", False),
-    "some are deleted": (SqlErasing, "_delete_some", True),
-    "all are deleted": (SealedErasures, "certify", False),
-    "it is certified": (SealedErasures, "certify", True),
+    "nothing is done": (StoredErasures, "begin", False),
+    "the record is kept": (StoredErasures, "begin", True),
+    "heads are marked": (StoredErasures, "mark", True),
+    "keys are destroyed": (StoredErasures, "destroy_keys", True),
+    "that is written down": (StoredErasures, "remains", False),
+    "rows are counted": (StoredErasures, "delete", False),
+    "some are deleted": (StoredErasures, "_delete_some", True),
+    "all are deleted": (StoredErasures, "certify", False),
+    "it is certified": (StoredErasures, "certify", True),
 }
 HOLDING: Final[dict[str, Step]] = {
-    "heads are marked": (SealedErasures, "hold_keys", False),
-    "keys are put aside": (SealedErasures, "hold_keys", True),
+    "heads are marked": (StoredErasures, "hold_keys", False),
+    "keys are put aside": (StoredErasures, "hold_keys", True),
 }
 RESTORING: Final[dict[str, Step]] = {
-    "nothing is restored": (SealedErasures, "restore", False),
+    "nothing is restored": (StoredErasures, "restore", False),
     "keys are back": (SqlKeyStore, "release", True),
-    "heads are back": (SealedErasures, "certify", False),
+    "heads are back": (StoredErasures, "certify", False),
 }
 ROTATING: Final[dict[str, Step]] = {
-    "the file has both keys": (SealedErasures, "rotate_master", False),
+    "the file has both keys": (StoredErasures, "rotate_master", False),
     "the pepper is wrapped anew": (SqlKeyStore, "swap_setting", True),
     "one user is wrapped anew": (SqlKeyStore, "swap_user", True),
 }

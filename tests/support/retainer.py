@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import refold
-from refold.adapters.erasure import SealedErasures, SealedKeeping
-from refold.adapters.sql.erasure import SqlErasing
+from refold.adapters.erasure import StoredErasures, StoredRetention
 from refold.domain.erasure import RetentionPolicy
 from refold.store import SessionStore
 from refold.store.store import now
@@ -18,13 +17,13 @@ YEAR: Final = 365 * 24 * 3600 * 1_000_000
 POLICY: Final = RetentionPolicy(sessions=timedelta(days=30))
 # What a retention goes through, in this order, and whether it dies after it.
 STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
-    "nothing is done": (SealedKeeping, "begin_unused", False),
-    "heads are marked": (SealedKeeping, "begin_unused", True),
-    "keys are destroyed": (SealedErasures, "destroy_keys", True),
-    "rows are counted": (SealedErasures, "delete", False),
-    "some are deleted": (SqlErasing, "_delete_some", True),
-    "all are deleted": (SealedErasures, "certify", False),
-    "it is certified": (SealedErasures, "certify", True),
+    "nothing is done": (StoredRetention, "begin_unused", False),
+    "heads are marked": (StoredRetention, "begin_unused", True),
+    "keys are destroyed": (StoredErasures, "destroy_keys", True),
+    "rows are counted": (StoredErasures, "delete", False),
+    "some are deleted": (StoredErasures, "_delete_some", True),
+    "all are deleted": (StoredErasures, "certify", False),
+    "it is certified": (StoredErasures, "certify", True),
 }
 
 

@@ -11,16 +11,16 @@ from typing import Any, Final
 from sqlalchemy import Engine, event
 
 import refold
-from refold.adapters.seals.anchors import FileAnchor
-from refold.adapters.sql.tree import SqlTree
+from refold.adapters.seals import FileAnchor
+from refold.adapters.sql.tree import Tree
 from refold.domain.seals import TreeHead
 
 # What sealing goes through, in this order, and whether it dies after it.
 STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
-    "nothing is done": (SqlTree, "moved", False),
-    "the ends are read": (SqlTree, "add", False),
-    "the leaves are written": (SqlTree, "_insert", True),
-    "all is committed": (SqlTree, "add", True),
+    "nothing is done": (Tree, "moved", False),
+    "the ends are read": (Tree, "add", False),
+    "the leaves are written": (Tree, "_insert", True),
+    "all is committed": (Tree, "add", True),
     "half a line is in the anchor": (FileAnchor, "add", False),
     "all is anchored": (FileAnchor, "add", True),
 }

@@ -12,7 +12,7 @@ import pytest
 
 import refold
 from refold.adapters import config
-from refold.adapters.sql.tree import SqlTree
+from refold.adapters.sql.tree import Tree
 from refold.domain.seals import SealsVerified
 from refold.store import SessionStore
 
@@ -58,7 +58,7 @@ def paused_sealer(
     reached, go_on = Event(), Event()
     sqlite = store.stats()["engine"] == "sqlite"
     name = "add" if sqlite else "_insert"
-    method: Callable[..., Any] = getattr(SqlTree, name)
+    method: Callable[..., Any] = getattr(Tree, name)
 
     def pausing(*arguments: Any) -> Any:
         done = None if sqlite else method(*arguments)
@@ -66,7 +66,7 @@ def paused_sealer(
         assert go_on.wait(30)
         return method(*arguments) if sqlite else done
 
-    monkeypatch.setattr(SqlTree, name, pausing)
+    monkeypatch.setattr(Tree, name, pausing)
     try:
         yield reached, go_on
     finally:

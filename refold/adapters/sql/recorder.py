@@ -38,10 +38,9 @@ from refold.adapters.rows import (
 )
 from refold.adapters.sql.access_log import SqlAudit
 from refold.adapters.sql.database import Database, GroupCommit, Write
-from refold.adapters.sql.erasure import SqlErasing, SqlKeeping, SqlMending
 from refold.adapters.sql.sizes import Sizes, within
+from refold.adapters.sql.subjects import Subjects
 from refold.adapters.sql.tables import STREAM
-from refold.adapters.sql.tree import SqlTree
 from refold.domain.chain import GENESIS, encoded
 from refold.domain.errors import CorruptEvent, StoreUnavailable
 from refold.domain.events import Span
@@ -143,10 +142,10 @@ class Recorder(ApplicationRecorder):
     """
 
     def __init__(self, database: Database) -> None:
-        self._database, self._t = database, database.tables
+        self.database = self._database = database
+        self._t = database.tables
         self._group = GroupCommit(database.write_group)
         self.shared = not database.in_memory
-        self.tree: Final = SqlTree(database)
         self.audit_rows: Final = SqlAudit(database)
 
     def insert_events(
@@ -399,6 +398,11 @@ class Recorder(ApplicationRecorder):
         query = select(heads.seq).where(heads.user_id == user_id).limit(1)
         return bool(self._database.read(user_id, query))
 
+    def is_frozen(self, user_ref: str) -> bool:
+        """Whether the user of that keyed hash is frozen."""
+        subject = Subjects(self._database).of(user_ref)
+        return subject is not None and subject.status == "frozen"
+
     def has_sessions(self) -> bool:
         """Whether there is any session at all."""
         return self._database.attempt(self._database.has_sessions)
@@ -537,18 +541,6 @@ class Recorder(ApplicationRecorder):
             if scope.user_id is None:
                 found["database_bytes"] = self._database.size(connection)
             return found
-
-    def erasing(self) -> SqlErasing:
-        """What erases."""
-        return SqlErasing(self._database, self.tree)
-
-    def keeping(self) -> SqlKeeping:
-        """What freezes users, and knows which sessions are used."""
-        return SqlKeeping(self._database, self.tree)
-
-    def mending(self) -> SqlMending:
-        """What a repair does to rows."""
-        return SqlMending(self._database)
 
     def close(self) -> None:
         """Write what is left to be written, and let go of the database."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     Connection,
@@ -22,7 +23,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from refold.adapters.recorder import Ending, Ends, Grown, Mark, TreeMoved
 from refold.adapters.sql.database import NOBODY, Database
 from refold.adapters.sql.tables import STREAM
 from refold.domain.chain import Frontier
@@ -50,71 +50,6 @@ _USES: Final = f"""
 SELECT address, first_seq, last_seq FROM {{receipts}}
 WHERE {STREAM} AND first_seq>? AND first_seq<=?
 """
-
-
-class TreeStreams:
-    """Reads streams for the tree."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def seals(self, stream: StreamId) -> list[Seal]:
-        """What was sealed of the stream, with what is there now."""
-        return [
-            Seal(number(row[0]), number(row[1]), *map(octets, row[2:]))
-            for row in self._fetch(stream, _SEALS, *stream)
-        ]
-
-    def marks(
-        self, stream: StreamId, *, after: int, upto: int, limit: int
-    ) -> list[Mark]:
-        """What no hash covers of these events; the hash of the last, ``upto``."""
-        values = (upto, *stream, after, upto, limit)
-        return [
-            Mark(row[0], number(row[1]), octets(row[2]), octets(row[3]))
-            for row in self._fetch(stream, _MARKS, *values)
-        ]
-
-    def uses(self, stream: StreamId, *, after: int, upto: int) -> list[Use]:
-        """The receipts of the stream that begin at these seqs."""
-        found = self._fetch(stream, _USES, *stream, after, upto)
-        return [Use(octets(row[0]), *map(number, row[1:])) for row in found]
-
-    def ending(self, stream: StreamId) -> Ending | None:
-        """The stream's end, if it is whole and not sealed."""
-        found = self._fetch(stream, _END, *stream, *stream)
-        if not found:
-            return None
-        seq, hash_, sealed = found[0]
-        after = sealed or 0
-        if seq <= after:
-            return None
-        marks = self.marks(stream, after=after, upto=seq, limit=seq - after)
-        if len(marks) != seq - after or marks[-1].hash != bytes(hash_):
-            _log.warning(
-                "a stream is not sealed, for its head is not the end of its events: "
-                "`refold verify` names it"
-            )
-            return None
-        named = any(mark.idempotent for mark in marks)
-        uses = self.uses(stream, after=after, upto=seq) if named else []
-        positions = (mark.position for mark in marks)
-        return Ending(stream, seq, Leaf.of(bytes(hash_), positions, uses))
-
-    def _fetch(self, stream: StreamId, query: str, *values: Any) -> list[Any]:
-        return self._database.fetch(stream.user_id, query, values)
-
-
-def octets(value: Any) -> bytes:
-    """The bytes of a column, none of them if something else was put there."""
-    return bytes(value) if isinstance(value, bytes | memoryview) else b""
-
-
-def number(value: Any) -> int:
-    """The number of a column: SQLite keeps a text where a number should be."""
-    return value if isinstance(value, int) else -1
-
-
 STREAMS: Final = 1_000  # of one tree head: so long the write lock of SQLite is held
 _PAGE: Final = 10_000
 _NAMED: Final = 100
@@ -123,24 +58,85 @@ _THREE: Final = ("user_id", "session_id", "stream")
 _SEALED: Final = ("seq", "leaf", "positions", "receipts")
 
 
-class SqlTree(TreeStreams):
-    """A Tree in the database of a dialect."""
+class Grown(NamedTuple):
+    """A tree head, and what is needed to add to its tree."""
 
-    def __init__(self, dialect: Database) -> None:
-        super().__init__(dialect)
-        self._t = dialect.tables
+    head: TreeHead
+    frontier: Frontier
+
+    @property
+    def sound(self) -> bool:
+        """Whether the one is of the other."""
+        made = self.frontier
+        return made.sound and (made.size, made.root) == (self.head.size, self.head.root)
+
+
+class Ending(NamedTuple):
+    """The end of a stream that is not sealed yet."""
+
+    stream: StreamId
+    seq: int
+    leaf: Leaf
+
+
+class TreeMoved(NamedTuple):
+    """Streams with events that are new, in the order in which they are read, and where
+    the reading ended.
+    """
+
+    streams: list[StreamId]
+    position: int
+
+
+class Mark(NamedTuple):
+    """The columns of an event that say where it is and what it is named by.
+
+    ``hash`` is that of the last one asked for; of the others it is empty.
+    """
+
+    seq: int
+    position: int
+    event_id: bytes
+    hash: bytes
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether it was written with an idempotency key, as its id says."""
+        return self.event_id[6:7].hex()[:1] == "8"
+
+
+class Ends(NamedTuple):
+    """The newest position in the log, and up to which one it is complete.
+
+    Behind the latter, transactions in flight may still put events between others.
+    """
+
+    newest: int
+    settled: int
+
+
+class Tree:
+    """The rows of leaves, seals and tree heads.
+
+    Reading waits for no append, and no append waits for what is written.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._t = database, database.tables
 
     @cached_property
     def store_id(self) -> str:
+        """What the database calls its store."""
         settings = self._t.settings.c
         query = select(settings.value).where(settings.name == "store_id")
-        return str(self._all(query, NOBODY)[0].value)
+        return str(self._database.read(NOBODY, query)[0].value)
 
     def newest(self) -> Grown | None:
+        """The newest tree head.  Raises SealBroken if it is not sound."""
         table = self._t.tree_heads
         newest = select(table).where(table.c.size > 0)
         newest = newest.order_by(table.c.size.desc()).limit(1)
-        found = next(iter(self._all(newest, NOBODY)), None)
+        found = next(iter(self._database.read(NOBODY, newest)), None)
         if found is None:
             return None
         grown = self._grown(found)
@@ -149,15 +145,17 @@ class SqlTree(TreeStreams):
         return grown
 
     def heads(self, *, after: int = -1) -> list[TreeHead]:
+        """Tree heads of a size over ``after``, the smallest first."""
         return [grown.head for grown in self._trees(after)]
 
     def unsound(self) -> list[int]:
+        """The sizes of tree heads that do not fit what their trees would grow from."""
         return [grown.head.size for grown in self._trees(-1) if not grown.sound]
 
     def _trees(self, after: int) -> list[Grown]:
         table = self._t.tree_heads
         query = select(table).where(table.c.size > after).order_by(table.c.size)
-        return [self._grown(row) for row in self._all(query, NOBODY)]
+        return [self._grown(row) for row in self._database.read(NOBODY, query)]
 
     def _grown(self, row: Any) -> Grown:
         head = TreeHead(
@@ -174,13 +172,17 @@ class SqlTree(TreeStreams):
         return Grown(head, Frontier(row.size, tuple(parts)))
 
     def ends(self) -> Ends:
+        """How far the log goes now."""
         position = self._t.events.c.position
         newest = select(func.max(position)).where(position > 0)
         settled = newest.where(self._database.settled())
-        found = self._all(select(newest.scalar_subquery(), settled.scalar_subquery()))
+        found = self._database.read(
+            None, select(newest.scalar_subquery(), settled.scalar_subquery())
+        )
         return Ends(*(int(position or 0) for position in found[0]))
 
     def moved(self, *, after: int, upto: int) -> TreeMoved:
+        """Streams that have events at these positions, a bounded number of them."""
         events = self._t.events
         query = (
             select(events.c.position, *_like(events))
@@ -189,7 +191,7 @@ class SqlTree(TreeStreams):
             .limit(_PAGE)
         )
         streams: dict[StreamId, None] = {}
-        found = self._all(query)
+        found = self._database.read(None, query)
         for position, *stream in found:
             streams[StreamId(*stream)] = None
             if len(streams) == STREAMS:
@@ -197,17 +199,19 @@ class SqlTree(TreeStreams):
         return TreeMoved(list(streams), found[-1][0] if len(found) == _PAGE else upto)
 
     def behind(self, *, after: StreamId | None = None) -> list[StreamId]:
+        """Streams whose head is not sealed, in order, a bounded number of them."""
         heads = self._t.heads
         query = select(*_like(heads)).where(*self._behind())
         if after is not None:
             query = query.where(tuple_(*_like(heads)) > tuple_(*after))
         query = query.order_by(*_like(heads)).limit(STREAMS)
-        return [StreamId(*row) for row in self._all(query)]
+        return [StreamId(*row) for row in self._database.read(None, query)]
 
     def unsealed(self) -> int:
+        """How many streams have events that no leaf covers."""
         heads = self._t.heads
         query = select(func.count()).select_from(heads).where(*self._behind())
-        return int(self._all(query)[0][0])
+        return int(self._database.read(None, query)[0][0])
 
     def _behind(self) -> tuple[Any, ...]:
         heads, seals = self._t.heads, self._t.seals
@@ -216,19 +220,21 @@ class SqlTree(TreeStreams):
         return heads.c.status != "erased", heads.c.seq > upto
 
     def add(self, base: int, grown: Grown, endings: Sequence[Ending]) -> bool:
-        def attempt() -> bool:
-            with self._writing() as connection:
-                there = self._is_newest(connection, base)
+        """Keep the leaves of ``endings`` from ``base`` on, and the tree head over them.
+
+        All or nothing; False, and nothing is kept, if the tree has another size than
+        ``base``, or one of the streams was erased meanwhile.
+        """
+
+        def attempt(connection: Connection) -> bool:
+            there = self._is_newest(connection, base)
+            with suppress(IntegrityError):  # another sealer was first
                 if there and self._insert(connection, base, grown, endings):
                     return True
-                connection.rollback()
-                return False
+            connection.rollback()
+            return False
 
-        with self._database.errors:
-            try:
-                return self._database.retrying(attempt)
-            except IntegrityError:  # another sealer was first
-                return False
+        return self._database.change(None, attempt)
 
     def _is_newest(self, connection: Connection, base: int) -> bool:
         size = self._t.tree_heads.c.size
@@ -283,18 +289,68 @@ class SqlTree(TreeStreams):
         return statement.execution_options(preserve_rowcount=True)
 
     def leaves(self, *, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Number and hash of each leaf, in order."""
         table, after = self._t.leaves, -1
         while True:
             query = select(table.c.leaf, table.c.hash).where(table.c.leaf > after)
             if upto is not None:
                 query = query.where(table.c.leaf < upto)
-            found = self._all(query.order_by(table.c.leaf).limit(_PAGE), NOBODY)
+            found = self._database.read(
+                NOBODY, query.order_by(table.c.leaf).limit(_PAGE)
+            )
             yield from ((row.leaf, octets(row.hash)) for row in found)
             if len(found) < _PAGE:
                 return
             after = found[-1].leaf
 
+    def seals(self, stream: StreamId) -> list[Seal]:
+        """What was sealed of the stream, with what is there now."""
+        return [
+            Seal(number(row[0]), number(row[1]), *map(octets, row[2:]))
+            for row in self._fetch(stream, _SEALS, *stream)
+        ]
+
+    def marks(
+        self, stream: StreamId, *, after: int, upto: int, limit: int
+    ) -> list[Mark]:
+        """What no hash covers of these events; the hash of the last, ``upto``."""
+        values = (upto, *stream, after, upto, limit)
+        return [
+            Mark(row[0], number(row[1]), octets(row[2]), octets(row[3]))
+            for row in self._fetch(stream, _MARKS, *values)
+        ]
+
+    def uses(self, stream: StreamId, *, after: int, upto: int) -> list[Use]:
+        """The receipts of the stream that begin at these seqs."""
+        found = self._fetch(stream, _USES, *stream, after, upto)
+        return [Use(octets(row[0]), *map(number, row[1:])) for row in found]
+
+    def ending(self, stream: StreamId) -> Ending | None:
+        """The stream's end, if it is whole and not sealed."""
+        found = self._fetch(stream, _END, *stream, *stream)
+        if not found:
+            return None
+        seq, hash_, sealed = found[0]
+        after = sealed or 0
+        if seq <= after:
+            return None
+        marks = self.marks(stream, after=after, upto=seq, limit=seq - after)
+        if len(marks) != seq - after or marks[-1].hash != bytes(hash_):
+            _log.warning(
+                "a stream is not sealed, for its head is not the end of its events: "
+                "`refold verify` names it"
+            )
+            return None
+        named = any(mark.idempotent for mark in marks)
+        uses = self.uses(stream, after=after, upto=seq) if named else []
+        positions = (mark.position for mark in marks)
+        return Ending(stream, seq, Leaf.of(bytes(hash_), positions, uses))
+
+    def _fetch(self, stream: StreamId, query: str, *values: Any) -> list[Any]:
+        return self._database.fetch(stream.user_id, query, values)
+
     def unowned(self) -> list[int]:
+        """Leaves that are neither of a stream nor of an erasure, a bounded number."""
         leaves, seals = self._t.leaves, self._t.seals
         query = (
             select(leaves.c.leaf)
@@ -303,9 +359,10 @@ class SqlTree(TreeStreams):
             .order_by(leaves.c.leaf)
             .limit(_NAMED)
         )
-        return [row.leaf for row in self._all(query)]
+        return [row.leaf for row in self._database.read(None, query)]
 
     def lost(self) -> list[tuple[StreamId, int]]:
+        """Streams that were sealed and have no head, and up to which seq."""
         seals, heads = self._t.seals, self._t.heads
         there = select(heads.c.seq).where(_same(heads, seals)).exists()
         query = (
@@ -314,14 +371,18 @@ class SqlTree(TreeStreams):
             .group_by(*_like(seals))
             .limit(_NAMED)
         )
-        return [(StreamId(*row[:3]), row[3]) for row in self._all(query)]
+        return [
+            (StreamId(*row[:3]), row[3]) for row in self._database.read(None, query)
+        ]
 
     def marked(self) -> set[StreamId]:
+        """The main streams of sessions that are marked as erased."""
         heads = self._t.heads
         query = select(*_like(heads)).where(heads.c.status == "erased")
-        return {StreamId(*row).main for row in self._all(query)}
+        return {StreamId(*row).main for row in self._database.read(None, query)}
 
     def strays(self) -> list[tuple[str, StreamId]]:
+        """Rows beside the events that are of no session, each with its table."""
         heads, none = self._t.heads.c, literal("")
         found: list[tuple[str, StreamId]] = []
         for table in (self._t.views, self._t.receipts, self._t.leases, self._t.blobs):
@@ -335,21 +396,30 @@ class SqlTree(TreeStreams):
             ]
             there = select(heads.seq).where(*own).exists()
             query = select(*columns).where(~there).distinct().limit(_NAMED)
-            found += [(table.name, StreamId(*row)) for row in self._all(query)]
+            found += [
+                (table.name, StreamId(*row)) for row in self._database.read(None, query)
+            ]
         return found
 
     def erasures(self) -> list[str]:
+        """The erasures that leaves are of."""
         erasure = self._t.leaves.c.erasure
         query = select(erasure).where(erasure.is_not(None)).distinct()
-        return sorted(row.erasure for row in self._all(query, NOBODY))
+        return sorted(row.erasure for row in self._database.read(NOBODY, query))
 
     def erased(self, erasure: str) -> list[bytes]:
+        """The hashes of the leaves of that erasure, in order."""
         table = self._t.leaves
         query = select(table.c.hash).where(table.c.erasure == erasure)
-        found = self._all(query.order_by(table.c.leaf), NOBODY)
+        found = self._database.read(NOBODY, query.order_by(table.c.leaf))
         return [octets(row.hash) for row in found]
 
     def forget(self, user_id: str, session_id: str | None, erasure: str) -> None:
+        """Say of a user's leaves that they are of this erasure, and whose no more.
+
+        Done after the heads are marked as erased, or gone: no leaf of theirs can be
+        added then.
+        """
         leaves, seals = self._t.leaves, self._t.seals
         whose = _whose(seals, user_id, session_id)
         theirs = leaves.c.leaf.in_(select(seals.c.leaf).where(whose))
@@ -357,21 +427,12 @@ class SqlTree(TreeStreams):
         # Waits for a sealer that saw them before they were marked as erased.
         locked = select(self._t.heads.c.seq).where(heads).with_for_update()
 
-        def attempt() -> None:
-            with self._writing() as connection:
-                connection.execute(locked).all()
-                connection.execute(update(leaves).where(theirs).values(erasure=erasure))
-                connection.execute(delete(seals).where(whose))
+        def attempt(connection: Connection) -> None:
+            connection.execute(locked).all()
+            connection.execute(update(leaves).where(theirs).values(erasure=erasure))
+            connection.execute(delete(seals).where(whose))
 
-        self._database.attempt(attempt)
-
-    def _writing(self) -> Any:
-        """A transaction that can write from its first statement on."""
-        engine = self._database.engine()
-        return engine.execution_options(refold_begin="IMMEDIATE").begin()
-
-    def _all(self, query: Any, user_id: str | None = None) -> Sequence[Any]:
-        return self._database.read(user_id, query)
+        self._database.change(user_id, attempt)
 
 
 def _like(table: Any) -> tuple[Any, ...]:
@@ -391,3 +452,13 @@ def _is(table: Any, stream: StreamId) -> Any:
 
 def _same(table: Any, other: Any) -> Any:
     return and_(*(table.c[name] == other.c[name] for name in _THREE))
+
+
+def octets(value: Any) -> bytes:
+    """The bytes of a column, none of them if something else was put there."""
+    return bytes(value) if isinstance(value, bytes | memoryview) else b""
+
+
+def number(value: Any) -> int:
+    """The number of a column: SQLite keeps a text where a number should be."""
+    return value if isinstance(value, int) else -1

@@ -1,0 +1,571 @@
+"""Seals: the ends of all streams as leaves of a tree, its head signed and anchored.
+
+The order keeps what the anchor says true: leaves and tree head are committed together,
+and only then does the anchor name them.  A call that was cut off between the two is
+completed by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from pydantic import JsonValue
+
+from refold.adapters.erasure import StoredErasures
+from refold.adapters.keys.signatures import Signer, key_id, signed_by
+from refold.adapters.rows import EncryptedEvent
+from refold.adapters.sql.keystore import create_private
+from refold.adapters.sql.recorder import Recorder
+from refold.adapters.sql.tree import Ending, Ends, Grown, Tree
+from refold.domain.chain import Frontier, consistency_proof, inclusion_proof, root_of
+from refold.domain.erasure import Signed, Whose, timestamp
+from refold.domain.errors import RefoldError, SealBroken, StoreUnavailable
+from refold.domain.events import JsonObject
+from refold.domain.ids import StreamId
+from refold.domain.ports import JUNK, WRONG_TYPE, Problem
+from refold.domain.seals import TREE, Anchor, Seal, SealsVerified, TreeHead
+
+_TRIES: Final = 100
+_NOTHING: Final = Frontier()
+EVENT: Final = "refold event proof 1"
+GROWTH: Final = "refold consistency proof 1"
+_EVENTS: Final = 500
+_LONGEST: Final = 4096  # a line is a tenth of it
+
+
+@dataclass(slots=True)
+class TreeSeals:
+    """Seals over the rows of one store.
+
+    ``signer`` is asked for when something is to be signed or checked: the first time,
+    it makes a key.
+    """
+
+    tree: Tree
+    recorder: Recorder
+    erasures: StoredErasures
+    anchor: Anchor
+    signer: Callable[[], Signer]
+    _position: int = field(default=0, init=False)
+
+    def seal(self, *, now: int, sweep: bool = False) -> TreeHead | None:
+        """Seal what has moved since the newest tree head."""
+        with self.anchor.held():
+            self._anchor()
+        ends, newest = self.tree.ends(), self.tree.newest()
+        known = newest.head.position if newest else 0
+        # Positions fall where another server's backup was put in place.
+        if sweep or ends.settled < known:
+            self._sweep(now, ends)
+        else:
+            self._follow(now, max(known, self._position), ends)
+        newest = self.tree.newest()
+        return newest.head if newest else None
+
+    def _follow(self, now: int, position: int, ends: Ends) -> None:
+        """Seal the streams that have events behind this position.
+
+        What is not settled is sealed too, and read again the next time.
+        """
+        while position < ends.newest:
+            moved = self.tree.moved(after=position, upto=ends.newest)
+            position = moved.position
+            self._seal(moved.streams, min(position, ends.settled), now)
+        self._position = ends.settled
+
+    def _sweep(self, now: int, ends: Ends) -> None:
+        """Seal all streams that are not sealed to their heads."""
+        after: StreamId | None = None
+        while streams := self.tree.behind(after=after):
+            self._seal(streams, ends.settled, now)
+            after = streams[-1]
+        self._position = ends.settled
+
+    def _seal(self, streams: list[StreamId], position: int, now: int) -> None:
+        """Put the ends of these streams under a tree head, those that have moved."""
+        for _ in range(_TRIES):
+            base = self.tree.newest()
+            endings = [end for stream in streams if (end := self.tree.ending(stream))]
+            if not endings:
+                return
+            grown = self._grown(base, endings, position, now)
+            with self.anchor.held():
+                if self.tree.add(base.head.size if base else 0, grown, endings):
+                    self._anchor()
+                    return
+        raise StoreUnavailable(
+            "others seal this store all the time", remedy="try again when they are done"
+        )
+
+    def _grown(
+        self, base: Grown | None, endings: list[Ending], position: int, now: int
+    ) -> Grown:
+        frontier, signer = base.frontier if base else _NOTHING, self.signer()
+        if base is not None:
+            self._check_signature(base.head, signer)
+        frontier = frontier.add(ending.leaf.hashed() for ending in endings)
+        head = TreeHead(
+            store_id=self.tree.store_id,
+            size=frontier.size,
+            root=frontier.root,
+            sealed_at=now,
+            position=position,
+            key_id=signer.key_id,
+        )
+        return Grown(head._replace(signature=signer.sign(head.message())), frontier)
+
+    def _anchor(self) -> None:
+        """Let the anchor name every tree head; but never beside a tree it knows."""
+        anchored = self.anchor.newest()
+        heads = self.tree.heads(after=anchored.size - 1 if anchored else -1)
+        if anchored is not None:
+            found = heads.pop(0) if heads else None
+            if found is None or found[:3] != anchored[:3]:
+                raise SealBroken(
+                    f"the anchor names a tree of {anchored.size} leaves that is not in "
+                    "the database"
+                )
+        for head in heads:
+            self._check_signature(head, self.signer())
+        if heads:
+            self.recorder.flush()  # a power cut must not take what the anchor names
+            self.anchor.add(heads)
+
+    def _check_signature(self, head: TreeHead, signer: Signer) -> None:
+        if not signed_by(signer.public_key, head.signature, head.message()):
+            raise SealBroken(
+                f"the tree head of {head.size} leaves is not signed by this store's key"
+            )
+
+    def verify(self) -> SealsVerified:
+        """Prove leaves, tree heads, signatures, certificates and anchor."""
+        return TreeCheck(self.tree, self.anchor, self.public_key, self.erasures).run()
+
+    def prove(self, stream: StreamId, seq: int, *, size: int | None) -> JsonObject:
+        """The proof that this event is in the tree of that size, or the newest."""
+        return event_proof(self.tree, self.recorder, stream, seq, size=size)
+
+    def prove_growth(self, old: int, new: int) -> JsonObject:
+        """The proof that one tree begins with the other."""
+        return growth_proof(self.tree, old, new)
+
+    def heads(self) -> list[TreeHead]:
+        """All tree heads, the smallest first."""
+        return self.tree.heads()
+
+    def public_key(self) -> bytes:
+        """The key that tree heads are checked with."""
+        return self.signer().public_key
+
+
+class TreeCheck:
+    """Proves the tree of a store.
+
+    Read in this order, a seal that is made meanwhile raises no alarm: a leaf is there
+    with its tree head, and who holds the anchor adds that before letting go.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        anchor: Anchor,
+        public_key: Callable[[], bytes],
+        erasures: StoredErasures,
+    ) -> None:
+        self._tree, self._anchor, self._erasures = tree, anchor, erasures
+        self._public_key = public_key
+
+    def run(self) -> SealsVerified:
+        """Prove it."""
+        try:
+            return self._run()
+        except RefoldError:
+            raise
+        except JUNK:
+            problem = _problem(None, "unreadable", WRONG_TYPE)
+            return SealsVerified(0, 0, 0, 0, 0, [problem])
+
+    def _run(self) -> SealsVerified:
+        heads = self._tree.heads()
+        problems = [
+            *self._signatures(heads),
+            *self._roots(heads),
+            *self._owners(),
+            *self._certified(),
+        ]
+        anchored, broken = self._anchored()
+        return SealsVerified(
+            tree_heads=len(heads),
+            leaves=max((head.size for head in heads), default=0),
+            erased=sum(len(self._tree.erased(e)) for e in self._tree.erasures()),
+            anchored=len(anchored),
+            unsealed=self._tree.unsealed(),
+            problems=[*problems, *broken, *self._compared(heads, anchored)],
+        )
+
+    def _signatures(self, heads: Iterable[TreeHead]) -> Iterator[Problem]:
+        for head in heads:
+            if not self._signed(head):
+                yield _problem(
+                    head.size, "signature", "the tree head is not signed by this store"
+                )
+
+    def _signed(self, head: TreeHead) -> bool:
+        key = self._public_key()
+        named = head.key_id == key_id(key)
+        return named and signed_by(key, head.signature, head.message())
+
+    def _roots(self, heads: list[TreeHead]) -> Iterator[Problem]:
+        """Whether the leaves, in their order, make each tree head."""
+        for size in self._tree.unsound():
+            yield _problem(size, "root", "the tree head cannot be grown from")
+        leaves, frontier = self._tree.leaves(), Frontier()
+        found = next(leaves, None)
+        for head in heads:
+            while found is not None and found[0] < head.size:
+                if found[0] != frontier.size:
+                    yield _problem(frontier.size, "leaf", "the tree lacks this leaf")
+                    return
+                frontier = frontier.add([found[1]])
+                found = next(leaves, None)
+            if (frontier.size, frontier.root) != (head.size, head.root):
+                detail = "its leaves do not make the tree head"
+                yield _problem(head.size, "root", detail)
+                return
+        if found is not None and not self._tree.heads(after=found[0]):
+            yield _problem(found[0], "leaf", "no tree head covers this leaf")
+
+    def _owners(self) -> Iterator[Problem]:
+        for stream, seq in self._tree.lost():
+            detail = f"it was sealed up to seq {seq}, and has no head row"
+            yield Problem(*stream, seq, "seal", detail)
+        for stream in self._marked():
+            detail = "it is marked as erased, and no erasure of it is under way"
+            yield Problem(*stream, None, "head", detail)
+        for table, stream in self._tree.strays():
+            yield Problem(*stream, None, "stray", f"a row of {table} is of no session")
+        for leaf in self._tree.unowned():
+            detail = "of no stream: it, or its end, was taken away"
+            yield _problem(leaf, "leaf", detail)
+
+    def _marked(self) -> list[StreamId]:
+        """Sessions that are marked as erased without an erasure.
+
+        Looked for twice: one that ended in between has deleted its heads.
+        """
+        marked = self._tree.marked()
+        jobs = [job.whose for job in self._erasures.jobs()] if marked else []
+        return [
+            stream
+            for stream in sorted(marked & self._tree.marked() if marked else ())
+            if not any(_covers(whose, stream) for whose in jobs)
+        ]
+
+    def _certified(self) -> Iterator[Problem]:
+        """Certificates must be this store's, and the leaves of each what it says.
+
+        Of what is being erased there is no certificate yet.
+        """
+        erasures = self._tree.erasures()
+        under_way = {job.job_id for job in self._erasures.jobs()}
+        said: dict[str, Any] = {}
+        for row in self._erasures.certificate_rows():
+            statement = self._stated(row)
+            if statement is None:
+                detail = f"certificate {row.certificate_id} is not what was signed here"
+                yield _problem(None, "certificate", detail)
+            else:
+                said[row.certificate_id] = statement.get("tree", {}).get("leaves")
+        for erasure in erasures:
+            leaves = self._tree.erased(erasure)
+            kept = {"count": len(leaves), "root": root_of(leaves).hex()}
+            if said.get(erasure) != kept and erasure not in under_way:
+                detail = f"its {len(leaves)} leaves are not what a certificate says"
+                yield _problem(None, "erasure", f"{erasure}: {detail}")
+
+    def _stated(self, row: Any) -> Any:
+        """What a certificate states; None if this store did not sign that."""
+        try:
+            signed = Signed.read(row.body)
+            own = _says(signed, row)
+        except JUNK:
+            return None
+        good = own and signed_by(self._public_key(), signed.signature, signed.message())
+        return signed.statement if good else None
+
+    def _anchored(self) -> tuple[list[TreeHead], list[Problem]]:
+        try:
+            if not self._tree.heads() and self._anchor.newest() is None:
+                return [], []  # never sealed: nothing is made to look at it
+            with self._anchor.held():
+                return list(self._anchor.read()), []
+        except SealBroken as error:
+            return [], [_problem(None, "anchor", error.reason)]
+
+    def _compared(
+        self, heads: list[TreeHead], anchored: list[TreeHead]
+    ) -> Iterator[Problem]:
+        """The anchor must name these tree heads, and none that are not there."""
+        known = {head.size: head for head in self._tree.heads()}
+        for head in anchored:
+            here = known.get(head.size)
+            if not self._signed(head):
+                detail = "the anchor has a tree head that this store did not sign"
+                yield _problem(head.size, "anchor", detail)
+            elif here is None:
+                detail = "the anchor has a tree head that is not in the database"
+                yield _problem(head.size, "anchor", detail)
+            elif here.root != head.root:
+                yield _problem(head.size, "anchor", "the anchor has another root")
+        said = {head.size for head in anchored}
+        missing = sorted({head.size for head in heads} - said)
+        if missing:
+            detail = (
+                f"the anchor lacks {len(missing)} tree heads from here on: "
+                "`refold seal` adds those behind its last"
+            )
+            yield _problem(missing[0], "anchor", detail)
+
+
+def _covers(whose: Whose, stream: StreamId) -> bool:
+    user_id, sessions = whose
+    return user_id == stream.user_id and (
+        sessions is None or stream.session_id in sessions
+    )
+
+
+def _says(signed: Signed, row: Any) -> bool:
+    """Whether the plain columns of a certificate are what its statement says."""
+    statement = signed.statement
+    moment = statement.get("completed_at", timestamp(row.created_at))
+    names = (statement.get("certificate_id"), moment)
+    return names == (row.certificate_id, timestamp(row.created_at))
+
+
+def _problem(place: int | None, code: str, detail: str) -> Problem:
+    """A problem of the tree; ``place`` is a leaf, or the size of a tree head."""
+    return Problem(*TREE, place, code, detail)
+
+
+def event_proof(
+    tree: Tree, recorder: Recorder, stream: StreamId, seq: int, *, size: int | None
+) -> JsonObject:
+    """The proof that the event is in the tree of that size, or in the newest.
+
+    Raises LookupError if there is no such tree, or it does not cover the event.
+    """
+    head = _tree_head(tree, size)
+    seal = next((s for s in tree.seals(stream) if s.seq >= seq), None)
+    if seal is None or seal.leaf >= head.size:
+        raise LookupError(
+            f"seq {seq} is not sealed in a tree of {head.size} leaves: `refold seal` "
+            "seals what is new"
+        )
+    first, *links = _chain(recorder, stream, seq, seal)
+    leaves = _leaves(tree, head.size)
+    return {
+        "proof": EVENT,
+        "event": first,
+        "chain": [[link["header"], link["body"]] for link in links],
+        "leaf": {
+            "index": seal.leaf,
+            "positions": seal.positions.hex(),
+            "receipts": seal.receipts.hex(),
+        },
+        "inclusion": _hex(inclusion_proof(leaves, seal.leaf)),
+        "tree_head": head.to_json(),
+    }
+
+
+def growth_proof(tree: Tree, old: int, new: int) -> JsonObject:
+    """The proof that the tree of size ``new`` begins with that of size ``old``.
+
+    Raises LookupError if one of them has no tree head, ValueError if old is larger.
+    """
+    first, second = _tree_head(tree, old), _tree_head(tree, new)
+    leaves = _leaves(tree, new)
+    return {
+        "proof": GROWTH,
+        "old": first.to_json(),
+        "new": second.to_json(),
+        "consistency": _hex(consistency_proof(leaves, old)),
+    }
+
+
+def _tree_head(tree: Tree, size: int | None) -> TreeHead:
+    heads = tree.heads(after=-1 if size is None else size - 1)
+    wanted = heads[-1:] if size is None else [h for h in heads[:1] if h.size == size]
+    if not wanted:
+        which = "no tree head yet" if size is None else f"no tree head of size {size}"
+        raise LookupError(
+            f"there is {which}: `refold seal --list` lists those there are"
+        )
+    return wanted[0]
+
+
+def _leaves(tree: Tree, size: int) -> list[bytes]:
+    leaves = [hash_ for _, hash_ in tree.leaves(upto=size)]
+    if len(leaves) != size:
+        raise LookupError(f"{size - len(leaves)} leaves are missing: `refold verify`")
+    return leaves
+
+
+def _chain(
+    recorder: Recorder, stream: StreamId, seq: int, seal: Seal
+) -> list[JsonObject]:
+    """The event with its columns, then the links up to the event that was sealed."""
+    found: list[JsonObject] = []
+    after = seq - 1
+    while page := recorder.select_events(stream, gt=after, lte=seal.seq, limit=_EVENTS):
+        found += [
+            _link(row) if found or n else _event(row) for n, row in enumerate(page)
+        ]
+        after = page[-1].seq
+    if len(found) != seal.seq - seq + 1:
+        raise LookupError(f"there is no event {seq}, or one behind it is missing")
+    return found
+
+
+def _event(row: EncryptedEvent) -> JsonObject:
+    header = row.header
+    return {
+        **header.stream._asdict(),
+        "seq": header.seq,
+        "type": header.type,
+        "ts": header.ts,
+        "event_id": str(header.event_id),
+        "token_estimate": header.token_estimate,
+        "schema_version": header.schema_version,
+        "prev_hash": row.prev_hash.hex(),
+        "body": _body(row),
+    }
+
+
+def _link(row: EncryptedEvent) -> JsonObject:
+    return {"header": sha256(row.context).hexdigest(), "body": _body(row)}
+
+
+def _body(row: EncryptedEvent) -> str:
+    """The digest of the first ciphertext, which is what the chain was made of."""
+    return (row.first_digest or sha256(row.state).digest()).hex()
+
+
+def _hex(hashes: tuple[bytes, ...]) -> list[JsonValue]:
+    return [hash_.hex() for hash_ in hashes]
+
+
+class FileAnchor:
+    """An Anchor in the file ``path``, which is made when it is first added to.
+
+    What stands there is never written again.  A second file is what is locked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._locked = path.with_name(f"{path.name}.lock")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes and threads from reading and adding."""
+        try:
+            create_private(self._locked)
+            file = self._locked.open("rb")
+        except PermissionError:  # who may not write here cannot seal, but may look
+            yield
+            return
+        except OSError as error:
+            raise self._unusable(error) from None
+        with file:
+            _lock(file)
+            yield
+
+    def read(self) -> Iterator[TreeHead]:
+        """All tree heads in it; a last line that was not finished is none."""
+        try:
+            lines = self.path.read_bytes().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unusable(error) from None
+        for number, line in enumerate(lines, start=1):
+            yield self._head(line, f"line {number}")
+
+    def newest(self) -> TreeHead | None:
+        """The tree head of the last line that was finished."""
+        try:
+            with self.path.open("rb") as file:
+                return self._last(file)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def add(self, heads: Sequence[TreeHead]) -> None:
+        """Append the heads that are larger than the last, and wait for the disk."""
+        if not heads:
+            return
+        try:
+            create_private(self.path)
+            with self.path.open("r+b") as file:
+                last = self._last(file)
+                # A line that was cut off was never answered for.
+                file.truncate(file.seek(_end_of_lines(file)))
+                for head in heads:
+                    if last is None or head.size > last.size:
+                        file.write(json.dumps(head.to_json()).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def _last(self, file: BinaryIO) -> TreeHead | None:
+        end = _end_of_lines(file)
+        if not end:
+            return None
+        start = max(0, end - _LONGEST)
+        file.seek(start)
+        line = file.read(end - start)[:-1].rpartition(b"\n")[2]
+        return self._head(line, "the last line")
+
+    def _head(self, line: bytes, where: str) -> TreeHead:
+        try:
+            return TreeHead.from_json(json.loads(line))
+        except ValueError:
+            raise SealBroken(
+                f"{where} of the anchor {self.path} is no tree head"
+            ) from None
+
+    def _unusable(self, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the anchor {self.path} cannot be used ({error.strerror})",
+            remedy="check the rights on the file and its folder",
+        )
+
+
+def _lock(file: BinaryIO) -> None:
+    """Wait until nobody else has it; given back when the file is closed."""
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _end_of_lines(file: BinaryIO) -> int:
+    """Where the last whole line ends."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - _LONGEST)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

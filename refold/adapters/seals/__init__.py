@@ -1,1 +1,0 @@
-"""Seals: the tree over the ends of all streams, its proofs, and its anchors."""
