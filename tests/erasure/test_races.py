@@ -340,13 +340,12 @@ def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(
     """Of a user whom nothing is known of: there is no row that both could lock."""
     with open_at(_postgres_store, tmp_path) as store:
         erasures: Any = store.log.erasures
-        rows = erasures._rows
         job = erasures.new_job(Whose("ada"), due_at=None, facts={})
         hold = LegalHold("case 7", "a court asked", 1)
-        rival = Thread(target=rows.hold, args=(job.user_ref, hold))
+        rival = Thread(target=erasures.hold, args=("ada", hold))
 
-        with rows._database.writing("ada") as slow:
-            rows._begin(slow, job, erasures._subjects(job, ended=False))
+        with erasures._database.writing("ada") as slow:
+            erasures.begun(slow, job, erasures.subjects(job, "erasing"))
             rival.start()
             with psycopg.connect(_postgres_store, autocommit=True) as looker:
                 query = "SELECT 1 FROM pg_locks WHERE NOT granted"
@@ -354,4 +353,4 @@ def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(
                     assert rival.is_alive(), "the hold did not wait"
         rival.join()
 
-        assert rows.subject(job.user_ref).status == "erasing"
+        assert erasures._subjects.of(job.user_ref).status == "erasing"
