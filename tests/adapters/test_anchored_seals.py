@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refold.adapters.seals.anchors import FileAnchor
+from refold.adapters.seals import FileAnchor
 
 import refold
 from refold.adapters import config
