@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refold.adapters.seals import FileAnchor
 
 import refold
 from refold.adapters import config
+from refold.adapters.seals import FileAnchor
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import SealBroken
 from refold.domain.seals import SealsVerified
