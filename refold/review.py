@@ -1,12 +1,10 @@
 """When a human is asked to look: rules, questions, decisions."""
 
-from refold.projections.review.decisions import (
+from refold.projections.review.incidents import (
     Decided,
     Decision,
-    Review,
-)
-from refold.projections.review.incidents import (
     Recovery,
+    Review,
 )
 from refold.projections.review.rules import (
     ReviewRules,

@@ -26,15 +26,18 @@ from refold.domain.ids import StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import EventLog, Head, StoredView
 from refold.projections.context.units import joined
 from refold.projections.review.bundle import MOST_BYTES, Source, bare, bundle_of
-from refold.projections.review.decisions import (
+from refold.projections.review.incidents import (
     DECISIONS,
     NOTE,
     Decision,
+    Due,
+    Recovery,
     Review,
+    Watch,
+    name_of,
     reviews_of,
     urgency,
 )
-from refold.projections.review.incidents import Due, Recovery, Watch, name_of
 from refold.projections.review.rules import ReviewRules, told
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import read_on

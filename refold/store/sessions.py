@@ -51,7 +51,7 @@ from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy, fitting
 from refold.projections.context.text import tagged
 from refold.projections.context.view import View
-from refold.projections.review.decisions import Decision
+from refold.projections.review.incidents import Decision
 from refold.projections.review.rules import ReviewRules
 from refold.redaction.chokepoint import RedactedEvent
 from refold.store.appends import (

@@ -90,11 +90,8 @@ def _between(text: str, at: int) -> bool:
     if not (before.isspace() or after.isspace() or before in _STOPS):
         return False
     last, first = text[max(at - _NEAR, 0) : at].split(), text[at : at + _NEAR].split()
-    return not (_has_digit(last[-1:]) and _has_digit(first[:1]))
-
-
-def _has_digit(words: list[str]) -> bool:
-    return any(character.isdigit() for word in words for character in word)
+    beside = ("".join(last[-1:]), "".join(first[:1]))
+    return not all(any(map(str.isdigit, word)) for word in beside)
 
 
 def _cut_json(text: str, most: int) -> str | None:
@@ -249,7 +246,11 @@ def _cut(key: str, value: Any, fit: Fit) -> Any:
     if isinstance(value, str):
         return cut(value, max(fit.bytes, _CODE) if key == "code" else fit.bytes)
     if key == "attachments":
-        return [_attachment(one) for one in value[: fit.items]]
+        named = ("kind", "media_type", "name")  # what it is, not what is in it
+        return [
+            {name: cut(one[name], 100) for name in named if one.get(name)}
+            for one in value[: fit.items]
+        ]
     if key == "results":
         return [_verdict(one, fit) for one in value[: fit.items]]
     if key in _ANY:
@@ -265,7 +266,7 @@ def _still_failed(result: ToolResult, content: Any, fit: Fit) -> Any:
     if reason_of(result) is None or _fails(result, content):
         return content
     words, rest = said_failed(result.content)
-    room = max(fit.bytes - len(canonical(words)), 0)
+    room = max(fit.bytes - _size(words), 0)
     for more in (cut(rest, room), ""):
         if _fails(result, f"{words} {more}"):
             return f"{words} {more}"
@@ -284,15 +285,9 @@ def _issue(value: Any, fit: Fit, names: Sequence[str]) -> Any:
 
 def _verdict(value: dict[str, Any], fit: Fit) -> dict[str, Any]:
     """The verdict on an item, which is an object of texts."""
-    if len(canonical(value)) <= fit.bytes:
+    if _size(value) <= fit.bytes:
         return value
     return {k: cut(v, 40) if isinstance(v, str) else v for k, v in value.items()}
-
-
-def _attachment(value: dict[str, Any]) -> dict[str, Any]:
-    """What came with a text: what it is, not what is in it."""
-    named = ("kind", "media_type", "name")
-    return {key: cut(value[key], 100) for key in named if value.get(key)}
 
 
 _DEEPEST: Final = 128
@@ -382,24 +377,15 @@ def bundle_of(source: Source, most: int = MOST_BYTES) -> Bundle:
     Texts are cut as far as what shows it needs room.  A call stands with its result.
     """
     shown = [e for e in source.events if e.type not in _NOT_SHOWN]
-    for fit in FITS:
-        entries = _chosen(source, shown, fit, most)
-        if entries is not None:
-            break
-    else:
-        entries = []  # so little room is asked for only where the store has no more
-    head = _head(source)
-    kept = sum(entry.seq >= source.due.turn_seq for entry in entries)
-    left = source.due.at_seq - source.due.turn_seq + 1 - kept
-    return head.model_copy(update={"events": tuple(entries), "left_out": left})
+    tried = (_chosen(source, shown, fit, most) for fit in FITS)
+    # So little room that none fits is asked for only where the store has no more.
+    entries = next((chosen for chosen in tried if chosen is not None), [])
+    return _head(source, entries)
 
 
 def bare(source: Source, refused: str) -> Bundle:
     """The bundle without events, and why it has none."""
-    left = source.due.at_seq - source.due.turn_seq + 1
-    return _head(source).model_copy(
-        update={"left_out": left, "refused": cut(refused, 300)}
-    )
+    return _head(source, (), cut(refused, 300))
 
 
 _NOT_SHOWN: Final = frozenset(
@@ -411,17 +397,12 @@ def _chosen(
     source: Source, shown: Sequence[Envelope], fit: Fit, most: int
 ) -> list[Entry] | None:
     """The entries for these events; None if those that must be there do not fit."""
-    pairs = Pairs.of(shown)
-    made = {
-        envelope.seq: _entry(envelope, pairs, fit, source.due) for envelope in shown
-    }
-    sizes = {
-        seq: len(canonical(entry.model_dump(mode="json")))
-        for seq, entry in made.items()
-    }
-    due, taken = source.due, set[int]()
+    pairs, due, taken = Pairs.of(shown), source.due, set[int]()
+    made = {one.seq: _entry(one, pairs, fit, due) for one in shown}
+    sizes = {seq: _size(entry.model_dump(mode="json")) for seq, entry in made.items()}
     wanted = {*due.seqs, due.turn_seq}
-    room = most - len(canonical(_head(source).to_json())) - 200
+    head = _head(source, ()).model_copy(update={"left_out": 0})
+    room = most - _size(head.to_json()) - 200
     grouped = units(shown, pairs)
     for must in (True, False):
         for unit in reversed(grouped):
@@ -447,32 +428,35 @@ def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
         payload=slim(envelope, fit, call=pairs.name(envelope), keep=named),
         hash=envelope.hash,
         agent=envelope.agent and cut(envelope.agent, 200),
-        warnings=tuple(w for w in envelope.meta.warnings[:10] if _is_short(w)),
+        warnings=tuple(
+            warning
+            for warning in envelope.meta.warnings[:10]
+            if len(warning.code) + len(warning.detail or "") <= 300
+        ),
     )
 
 
-def _is_short(warning: Warn) -> bool:
-    return len(warning.code) + len(warning.detail or "") <= 300
-
-
-def _head(source: Source) -> Bundle:
-    """All of it but the events."""
-    due = source.due
-    stream = source.events[0]
-    where = Where(
-        user_id=stream.user_id,
-        session_id=stream.session_id,
-        first_seq=due.first_seq,
-        at_seq=due.at_seq,
-        seqs=due.seqs,
-    )
+def _head(
+    source: Source, entries: Sequence[Entry], refused: str | None = None
+) -> Bundle:
+    """The bundle of these events."""
+    due, stream = source.due, source.events[0]
+    kept = sum(entry.seq >= due.turn_seq for entry in entries)
     return Bundle(
         refold=source.refold,
         rules=source.rules.digest(),
         rule=due.rule.says(),
         figures=due.figures,
-        where=where,
-        events=(),
+        where=Where(
+            user_id=stream.user_id,
+            session_id=stream.session_id,
+            first_seq=due.first_seq,
+            at_seq=due.at_seq,
+            seqs=due.seqs,
+        ),
+        events=tuple(entries),
+        left_out=due.at_seq - due.turn_seq + 1 - kept,
+        refused=refused,
         **_context(source),
     )
 
@@ -486,7 +470,7 @@ def _context(source: Source) -> dict[str, Any]:
     match source.request and source.request.payload:
         case Request() as request:
             strategy = request.strategy.model_dump(mode="json")
-            if len(canonical(strategy)) > 2_000:
+            if _size(strategy) > 2_000:
                 strategy.pop("params")  # the fingerprint stands for them
             model = request.model and cut(request.model, 200)
             found |= {"strategy": strategy, "model": model}

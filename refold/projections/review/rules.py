@@ -30,8 +30,9 @@ from refold.domain.events import (
 )
 from refold.domain.model import Model
 from refold.projections.memory.sessions import reason_of
-from refold.projections.review.decisions import Severity
 
+Severity: TypeAlias = Literal["low", "medium", "high", "critical"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "high", "medium", "low")
 # What an agent can do by itself before a human is asked.
 Step: TypeAlias = Literal["degrade", "retry"]
 MOST: Final = 50  # that a rule may count to: a bundle shows them all

@@ -28,7 +28,7 @@ from refold.projections.review.rules import ReviewRules
 if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
     from refold.projections.review.bundle import Bundle, Entry
-    from refold.projections.review.decisions import Review
+    from refold.projections.review.incidents import Review
     from refold.store import SessionStore
     from refold.store.reviews import Reviewed
 
