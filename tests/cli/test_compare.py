@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -158,16 +156,3 @@ def test_summaries_of_the_log_can_be_used(refold: Refold, sample: Path) -> None:
     assert without[0]["compactions"] == 0
     # They were made at the log's end, behind its last request.
     assert recorded["tokens_total"] == without[0]["tokens_total"]
-
-
-def test_without_a_picture_nothing_that_draws_is_loaded(sample: Path) -> None:
-    code = (
-        "import sys; from refold.adapters.cli import main; "
-        f"main(['--db', 'sqlite:///{sample}', 'compare', '--user', 'lin', "
-        "'--session', 'run', '--strategy', 'keep_all']); "
-        "print('matplotlib' in sys.modules)"
-    )
-
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-    assert ran.stdout.splitlines()[-1] == "False"

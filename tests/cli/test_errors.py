@@ -1,5 +1,6 @@
 """An error is one sentence on stderr and an exit code, never a traceback."""
 
+import io
 import os
 import signal
 import sqlite3
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from refold.adapters.cli import output
-from tests.cli.conftest import SAMPLE, Refold
+from tests.cli.conftest import ROOT, SAMPLE, Refold
+from tests.support import warm
 
 LOG = ("log", "--user", "lin", "--session", "run")
 CONTEXT = ("context", "--user", "lin", "--session", "run")
@@ -172,15 +174,16 @@ def test_a_database_that_is_read_only_is_an_error(refold: Refold, sample: Path) 
     assert ran.err.count("\n") == 1
 
 
-def test_a_terminal_of_few_characters_is_no_error(sample: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "refold", "--db", f"sqlite:///{sample}", *LOG],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-    )
+def test_a_terminal_of_few_characters_is_no_error(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
 
-    assert (ran.returncode, ran.stderr) == (0, b"")
-    assert ran.stdout.isascii()
+    ran = refold(*LOG)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert len(written.getvalue()) > 1000
 
 
 def test_an_unexpected_error_is_a_sentence_without_its_message(
@@ -213,16 +216,18 @@ def test_an_unexpected_error_can_be_traced(
 
 
 def test_a_reader_that_goes_ends_the_command_quietly(sample: Path) -> None:
-    command = [sys.executable, "-m", "refold", "--db", f"sqlite:///{sample}", *LOG]
-    process = subprocess.Popen(
-        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ours, theirs = os.pipe()
+    os.close(ours)
+    program = warm.shim(sample.parent / "bin") / "refold"
+
+    ran = subprocess.run(
+        [program, "--db", f"sqlite:///{sample}", *LOG, "--json"],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
     )
-    assert process.stdout is not None
-    process.stdout.close()
+    os.close(theirs)
 
-    _, err = process.communicate()
-
-    assert (process.returncode, err) == (141, b"")
+    assert (ran.returncode, ran.stderr) == (141, b"")
 
 
 # A shell starts what it runs in the background with interrupts ignored.
@@ -230,21 +235,16 @@ HEARS_INTERRUPTS = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from refold.adapters.cli import main
-raise SystemExit(main())
+raise SystemExit(main(["redact"]))
 """
 
 
 def test_an_interrupt_ends_the_command_quietly() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HEARS_INTERRUPTS, "redact"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    process.stdin.write(b"more than a pipe holds\n" * 20_000)  # so it has to read
+    process = warm.code(HEARS_INTERRUPTS, cwd=ROOT, environment=os.environ)
+    process.stdin.write("more than a pipe holds\n" * 20_000)  # so it has to read
     process.stdin.flush()
 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
 
-    assert (process.returncode, err) == (130, b"")
+    assert (process.returncode, err) == (130, "")

@@ -5,11 +5,11 @@ from enum import StrEnum
 
 import pytest
 
-from refold.adapters.cli.commands import COMMANDS as TABLE
+from refold.adapters.cli.commands import COMMANDS as TABLE, GROUPS
 from refold.adapters.cli.options import As, Engines, Transcripts, Values, Verbosity
 from refold.adapters.cli.run import application, command as loaded
 from refold.adapters.importers import FORMATS
-from tests.cli.conftest import ROOT
+from tests.cli.conftest import ROOT, Refold
 
 PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
 COMMANDS = {name: loaded(name) for name in TABLE}
@@ -78,3 +78,48 @@ def test_every_choice_is_documented(command: str, choices: type[StrEnum]) -> Non
 
 def test_the_formats_are_those_of_the_importers() -> None:
     assert [form.value for form in Transcripts] == list(FORMATS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_a_command_does_is_said_once(command: str) -> None:
+    first, _, _ = (COMMANDS[command].help or "").partition("\n")
+
+    assert first == TABLE[command].does
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_fits_a_terminal_and_is_not_cut(
+    refold: Refold, command: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    ran = refold(*filter(None, [command, option]))
+
+    lines = [line for line in ran.out.splitlines() if not line.startswith("Usage:")]
+    assert ran.code == 0
+    assert [line for line in lines if line.endswith(("…", "..."))] == []
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_help_shows_the_commands_in_groups(refold: Refold) -> None:
+    ran = refold("--help")
+
+    found = [ran.out.index(f"\n{group}:\n") for group in GROUPS]
+    assert found == sorted(found)
+    assert list(GROUPS) == ["Look", "Change", "Protect", "Operate"]
+
+
+def test_completion_can_be_shown_and_completes(
+    refold: Refold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+
+    script = refold("--show-completion", "bash")
+    monkeypatch.setenv("_REFOLD_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "refold se")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    completed = refold()
+
+    assert "_REFOLD_COMPLETE" in script.out
+    assert sorted(completed.out.split()) == ["seal", "sessions"]

@@ -1,59 +1,96 @@
 """The command line starts quickly: a command loads what it needs, when it needs it."""
 
 import os
-import resource
 import subprocess
 import sys
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-HEAVY = (
+from refold.adapters.cli.commands import COMMANDS
+
+HEAVY: Final = {
     "anthropic",
     "cryptography",
     "eventsourcing",
+    "hyperscan",
+    "matplotlib",
     "orjson",
     "psycopg",
     "pydantic",
-    "hyperscan",
     "rich",
     "sqlalchemy",
     "zstandard",
-)
-LIMIT = 0.8
+}
+# What a command that reads a store on SQLite has no use for.
+UNUSED: Final = {
+    "anthropic",
+    "hyperscan",
+    "matplotlib",
+    "psycopg",
+    "rich.console",
+    "rich.table",
+    "rich.text",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.orm",
+}
+PRINTING_MODULES: Final = """
+import sys
+from refold.adapters.cli import main
+code = main(sys.argv[1:])
+print(*sys.modules, file=sys.stderr)
+raise SystemExit(code)
+"""
 
 
-def python(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *args], capture_output=True, text=True)
+def loaded(*args: str) -> set[str]:
+    """The modules of a process that has run this command and nothing else."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PRINTING_MODULES, *args], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    return set(ran.stderr.split())
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--version"]])
 def test_help_loads_nothing_heavy(args: list[str]) -> None:
-    ran = python("-X", "importtime", "-m", "refold", *args)
-
-    loaded = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
-    assert ran.returncode == 0
-    assert "refold.adapters.cli" in loaded
-    assert loaded.isdisjoint(HEAVY)
+    assert loaded(*args).isdisjoint(HEAVY)
 
 
-def test_help_is_quick() -> None:
-    best = min(seconds("-m", "refold", "--help") for _ in range(5))
+def test_a_reading_command_loads_what_reads(sample: Path) -> None:
+    modules = loaded("--db", f"sqlite:///{sample}", "sessions")
 
-    assert best < LIMIT, f"refold --help took {best:.2f} s"
+    commands = {name for name in modules if name.startswith("refold.adapters.cli.com")}
+    assert modules & UNUSED == set()
+    assert commands == {
+        "refold.adapters.cli.commands",
+        "refold.adapters.cli.commands.log",
+    }
+    assert len(modules) < 750
 
 
-def seconds(*args: str) -> float:
-    """The time on a processor: other work on the machine does not count."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    python(*args)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def test_no_command_loads_what_draws_or_asks_before_it_runs() -> None:
+    load = (
+        "import sys; from refold.adapters.cli.run import command; "
+        f"[command(name) for name in {sorted(COMMANDS)}]; print(*sys.modules)"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
+
+    modules = set(ran.stdout.split())
+    assert ran.returncode == 0, ran.stderr
+    assert modules & {"anthropic", "hyperscan", "matplotlib", "psycopg"} == set()
 
 
 def test_the_installed_program_is_the_module() -> None:
     program = os.path.join(os.path.dirname(sys.executable), "refold")
+    module = [sys.executable, "-m", "refold"]
 
-    installed = subprocess.run([program, "--version"], capture_output=True, text=True)
+    installed, run = (
+        subprocess.run([*command, "--version"], capture_output=True, text=True).stdout
+        for command in ([program], module)
+    )
 
-    assert installed.stdout == python("-m", "refold", "--version").stdout
-    assert installed.stdout.startswith("refold 0.")
+    assert installed == run
+    assert installed.startswith("refold 0.")

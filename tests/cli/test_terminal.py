@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from refold.adapters.cli import main, output
 from tests.support import warm
 from tests.support.stores import ROOT
 
+ADA = ("--user", "ada")
 LOG = ("log", "--user", "lin", "--session", "run")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -100,24 +102,24 @@ def test_what_is_piped_has_neither_cuts_nor_colours(sample: Path) -> None:
     assert max(map(len, written.splitlines())) > 200
 
 
-def test_a_long_import_shows_its_progress(tmp_path: Path) -> None:
+def test_a_long_import_shows_its_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "long.jsonl"
-    turns = ", ".join(['{"role": "user", "content": "go on"}'] * 600)
+    turns = ", ".join(['{"role": "user", "content": "go on"}'] * 12)
     path.write_text(f'{{"messages": [{turns}]}}\n')
     leader, follower = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(output, "_LONG", 10)
 
-    process = subprocess.Popen(
-        [sys.executable, "-m", "refold", "import", str(path), "--user", "ada"],
-        stdout=subprocess.DEVNULL,
-        stderr=follower,
-        env={**os.environ, "TERM": "xterm-256color"},
-    )
-    os.close(follower)
+    with open(follower, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        code = main(["--db", f"sqlite:///{tmp_path}/new.db", "import", str(path), *ADA])
     written = b"".join(iter(lambda: _read(leader), b"")).decode()
     os.close(leader)
 
-    assert process.wait() == 0
-    assert "600" in plain(written)
+    assert code == 0
+    assert "12/12" in plain(written)
 
 
 @pytest.mark.parametrize("closed", ["1", "0"])

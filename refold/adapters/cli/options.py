@@ -96,10 +96,10 @@ def option(
 
 
 User = Annotated[
-    str, shared("The user whose session it is.", "--user", of="U", check=_user)
+    str, shared("Name the user whose session it is.", "--user", of="U", check=_user)
 ]
 OneSession = Annotated[
-    str, shared("The name of the session.", "--session", of="S", check=_session)
+    str, shared("Name the session.", "--session", of="S", check=_session)
 ]
 SomeUser = Annotated[
     str | None,

@@ -179,13 +179,15 @@ def mend_streams() -> None:
 
 def _invoke(args: list[str]) -> int:
     program = application()
-    if "_REFOLD_COMPLETE" in os.environ:  # a shell asks what could come next
-        program.main(args, prog_name="refold")
     try:
+        if "_REFOLD_COMPLETE" in os.environ:  # a shell asks what could come next
+            program.main(args, prog_name="refold")
         with program.make_context("refold", args) as context:
             program.invoke(context)
     except typer.Exit as done:
         return done.exit_code
+    except SystemExit as done:  # of what typer does about completion
+        return int(done.code or DONE)
     return DONE
 
 

@@ -7,15 +7,10 @@ from typing import Any, Final
 from uuid import uuid4
 
 from sqlalchemy import Connection, MetaData, insert, inspect, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from refold.adapters.sql import (
-    postgres as postgresql_engine,
-    roles as postgres_roles,
-    sqlite as sqlite_engine,
-    tables,
-)
+from refold.adapters.sql import sqlite as sqlite_engine, tables
 from refold.adapters.sql.database import Database, EngineName
 from refold.adapters.sql.sqlite import APPLICATION_ID
 from refold.adapters.sql.tables import SCHEMA
@@ -28,6 +23,10 @@ def schema(engine: EngineName) -> list[str]:
         made = _made(tables.build(None, rowid=True).metadata, sqlite.dialect())
         mark = f"PRAGMA application_id={APPLICATION_ID}"
         return _neat([mark, *made, *sqlite_engine.GUARDS])
+    from sqlalchemy.dialects import postgresql
+
+    from refold.adapters.sql import postgres as postgresql_engine
+
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's
     made = _made(tables.build(SCHEMA, rowid=False).metadata, dialect)
     first = f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
@@ -36,6 +35,8 @@ def schema(engine: EngineName) -> list[str]:
 
 def roles() -> list[str]:
     """Roles, grants and policies of PostgreSQL; can be run again, in a transaction."""
+    from refold.adapters.sql import roles as postgres_roles
+
     metadata = tables.build(SCHEMA, rowid=False).metadata
     return _neat(["BEGIN", *postgres_roles.statements(metadata), "COMMIT"])
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from refold.store.sessions import Extended
 
 
+_FORMATS = ", ".join(Transcripts)
+
+
 def import_(
     call: Call,
     paths: Annotated[
@@ -39,7 +42,10 @@ def import_(
     user: User,
     session: NewSession = None,
     form: Transcripts = option(
-        Transcripts.AUTO, "Read them as this program's.", "--format"
+        Transcripts.AUTO,
+        f"Read them as this program's: {_FORMATS}.",
+        "--format",
+        of="FORMAT",
     ),
 ) -> Result:
     """Bring transcripts into the log, each as a session.
