@@ -170,8 +170,9 @@ class Writer:
 
         Raises InvalidEvent, RedactionFailed, EventTooLarge, KeyUnavailable.
         """
-        tag, limits = self.tagger(user_id, now=now), limits or self.limits
-        return redact(draft, now=now, redactor=self.redactor, limits=limits, tag=tag)
+        redactor, limits = self.redactor, limits or self.limits
+        tag = self.tagger(user_id, now=now) if redactor.plan.pseudonyms else None
+        return redact(draft, now=now, redactor=redactor, limits=limits, tag=tag)
 
     def tagger(self, user_id: str, *, now: int | None = None) -> Tagger | None:
         """What makes the user's pseudonyms, if the policy wants any."""

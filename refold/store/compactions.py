@@ -401,6 +401,11 @@ class Upkeep:
                     f"{name} takes one of {known}, not {value!r}"
                 )
 
+    @property
+    def is_due(self) -> bool:
+        """Whether an append sets off anything."""
+        return self.automatic != "off" or self.remember != "off"
+
     def appended(
         self, events: Sequence[Event], name: Hashable, compact: Callable[[], Any]
     ) -> None:

@@ -279,7 +279,8 @@ class Session:
         drafts = drafts_of(events, Beside(ts, request_id, agent, Meta.of(meta)))
         order = Order(self.stream, drafts, idempotency_key, expected_seq)
         receipt = self.writer.append(order)
-        self._keep_up(order)
+        if self.upkeep.is_due:
+            self._keep_up(order)
         return receipt
 
     async def append_async(
