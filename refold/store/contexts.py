@@ -208,25 +208,27 @@ class Viewer:
             return [
                 entry for entry, summary in summaries if summary.decided_at_seq <= seq
             ]
-        request = self.last_request(upto=seq, fingerprint=strategy.fingerprint)
-        if request is not None:
-            return [entry for entry, _ in summaries if entry.seq <= request.derived_seq]
+        sent = self.sent(upto=seq, fingerprint=strategy.fingerprint)
+        if sent is not None:
+            upto = sent[1].derived_seq
+            return [entry for entry, _ in summaries if entry.seq <= upto]
         return [entry for entry, summary in summaries if summary.appended_at_seq <= seq]
 
-    def last_request(
+    def sent(
         self, *, upto: int | None = None, fingerprint: str | None = None
-    ) -> Request | None:
+    ) -> tuple[Envelope, Request] | None:
         """The newest recorded request, of this strategy if one is named."""
-        while True:
-            found = self.log.read(
-                self.stream, upto=upto, types=("request",), limit=1, newest=True
-            )
-            if not found or not isinstance(found[0].payload, Request):
-                return None
-            request = found[0].payload
-            if fingerprint in (None, request.strategy.fingerprint):
-                return request
-            upto = found[0].seq - 1
+        while found := self.log.read(
+            self.stream, upto=upto, types=("request",), limit=1, newest=True
+        ):
+            (envelope,) = found
+            request = envelope.payload
+            if isinstance(request, Request) and (
+                fingerprint in (None, request.strategy.fingerprint)
+            ):
+                return envelope, request
+            upto = envelope.seq - 1
+        return None
 
     def render(
         self,
@@ -256,13 +258,11 @@ class Viewer:
 
         Behind it, evidence and state are not: they were that request's alone.
         """
-        found = self.log.read(
-            self.stream, upto=seq, types=("request",), limit=1, newest=True
-        )
-        if not found or not isinstance(found[0].payload, Request):
+        sent = self.sent(upto=seq)
+        if sent is None:
             return NOTHING
-        extras = handed_in(self.log, self.stream, found[0].payload)
-        if found[0].seq < seq:
+        extras = handed_in(self.log, self.stream, sent[1])
+        if sent[0].seq < seq:
             extras = replace(extras, evidence=(), state=None)
         return Handed(extras, extras.tools)
 
@@ -297,18 +297,6 @@ class Viewer:
         absorbed = in_spans(self.log, derived, spans_of(compaction.absorbs))
         events = self.history.spans(new_in(compaction, absorbed))
         return source_of(compaction, events=events, summaries=absorbed)
-
-    def requested(self, request: Request) -> View:
-        """The view that a recorded request was made of, derived again."""
-        strategy = spec.parse(request.strategy.model_dump())
-        outline = strategy.read(
-            strategy.begin(), self.history.events(upto=request.through_seq)
-        )
-        for envelope in self._derived(strategy):
-            if envelope.seq <= request.derived_seq:
-                outline = fold_derived(outline, envelope)
-        extras = handed_in(self.log, self.stream, request)
-        return self.render(strategy, outline, Handed(extras, extras.tools))
 
 
 def named_in(
@@ -355,14 +343,18 @@ class RequestedViews:
         Raises UnknownStrategy, CorruptEvent, KeyUnavailable.
         """
         strategy = spec.parse(request.strategy.model_dump())
+        extras = handed_in(self._viewer.log, self._viewer.stream, request)
+        handed = Handed(extras, extras.tools)
+        return self._viewer.render(strategy, self.outline(strategy, request), handed)
+
+    def outline(self, strategy: Strategy, request: Request) -> Outline:
+        """The outline that it was made of."""
         outline = self._outlines.get(strategy.fingerprint)
         if outline is None or not _before(outline, request):
             outline = strategy.begin()
         outline = self._read(strategy, outline, request)
         self._outlines[strategy.fingerprint] = outline
-        extras = handed_in(self._viewer.log, self._viewer.stream, request)
-        handed = Handed(extras, extras.tools)
-        return self._viewer.render(strategy, outline, handed)
+        return outline
 
     def _read(self, strategy: Strategy, outline: Outline, request: Request) -> Outline:
         viewer = self._viewer

@@ -47,7 +47,7 @@ from refold.projections.context.why import (
     unshown,
 )
 from refold.projections.models import ModelInfo
-from refold.store.contexts import Settings, Viewer
+from refold.store.contexts import RequestedViews, Settings, Viewer
 from refold.store.history import History, with_blobs
 from refold.store.verification import Superseded
 
@@ -355,7 +355,7 @@ class Explainer:
 
         Raises InvalidEvent if the context has no such message.
         """
-        sent = self._sent(at)
+        sent = self.viewer.sent(upto=at, fingerprint=self.strategy.fingerprint)
         view, outline = self._view(at, sent)
         outline = self.strategy.judged(outline)
         at = view.at if at is None else at
@@ -393,21 +393,6 @@ class Explainer:
     def _derived(self) -> StreamId:
         return self.viewer.stream._replace(stream=self.strategy.fingerprint)
 
-    def _sent(self, at: int | None) -> tuple[Envelope, Request] | None:
-        """The newest request of this strategy up to there."""
-        upto = at
-        while found := self.log.read(
-            self.viewer.stream, upto=upto, types=("request",), limit=1, newest=True
-        ):
-            (envelope,) = found
-            request = envelope.payload
-            if isinstance(request, Request) and (
-                request.strategy.fingerprint == self.strategy.fingerprint
-            ):
-                return envelope, request
-            upto = envelope.seq - 1
-        return None
-
     def _view(
         self, at: int | None, sent: tuple[Envelope, Request] | None
     ) -> tuple[View, Outline]:
@@ -418,12 +403,8 @@ class Explainer:
             outline = self.viewer.at(self.strategy, at, "sent")
             handed = self.viewer.handed_at(at)
             return self.viewer.render(self.strategy, outline, handed), outline
-        request = sent[1]
-        events = self.viewer.history.events(upto=request.through_seq)
-        outline = self.strategy.read(self.strategy.begin(), events)
-        for envelope in self.log.read(self._derived, upto=request.derived_seq):
-            outline = fold_derived(outline, envelope)
-        return self.viewer.requested(request), outline
+        views = RequestedViews(self.viewer)
+        return views.view(sent[1]), views.outline(self.strategy, sent[1])
 
     def _proved(
         self, sent: tuple[Envelope, Request] | None, view: View, past: Superseded
@@ -431,7 +412,7 @@ class Explainer:
         if sent is None:
             return None
         envelope, request = sent
-        again = self.viewer.requested(request).request()
+        again = RequestedViews(self.viewer).view(request).request()
         proof: Proof = "holds"
         if _digests(again) != _digests(request):
             proof = "superseded" if past.touches_request(envelope) else "broken"

@@ -70,7 +70,6 @@ from refold.store.contexts import Viewer
 from refold.store.history import History
 
 if TYPE_CHECKING:
-    from refold.domain.ports import EventLog
     from refold.store.sessions import Session
 
 _TOLD_EVERY = 100
@@ -683,7 +682,7 @@ def retire(session: Session, fingerprint: str, *, why: str = "") -> bool:
     if newest and not retired:
         note = CompactionNote(phase="retired", why=why)
         session.writer.append(Order(stream, (Draft(note),)))
-    _drop_view(log, session.stream, fingerprint)
+    log.drop_view(session.stream, fingerprint)
     return bool(newest) and not retired
 
 
@@ -691,23 +690,11 @@ def default_fingerprint(session: Session) -> str:
     """Of the strategy that a reader gets who names none."""
     log, state = session.writer.log, session.head().state
     if state.last_request:
-        request = Viewer(log, History.of(log, state)).last_request()
-        if request is not None:
-            return request.strategy.fingerprint
+        sent = Viewer(log, History.of(log, state)).sent()
+        if sent is not None:
+            return sent[1].strategy.fingerprint
     return session.settings.strategy(None).fingerprint
 
 
 def _is_retirement(event: object) -> bool:
     return isinstance(event, CompactionNote) and event.phase == "retired"
-
-
-def _drop_view(log: EventLog, stream: StreamId, name: str) -> None:
-    """Drop one stored view; what is lost of others if cut off here is folded again."""
-    names = log.view_names(stream.user_id, stream.session_id)
-    if name not in names:
-        return
-    others = {other: log.load_view(stream, other) for other in names if other != name}
-    log.drop_views(stream.user_id, stream.session_id)
-    for other, view in others.items():
-        if view is not None:
-            log.save_view(stream, other, view, replaces=0)

@@ -715,8 +715,8 @@ class Session:
             return self.settings.strategy(strategy)
         newest = viewer.history.newest_request
         upto = newest if at is None else min(at, newest)
-        last = viewer.last_request(upto=upto) if upto else None
-        return self.settings.strategy(None, last)
+        sent = viewer.sent(upto=upto) if upto else None
+        return self.settings.strategy(None, sent[1] if sent else None)
 
 
 _ENDS: Final = ("final", "agent_response", "tool_call")
