@@ -276,7 +276,12 @@ class Calibrated:
 
     def weights(self, model: str) -> Weights:
         """What it knows of ``model``."""
-        return self.learned.get(model) or starting(_tokenizer_of(model))
+        if model in self.learned:
+            return self.learned[model]
+        try:
+            return starting(model_info(model).tokenizer)
+        except UnknownModel:
+            return starting(DEFAULT_TOKENIZER)
 
 
 def tokens_of(view: View, *, model: str, counter: TokenCounter | None = None) -> int:
@@ -312,9 +317,11 @@ def observations(
     found = []
     for asked, answered in pairs[max(0, len(pairs) - last) :]:
         request, view = asked.payload, view_of(asked)
-        model = _model_of(asked, answered)
         # Another digest: these are not the bytes that were sent and paid for.
-        if model and isinstance(request, Request) and view.digest == request.digest:
+        if not isinstance(request, Request) or view.digest != request.digest:
+            continue
+        model = request.model or answered.meta.model or asked.meta.model
+        if model:
             features = of_request(view.messages, view.system, view.tools)
             found.append(Observation(model, features, _input_tokens(answered)))
     return found
@@ -334,12 +341,6 @@ def _answered(events: Iterable[Envelope]) -> Iterable[tuple[Envelope, Envelope]]
                 asked = None
 
 
-def _model_of(asked: Envelope, answered: Envelope) -> str | None:
-    request = asked.payload
-    named = request.model if isinstance(request, Request) else None
-    return named or answered.meta.model or asked.meta.model
-
-
 def _input_tokens(envelope: Envelope) -> int:
     """What the prompt of a response was, cached or not; 0 if it does not say."""
     response = envelope.payload
@@ -352,18 +353,8 @@ def input_tokens(usage: JsonObject | None) -> int:
 
     0 if it does not say, and for a response of several prompts (``iterations``).
     """
-    if not usage or len(_list(usage.get("iterations"))) > 1:
+    iterations = (usage or {}).get("iterations")
+    if not usage or (isinstance(iterations, list) and len(iterations) > 1):
         return 0
     counts = (usage.get(name) for name in _INPUT)
     return sum(count for count in counts if isinstance(count, int))
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _tokenizer_of(model: str) -> str:
-    try:
-        return model_info(model).tokenizer
-    except UnknownModel:
-        return DEFAULT_TOKENIZER

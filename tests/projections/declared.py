@@ -9,6 +9,7 @@ from refold.domain.envelope import Envelope, from_microseconds
 from refold.domain.events import Event, Verdict
 from refold.projections.memory.profile import Profile, profile
 from refold.projections.memory.verdicts import Judged, judge
+from tests.projections.logs import envelope
 
 DAY = 86_400_000_000
 START = 20_000 * DAY
@@ -34,11 +35,9 @@ def _known(result: str, what: dict[str, Any]) -> dict[str, Any]:
 
 def events_of(*events: Event, day: float = 0, name: str = "s") -> list[Envelope]:
     """The envelopes of a session of that day."""
-    with refold.open("memory://") as store:
-        session = store.session("ada", name)
-        for event in events:
-            session.append(event, ts=from_microseconds(int(START + day * DAY)))
-        return session.events()
+    ts = from_microseconds(int(START + day * DAY))
+    log = [envelope(seq, event, ts=ts) for seq, event in enumerate(events, 1)]
+    return [one.model_copy(update={"session_id": name}) for one in log]
 
 
 def judged(

@@ -36,6 +36,13 @@ _BOM = b"\xef\xbb\xbf"
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _MANY_DIGITS = b"0" * 19
 _WIDE = re.compile(rb"\d{20}|-\d{19}")
+_BINARY_INSPECT = (
+    "is an Inspect log in its binary form: make JSON of it with "
+    "`inspect log convert --to json`"
+)
+_UTF_16 = (
+    "is no UTF-8 text: if it is UTF-16, convert it with `iconv -f UTF-16 -t UTF-8`"
+)
 _PACKED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -73,8 +80,8 @@ class Source:
         self.path = path
         self.name = shown(path.name)
         self.repairs: dict[str, int] = {}
-        _check(path)
-        _sniff(self._head(), path)
+        self._check()
+        self._sniff()
 
     def at(self, *places: str) -> str:
         """The file's name and the places in it, for a person."""
@@ -82,7 +89,7 @@ class Source:
 
     def failed(self, why: str, *, line: int | None = None) -> ImportFailed:
         """The error that refuses this file."""
-        where = shown(self.path)
+        where = shown(self.path).replace("\0", "?")
         return ImportFailed(f"{where} line {line}" if line else where, why)
 
     def note(self, place: str, changes: int) -> None:
@@ -152,16 +159,47 @@ class Source:
         start = list(islice(self._raw_lines(), 2))
         if len(start) < 2 or len(start[0][1].strip()) < 2 or not _is_json(start[1][1]):
             return None
-        number, raw = start[0]
         try:
-            loads(raw)
-        except (ValueError, RecursionError) as error:
-            return self.failed(_problem(error), line=number)
+            self._value(*start[0])
+        except ImportFailed as broken:
+            return broken
         return None
 
-    def _head(self) -> bytes:
+    def _check(self) -> None:
+        try:
+            info = self.path.stat()
+        except FileNotFoundError:
+            why = "there is no such file: check the path and its spelling"
+            raise self.failed(why) from None
+        except (OSError, ValueError) as error:
+            raise self._unreadable(error) from None
+        if stat.S_ISDIR(info.st_mode):
+            raise self.failed("is a directory: name the files in it")
+        if not stat.S_ISREG(info.st_mode):
+            raise self.failed("is no regular file: save it as a file first")
+        if info.st_size > MAX_FILE:
+            raise self.failed(_too_large(info.st_size))
+
+    def _sniff(self) -> None:
         with self._open() as file:
-            return self._read(lambda: file.read(_SNIFFED))
+            head = self._read(lambda: file.read(_SNIFFED))
+        for magic, packing in _PACKED.items():
+            if head.startswith(magic):
+                if self.path.suffix == ".eval":
+                    raise self.failed(_BINARY_INSPECT)
+                raise self.failed(f"is compressed ({packing}): unpack it first")
+        nuls = head.count(b"\0")
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")) or nuls * 3 > len(head):
+            raise self.failed(_UTF_16)
+        if nuls and head.lstrip()[:1] not in (b"{", b"["):
+            raise self.failed("is a binary file: a transcript is JSON text")
+
+    def _unreadable(self, error: Exception) -> ImportFailed:
+        if isinstance(error, PermissionError):
+            return self.failed("may not be read: check its permissions")
+        reason = error.strerror if isinstance(error, OSError) else None
+        why = reason or "not a valid path"
+        return self.failed(f"cannot be read ({why}): check the path")
 
     def _raw_lines(self, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
         total = number = 0
@@ -190,7 +228,7 @@ class Source:
         try:
             return do()
         except OSError as error:
-            raise _unreadable(self.path, error) from None
+            raise self._unreadable(error) from None
 
 
 def loads(data: bytes | str) -> tuple[Any, int]:
@@ -243,57 +281,6 @@ def _is_json(raw: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _check(path: Path) -> None:
-    try:
-        info = path.stat()
-    except FileNotFoundError:
-        raise ImportFailed(
-            shown(path), "there is no such file: check the path and its spelling"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    if stat.S_ISDIR(info.st_mode):
-        raise ImportFailed(shown(path), "is a directory: name the files in it")
-    if not stat.S_ISREG(info.st_mode):
-        raise ImportFailed(shown(path), "is no regular file: save it as a file first")
-    if info.st_size > MAX_FILE:
-        raise ImportFailed(shown(path), _too_large(info.st_size))
-
-
-def _unreadable(path: Path, error: Exception) -> ImportFailed:
-    if isinstance(error, PermissionError):
-        return ImportFailed(shown(path), "may not be read: check its permissions")
-    reason = error.strerror if isinstance(error, OSError) else None
-    return ImportFailed(
-        shown(path).replace("\0", "?"),
-        f"cannot be read ({reason or 'not a valid path'}): check the path",
-    )
-
-
-def _sniff(head: bytes, path: Path) -> None:
-    for magic, packing in _PACKED.items():
-        if head.startswith(magic):
-            raise ImportFailed(shown(path), _packed(packing, path))
-    nuls = head.count(b"\0")
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or nuls * 3 > len(head):
-        raise ImportFailed(
-            shown(path),
-            "is no UTF-8 text: if it is UTF-16, convert it with "
-            "`iconv -f UTF-16 -t UTF-8`",
-        )
-    if nuls and head.lstrip()[:1] not in (b"{", b"["):
-        raise ImportFailed(shown(path), "is a binary file: a transcript is JSON text")
-
-
-def _packed(packing: str, path: Path) -> str:
-    if path.suffix == ".eval":
-        return (
-            "is an Inspect log in its binary form: make JSON of it with "
-            "`inspect log convert --to json`"
-        )
-    return f"is compressed ({packing}): unpack it first"
 
 
 def _is_cut(raw: bytes, error: Exception) -> bool:

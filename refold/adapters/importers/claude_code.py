@@ -215,28 +215,31 @@ def _found(entry: dict[str, Any]) -> Iterator[Found] | str:
 
 
 def _user(entry: dict[str, Any]) -> Iterator[Found]:
-    message = entry.get("message")
-    content = message if isinstance(message, str) else mapping(message).get("content")
+    content = _content(entry)
     if _is_queued(entry):
         content = entry["attachment"].get("prompt")
     found = list(messages.user(content))
-    results = [item for item in found if _is_result(item)]
+    pieces = [item for item in found if isinstance(item, Piece)]
+    results = [piece for piece in pieces if piece.type == "tool_result"]
     duration = _duration(entry.get("toolUseResult")) if len(results) == 1 else None
-    for item in found:
-        if duration is not None and isinstance(item, Piece) and _is_result(item):
-            yield Piece(item.type, {**item.fields, "duration_ms": duration})
-        else:
-            yield item
+    if duration is not None:
+        results[0].fields["duration_ms"] = duration
+    yield from found
 
 
 def _assistant(entry: dict[str, Any]) -> Iterator[Found]:
-    message = entry.get("message")
-    content = message if isinstance(message, str) else mapping(message).get("content")
+    content = _content(entry)
     if entry.get("isApiErrorMessage") is True:
         message = "".join(messages.plain(content) or [])
         code = text(entry.get("error")) or "api_error"
         return iter([Piece("error", {"code": code, "message": message})])
-    return messages.agent(content, stop_reason=mapping(message).get("stop_reason"))
+    reason = mapping(entry.get("message")).get("stop_reason")
+    return messages.agent(content, stop_reason=reason)
+
+
+def _content(entry: dict[str, Any]) -> Any:
+    message = entry.get("message")
+    return message if isinstance(message, str) else mapping(message).get("content")
 
 
 def _is_queued(entry: dict[str, Any]) -> bool:
@@ -250,10 +253,6 @@ def _queued(attachment: dict[str, Any]) -> JsonObject:
     typed = attachment.get("commandMode") in (None, "prompt")
     by_client = attachment.get("isMeta") is True or not typed
     return {"queued": True, "meta": True} if by_client else {"queued": True}
-
-
-def _is_result(item: Found) -> bool:
-    return isinstance(item, Piece) and item.type == "tool_result"
 
 
 def _duration(result: Any) -> float | None:

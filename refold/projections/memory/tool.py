@@ -169,10 +169,9 @@ def answer(query: Query, known: Known, how: Choice, *, now: int) -> Answer:
     found = [*_procedural(query, known, how, now), *_declared(query, known, how)]
     taken: list[JsonObject] = []
     for memory in found:
-        fits = (
-            len(taken) < how.top and _cost([*taken, memory], len(found)) <= how.tokens
-        )
-        taken += [memory] if fits else []
+        text = _written([*taken, memory], len(found))
+        if len(taken) < how.top and estimate_text(text) <= how.tokens:
+            taken.append(memory)
     text = _written(taken, len(found) - len(taken))
     ids = dict.fromkeys(str(memory["memory_id"]) for memory in taken)
     return Answer(text, tuple(ids))
@@ -222,10 +221,6 @@ def _memory(item: Item, line: str, sure: float) -> JsonObject:
 def _seqs(place: Evidence) -> str:
     first, last = place.seqs[0], place.seqs[-1]
     return str(first) if first == last else f"{first}-{last}"
-
-
-def _cost(memories: Sequence[JsonObject], left_out: int) -> int:
-    return estimate_text(_written(memories, left_out))
 
 
 def _written(memories: Sequence[JsonObject], left_out: int) -> str:
