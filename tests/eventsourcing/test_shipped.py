@@ -255,7 +255,7 @@ class TestEventSourcedProjectionOnPostgres(
 
 
 class Example:
-    expected_factory_topic: ClassVar = f"{MODULE}.factory:Factory"
+    expected_factory_topic: ClassVar = f"{MODULE}:Factory"
 
 
 class TestExampleOnSqlite(

@@ -13,8 +13,8 @@ from refold.adapters.eventsourcing import (
     Factory,
     SqlApplicationRecorder,
     engines as postgres,
-    recorders as subscription,
 )
+from refold.adapters.sql import recorder as subscription
 from tests.support import warm
 from tests.support.eventsourcing import factory, stored
 from tests.support.postgres import Postgres

@@ -10,8 +10,8 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from threading import Event, Lock
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from threading import Lock
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 import psycopg
@@ -36,6 +36,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from refold.adapters.sql.database import Database, engine_of
 from refold.adapters.sql.postgres import PostgresDatabase
+from refold.adapters.sql.recorder import Bell, Clock
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.errors import InvalidConfiguration, RefoldError, StoreUnavailable
 
@@ -49,60 +50,6 @@ class Row(NamedTuple):
     originator_version: int
     topic: str
     state: bytes
-
-
-class Bell(Protocol):
-    """What a follower waits at until there may be something new."""
-
-    longest: float
-    """The longest time in seconds to wait without looking."""
-
-    def wait(self, seconds: float) -> None:
-        """Return when it rings, when there may be something new, or after that time."""
-        ...
-
-    def ring(self) -> None:
-        """Wake who waits, from any thread; who comes later does not wait."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class EventsEngine(Protocol):
-    """A database engine, as far as events of applications need it."""
-
-    @property
-    def dialect(self) -> Database:
-        """How the store speaks to the same engine."""
-        ...
-
-    @property
-    def schema(self) -> str | None:
-        """Where the tables are; None: the file is the schema."""
-        ...
-
-    def prepare(self, connection: Connection) -> None:
-        """Let one process at a time make tables, in a transaction that can write."""
-        ...
-
-    def transaction(self) -> AbstractContextManager[Connection]:
-        """A transaction that can write from its first statement on."""
-        ...
-
-    def insert(self, table: Table, rows: Sequence[Row], *, before: Before) -> list[int]:
-        """Write all rows or none; durable when it returns.
-
-        Where the table has notification ids, returns those of the rows: consecutive,
-        and visible to others in this order and no other.  ``before`` is done in the
-        same transaction.
-
-        Raises what the driver raises, or ``before``.
-        """
-        ...
-
-    def bell(self, table: Table) -> Bell:
-        """A bell for who follows this table."""
-        ...
 
 
 def columns(table: Table) -> str:
@@ -137,20 +84,20 @@ _NO_TABLES: Final = (
 class EventsDatabase:
     """One database, shared by all recorders of an application."""
 
-    def __init__(self, engine: EventsEngine, url: str) -> None:
+    def __init__(self, engine: SqliteEvents | PostgresEvents, url: str) -> None:
         self._engine, self.url = engine, url
         self.schema = engine.schema
-        self._close = weakref.finalize(self, _close, engine.dialect, os.getpid())
+        self._close = weakref.finalize(self, _close, engine, os.getpid())
 
     def read(self, query: Executable) -> Sequence[Any]:
         """All rows of a query; again if the connection broke meanwhile."""
 
         def fetch() -> Sequence[Any]:
-            with self._engine.dialect.engine().connect() as connection:
+            with self._engine.engine().connect() as connection:
                 return connection.execute(query).all()
 
         with self.errors():
-            return self._engine.dialect.retrying(fetch)
+            return self._engine.retrying(fetch)
 
     @contextmanager
     def transaction(self, first: Before = None) -> Iterator[Connection]:
@@ -168,7 +115,7 @@ class EventsDatabase:
                 return connection, begun.pop_all()
 
         with self.errors():
-            connection, begun = self._engine.dialect.retrying(begin)
+            connection, begun = self._engine.retrying(begin)
             with begun:
                 yield connection
 
@@ -205,7 +152,7 @@ class EventsDatabase:
         """
         names = {table.name for table in metadata.tables.values()}
         with self.errors():
-            with self._engine.dialect.engine().connect() as connection:
+            with self._engine.engine().connect() as connection:
                 known = inspect(connection).get_table_names(schema=self.schema)
                 if names <= set(known) and is_done(connection):
                     return
@@ -216,7 +163,7 @@ class EventsDatabase:
 
     def columns(self, table: Table) -> dict[str, Any]:
         """The columns of a table as it stands in the database, with their types."""
-        with self.errors(), self._engine.dialect.engine().connect() as connection:
+        with self.errors(), self._engine.engine().connect() as connection:
             found = inspect(connection).get_columns(table.name, schema=self.schema)
             return {column["name"]: column["type"] for column in found}
 
@@ -225,7 +172,7 @@ class EventsDatabase:
 
         ``taken`` is the message where a row is there already.
         """
-        return _Translated(self._engine.dialect, taken)
+        return _Translated(self._engine, taken)
 
     def close(self) -> None:
         """Close all connections; the database cannot be used any more."""
@@ -239,9 +186,9 @@ def open_database(url: str) -> EventsDatabase:
     """
     match engine_of(url):
         case "sqlite", parsed:
-            return EventsDatabase(_sqlite(parsed), url)
+            return EventsDatabase(SqliteEvents(parsed), url)
         case "postgresql", parsed:
-            return EventsDatabase(_postgres(parsed), url)
+            return EventsDatabase(PostgresEvents(parsed), url)
         case _:
             raise InvalidConfiguration(
                 "REFOLD_DB must name a database that keeps events: sqlite:///app.db or "
@@ -250,27 +197,15 @@ def open_database(url: str) -> EventsDatabase:
             )
 
 
-def _sqlite(url: URL) -> EventsEngine:
-    from refold.adapters.sql.sqlite import SqliteDatabase
-
-    return SqliteEvents(SqliteDatabase(url))
-
-
-def _postgres(url: URL) -> EventsEngine:
-    from refold.adapters.sql.postgres import PostgresDatabase
-
-    return PostgresEvents(PostgresDatabase(url))
-
-
-def _close(dialect: Database, pid: int) -> None:
+def _close(database: Database, pid: int) -> None:
     """Not in a forked child: the connections are its parent's."""
     if pid == os.getpid():
-        dialect.close()
+        database.close()
 
 
 class _Translated(AbstractContextManager[None]):
-    def __init__(self, dialect: Database, taken: str) -> None:
-        self._database, self._taken = dialect, taken
+    def __init__(self, database: Database, taken: str) -> None:
+        self._database, self._taken = database, taken
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception):
@@ -316,34 +251,34 @@ UPDATE es_positions SET last_id = last_id + ? WHERE name = ? RETURNING last_id
 """
 
 
-class SqliteEvents:
+class SqliteEvents(SqliteDatabase):
     """The tables of applications in a SQLite file, which may be a store's too."""
 
-    schema = None
+    schema: ClassVar[str | None] = None
 
-    def __init__(self, dialect: SqliteDatabase) -> None:
-        self.dialect = dialect
-        self._locks: dict[int, Lock] = {}
+    def __init__(self, url: URL) -> None:
+        super().__init__(url)
+        self._turn = Lock()
 
-    def prepare(self, connection: Connection) -> None:
-        """Mark the file as ours; the transaction has the write lock."""
-        self.dialect.prepare(connection)
+    def _forget(self) -> None:
+        super()._forget()
+        self._turn = Lock()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One at a time: threads queue here, processes at the file."""
-        lock = self._locks.setdefault(os.getpid(), Lock())
-        if not lock.acquire(timeout=_BUSY_SECONDS):
+        self._check_process()
+        turn = self._turn
+        if not turn.acquire(timeout=_BUSY_SECONDS):
             raise StoreUnavailable(
-                f"{self.dialect.path} is busy with another writer of this process",
+                f"{self.path} is busy with another writer of this process",
                 remedy="end its transaction before the next one",
             )
         try:
-            engine = self.dialect.engine().execution_options(refold_begin="IMMEDIATE")
-            with engine.begin() as connection:
+            with self.writing() as connection:
                 yield connection
         finally:
-            lock.release()
+            turn.release()
 
     def insert(self, table: Table, rows: Sequence[Row], *, before: Before) -> list[int]:
         """Take places and fill them while nobody else can write."""
@@ -358,7 +293,7 @@ class SqliteEvents:
 
     def bell(self, table: Table) -> Bell:  # noqa: ARG002  # the protocol's
         """A clock: a file tells nobody that it was written."""
-        return _Clock()
+        return Clock(0.1)
 
 
 def _take_places(driver: sqlite3.Connection, table: Table, count: int) -> list[int]:
@@ -384,22 +319,6 @@ def _fill(
 
 def _plain(originator_id: UUID | str) -> str:
     return originator_id.hex if isinstance(originator_id, UUID) else originator_id
-
-
-class _Clock:
-    longest = 0.1
-
-    def __init__(self) -> None:
-        self._rung = Event()
-
-    def wait(self, seconds: float) -> None:
-        self._rung.wait(seconds)
-
-    def ring(self) -> None:
-        self._rung.set()
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
 
 
 Driver = psycopg.Connection[Any]
@@ -428,24 +347,21 @@ WHERE originator_id = %s AND originator_version = %s AND state = %b
 """
 
 
-class PostgresEvents:
+class PostgresEvents(PostgresDatabase):
     """The tables of applications, in a schema of their own."""
 
-    schema = _SCHEMA
-
-    def __init__(self, dialect: PostgresDatabase) -> None:
-        self.dialect = dialect
+    schema: ClassVar[str | None] = _SCHEMA
 
     def prepare(self, connection: Connection) -> None:
         """Wait for who makes tables at present, then make the schema."""
-        self.dialect.lock_schema(connection)
+        self.lock_schema(connection)
         connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}"))
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """Any: writers wait for each other at the row that counts."""
         with (
-            self.dialect.engine().connect() as connection,
+            self.engine().connect() as connection,
             _dropped_if_broken(connection),
             connection.begin(),
         ):
@@ -453,7 +369,7 @@ class PostgresEvents:
 
     @contextmanager
     def _one_statement(self) -> Iterator[Connection]:
-        engine = self.dialect.engine().execution_options(isolation_level="AUTOCOMMIT")
+        engine = self.engine().execution_options(isolation_level="AUTOCOMMIT")
         with engine.connect() as connection, _dropped_if_broken(connection):
             yield connection
 
@@ -482,12 +398,12 @@ class PostgresEvents:
                 return ids
 
         if rows:
-            return self.dialect.retrying(attempt)
+            return self.retrying(attempt)
         return attempt()
 
     def bell(self, table: Table) -> Bell:
         """A connection that listens for inserts into this table."""
-        return _Listener(self.dialect, table.name)
+        return _Listener(self, table.name)
 
 
 @contextmanager
@@ -564,8 +480,8 @@ class _Listener:
 
     longest = 5.0
 
-    def __init__(self, dialect: PostgresDatabase, channel: str) -> None:
-        self._database, self._channel = dialect, channel
+    def __init__(self, database: PostgresDatabase, channel: str) -> None:
+        self._database, self._channel = database, channel
         self._connection: Driver | None = None
         self._ears, self._rope = socket.socketpair()
 
