@@ -16,8 +16,15 @@ from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import SealBroken
 from refold.domain.seals import SealsVerified
 from refold.store import SessionStore
+from tests.support.engines import one_engine
 from tests.support.sealing import anchor_file, proved, say
 from tests.support.stores import open_at
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest) -> str:
+    """An empty store on SQLite, or on each engine where a test says so."""
+    return one_engine(request)
 
 
 def replaced(path: Path, place: int, line: bytes) -> None:

@@ -16,7 +16,14 @@ from refold.adapters import config
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
 from refold.adapters.sql.keystore import SqlKeyStore, create_private
+from tests.support.engines import one_engine
 from tests.support.stores import open_at
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest) -> str:
+    """An empty store on SQLite, or on each engine where a test says so."""
+    return one_engine(request)
 
 
 def fill(url: str, folder: Path) -> None:

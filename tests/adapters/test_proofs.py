@@ -21,10 +21,17 @@ from refold import auditor
 from refold.adapters.keys.signatures import public_pem
 from refold.store import SessionStore
 from refold.testing.event_log import said
+from tests.support.engines import BOTH, one_engine
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import open_at
 
 AUDITOR = Path(auditor.__file__)
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest) -> str:
+    """An empty store on SQLite, or on each engine where a test says so."""
+    return one_engine(request)
 
 
 class Proofs(NamedTuple):
@@ -56,6 +63,7 @@ def made(store: SessionStore) -> Proofs:
     return Proofs(event, growth, store.seals.public_key())
 
 
+@BOTH
 @pytest.mark.parametrize("which", ["event", "growth"])
 def test_a_proof_holds_on_both_engines(store: SessionStore, which: str) -> None:
     found = made(store)

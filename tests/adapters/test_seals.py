@@ -25,10 +25,17 @@ from refold.store import SessionStore
 from refold.store.workers import Sealer
 from refold.testing.event_log import append_to, said
 from tests.support import warm
+from tests.support.engines import BOTH, one_engine
 from tests.support.operations import log_of
 from tests.support.seal_writer import STEPS
 from tests.support.sealing import anchor_file, paused_sealer, proved, say, sealed
 from tests.support.stores import open_at, release
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest) -> str:
+    """An empty store on SQLite, or on each engine where a test says so."""
+    return one_engine(request)
 
 
 def test_only_streams_that_moved_have_a_new_leaf(store: SessionStore) -> None:
@@ -118,6 +125,7 @@ def test_a_sweep_finds_what_the_positions_hide(store: SessionStore) -> None:
     ]
 
 
+@BOTH
 @pytest.mark.parametrize("step", STEPS)
 def test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on(
     store_url: str, tmp_path: Path, step: str
@@ -146,6 +154,7 @@ def test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on(
     assert anchor_file().read_bytes().count(b"\n") == 2
 
 
+@BOTH
 def test_kill_9_after_any_statement_leaves_each_head_sealed_once(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -177,6 +186,7 @@ def test_kill_9_after_any_statement_leaves_each_head_sealed_once(
         assert verified.anchored == verified.tree_heads
 
 
+@BOTH
 def test_of_several_sealers_each_head_is_sealed_by_one(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -211,6 +221,7 @@ def paused(
         yield events
 
 
+@BOTH
 def test_appends_go_on_while_a_sealer_is_at_work(
     store: SessionStore, paused: tuple[Event, Event]
 ) -> None:
@@ -256,6 +267,7 @@ def test_an_append_that_commits_behind_later_ones_is_sealed_all_the_same(
         assert sealed(store)[3:] == [("a", 2)]
 
 
+@BOTH
 def test_verify_raises_no_alarm_while_others_append_and_seal(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 import refold
 from refold.store import SessionStore
 from refold.store.store import now
-from tests.support.stores import open_at
+from tests.support.engines import one_engine
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionStore]:
-    """An empty store on each engine in turn, and in memory."""
-    url = "memory://"
-    if request.param != "memory":
-        kinds = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}
-        url = request.getfixturevalue(kinds[request.param])
-    with open_at(url, tmp_path) as store:
-        yield store
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest) -> str:
+    """An empty store on SQLite, or on each engine where a test says so."""
+    return one_engine(request)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from refold.domain.errors import Frozen, InvalidEvent, OnHold
 from refold.opener import reconcile_keys
 from refold.store import SessionStore
 from refold.testing.event_log import said
+from tests.support.engines import BOTH
 from tests.support.operations import WINDOW, log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk
@@ -68,6 +69,7 @@ def test_nothing_is_written_to_a_frozen_user(frozen: SessionStore, way: str) -> 
     assert _everything(frozen) == before
 
 
+@BOTH
 @pytest.mark.parametrize(
     "way", ["append", "append from asyncio", "new session", "fork", "compaction"]
 )
@@ -199,6 +201,7 @@ def test_a_retry_finds_what_was_written_before_the_freeze(store: SessionStore) -
     assert (again.duplicate, again.hash) == (True, first.hash)
 
 
+@BOTH
 def test_what_is_written_beside_a_freeze_comes_before_it(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from refold.store import SessionStore
 from refold.store.erasure import Eraser, Retained
 from refold.testing.event_log import said
 from tests.control.conftest import Later
+from tests.support.engines import BOTH
 from tests.support.operations import fill, log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk
@@ -174,6 +175,7 @@ def test_what_a_user_allows_never_expires(old: SessionStore, later: Later) -> No
     assert old.user("ada").status().memory_opt_out
 
 
+@BOTH
 @pytest.mark.parametrize("used", ["append", "read", "fork"])
 def test_what_is_used_between_the_look_and_the_erasure_stays(
     old: SessionStore, later: Later, used: str, monkeypatch: pytest.MonkeyPatch
@@ -240,6 +242,7 @@ def test_what_was_cut_off_is_completed_by_the_next_run(
     assert len(old.erasures.certificates()) == 2
 
 
+@BOTH
 def test_two_retentions_at_once_erase_each_session_once(
     store_url: str, tmp_path: Path, later: Later
 ) -> None:

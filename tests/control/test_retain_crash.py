@@ -10,11 +10,13 @@ import pytest
 import refold
 from refold.domain.erasure import Whose
 from tests.support import warm
+from tests.support.engines import BOTH
 from tests.support.retainer import POLICY, STEPS, in_a_year
 from tests.support.stores import open_at, prepare
 from tests.support.talking import talk
 
 
+@BOTH
 @pytest.mark.parametrize("step", STEPS)
 def test_a_retention_that_was_killed_is_completed(
     store_url: str, tmp_path: Path, step: str

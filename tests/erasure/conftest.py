@@ -7,6 +7,7 @@ import pytest
 import refold
 from refold.store import SessionStore
 from refold.testing.event_log import said
+from tests.support.engines import one_engine
 from tests.support.talking import talk
 
 WINDOW = "turn_window:full_turns=2,cached_turns=1"
@@ -20,6 +21,12 @@ def fill(store: SessionStore, user_id: str, session_id: str) -> None:
     session.append(refold.StateUpdate(set={"a": 1}))
     session.catch_up()
     session.fork(3, f"{session_id}-fork")
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest) -> str:
+    """An empty store on SQLite, or on each engine where a test says so."""
+    return one_engine(request)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from refold.store import SessionStore
 from refold.testing.event_log import said
 from tests.erasure.conftest import fill
 from tests.support import warm
+from tests.support.engines import BOTH
 from tests.support.eraser import ERASING, HOLDING, OF_A_USER, RESTORING, ROTATING
 from tests.support.stores import open_at, prepare
 
@@ -36,6 +37,7 @@ def filled_url(store_url: str, tmp_path: Path) -> str:
     return store_url
 
 
+@BOTH
 @pytest.mark.parametrize("step", ERASING)
 def test_an_erasure_that_was_killed_is_seen_and_completed(
     filled_url: str, tmp_path: Path, step: str
@@ -60,6 +62,7 @@ def test_an_erasure_that_was_killed_is_seen_and_completed(
             store.session("ada", "one").events()
 
 
+@BOTH
 @pytest.mark.parametrize("step", ["heads are marked", "keys are destroyed"])
 def test_what_was_marked_before_the_kill_cannot_be_read_or_written(
     filled_url: str, tmp_path: Path, step: str
@@ -73,6 +76,7 @@ def test_what_was_marked_before_the_kill_cannot_be_read_or_written(
                 use()
 
 
+@BOTH
 @pytest.mark.parametrize("step", HOLDING)
 def test_holding_back_that_was_killed_is_completed(
     filled_url: str, tmp_path: Path, step: str
@@ -87,6 +91,7 @@ def test_holding_back_that_was_killed_is_completed(
         assert store.session("ada", "one").events()
 
 
+@BOTH
 @pytest.mark.parametrize("step", RESTORING)
 def test_a_restoration_that_was_killed_is_completed(
     filled_url: str, tmp_path: Path, step: str
@@ -103,6 +108,7 @@ def test_a_restoration_that_was_killed_is_completed(
         assert store.erasures.pending() == []
 
 
+@BOTH
 @pytest.mark.parametrize("step", ROTATING)
 def test_a_rotation_of_the_master_key_that_was_killed_is_completed(
     filled_url: str, tmp_path: Path, step: str
@@ -117,6 +123,7 @@ def test_a_rotation_of_the_master_key_that_was_killed_is_completed(
         assert problems(store) == []
 
 
+@BOTH
 @pytest.mark.parametrize("step", OF_A_USER)
 def test_a_rotation_of_a_users_key_that_was_killed_leaves_one_key(
     filled_url: str, tmp_path: Path, step: str

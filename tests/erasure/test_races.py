@@ -19,6 +19,7 @@ from refold.domain.erasure import LegalHold, Whose
 from refold.store import SessionStore
 from refold.testing.event_log import said
 from tests.erasure.conftest import WINDOW, fill
+from tests.support.engines import BOTH
 from tests.support.stores import open_at, prepare, release, start
 from tests.support.talking import talk
 
@@ -107,6 +108,7 @@ def until_erased(
     raise AssertionError("it was never erased")
 
 
+@BOTH
 @pytest.mark.parametrize("name", USES)
 def test_what_runs_while_its_user_is_erased_ends_with_erased(
     two: tuple[SessionStore, SessionStore], name: str
@@ -127,6 +129,7 @@ def test_what_runs_while_its_user_is_erased_ends_with_erased(
     assert user.sessions("ada") == []
 
 
+@BOTH
 def test_processes_that_pour_while_their_user_is_erased_leave_nothing(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -147,6 +150,7 @@ def test_processes_that_pour_while_their_user_is_erased_leave_nothing(
         assert set(store.erasures.plan("ada").counts.values()) == {0}
 
 
+@BOTH
 def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -178,6 +182,7 @@ READS: dict[str, Callable[[refold.Session], object]] = {
 }
 
 
+@BOTH
 @pytest.mark.parametrize("read", READS)
 def test_who_was_about_to_read_when_it_was_erased_is_told_so(
     two: tuple[SessionStore, SessionStore], read: str
@@ -204,6 +209,7 @@ def test_who_was_about_to_read_when_it_was_erased_is_told_so(
     assert done
 
 
+@BOTH
 def test_who_holds_an_old_key_of_a_user_who_was_readmitted_writes_nothing_with_it(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -220,6 +226,7 @@ def test_who_holds_an_old_key_of_a_user_who_was_readmitted_writes_nothing_with_i
         assert [p for _, v in eraser.verify() for p in v.problems] == []
 
 
+@BOTH
 def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
     two: tuple[SessionStore, SessionStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +250,7 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
         user.session("ada", "late").append(said("x"))
 
 
+@BOTH
 def test_who_was_about_to_fork_from_what_is_erased_is_refused(
     two: tuple[SessionStore, SessionStore],
 ) -> None:
@@ -264,6 +272,7 @@ def test_who_was_about_to_fork_from_what_is_erased_is_refused(
     assert user.sessions("ada") == []
 
 
+@BOTH
 def test_who_was_about_to_seal_anew_what_is_erased_is_refused(
     two: tuple[SessionStore, SessionStore],
 ) -> None:
@@ -297,6 +306,7 @@ def test_who_is_always_late_seals_anew_all_the_same(sqlite_url: str) -> None:
         assert [p for _, v in one.verify() for p in v.problems] == []
 
 
+@BOTH
 @pytest.mark.parametrize("name", ["append", "rotate", "append_a_blob"])
 def test_who_waits_in_vain_for_the_database_is_told_of_the_erasure(
     two: tuple[SessionStore, SessionStore],
@@ -318,6 +328,7 @@ def test_who_waits_in_vain_for_the_database_is_told_of_the_erasure(
         USES[name.replace("_", " ")](user, 0)
 
 
+@BOTH
 def test_two_that_erase_one_user_at_once_sign_one_certificate(
     store_url: str, tmp_path: Path
 ) -> None:
