@@ -49,6 +49,7 @@ def ask(*texts: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text} for text in texts]
 
 
+@settings(max_examples=50)
 @given(st.lists(TEXTS, max_size=5), TEXTS)
 def test_more_never_counts_less(texts: list[str], more: str) -> None:
     counter = Calibrated()

@@ -77,25 +77,17 @@ def explained(walk: Walk) -> tuple[tuple[Part, ...], list[Unshown]]:
 
 
 @every(events=logs())
-def test_every_event_is_shown_once_or_left_out_with_a_reason(
+def test_parts_are_the_blocks_in_their_order_and_every_event_is_told_of_once(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    parts, out = explained(Walk(strategy).go(events))
+    walk = Walk(strategy).go(events)
+    view = walk.view()
+    parts, out = explained(walk)
 
     count = Counter(seq for part in parts for seq in part.seqs)
     count.update(one.seq for one in out)
 
     assert count == Counter(event.seq for event in events)
-
-
-@every(events=logs())
-def test_parts_are_the_blocks_of_the_messages_in_their_order(
-    strategy: Strategy, events: list[Envelope]
-) -> None:
-    walk = Walk(strategy).go(events)
-    view = walk.view()
-    parts, _ = explained(walk)
-
     for number, message in enumerate(view.messages, 1):
         own = [part for part in parts if part.message == number]
         ends = [part.first + part.blocks for part in own]

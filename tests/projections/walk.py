@@ -40,7 +40,10 @@ class Done:
 
 @dataclass
 class Walk:
-    """A log under a strategy, with all that happened on the way."""
+    """A log under a strategy, with all that happened on the way.
+
+    ``sends`` is whether what each model call is sent is kept.
+    """
 
     strategy: Strategy
     events: list[Envelope] = field(default_factory=list)
@@ -50,6 +53,7 @@ class Walk:
     sent: list[tuple[object, View]] = field(default_factory=list)
     thread: Thread = field(default_factory=Thread)
     summarizer: Summarizer = field(default_factory=Abridged)
+    sends: bool = False
 
     def __post_init__(self) -> None:
         self.outline = self.strategy.begin()
@@ -63,7 +67,8 @@ class Walk:
         self.thread, placed = place(self.thread, event)
         if placed and placed.exchange == event.seq and placed.kind in _STARTS:
             self.check()
-            self.sent.append((self.changes, self.view()))
+            if self.sends:
+                self.sent.append((self.changes, self.view()))
         self.events.append(event)
         self.outline = self.strategy.fold(self.outline, event)
 
