@@ -338,7 +338,7 @@ def test_each_request_is_the_context_that_the_loop_would_have_had(
     log: list[Envelope],
 ) -> None:
     assume(not any(isinstance(event.payload, Request) for event in log))
-    walked = Walk(KeepAll()).go(log)
+    walked = Walk(KeepAll(), sends=True).go(log)
 
     sent = under("keep_all", log).sent
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
@@ -143,27 +145,28 @@ _NOTE_TOKENS = 8
 _TELLING = (UserInput, AgentResponse, ToolCall, Ending)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(BaseModel):
     """How much of each turn is kept, in characters; longer fields lose their middle.
 
     listed: how many files of each kind, and how many commands; the newest are kept.
     """
 
-    total_chars: int = 10_000
-    user_chars: int = 1_000
-    agent_chars: int = 2_000
-    action_chars: int = 200
-    listed: int = 10
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    total_chars: int = Field(default=10_000, ge=1)
+    user_chars: int = Field(default=1_000, ge=1)
+    agent_chars: int = Field(default=2_000, ge=1)
+    action_chars: int = Field(default=200, ge=1)
+    listed: int = Field(default=10, ge=1)
 
     def scaled(self, scale: int) -> Limits:
         """Limits that keep about a ``scale``-th of each turn."""
         return Limits(
-            self.total_chars,
-            max(self.user_chars // scale, 1),
-            max(self.agent_chars // scale, 1),
-            max(self.action_chars // min(scale, 4), 1),
-            max(self.listed // scale, 1),
+            total_chars=self.total_chars,
+            user_chars=max(self.user_chars // scale, 1),
+            agent_chars=max(self.agent_chars // scale, 1),
+            action_chars=max(self.action_chars // min(scale, 4), 1),
+            listed=max(self.listed // scale, 1),
         )
 
 
@@ -211,7 +214,7 @@ class Abridged:
 
 def made_by(limits: Limits) -> SummarizerRef:
     """What is recorded of an abridged history as its maker."""
-    return SummarizerRef(kind="abridged", params=asdict(limits))
+    return SummarizerRef(kind="abridged", params=limits.model_dump())
 
 
 def told(

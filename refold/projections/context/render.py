@@ -467,20 +467,23 @@ class Press:
         blocks = [(envelope.seq, text_block(entry.text(seq=envelope.seq)))]
         return self._piece(entry.role, blocks, exchange)
 
-    def _response(self, events: Sequence[Envelope], *, partial: bool) -> list[Piece]:
-        calls = _calls(events)
+    def _response(self, exchange: Exchange, *, partial: bool) -> list[Piece]:
+        first, calls = exchange[0], _calls(exchange)
         told = [called for called in calls if partial and called.result is None]
         made = [called for called in calls if called not in told]
         ids = [self.take_id(call.call_id, at.seq) for at, call, _ in made]
-        blocks: Numbered = [
-            *_said(events[0]),
-            *(_told(called) for called in told),
-            *map(self._use, ids, made),
-        ]
-        blocks = [*_thought(events[0]), *blocks] if blocks else []
-        back = self.back.get(events[0].seq, [])
-        own = [event for event in events if not isinstance(event.payload, ToolResult)]
-        pieces = self._piece("assistant", [*back, *blocks], own)
+        thought: Numbered = []
+        blocks: Numbered = [*map(_told, told), *map(self._use, ids, made)]
+        if isinstance(response := first.payload, AgentResponse):
+            thought = [(first.seq, block) for block in thinking_blocks(response)]
+            if response.text.strip():
+                # The API takes no text with white space at its end as the last one.
+                said = text_block(response.text.rstrip())
+                blocks = [(first.seq, said), *blocks]
+        back = self.back.get(first.seq, [])
+        blocks = [*back, *(thought if blocks else ()), *blocks]
+        own = [one for one in exchange if not isinstance(one.payload, ToolResult)]
+        pieces = self._piece("assistant", blocks, own)
         if back and pieces:
             more = estimate([block for _, block in back])
             pieces[0] = replace(pieces[0], tokens=pieces[0].tokens + more)
@@ -490,13 +493,18 @@ class Press:
 
     def _answer(self, id_: str, called: Called) -> list[Piece]:
         if called.result is None:
-            place = ViewSpan("raw", called.envelope.seq, called.envelope.seq)
-            return [Piece("user", [(None, result_block(id_, None))], 0, place)]
+            span = ViewSpan("raw", called.envelope.seq, called.envelope.seq)
+            return [Piece("user", [(None, result_block(id_, None))], 0, span)]
         envelope, result = called.result
-        if self.cleared(envelope):
-            return [_cleared(id_, envelope)]
-        block = result_block(id_, result)
-        return self._piece("user", [(envelope.seq, block)], [envelope])
+        if not self.cleared(envelope):
+            return self._piece(
+                "user", [(envelope.seq, result_block(id_, result))], [envelope]
+            )
+        text = cleared_text(envelope.seq, envelope.token_estimate)
+        block = {"type": "tool_result", "tool_use_id": id_, "content": text}
+        span = ViewSpan("stub", envelope.seq, envelope.seq)
+        tokens = estimate_text(text) + MESSAGE_OVERHEAD
+        return [Piece("user", [(envelope.seq, block)], tokens, span)]
 
     def _use(self, id_: str, called: Called) -> tuple[int | None, Block]:
         call, result = called.call, called.result
@@ -569,33 +577,10 @@ def _calls(events: Sequence[Envelope]) -> list[Called]:
     return calls
 
 
-def _thought(envelope: Envelope) -> Numbered:
-    response = envelope.payload
-    if not isinstance(response, AgentResponse):
-        return []
-    return [(envelope.seq, block) for block in thinking_blocks(response)]
-
-
-def _said(envelope: Envelope) -> Numbered:
-    """The response's text; the API takes none that ends in white space at the end."""
-    response = envelope.payload
-    if not isinstance(response, AgentResponse) or not response.text.strip():
-        return []
-    return [(envelope.seq, text_block(response.text.rstrip()))]
-
-
 def _told(called: Called) -> tuple[int | None, Block]:
     entry = entry_of(called.call)
     seq = called.envelope.seq
     return seq, text_block(entry.text(seq=seq) if entry else called.call.tool_name)
-
-
-def _cleared(id_: str, envelope: Envelope) -> Piece:
-    text = cleared_text(envelope.seq, envelope.token_estimate)
-    block: Block = {"type": "tool_result", "tool_use_id": id_, "content": text}
-    span = ViewSpan("stub", envelope.seq, envelope.seq)
-    tokens = estimate_text(text) + MESSAGE_OVERHEAD
-    return Piece("user", [(envelope.seq, block)], tokens, span)
 
 
 def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Numbered]:
@@ -608,28 +593,24 @@ def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Nu
         return found
     response = None
     for envelope in rows:
+        redacted = envelope.redaction.get("n")
         match envelope.payload:
             case AgentResponse():
                 response = envelope.seq
-            case ProviderEdit(blocks=blocks) if response and _as_it_came(envelope):
-                kept = [
-                    block
+            case ProviderEdit(blocks=blocks) if response and not redacted:
+                kept: Numbered = [
+                    (envelope.seq, block)
                     for block in blocks
                     if block.get("type") in kinds and _whole(block)
                 ]
                 if kept:
-                    found[response] = [(envelope.seq, block) for block in kept]
+                    found[response] = kept
     return found
 
 
 def _whole(block: Mapping[str, object]) -> bool:
     """Whether the guard cut nothing out of it."""
     return not any("[refold: " in str(value) for value in block.values())
-
-
-def _as_it_came(envelope: Envelope) -> bool:
-    """Whether the redactor found nothing in it."""
-    return not envelope.redaction.get("n")
 
 
 @dataclass(slots=True)

@@ -522,7 +522,7 @@ def _beside(source: Source, limits: Limits, text: str) -> str:
         history = Abridged(limits).summarise(source, target_tokens=most).text
         if most == 1 or own_words(history) <= room:
             return history
-        limits = replace(limits, total_chars=most // 2)
+        limits = limits.model_copy(update={"total_chars": most // 2})
 
 
 def why_failed(error: Exception) -> str:

@@ -8,7 +8,6 @@ from binascii import Error as NotBase64
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -460,23 +459,21 @@ def violations(messages: Messages, system: str | None = None) -> list[str]:
 
 
 def _roles(messages: Messages) -> Iterator[str]:
-    """Messages are of the user or the assistant, and the first is the user's."""
+    """Roles alternate between user and assistant, and the user is first."""
     if not messages:
         yield "messages: at least one message is needed"
+    before = None
     for index, message in enumerate(messages):
-        if message.get("role") not in _ROLES:
+        role = message.get("role")
+        if role not in _ROLES:
             yield f"messages.{index}: role must be user or assistant"
         if set(message) - {"role", "content"}:
             yield f"messages.{index}: holds more than role and content"
-    if messages and messages[0].get("role") == "assistant":
-        yield "messages.0: the first message must be the user's"
-
-
-def _alternation(messages: Messages) -> Iterator[str]:
-    """Roles alternate."""
-    for index, (one, other) in enumerate(pairwise(messages)):
-        if one.get("role") == other.get("role"):
-            yield f"messages.{index + 1}: two messages of one role in a row"
+        if not index and role == "assistant":
+            yield "messages.0: the first message must be the user's"
+        if index and role == before:
+            yield f"messages.{index}: two messages of one role in a row"
+        before = role
 
 
 def _contents(messages: Messages) -> Iterator[str]:
@@ -485,188 +482,163 @@ def _contents(messages: Messages) -> Iterator[str]:
         content = message.get("content")
         if not isinstance(content, str | list) or not content:
             yield f"messages.{index}: content must not be empty"
-        elif not all(isinstance(block, dict) for block in _blocks(message)):
+        elif isinstance(content, list) and not all(
+            isinstance(b, dict) for b in content
+        ):
             yield f"messages.{index}: content must be a text or a list of blocks"
-    for where, role, block in _all(messages):
-        kind = str(block.get("type"))
-        if kind not in _ROLES.get(role, ()):
-            yield f"{where}: a {kind} block cannot be in a message of the {role}"
-        elif set(block) - _FIELDS[kind] - _ALWAYS:
-            yield f"{where}: holds fields that a {kind} block does not have"
+        role = str(message.get("role"))
+        for where, block in _blocks(index, message):
+            kind = str(block.get("type"))
+            if kind not in _ROLES.get(role, ()):
+                yield f"{where}: a {kind} block cannot be in a message of the {role}"
+            elif set(block) - _FIELDS[kind] - _ALWAYS:
+                yield f"{where}: holds fields that a {kind} block does not have"
 
 
-def _texts(messages: Messages) -> Iterator[str]:
-    """No text is empty or white space alone."""
-    for where, _, block in _all(messages):
-        if block.get("type") == "text" and not _filled(block.get("text")):
-            yield f"{where}: text must hold more than white space"
-
-
-def _calls(messages: Messages) -> Iterator[str]:
-    """Ids and names of calls are legal, ids unique, inputs objects."""
-    ids: Counter[Any] = Counter()
-    for where, _, block in _all(messages):
-        if block.get("type") != "tool_use":
-            continue
-        if not _matches(_ID, block.get("id")):
-            yield f"{where}: id must match ^{_ID.pattern}$"
-        if not _matches(_NAME, block.get("name")):
-            yield f"{where}: name must match ^{_NAME.pattern}$"
-        if not isinstance(block.get("input"), dict):
-            yield f"{where}: input must be an object"
-        ids[str(block.get("id"))] += 1
-        if ids[str(block.get("id"))] == 2:
-            yield f"{where}: tool_use ids must be unique"
+def _order(messages: Messages) -> Iterator[str]:
+    """Results and thinking stand first in their message; thinking is not all of it."""
+    for index, message in enumerate(messages):
+        kinds = [block.get("type") for _, block in _blocks(index, message)]
+        results = [kind == "tool_result" for kind in kinds]
+        thoughts = [kind in _THINKING for kind in kinds if kind != "compaction"]
+        if results != sorted(results, reverse=True):
+            yield f"messages.{index}: results must stand before anything else"
+        if thoughts != sorted(thoughts, reverse=True):
+            yield f"messages.{index}: thinking must stand before anything else"
+        if thoughts and thoughts[-1]:
+            yield f"messages.{index}: the final block cannot be thinking"
 
 
 def _pairs(messages: Messages) -> Iterator[str]:
     """Each call has one result in the next message, and each result such a call."""
     before: Counter[str] = Counter()
+    ids: Counter[str] = Counter()
     for index, message in enumerate(messages):
-        made, given = _ids(message, "tool_use", "id"), _answered(message)
+        made, given = _ids(message, "tool_use", "id"), _ids(message, *_ANSWER)
         if before - given:
             yield f"messages.{index - 1}: calls without a result right after them"
         if given - before:
             yield f"messages.{index}: results without a call right before them"
         before = made
+        ids += made
     if before:
         yield f"messages.{len(messages) - 1}: calls without a result right after them"
+    if ids and max(ids.values()) > 1:
+        twice = ids.most_common(1)[0][0]
+        yield f"messages: tool_use ids must be unique, {twice} is not"
 
 
-def _results(messages: Messages) -> Iterator[str]:
-    """Results stand first in their message and hold texts and images that are valid."""
+def _each(messages: Messages) -> Iterator[str]:
+    """What a block of each kind holds is what the API takes."""
     for index, message in enumerate(messages):
-        kinds = [block.get("type") == "tool_result" for block in _dicts(message)]
-        if kinds != sorted(kinds, reverse=True):
-            yield f"messages.{index}: results must stand before anything else"
-    for where, _, block in _all(messages):
-        if block.get("type") == "tool_result":
-            yield from _result_problems(where, block)
-
-
-def _thinking(messages: Messages) -> Iterator[str]:
-    """Thinking is signed, stands first in its message and is not all there is."""
-    for index, message in enumerate(messages):
-        kinds = [
-            block.get("type") in _THINKING
-            for block in _dicts(message)
-            if block.get("type") != "compaction"
-        ]
-        if kinds != sorted(kinds, reverse=True):
-            yield f"messages.{index}: thinking must stand before anything else"
-        if kinds and kinds[-1]:
-            yield f"messages.{index}: the final block cannot be thinking"
-    for where, _, block in _all(messages):
-        if block.get("type") == "thinking":
-            if not isinstance(block.get("thinking"), str):
-                yield f"{where}: thinking must be a text"
-            if not _filled(block.get("signature")):
-                yield f"{where}: thinking needs the provider's signature"
-        if block.get("type") == "redacted_thinking" and not _filled(block.get("data")):
-            yield f"{where}: redacted thinking needs its data"
-
-
-def _images(messages: Messages) -> Iterator[str]:
-    """Images are of a known type and hold base64, or have an address."""
-    for where, _, block in _all(messages):
-        if block.get("type") == "image":
-            yield from _image_problems(where, block)
+        for where, block in _blocks(index, message):
+            for problem in _CHECKS.get(str(block.get("type")), _nothing)(block):
+                yield f"{where}{problem}"
 
 
 def _ending(messages: Messages) -> Iterator[str]:
     """What the assistant is to go on from does not end in white space."""
     if not messages or messages[-1].get("role") != "assistant":
         return
-    last = [block.get("text") for block in _dicts(messages[-1])][-1:]
+    last = [block.get("text") for _, block in _blocks(0, messages[-1])][-1:]
     if any(isinstance(text, str) and text != text.rstrip() for text in last):
         yield f"messages.{len(messages) - 1}: final text must not end in white space"
 
 
-RULES: Final[tuple[Rule, ...]] = (
-    _roles,
-    _alternation,
-    _contents,
-    _texts,
-    _calls,
-    _pairs,
-    _results,
-    _thinking,
-    _images,
-    _ending,
-)
+RULES: Final[tuple[Rule, ...]] = (_roles, _contents, _order, _pairs, _each, _ending)
+_ANSWER: Final = ("tool_result", "tool_use_id")
 
 
-def _result_problems(where: str, block: Block) -> Iterator[str]:
+def _text_problems(block: Block) -> Iterator[str]:
+    if not _filled(block.get("text")):
+        yield ": text must hold more than white space"
+
+
+def _use_problems(block: Block) -> Iterator[str]:
+    for field, pattern in (("id", _ID), ("name", _NAME)):
+        value = block.get(field)
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            yield f": {field} must match ^{pattern.pattern}$"
+    if not isinstance(block.get("input"), dict):
+        yield ": input must be an object"
+
+
+def _result_problems(block: Block) -> Iterator[str]:
     content = block.get("content")
     if not isinstance(block.get("is_error", False), bool):
-        yield f"{where}: is_error must be true or false"
+        yield ": is_error must be true or false"
     if not isinstance(content, str | list | None):
-        yield f"{where}: content must be a text or a list of blocks"
+        yield ": content must be a text or a list of blocks"
     if isinstance(content, str | list) and not content:
-        yield f"{where}: content must not be empty; leave it out"
+        yield ": content must not be empty; leave it out"
     if block.get("is_error") and not content:
-        yield f"{where}: an error needs a content"
+        yield ": an error needs a content"
     if isinstance(content, str) and content and not content.strip():
-        yield f"{where}: text must hold more than white space"
+        yield ": text must hold more than white space"
     for index, part in enumerate(content if isinstance(content, list) else ()):
-        yield from _part_problems(f"{where}.content.{index}", part)
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in ("text", "image", "document"):
+            yield f".content.{index}: a result holds texts, images and documents"
+            continue
+        for problem in _CHECKS.get(kind, _nothing)(part):
+            yield f".content.{index}{problem}"
 
 
-def _part_problems(where: str, part: Any) -> Iterator[str]:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind == "text":
-        if not _filled(part.get("text")):
-            yield f"{where}: text must hold more than white space"
-    elif kind == "image":
-        yield from _image_problems(where, part)
-    elif kind != "document":
-        yield f"{where}: a result holds texts, images and documents"
+def _thinking_problems(block: Block) -> Iterator[str]:
+    if not isinstance(block.get("thinking"), str):
+        yield ": thinking must be a text"
+    if not _filled(block.get("signature")):
+        yield ": thinking needs the provider's signature"
 
 
-def _image_problems(where: str, block: Block) -> Iterator[str]:
+def _redacted_problems(block: Block) -> Iterator[str]:
+    if not _filled(block.get("data")):
+        yield ": redacted thinking needs its data"
+
+
+def _image_problems(block: Block) -> Iterator[str]:
     source = block.get("source")
     source = source if isinstance(source, dict) else {}
     if source.get("type") == "url":
         if not _filled(source.get("url")):
-            yield f"{where}: an image needs its address"
+            yield ": an image needs its address"
     elif source.get("type") != "base64":
-        yield f"{where}: an image needs a base64 or url source"
+        yield ": an image needs a base64 or url source"
     else:
         if source.get("media_type") not in IMAGE_TYPES:
-            yield f"{where}: media_type must be one of {', '.join(sorted(IMAGE_TYPES))}"
+            yield f": media_type must be one of {', '.join(sorted(IMAGE_TYPES))}"
         if not is_base64(source.get("data")):
-            yield f"{where}: data must be base64"
+            yield ": data must be base64"
 
 
-def _blocks(message: Message) -> list[Any]:
+def _nothing(_: Block) -> Iterator[str]:
+    yield from ()
+
+
+_CHECKS: Final = {
+    "text": _text_problems,
+    "tool_use": _use_problems,
+    "tool_result": _result_problems,
+    "thinking": _thinking_problems,
+    "redacted_thinking": _redacted_problems,
+    "image": _image_problems,
+}
+
+
+def _blocks(index: int, message: Message) -> Iterator[tuple[str, Block]]:
+    """The blocks of a message, each with where it is."""
     content = message.get("content")
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return list(content) if isinstance(content, list) else []
-
-
-def _dicts(message: Message) -> list[Block]:
-    return [block for block in _blocks(message) if isinstance(block, dict)]
-
-
-def _all(messages: Messages) -> Iterator[tuple[str, str, Block]]:
-    for index, message in enumerate(messages):
-        for number, block in enumerate(_dicts(message)):
-            yield f"messages.{index}.content.{number}", str(message.get("role")), block
+    blocks = [text_block(content)] if isinstance(content, str) else content
+    found = enumerate(blocks if isinstance(blocks, list) else ())
+    for number, block in found:
+        if isinstance(block, dict):
+            yield f"messages.{index}.content.{number}", block
 
 
 def _ids(message: Message, kind: str, key: str) -> Counter[str]:
-    blocks: Iterable[Block] = _dicts(message)
-    return Counter(str(block.get(key)) for block in blocks if block.get("type") == kind)
-
-
-def _answered(message: Message) -> Counter[str]:
-    return _ids(message, "tool_result", "tool_use_id")
+    blocks = (block for _, block in _blocks(0, message) if block.get("type") == kind)
+    return Counter(str(block.get(key)) for block in blocks)
 
 
 def _filled(text: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
-
-
-def _matches(pattern: re.Pattern[str], text: Any) -> bool:
-    return isinstance(text, str) and pattern.fullmatch(text) is not None

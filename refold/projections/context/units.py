@@ -413,9 +413,9 @@ class Waiting(NamedTuple):
         if exchange == thread.response:
             response = behind(() if exchange == seq else response, seq)
         if kind == "call":
-            holds = _opened(holds, exchange, response, seq)
+            holds = _held(holds, exchange, seq, response)
         elif kind == "result":
-            holds = _extended(holds, exchange, seq)
+            holds = _held(holds, exchange, seq)
         answered = exchange if placed.answers is None else placed.answers.seq
         ties = _tied(self.ties, exchange, answered, seq, turn)
         waiting = Waiting(response, holds, self.questions, ties)
@@ -430,7 +430,7 @@ class Waiting(NamedTuple):
         elif user is not None:
             anchor, spans = user, joined(((user, user), *spans))
         questions = (*self.questions, Question(seq, anchor))
-        holds = _opened(self.holds, anchor, spans, seq)
+        holds = _held(self.holds, anchor, seq, spans)
         return self._replace(questions=questions, holds=holds)
 
     def decided(
@@ -452,7 +452,9 @@ class Waiting(NamedTuple):
         kept = tuple(
             upto(hold.spans, through)
             for hold in self.holds
-            if hold.first <= through and _open_at(hold, decided_at)
+            if hold.first <= through
+            and hold.opened <= decided_at
+            and (hold.closed is None or hold.closed > decided_at)
         )
         holds = tuple(
             hold
@@ -477,9 +479,9 @@ class Waiting(NamedTuple):
         """Close the exchange if nothing in it waits any more."""
         if exchange in [call.exchange for call in thread.open]:
             return self
-        if exchange not in [hold.first for hold in self.holds]:
-            return self
         if exchange in [asked.exchange for asked in self.questions]:
+            return self
+        if exchange not in [hold.first for hold in self.holds]:
             return self
         later = turn is not None and exchange < turn
         holds = [
@@ -492,18 +494,12 @@ class Waiting(NamedTuple):
         return Waiting(self.response, tuple(holds), self.questions, self.ties)
 
 
-def _opened(
-    holds: tuple[Hold, ...], exchange: int, spans: Spans, seq: int
+def _held(
+    holds: tuple[Hold, ...], exchange: int, seq: int, spans: Spans = ()
 ) -> tuple[Hold, ...]:
-    """With the exchange open, which these seqs are so far."""
-    for hold in holds:
-        if hold.first == exchange and hold.closed is None:
-            return _extended(holds, exchange, seq)
-    return (*holds, Hold(exchange, spans, seq))
-
-
-def _extended(holds: tuple[Hold, ...], exchange: int, seq: int) -> tuple[Hold, ...]:
-    """With one more event of the exchange, where it is open."""
+    """With ``seq`` in the exchange that is open; else it opens as ``spans``, if any."""
+    if all(hold.first != exchange or hold.closed is not None for hold in holds):
+        return (*holds, Hold(exchange, spans, seq)) if spans else holds
     return tuple(
         [
             Hold(hold.first, behind(hold.spans, seq), hold.opened)
@@ -526,7 +522,3 @@ def _tied(
     firsts = sorted({exchange, answered})
     others = (tie for tie in ties if tie[0] not in firsts)
     return (*others, *((first, seq) for first in firsts))
-
-
-def _open_at(hold: Hold, seq: int) -> bool:
-    return hold.opened <= seq and (hold.closed is None or hold.closed > seq)

@@ -6,11 +6,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Literal, NamedTuple
+from operator import attrgetter
+from typing import Final, Literal, NamedTuple
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import (
-    Final,
+    Final as Ending,
     HumanReview,
     Pin,
     Span,
@@ -20,7 +21,7 @@ from refold.domain.events import (
 )
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Shown, Strategy
+from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import cleared_text, entry_of
 from refold.projections.context.units import Thread, holds, place
 from refold.projections.context.view import Origin, View, ViewSpan
@@ -174,7 +175,10 @@ def _cause(
         case "pinned":
             return "cleared" if cleared else "pinned"
         case "stub" if not numbered:
-            return "window" if _counts(span, strategy.show(outline)) else "pins_budget"
+            # Either it counts what the strategy leaves out, or stands for a pin.
+            left = strategy.show(outline).left
+            counts = left is not None and left[:2] == span[1:3]
+            return "window" if counts else "pins_budget"
         case "stub":
             return "cleared" if cleared else "shortened"
         case "raw":
@@ -182,12 +186,6 @@ def _cause(
         case "memory" if span.first is not None:
             return "memory"
     return "handed_in"
-
-
-def _counts(span: ViewSpan, shown: Shown) -> bool:
-    """Whether this stub counts what the strategy does not show."""
-    left = shown.left
-    return left is not None and (left.first, left.last) == (span.first, span.last)
 
 
 def _raw_cause(span: ViewSpan, outline: Outline) -> Cause:
@@ -233,19 +231,16 @@ def told(node: Node, events: Sequence[Envelope]) -> list[Envelope]:
     if node.own is None:
         return []
     first, last = node.own
-    start = bisect_left(events, first, key=_seq)
+    seq = attrgetter("seq")
+    start = bisect_left(events, first, key=seq)
     thread, found = Thread(), []
-    for envelope in events[start : bisect_right(events, last, key=_seq)]:
+    for envelope in events[start : bisect_right(events, last, key=seq)]:
         if holds(node.summary.omitted, envelope.seq):
             continue
         thread, placed = place(thread, envelope)
         if placed is not None and entry_of(envelope.payload) is not None:
             found.append(envelope)
     return found
-
-
-def _seq(envelope: Envelope) -> int:
-    return envelope.seq
 
 
 def unshown(
@@ -322,12 +317,12 @@ def _never(envelope: Envelope) -> Reason | None:
 
 
 def _final(envelope: Envelope) -> bool:
-    return isinstance(envelope.payload, Final)
+    return isinstance(envelope.payload, Ending)
 
 
 def _nothing_to_show(envelope: Envelope) -> Reason:
     event = envelope.payload
-    return "said" if isinstance(event, Final) and event.text.strip() else "empty"
+    return "said" if isinstance(event, Ending) and event.text.strip() else "empty"
 
 
 def pin_of(seq: int, events: Iterable[Envelope], *, upto: int) -> Envelope | None:
@@ -383,17 +378,13 @@ def _same(
     """What the strategy decides now, if that is what ``summary`` records."""
     for ask in (strategy.decide, strategy.follow_up):
         made = ask(outline, now)
-        if made is not None and _recorded(made) == _decided(summary):
+        if made is not None and _DECIDED(made) == _DECIDED(summary):
             return made
     return None
 
 
-def _recorded(made: Compaction) -> tuple[object, ...]:
-    span = (made.first_seq, made.last_seq, made.decided_at_seq)
-    return (*span, made.absorbs, made.level, made.omitted, made.tokens_before)
-
-
-def _decided(summary: Summary) -> tuple[object, ...]:
-    span = (summary.first_seq, summary.last_seq, summary.decided_at_seq)
-    more = (summary.level, summary.omitted, summary.tokens_before)
-    return (*span, summary.absorbs, *more)
+# What a decision and the summary that carries it out have in common.
+_DECIDED: Final = attrgetter(
+    *("first_seq", "last_seq", "decided_at_seq", "absorbs", "level", "omitted"),
+    "tokens_before",
+)

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import UnknownStrategy
@@ -24,18 +24,6 @@ from refold.projections.context.compaction import (
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Layers, Manner, Pinning
 from refold.projections.context.units import Spans, Unit, joined
-
-
-class AbridgedLimits(BaseModel):
-    """How much the abridged history keeps, in characters; ``listed`` of each list."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    total_chars: int = Field(default=10_000, ge=1)
-    user_chars: int = Field(default=1_000, ge=1)
-    agent_chars: int = Field(default=2_000, ge=1)
-    action_chars: int = Field(default=200, ge=1)
-    listed: int = Field(default=10, ge=1)
 
 
 class HistorySummary(Pinning):
@@ -74,7 +62,7 @@ class HistorySummary(Pinning):
     buffer_time_before_cache_expiration_ms: int = Field(default=30_000, ge=0)
     summary_version: int = Field(default=3, ge=1)
     prompt: str = ""
-    abridged: AbridgedLimits = AbridgedLimits()
+    abridged: Limits = Limits()
     acknowledgement_text: str = Field(
         default="I have read the summary and go on from there.", min_length=1
     )
@@ -105,7 +93,7 @@ class HistorySummary(Pinning):
             pin_tokens=self.pin_tokens,
             layers=self._layers,
             prompt=self.prompt,
-            history=Limits(**self.abridged.model_dump()),
+            history=self.abridged,
         )
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
@@ -253,28 +241,21 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
         if version in ("", None):
             return None
         params = dict(_object(flags["history_summary_params"]))
-        params["summary_version"] = _version(version)
+        try:
+            params["summary_version"] = int(str(version))
+        except ValueError:
+            raise UnknownStrategy(
+                f"history_summary_min_version must be a whole number, got {version!r}"
+            ) from None
         if "memories_params" in flags:
-            params["memories"] = _memories(_object(flags["memories_params"]))
+            given = _object(flags["memories_params"])
+            # An empty prompt is none there.
+            params["memories"] = {key: v for key, v in given.items() if v != ""}
     abridged = _object(params.pop("abridged_history_params", {}))
     if abridged:
         named = {_RENAMED.get(name, name): value for name, value in abridged.items()}
         params["abridged"] = named
     return HistorySummary(**params)
-
-
-def _memories(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of notes; an empty prompt is none there."""
-    return {key: value for key, value in given.items() if value != ""}
-
-
-def _version(given: object) -> int:
-    try:
-        return int(str(given))
-    except ValueError:
-        raise UnknownStrategy(
-            f"history_summary_min_version must be a whole number, got {given!r}"
-        ) from None
 
 
 def _object(given: object) -> Mapping[str, Any]:
