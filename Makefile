@@ -27,7 +27,7 @@ help:
 	@echo "             SEED=1 EVENTS=2000000 SESSIONS=500 PROCESSES=8"
 	@echo "make fuzz    what reads other people's bytes, guided by what it covers;"
 	@echo "             TARGET=import-letta ARGS='--seconds 600'"
-	@echo "make check   format, lint, types, layers, documentation"
+	@echo "make check   format, lint, types, layers, files and folders, documentation"
 	@echo "make fix     format and repair what a machine can repair, the references"
 	@echo "             of rules, models and tampering too"
 	@echo "make lock    resolve the dependencies anew"
@@ -86,6 +86,7 @@ check: .venv/.refold
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tools.check_house
 	@$(BIN)/python -m tools.check_docs
 	@$(BIN)/python -m tools.rule_reference --check
 	@$(BIN)/python -m tools.model_reference --check

@@ -201,8 +201,8 @@ def _reachable(start: str, edges: Mapping[str, set[str]]) -> set[str]:
 def undocumented(house: House) -> Iterator[str]:
     """Yield the modules, public classes, functions and methods without a docstring.
 
-    The name of a test is its sentence; a method of a class with bases, or one that a
-    protocol documents, is explained there.
+    The name of a test is its sentence; a method of a class with bases is explained in
+    its base, and one that a protocol names, in the protocol.
     """
     promised = set(_promised(house))
     for module in house.modules.values():
@@ -220,8 +220,7 @@ def _promised(house: House) -> Iterator[str]:
     for module in house.modules.values():
         for node in _definitions(module.tree.body):
             if isinstance(node, ast.ClassDef) and "Protocol" in map(_name, node.bases):
-                methods = _definitions(node.body)
-                yield from (m.name for m in methods if ast.get_docstring(m))
+                yield from (method.name for method in _definitions(node.body))
 
 
 def _public(tree: ast.Module) -> Iterator[tuple[str, Definition]]:

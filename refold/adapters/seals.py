@@ -20,9 +20,9 @@ from typing import Any, BinaryIO, Final
 from pydantic import JsonValue
 
 from refold.adapters.erasure import StoredErasures
+from refold.adapters.keys.master import create_private
 from refold.adapters.keys.signatures import Signer, key_id, signed_by
 from refold.adapters.rows import EncryptedEvent
-from refold.adapters.sql.keystore import create_private
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.tree import Ending, Ends, Grown, Tree
 from refold.domain.chain import Frontier, consistency_proof, inclusion_proof, root_of

@@ -13,9 +13,9 @@ import pytest
 
 import refold
 from refold.adapters import config
-from refold.adapters.keys.master import LocalMasterKey
+from refold.adapters.keys.master import LocalMasterKey, create_private
 from refold.adapters.keys.ring import KeyRing
-from refold.adapters.sql.keystore import SqlKeyStore, create_private
+from refold.adapters.sql.keystore import SqlKeyStore
 from tests.support.engines import one_engine
 from tests.support.stores import open_at
 

@@ -131,9 +131,6 @@ class MasterKeyFile:
 
     def create(self) -> None:
         """Make it, unless it is there; says so, for without it nothing can be read."""
-        # Here, for SQLAlchemy comes with it.
-        from refold.adapters.sql.keystore import create_private
-
         if create_private(self.path, _written([os.urandom(SIZE)])):
             log.warning(
                 "made a new master key at %s (mode 0600): back it up apart from the "
@@ -206,3 +203,27 @@ def _decoded(text: str) -> bytes:
 
 def _written(keys: Sequence[bytes]) -> bytes:
     return b"".join(base64.b64encode(key) + b"\n" for key in keys)
+
+
+def create_private(path: Path, content: bytes = b"") -> bool:
+    """Make the file with mode 0600 if there is none; True if it was made here.
+
+    It appears whole or not at all, so that another process never reads half of it.
+    """
+    if path.exists():
+        return False
+    for folder in reversed(path.parents):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True

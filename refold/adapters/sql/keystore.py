@@ -33,6 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
+from refold.adapters.keys.master import create_private
 from refold.adapters.keys.ring import PEPPER
 from refold.adapters.keys.store import KeyPlace, UserEntry
 from refold.adapters.sql.sqlite import engine_in_memory
@@ -629,27 +630,3 @@ def _on_connect(connection: Any, _record: object) -> None:
 def _begin(connection: Any) -> None:
     mode = connection.get_execution_options().get("refold_begin", "DEFERRED")
     connection.exec_driver_sql(f"BEGIN {mode}")
-
-
-def create_private(path: Path, content: bytes = b"") -> bool:
-    """Make the file with mode 0600 if there is none; True if it was made here.
-
-    It appears whole or not at all, so that another process never reads half of it.
-    """
-    if path.exists():
-        return False
-    for folder in reversed(path.parents):
-        folder.mkdir(mode=0o700, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    return True
