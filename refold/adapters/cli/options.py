@@ -58,60 +58,51 @@ def duration(text: str) -> timedelta:
     return timedelta(**{_SPAN[found[2]]: int(found[1])})
 
 
-def flag(name: str, help: str) -> Any:  # noqa: A002  # the same
+def flag(name: str, help: str) -> Any:  # noqa: A002  # as typer calls it
     """An option without a value: what it does if it is given."""
     return typer.Option(False, name, help=help)
 
 
-def shared(
-    help: str,  # noqa: A002  # as typer calls it
+def option(
+    default: Any,
+    help: str,  # noqa: A002  # the same
     *names: str,
     of: str | None = None,
     min: int | None = None,  # noqa: A002  # the same
     check: Callable[..., object] | None = None,
     parser: Callable[[str], object] | None = None,
 ) -> Any:
-    """An option of several commands, to annotate their parameters with; see ``option``.
+    """An option of a command: what it does, and its names if not its parameter's.
 
-    check: refuses values.
+    of: stands for its value in the help.  check: refuses values.  A default of ``...``
+    is none, and what an annotation has.
     """
     return typer.Option(
-        *names, metavar=of, help=help, min=min, callback=check, parser=parser
+        default, *names, metavar=of, help=help, min=min, callback=check, parser=parser
     )
 
 
-def option(
-    default: Any,
-    help: str,  # noqa: A002  # as typer calls it
-    *names: str,
-    of: str | None = None,
-    min: int | None = None,  # noqa: A002  # the same
-    parser: Callable[[str], object] | None = None,
-) -> Any:
-    """An option of a command: what it does, and its names if not its parameter's.
-
-    of: stands for its value in the help.  A default of ``...`` is none.
-    """
-    return typer.Option(default, *names, metavar=of, help=help, min=min, parser=parser)
-
-
 User = Annotated[
-    str, shared("Name the user whose session it is.", "--user", of="U", check=_user)
+    str,
+    option(..., "Name the user whose session it is.", "--user", of="U", check=_user),
 ]
 OneSession = Annotated[
-    str, shared("Name the session.", "--session", of="S", check=_session)
+    str, option(..., "Name the session.", "--session", of="S", check=_session)
 ]
 SomeUser = Annotated[
     str | None,
-    shared("Take only sessions of this user.", "--user", of="U", check=_user),
+    option(..., "Take only sessions of this user.", "--user", of="U", check=_user),
 ]
 SomeSession = Annotated[
     str | None,
-    shared("Take only sessions of this name.", "--session", of="S", check=_session),
+    option(
+        ..., "Take only sessions of this name.", "--session", of="S", check=_session
+    ),
 ]
 NewSession = Annotated[
     str | None,
-    shared(
+    option(
+        ...,
         "Call the session S; several are called S-0001, S-0002 and so on.  Left out: "
         "as the file says, else after the file.",
         "--session",
@@ -122,7 +113,8 @@ NewSession = Annotated[
 SPEC = "as name, name:key=value or @file.toml"
 SomeStrategy = Annotated[
     str | None,
-    shared(
+    option(
+        ...,
         f"Use this strategy, given {SPEC}.  Left out: that of the last request, else "
         "keep_all.",
         "--strategy",
@@ -131,12 +123,13 @@ SomeStrategy = Annotated[
 ]
 Operator = Annotated[
     str | None,
-    shared("Name who does it.  Left out: who is logged in.", of="NAME"),
+    option(..., "Name who does it.  Left out: who is logged in.", of="NAME"),
 ]
 Span = timedelta | None
 KeyBackups = Annotated[
     Span,
-    shared(
+    option(
+        ...,
         "Certify that backups of the key store survive so long, such as 35d.",
         of="TIME",
         parser=duration,
@@ -169,12 +162,14 @@ class Summarizer(StrEnum):
 
 WritesSummaries = Annotated[
     Summarizer,
-    shared(
-        "Choose what writes the summaries; abridged needs no model.", "--summarizer"
+    option(
+        ...,
+        "Choose what writes the summaries; abridged needs no model.",
+        "--summarizer",
     ),
 ]
 SummarizerModel = Annotated[
-    str | None, shared("Have anthropic ask this model.", "--model", of="M")
+    str | None, option(..., "Have anthropic ask this model.", "--model", of="M")
 ]
 
 

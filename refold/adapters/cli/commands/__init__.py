@@ -23,41 +23,25 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "log": Entry("log", "Show the timeline of a session."),
         "context": Entry("context", "Show what a model is sent, or was sent earlier."),
         "why": Entry("why", "Say why a context is as it is, and prove it."),
-        "compare": Entry(
-            "compare", "Compare what strategies would have sent of a session."
-        ),
-        "memory": Entry(
-            "memory", "Show what a user's sessions show of tools and tasks."
-        ),
+        "compare": Entry("compare", "Compare what strategies would have sent."),
+        "memory": Entry("memory", "Show what a user's sessions show together."),
         "stats": Entry("operate", "Show how much is stored, and how fast it grows."),
-        "audit": Entry(
-            "operate", "Show what was done with the store, when, and how it went."
-        ),
+        "audit": Entry("operate", "Show what was done with the store, and when."),
     },
     "Change": {
         "import": Entry(
             "import_", "Bring transcripts into the log, each as a session."
         ),
-        "compact": Entry(
-            "compact", "Compact a session if a strategy says that it is due."
-        ),
+        "compact": Entry("compact", "Compact a session, if a strategy says so."),
         "rebuild": Entry(
-            "compact", "Make the summaries there would be, had a strategy always run."
+            "compact", "Make the summaries of a strategy for all the past."
         ),
-        "review": Entry(
-            "review", "List, show, decide or look for questions to humans."
-        ),
-        "replay": Entry(
-            "review", "Show a review bundle, and whether its rule fires again."
-        ),
-        "consent": Entry(
-            "memory", "Show what a user allows, or record a change of it."
-        ),
+        "review": Entry("review", "List, show, decide or look for questions."),
+        "replay": Entry("review", "Show a review bundle; does its rule fire again?"),
+        "consent": Entry("memory", "Show or change what a user allows."),
     },
     "Protect": {
-        "redact": Entry(
-            "redact", "Replace secrets and personal data in a text or in JSON."
-        ),
+        "redact": Entry("redact", "Replace secrets and personal data in a text."),
         "erase": Entry(
             "erase", "Forget a user, or one session, and sign a certificate."
         ),

@@ -67,7 +67,7 @@ def compact(
         None, "Let --watch look for new events so often; 30 if left out.", of="SEC"
     ),
 ) -> Result | None:
-    """Compact a session if a strategy says that it is due.
+    """Compact a session, if a strategy says so.
 
     It does one compaction if one is due.  The events stay in the log; the summary goes
     to the strategy's own stream.  Nothing is changed if the summarizer fails.  With
@@ -238,7 +238,7 @@ def rebuild(
         None, "Give up then the summaries of this strategy.", of="OLD"
     ),
 ) -> Result:
-    """Make the summaries there would be, had a strategy always run.
+    """Make the summaries of a strategy for all the past.
 
     The log and the contexts of other strategies stay as they are.  Cut off, it goes
     on where it stopped when it is run again.  Exits with 1 if a summary failed or a

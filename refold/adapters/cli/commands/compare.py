@@ -50,7 +50,7 @@ def compare(
         None, "Draw tokens per request, and recall.", of="FILE.png"
     ),
 ) -> Result:
-    """Compare what strategies would have sent of a session.
+    """Compare what strategies would have sent.
 
     Its log is walked under each, in memory: nothing is written.  Summaries are made by
     abridged, without a model.

@@ -23,7 +23,6 @@ from refold.adapters.cli.options import (
     flag,
     operator as who,
     option,
-    shared,
 )
 from refold.adapters.cli.output import (
     Result,
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from refold.store import SessionStore
     from refold.store.erasure import Erasure, ErasurePlan, Retained
 
-Reason = Annotated[str, shared(WHY, of="TEXT")]
-SomeReason = Annotated[str | None, shared(WHY, of="TEXT")]
+Reason = Annotated[str, option(..., WHY, of="TEXT")]
+SomeReason = Annotated[str | None, option(..., WHY, of="TEXT")]
 
 
 def erase(

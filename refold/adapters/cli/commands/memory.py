@@ -67,7 +67,7 @@ def memory(
         "--refresh", "Make the memory of all users, or of one, by now."
     ),
 ) -> Result:
-    """Show what a user's sessions show of tools and tasks.
+    """Show what a user's sessions show together.
 
     Which tools worked, failed and helped, and how often.  Everything comes from the
     log, and names the events that show it.  Nothing is listed that fewer than three
@@ -440,7 +440,7 @@ def consent(
     opt_in: bool = flag("--opt-in", "Take the opt-out back."),
     reason: str = option("", "Say why; it is recorded with it.", of="TEXT"),
 ) -> Result:
-    """Show what a user allows, or record a change of it.
+    """Show or change what a user allows.
 
     A change is an event.  What was never asked is not allowed; an opt-out of memory
     outweighs every grant.

@@ -127,7 +127,7 @@ def audit(
         parser=_since,
     ),
 ) -> Result:
-    """Show what was done with the store, when, and how it went.
+    """Show what was done with the store, and when.
 
     The audit log holds no content, and no names: --user finds the records of a user who
     is not erased by a keyed hash.  It is kept where REFOLD_AUDIT says table.

@@ -80,7 +80,7 @@ def redact(
     user: SomeUser = None,
     session: SomeSession = None,
 ) -> Result | None:
-    """Replace secrets and personal data in a text or in JSON.
+    """Replace secrets and personal data in a text.
 
     Nothing is stored.  With --json each value comes with the receipt that an event
     would carry: the rules, the engine and what was found by type.

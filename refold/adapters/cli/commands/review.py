@@ -73,7 +73,7 @@ def review(
         None, "scan: take these rules in TOML, not those shipped.", of="FILE"
     ),
 ) -> Result:
-    """List, show, decide or look for questions to humans.
+    """List, show, decide or look for questions.
 
     scan applies rules to the sessions of a user, or of all, and asks what is not asked
     yet.  show and decide take the session and the seq of a question, and its --user.
@@ -265,7 +265,7 @@ def replay(
         ),
     ],
 ) -> Result:
-    """Show a review bundle, and whether its rule fires again.
+    """Show a review bundle; does its rule fire again?
 
     It takes what `refold review show --json` prints, or the bundle in it.  No store is
     opened.
