@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from refold.adapters.cli.previews import (
+from refold.adapters.cli.events import (
     LANES,
     Numbering,
     Rails,

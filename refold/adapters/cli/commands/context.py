@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from refold.adapters.cli.events import DIGEST, before, content, marks, readable
 from refold.adapters.cli.options import As, Call, OneSession, SomeStrategy, User, option
 from refold.adapters.cli.output import Result, Screen, counted, types
-from refold.adapters.cli.previews import DIGEST, before, content, marks, readable
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope

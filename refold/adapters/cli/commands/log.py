@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from refold.adapters.cli.events import (
+    OTHER_STYLE,
+    STYLES,
+    Marks,
+    Numbered,
+    Numbering,
+    Preview,
+    Rails,
+    marks,
+    preview,
+)
 from refold.adapters.cli.options import (
     Call,
     OneSession,
@@ -24,17 +35,6 @@ from refold.adapters.cli.output import (
     rfc3339,
     shown,
     types,
-)
-from refold.adapters.cli.previews import (
-    OTHER_STYLE,
-    STYLES,
-    Marks,
-    Numbered,
-    Numbering,
-    Preview,
-    Rails,
-    marks,
-    preview,
 )
 from refold.domain import events
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput

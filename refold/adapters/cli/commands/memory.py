@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
+from refold.adapters.cli.events import preview
 from refold.adapters.cli.options import Call, User, flag, option, sessions
 from refold.adapters.cli.output import Part, Result, Screen, complain, counted, shown
-from refold.adapters.cli.previews import preview
 from refold.domain.errors import (
     CorruptEvent,
     Erased,

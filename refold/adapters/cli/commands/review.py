@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
+from refold.adapters.cli.events import OTHER_STYLE, STYLES, preview, readable
 from refold.adapters.cli.options import (
     Call,
     SomeSession,
@@ -20,7 +21,6 @@ from refold.adapters.cli.options import (
     sessions,
 )
 from refold.adapters.cli.output import Result, Screen, complain, counted, shown_in_line
-from refold.adapters.cli.previews import OTHER_STYLE, STYLES, preview, readable
 from refold.domain.errors import InvalidEvent, RefoldError
 from refold.projections.review.bundle import FORMAT, fires_again, read_bundle
 from refold.projections.review.rules import ReviewRules

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from refold.adapters.cli.events import DIGEST, STYLES, preview
 from refold.adapters.cli.options import Call, OneSession, SomeStrategy, User, option
 from refold.adapters.cli.output import (
     Result,
@@ -21,7 +22,6 @@ from refold.adapters.cli.output import (
     types,
     visible,
 )
-from refold.adapters.cli.previews import DIGEST, STYLES, preview
 from refold.projections.context.units import spans_of
 from refold.store.explanations import BECAUSE, LEFT_OUT
 
