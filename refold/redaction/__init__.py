@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from refold.redaction.checks import Candidate
     from refold.redaction.chokepoint import redact_payload, skipped
     from refold.redaction.guard import Guarded, Limits, TooLarge, guard
     from refold.redaction.pieces import (
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from refold.redaction.redactor import Redactor
     from refold.redaction.registered import Registered
     from refold.redaction.rules import DEFAULT_RULES
-    from refold.redaction.rules.rule import Candidate, Rule
+    from refold.redaction.rules.rule import Rule
     from refold.redaction.values import (
         NO_SKIP,
         JsonObject,
@@ -63,7 +64,8 @@ _PLACES: Final = {
     "policy": ("Policy", "PolicyError"),
     "registered": ("Registered",),
     "rules": ("DEFAULT_RULES",),
-    "rules.rule": ("Candidate", "Rule"),
+    "checks": ("Candidate",),
+    "rules.rule": ("Rule",),
     "pieces": (
         "RedactingFilter",
         "RedactingWriter",

@@ -14,14 +14,14 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
-from refold.redaction.checks import numbers, secrets
+from refold.redaction.checks import Validator, numbers, secrets
 from refold.redaction.engines import EngineName
 from refold.redaction.engines.patterns import LONGEST_MATCH, Anchor, BadPattern, Pattern
 from refold.redaction.guard import Limits
 from refold.redaction.plan import Action, Guard, Plan, Recognizer
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_PACKS, PACKS
-from refold.redaction.rules.rule import Example, Rule, Validator
+from refold.redaction.rules.rule import Example, Rule
 from refold.redaction.types import LABEL, LOCALES, TYPES, canonical, labels, well_formed
 from refold.redaction.values import Path, Skip
 
@@ -449,12 +449,12 @@ def rule_of(own: OwnRule, *, min_score: float) -> Rule:
             pattern=pattern.scoped(anchor.rest),
         )
     digits = _run(pattern)
-    words = (word.split()[0].lower() for word in own.context)
+    # What is found only with its context is tried only near the words of it.
+    words = own.context if score < min_score else ()
     return rule(
         digits=digits,
-        # With required context, it is tried near its words only.
-        gate=tuple(dict.fromkeys(words)),
-        shape="" if own.context_required else _SHAPE % (digits - 1),
+        gate=tuple(dict.fromkeys(word.split()[0].lower() for word in words)),
+        shape="" if words else _SHAPE % (digits - 1),
         pattern=pattern.scoped(),
     )
 

@@ -7,6 +7,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Lock
 from typing import Final, NamedTuple, NoReturn, TypeAlias
@@ -230,13 +231,13 @@ class Registered:
         known = self._known
         if known is None:
             return True
-        pieces, telling = known.ready().pieces_in("\n".join(texts))
+        pieces, telling = known.pieces_in("\n".join(texts))
         return not (pieces or telling)
 
     def longest(self) -> int:
         """How many characters a spelling has at most, but for invisible ones; or 0."""
         known = self._known
-        return known.ready().longest if known is not None else 0
+        return known.lengths[-1] if known is not None else 0
 
     def _change(self, values: Mapping[str, str], without: str = "") -> None:
         with self._lock:
@@ -258,89 +259,73 @@ class Registered:
         raise TypeError("registered values stay in this process")
 
 
-class _Ready(NamedTuple):
-    """What to look for: ``by_piece`` are the spellings that hold each piece."""
-
-    by_piece: Mapping[str, list[tuple[Spelling, str]]]
-    pieces_in: Literals
-    shortest: int
-    longest: int
-
-
 class _Known:
     """The values of one moment, made ready by the first search."""
 
-    __slots__ = ("_engine", "_ready", "_values")
-
     def __init__(self, values: Mapping[str, str], engine: EngineName) -> None:
-        self._values, self._engine = values, engine
-        self._ready: _Ready | None = None
+        self._values = values
+        self._engine: EngineName = best() if engine == "auto" else engine
 
-    def ready(self) -> _Ready:
-        # Two threads may both make it: it is the same, and neither waits.
-        ready = self._ready
-        if ready is None:
-            ready = self._ready = self._made()
-        return ready
-
-    def _made(self) -> _Ready:
-        engine = best() if self._engine == "auto" else self._engine
-        by_piece: dict[str, list[tuple[Spelling, str]]] = {}
-        lengths = []
+    @cached_property
+    def _by_piece(self) -> dict[str, list[tuple[Spelling, str]]]:
+        """The spellings that hold each piece that is looked for."""
+        found: dict[str, list[tuple[Spelling, str]]] = {}
         for value, kind in self._values.items():
             for spelling in spellings(value):
-                piece = _middle(spelling.text, _PIECE[engine])
-                by_piece.setdefault(piece, []).append((spelling, kind))
-                lengths.append(len(spelling.text))
-        pieces_in = literals(engine, tuple(by_piece))
-        return _Ready(by_piece, pieces_in, min(lengths), max(lengths) + 6)
+                piece = _middle(spelling.text, _PIECE[self._engine])
+                found.setdefault(piece, []).append((spelling, kind))
+        return found
+
+    @cached_property
+    def pieces_in(self) -> Literals:
+        """Says which pieces are in a text."""
+        return literals(self._engine, tuple(self._by_piece))
+
+    @cached_property
+    def lengths(self) -> range:
+        """From the shortest spelling to the longest, but for invisible characters."""
+        found = [len(one.text) for held in self._by_piece.values() for one, _ in held]
+        return range(min(found), max(found) + 7)
 
     def find(self, text: str) -> list[Extent]:
-        ready = self.ready()
-        if len(text) < ready.shortest:
+        """What is known in ``text``, in order and apart."""
+        if len(text) < self.lengths.start:
             return []
-        extents = _extents(text, ready)
+        extents = self._extents(text)
         if extents and PLACEHOLDER.search(text):
-            extents = _between_placeholders(text, ready)
+            extents = self._between_placeholders(text)
         return _joined(extents) if extents else extents
+
+    def _extents(self, text: str) -> list[Extent]:
+        """Where a spelling stands in ``text``, or in what it looks like."""
+        pieces, telling = self.pieces_in(text)
+        extents = list(self._spelt(text, pieces))
+        if telling:
+            folded = fold(text)
+            found = self._spelt(folded.text, self.pieces_in(folded.text)[0])
+            extents += [(*folded.span(start, end), kind) for start, end, kind in found]
+        return extents
+
+    def _spelt(self, text: str, pieces: Iterable[str]) -> Iterator[Extent]:
+        for piece in pieces:
+            for spelling, kind in self._by_piece[piece]:
+                for start, end in spelling.extents(text):
+                    yield start, end, kind
+
+    def _between_placeholders(self, text: str) -> list[Extent]:
+        extents, begin = [], 0
+        barriers = [match.span() for match in PLACEHOLDER.finditer(text)]
+        for stop, after in (*barriers, (len(text), len(text))):
+            found = self._extents(text[begin:stop])
+            extents += [(begin + s, begin + e, kind) for s, e, kind in found]
+            begin = after
+        return extents
 
 
 def _middle(text: str, length: int) -> str:
     """The middle of ``text``: the ends of long secrets are often the same."""
     start = max(0, (len(text) - length) // 2)
     return text[start : start + length]
-
-
-def _extents(text: str, ready: _Ready) -> list[Extent]:
-    """Where a spelling stands in ``text``, or in what it looks like."""
-    pieces, telling = ready.pieces_in(text)
-    extents = [
-        (start, end, kind)
-        for piece in pieces
-        for spelling, kind in ready.by_piece[piece]
-        for start, end in spelling.extents(text)
-    ]
-    if telling:
-        folded = fold(text)
-        extents += [
-            (*folded.span(start, end), kind)
-            for piece in ready.pieces_in(folded.text)[0]
-            for spelling, kind in ready.by_piece[piece]
-            for start, end in spelling.extents(folded.text)
-        ]
-    return extents
-
-
-def _between_placeholders(text: str, ready: _Ready) -> list[Extent]:
-    extents, begin = [], 0
-    barriers = [match.span() for match in PLACEHOLDER.finditer(text)]
-    for stop, after in (*barriers, (len(text), len(text))):
-        piece = text[begin:stop]
-        extents += [
-            (begin + s, begin + e, kind) for s, e, kind in _extents(piece, ready)
-        ]
-        begin = after
-    return extents
 
 
 def _joined(extents: Iterable[Extent]) -> list[Extent]:

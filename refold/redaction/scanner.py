@@ -9,6 +9,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from refold.redaction.checks import Candidate
 from refold.redaction.engines import (
     IN_RUN,
     MANY,
@@ -24,7 +25,7 @@ from refold.redaction.engines import (
 )
 from refold.redaction.engines.fold import TELLING, Folded, fold
 from refold.redaction.engines.patterns import reach
-from refold.redaction.rules.rule import Candidate, Rule
+from refold.redaction.rules.rule import Rule
 
 # How far before its value a word of its context may begin, in characters.
 CONTEXT: Final = 64

@@ -119,14 +119,13 @@ def test_a_template_is_filled_slot_by_slot_and_the_rest_stays() -> None:
     assert rest[6:] == " {user} {{x}}"
 
 
-@pytest.mark.parametrize("name", [vendor.name for vendor in vendors.VENDORS])
-def test_a_key_stands_whole_in_each_of_its_carriers(name: str) -> None:
-    (vendor,) = (vendor for vendor in vendors.VENDORS if vendor.name == name)
-    value = vendor.make(random.Random(1))
+def test_a_key_stands_whole_in_each_of_its_carriers() -> None:
+    for vendor in vendors.VENDORS:
+        value = vendor.make(random.Random(1))
 
-    for carrier in vendors.CARRIERS:
-        assert value in vendors.carried(vendor, carrier, value)
-    assert vendors.secret_of(value) in value
+        for carrier in vendors.CARRIERS:
+            assert value in vendors.carried(vendor, carrier, value), vendor.name
+        assert vendors.secret_of(value) in value, vendor.name
 
 
 def test_at_least_forty_vendors_on_each_side() -> None:

@@ -124,10 +124,11 @@ def command(*arguments: str) -> Target:
 
 
 class Fuzzed(NamedTuple):
-    """A target, and inputs to begin with."""
+    """A target, inputs to begin with, and how many more are tried in a test."""
 
     target: Target
     seeds: tuple[bytes, ...]
+    examples: int = 60
 
 
 def _seed(document: Any) -> bytes:
@@ -145,13 +146,14 @@ _TEXTS: Final = (
     b"postgres://ada:hunter2@db:5432/app Authorization: Bearer f3a9K2lq8Zt0Vb7Np5Rs",
     b"[REDACTED:PHONE] \\u0031\\u0033 %2B14155550132 \xff\xfe",
 )
-_POLICY: Final = b"""name = "own"
-packs = ["common"]
+_POLICY: Final = b"""version = 1
+name = "own"
+packs = ["pii-eu"]
 [[rules]]
 id = "own.badge"
 type = "BADGE"
-pattern = "B-[0-9]{6}"
-examples = ["B-123456"]
+pattern = "BADGE-[0-9]{6}"
+examples = ["BADGE-123456"]
 """
 _SPECS: Final = (
     b"turn_window:full_turns=4,cached_turns=3",
@@ -207,11 +209,11 @@ FUZZED: Final[Mapping[str, Fuzzed]] = {
     },
     "import-auto": Fuzzed(importer("auto"), tuple(map(_seed, _DOCUMENTS.values()))),
     "review-rules": Fuzzed(review_rules, (_RULES,)),
-    "replay-bundle": Fuzzed(command("replay", "{file}"), (_seed(_BUNDLE),)),
-    "redact-command": Fuzzed(command("redact", "--format", "jsonl"), _TEXTS),
-    "verify-proof": Fuzzed(command("verify", "--proof", "{file}"), (b"{}",)),
+    "replay-bundle": Fuzzed(command("replay", "{file}"), (_seed(_BUNDLE),), 30),
+    "redact-command": Fuzzed(command("redact", "--format", "jsonl"), _TEXTS, 30),
+    "verify-proof": Fuzzed(command("verify", "--proof", "{file}"), (b"{}",), 30),
     "verify-certificate": Fuzzed(
-        command("verify", "--certificate", "{file}"), (b'{"certificate": {}}',)
+        command("verify", "--certificate", "{file}"), (b'{"certificate": {}}',), 30
     ),
 }
 

@@ -36,7 +36,7 @@ def test_anything_is_taken_or_refused(name: str) -> None:
     fuzzed = FUZZED[name]
 
     @given(changed(fuzzed.seeds))
-    @settings(max_examples=60)
+    @settings(max_examples=fuzzed.examples)
     def holds(data: bytes) -> None:
         fuzzed.target(data)
 

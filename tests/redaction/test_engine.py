@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from refold.redaction.checks import Candidate
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.rules import DEFAULT_RULES
-from refold.redaction.rules.rule import Candidate, Rule
+from refold.redaction.rules.rule import Rule
 from tests.redaction.samples import PLANTED
 
 SECRET = "hunter2-in-plain"

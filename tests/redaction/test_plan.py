@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from refold.redaction.checks import Candidate
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.registered import Registered
 from refold.redaction.rules import DEFAULT_RULES
-from refold.redaction.rules.rule import Candidate, Rule
+from refold.redaction.rules.rule import Rule
 
 MAIL = "a@example.org"
 GONE = "[REDACTED:EMAIL]"
@@ -154,7 +155,7 @@ def test_a_value_that_takes_too_long_is_refused() -> None:
     redactor = Redactor(Plan(budget_ms=1))
 
     with pytest.raises(RedactionError, match="budget_ms"):
-        redactor.value([f"{MAIL}, {number}" for number in range(20_000)])
+        redactor.value([f"{MAIL}, {number}" for number in range(2_000)])
 
 
 def test_a_value_is_the_context_of_what_follows_a_flag() -> None:

@@ -20,7 +20,6 @@ from tests.redaction.samples import (
     PEM,
     PLACEHOLDERS,
     PLANTED,
-    Planted,
 )
 
 SECRETS = ("q7Zt0Kx3Vb9Lm2Np", "two lines\nof a secret")
@@ -76,7 +75,7 @@ def divided(text: str, size: int) -> list[str]:
 
 @every_redactor
 @given(text=texts(), data=st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_pieces_become_what_the_whole_becomes(
     redactor: Redactor, text: str, data: st.DataObject
 ) -> None:
@@ -100,18 +99,15 @@ def test_even_pieces_become_what_the_whole_becomes(
     assert (clean, stream.tally.types) == (whole, tally.types)
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.value[:12])
 @pytest.mark.parametrize("before", [300, 318, 365])
-def test_a_value_is_found_wherever_the_pieces_end(
-    planted: Planted, before: int
-) -> None:
-    text = "lorem " * 60
-    text = text[:before] + "\n" + planted.text + "\n" + "ipsum " * 100
+def test_a_value_is_found_wherever_the_pieces_end(before: int) -> None:
+    for planted in PLANTED:
+        text = ("lorem " * 61)[:before] + f"\n{planted.text}\n" + "ipsum " * 100
 
-    clean = streamed(redactors["rules"], divided(text, 97))
+        clean = streamed(redactors["rules"], divided(text, 97))
 
-    assert clean == redactors["rules"].text(text)[0]
-    assert planted.value not in clean
+        assert clean == redactors["rules"].text(text)[0], planted
+        assert planted.value not in clean, planted
 
 
 @pytest.mark.parametrize("joint", [":\n", ": ", "\n"])

@@ -24,13 +24,14 @@ from stdnum.pl import pesel as stdnum_pesel
 from stdnum.us import rtn as stdnum_rtn, ssn as stdnum_ssn
 
 from refold.redaction.checks import (
+    Candidate,
+    Validator,
     numbers,
     numbers as iban,
     numbers as national,
     secrets as keys,
     secrets as secret,
 )
-from refold.redaction.rules.rule import Candidate, Validator
 
 DIGITS = "0123456789"
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date
 
-from refold.redaction.rules.rule import Candidate
+from refold.redaction.checks import Candidate
 
 _NOT_DIGIT = re.compile(r"[^0-9]")
 _DATE = re.compile(

@@ -7,7 +7,7 @@ import binascii
 import re
 from math import log2
 
-from refold.redaction.rules.rule import Candidate
+from refold.redaction.checks import Candidate
 
 _LETTER, _DIGIT = re.compile("[A-Za-z]"), re.compile("[0-9]")
 _TURN = re.compile("(?<=[a-z])[A-Z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[A-Z]")

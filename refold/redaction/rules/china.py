@@ -10,7 +10,17 @@ from refold.redaction.checks.numbers import (
     uscc,
     uscc_in_context,
 )
-from refold.redaction.rules.rule import EDGE, END, FROM, START, STOP, TO, Rule, words
+from refold.redaction.rules.rule import (
+    EDGE,
+    END,
+    FROM,
+    START,
+    STOP,
+    TO,
+    InContext,
+    Rule,
+    words,
+)
 
 _CHINA = r"(?:\(?(?:\+|00)?86\)?[ \-.]{0,2})?"
 _AREA = r"0(?:10|2[0-9]|[3-9][0-9]{2})"
@@ -101,12 +111,11 @@ PII_CN = (
             "id a11010119900307002X",
         ),
     ),
-    Rule(
+    InContext(
         id="id.cn.context",
         type="ID_CARD",
         digits=15,
         gate=("身份证", "证件", "id", "sfz"),
-        score=0.45,
         context=_ID_WORDS,
         pattern=rf"{START}[1-9][0-9]{{5}}[ \-]?(?:[0-9]{{6}}[ \-]?[0-9]{{3}}"
         rf"|[0-9]{{4}}[ \-]?[0-9]{{4}}[ \-]?[0-9]{{3}}[0-9Xx]){END}",
@@ -123,12 +132,11 @@ PII_CN = (
             ("id", "110101199003071234"),
         ),
     ),
-    Rule(
+    InContext(
         id="student",
         type="STUDENT_ID",
         digits=6,
         gate=words("学号 学生证 学籍 学工号 准考证 考生号 stu matric enrol"),
-        score=0.45,
         context=_STUDENT_WORDS,
         pattern=rf"{START}[A-Za-z]{{0,3}}(?:[0-9]{{6,14}}|[0-9]{{4}}-[0-9]{{4,10}}){END}",
         validator=student_number,
@@ -140,12 +148,11 @@ PII_CN = (
         ),
         counter_examples=("2021001234", "students: 2021001234", ("id", "2021001234")),
     ),
-    Rule(
+    InContext(
         id="passport.cn",
         type="PASSPORT",
         digits=7,
         gate=("护照", "通行证", "passport"),
-        score=0.45,
         context=r"护照|通行证|(?i:passport)",
         pattern=rf"{START}(?:[EGDSPHMeghmdsp][A-Za-z]?[0-9]{{7,8}}){END}",
         priority=52,
@@ -195,12 +202,11 @@ PII_CN = (
         examples=("统一社会信用代码：«91110000600037341L»", "«91110000600037341l»"),
         counter_examples=("91110000600037341M", "a91110000600037341L"),
     ),
-    Rule(
+    InContext(
         id="uscc.context",
         type="USCC",
         digits=6,
         gate=("代码", "信用", "税号", "uscc", "credit"),
-        score=0.45,
         context=r"代码|信用|税号|(?i:uscc|credit[ _]?code)(?![a-z])",
         pattern=rf"{START}[1-9A-GNYa-gny][0-9A-GYa-gy][0-9]{{6}}"
         rf"[0-9A-HJ-NPQRTUWXYa-hj-npqrtuwxy]{{10}}{END}",
@@ -223,12 +229,11 @@ PII_CN = (
         examples=("HKID «A123456(3)», «AB987654(3)»",),
         counter_examples=("A123456(4)", "call fn123456(3)x and aA123456(3)"),
     ),
-    Rule(
+    InContext(
         id="id.hk.context",
         type="HKID",
         digits=6,
         gate=("hkid", "hong kong id", "香港身份证", "香港身份證", "身份證"),
-        score=0.45,
         context=r"(?i:hkid|hong kong id(?:entity)?(?: card)?)(?![a-z])|身份[证證]",
         pattern=rf"{START}[A-Za-z]{{1,2}}[0-9]{{6}}[0-9Aa]{END}",
         validator=hkid,
@@ -247,12 +252,11 @@ PII_CN = (
         examples=("身分證 «A123456789»",),
         counter_examples=("A123456788", "AA123456789", "A323456789"),
     ),
-    Rule(
+    InContext(
         id="id.mo",
         type="MACAU_ID",
         digits=7,
         gate=("澳门", "澳門", "macau", "macao", "bir"),
-        score=0.45,
         context=r"(?:澳[门門](?:居民)?)(?:身份[证證])?|(?i:maca[uo](?: id)?|bir)(?!"
         r"[a-z])",
         pattern=rf"{START}[1578](?:/[0-9]{{6}}/[0-9]|[0-9]{{6}}\([0-9]\))(?![0-9A-Za-z])",

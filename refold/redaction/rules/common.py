@@ -3,6 +3,7 @@
 import re
 from itertools import groupby
 
+from refold.redaction.checks import Candidate
 from refold.redaction.checks.numbers import (
     LENGTHS,
     card,
@@ -12,7 +13,7 @@ from refold.redaction.checks.numbers import (
     international,
     phone_shape,
 )
-from refold.redaction.rules.rule import EDGE, FROM, TO, Candidate, Rule
+from refold.redaction.rules.rule import EDGE, FROM, TO, InContext, Rule
 
 _EXTENSION = r"(?: ?(?:x|ext\.?|#) ?[0-9]{1,6})?"
 _NUMBER = (
@@ -174,7 +175,7 @@ PII_COMMON = (
             "115-555-0132",
         ),
     ),
-    Rule(
+    InContext(
         id="phone.context",
         type="PHONE",
         digits=7,
@@ -182,7 +183,6 @@ PII_COMMON = (
             *("phone", "mobile", "tel", "fax", "cell", "mob", "whatsapp", "hotline"),
             *("手机", "电话", "座机", "传真", "热线", "联系方式", "联系号码"),
         ),
-        score=0.45,
         context=_PHONE_WORDS,
         pattern=_NUMBER,
         validator=phone_shape,
@@ -198,7 +198,7 @@ PII_COMMON = (
             ("call_id", "4155550132"),
         ),
     ),
-    Rule(
+    InContext(
         id="phone.reached",
         type="PHONE",
         digits=7,
@@ -209,7 +209,6 @@ PII_COMMON = (
             *("reachable ", "desk:", "office:", "direct:", "home:", "work:"),
             "registered",
         ),
-        score=0.45,
         context=_PHONE_VERBS,
         in_keys=False,
         pattern=_NUMBER,
@@ -258,7 +257,7 @@ PII_COMMON = (
             "order no. 4111111111111111",
         ),
     ),
-    Rule(
+    InContext(
         id="card.context",
         type="BANK_CARD",
         digits=12,
@@ -266,7 +265,6 @@ PII_COMMON = (
             *("card", "cc", "visa", "amex", "unionpay", "卡号", "银行卡", "信用卡"),
             *("借记卡", "储蓄卡", "行卡", "银行账", "银行帐"),
         ),
-        score=0.45,
         context=_CARD_WORDS,
         pattern=r"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf]))(?<![0-9]\.)[0-9]"
         r"(?:[ \-]?[0-9]){11,18}(?![0-9A-Za-z])",

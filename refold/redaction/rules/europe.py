@@ -11,15 +11,24 @@ from refold.redaction.checks.numbers import (
     spanish_id,
     vat,
 )
-from refold.redaction.rules.rule import EDGE, END, FROM, QUOTE, START, STOP, TO, Rule
+from refold.redaction.rules.rule import (
+    EDGE,
+    END,
+    FROM,
+    QUOTE,
+    START,
+    STOP,
+    TO,
+    InContext,
+    Rule,
+)
 
 PII_EU = (
-    Rule(
+    InContext(
         id="tax.de",
         type="TAX_ID",
         digits=11,
         gate=("steuer", "idnr", "tin", "tax"),
-        score=0.45,
         context=r"(?i:steuer[ \-]?(?:id(?:entifikationsnummer)?|nummer|nr\.?)|idnr\.?"
         r"|(?<![a-z])(?:tin|tax[ _-]?id))(?![a-z])",
         pattern=rf"{FROM}[1-9][0-9] ?[0-9]{{3}} ?[0-9]{{3}} ?[0-9]{{3}}{TO}",
@@ -67,12 +76,11 @@ PII_EU = (
         examples=("codice fiscale: «RCCMNL83S18D969H»", "C.F. «RCCMNL83S18D969H»"),
         counter_examples=("codice fiscale: RCCMNL83S18D969I", "RCCMNL83S18D969H"),
     ),
-    Rule(
+    InContext(
         id="bsn.nl",
         type="NATIONAL_ID",
         digits=8,
         gate=("bsn", "burgerservice", "sofi"),
-        score=0.45,
         context=r"(?i:(?<![a-z])bsn|burgerservicenummer|(?<![a-z])sofi(?:nummer)?)"
         r"(?:[ \-]?(?:nr|nummer)\.?)?(?![a-z])",
         pattern=rf"{FROM}[0-9]{{3,4}}[ .]?[0-9]{{2}}[ .]?[0-9]{{3}}{TO}",
@@ -81,12 +89,11 @@ PII_EU = (
         examples=("BSN: «111222333»", ("bsn", "«1112.22.333»")),
         counter_examples=("111222333", "BSN: 111222334"),
     ),
-    Rule(
+    InContext(
         id="pesel.pl",
         type="NATIONAL_ID",
         digits=11,
         gate=("pesel",),
-        score=0.45,
         context=r"(?i:pesel)",
         pattern=rf"{FROM}[0-9]{{11}}{TO}",
         validator=pesel,
@@ -108,12 +115,11 @@ PII_EU = (
         examples=("NI number «AB 12 34 56 C» and «JG123456A»",),
         counter_examples=("GB123456A", "QQ123456C", "xAB123456C"),
     ),
-    Rule(
+    InContext(
         id="nhs.uk",
         type="NHS_NUMBER",
         digits=10,
         gate=("nhs",),
-        score=0.45,
         context=r"(?<![A-Za-z])(?i:nhs)(?![a-z])",
         pattern=rf"{FROM}[0-9]{{3}}[ \-]?[0-9]{{3}}[ \-]?[0-9]{{4}}{TO}",
         validator=nhs,
@@ -121,12 +127,11 @@ PII_EU = (
         examples=("NHS number: «943 476 5870»", ("nhs_number", "«9434765870»")),
         counter_examples=("943 476 5870", "NHS number: 943 476 5871"),
     ),
-    Rule(
+    InContext(
         id="vat.context",
         type="VAT",
         digits=6,
         gate=("vat", "tva", "iva", "ust", "btw", "nif", "nip"),
-        score=0.45,
         context=r"(?<![A-Za-z])(?i:vat|tva|p?\.? ?iva|ust|btw|nif|nip)"
         r"(?i:[ .\-]?id(?:nr)?\.?|[ \-]?(?:reg|registration))?(?![a-z])",
         pattern=rf"{START}[A-Za-z]{{2}} ?[0-9A-Za-z](?:[ .\-]?[0-9]){{1,11}}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from refold.redaction.rules.rule import QUOTE, Candidate, Rule
+from refold.redaction.checks import Candidate
+from refold.redaction.rules.rule import QUOTE, Rule
 
 _VERSION = re.compile(
     r"(?i)(?:(?<![a-z])(?:v|ver|version|release[ds]?|build|chrom(?:e|ium)|firefox|safari"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
-from refold.redaction.rules.rule import QUOTE, Candidate, Rule, words
+from refold.redaction.checks import Candidate
+from refold.redaction.rules.rule import QUOTE, InContext, Rule, words
 
 _LABEL = (
     r"(?i:full|first|last|given|family|middle|maiden|sur|customer|client|patient|employee"
@@ -37,29 +39,27 @@ def person_zh(found: Candidate) -> bool:
     return not _NOT_A_NAME.search(found.value)
 
 
+_Person = partial(Rule, type="PERSON", priority=15)
+
 PERSON = (
-    Rule(
+    _Person(
         id="person.zh",
-        type="PERSON",
         gate=words("姓名 联系人 收件人 收货人 持卡人 法定代表人 患者 申请人"),
         pattern=r"(?:姓名|联系人|收件人|收货人|持卡人|法定代表人|患者|申请人)"
         r"(?:姓名)?(?:\\{0,7}[\"'])?[ \t]{0,4}[:：=为是][ \t]{0,4}(?:\\{0,7}[\"'])?"
         rf"(?P<value>{_HAN})(?![\u4e00-\u9fff])",
         validator=person_zh,
-        priority=15,
         examples=("姓名：«王小明»，男", "联系人: «李雷»", "收货人为«阿依古丽·买买提»"),
         counter_examples=("姓名：必填", "姓名不能为空", "姓名：学生的姓名字段"),
     ),
-    Rule(
+    _Person(
         id="person.label",
-        type="PERSON",
         gate=("name",),
         then=r"[ \t]{0,2}[:=]",
         pattern=rf"(?<![\w.\-])(?i:name)[ \t]{{0,2}}[:=](?:[ \t]|\\{{1,7}}[nt]"
         rf"|\n){{0,4}}"
         rf"(?P<value>{_NAME})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\]|\Z))",
         validator=person,
-        priority=15,
         examples=("Name: «Ada Lovelace»\nPhone", "name: «Grace B. Hopper», born"),
         counter_examples=(
             "Name: Deploy To Server",
@@ -67,9 +67,8 @@ PERSON = (
             "filename: Ada Lovelace",
         ),
     ),
-    Rule(
+    _Person(
         id="person.named",
-        type="PERSON",
         gate=("name",),
         before=rf"(?<![A-Za-z]){_LABEL}[ _\-]?",
         reach=20,
@@ -78,29 +77,25 @@ PERSON = (
         pattern=rf"(?i:name)(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?"
         rf"(?P<value>{_ONE})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\)]|\Z))",
         validator=person,
-        priority=15,
         examples=('full_name="«Ada Lovelace»"', "First name: «Émile»"),
         counter_examples=("full_name: str", "file_name=Ada", "first name: none"),
     ),
-    Rule(
+    _Person(
         id="person.role",
-        type="PERSON",
         gate=("holder", "beneficiary", "recipient", "passenger", "patient"),
         then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
         pattern=r"(?:(?<![A-Za-z])|(?<=[Cc]ard))(?i:holder|beneficiary|recipient|passenger|patient)"
         rf"(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?(?P<value>{_NAME})"
         r"(?=[ \t]{0,4}(?:[\n,;|\"'<\\)]|\Z))",
         validator=person,
-        priority=15,
         examples=("Patient: «Rosa Park»",),
         counter_examples=("patient: None", "Patient: Rosa was here"),
     ),
-    Rule(
+    InContext(
         id="person.key",
         type="PERSON",
         leaf=True,
         gate=("name", "姓名", "联系人", "收件人", "收货人", "持卡人"),
-        score=0.45,
         context=rf"(?<![A-Za-z]){_LABEL}[ _\-]?(?i:name)s?|(?<=[a-z])FullName"
         rf"|(?:first|last|full|given|family|customer|patient|contact|holder)Name"
         r"|(?<![A-Za-z])(?i:cardholder|surname)|姓名|联系人|收件人|收货人|持卡人",

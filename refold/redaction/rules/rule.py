@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
+from refold.redaction.checks import Validator
 
-class Candidate(NamedTuple):
-    """What a pattern matched, for a validator to judge; ``text`` is all around it."""
-
-    text: str
-    start: int
-    end: int
-    match: re.Match[str]
-
-    @property
-    def value(self) -> str:
-        """The text that would be redacted."""
-        return self.text[self.start : self.end]
-
-    def before(self, length: int) -> str:
-        """Up to ``length`` characters that stand before the value."""
-        return self.text[max(0, self.start - length) : self.start]
-
-    def after(self, length: int) -> str:
-        """Up to ``length`` characters that stand after the value."""
-        return self.text[self.end : self.end + length]
-
-
-# True and False decide; a number is added to the score of what was matched.
-Validator: TypeAlias = Callable[[Candidate], bool | float]
 # A text with each «value» marked, or a key and the text under it.
 Example: TypeAlias = str | tuple[str, str]
 
@@ -116,6 +92,10 @@ class Rule:
             self.score, self.context, self.boost, self.in_keys, self.certain,
             str(self.priority),
         ]  # fmt: skip
+
+
+# A rule whose values are none without a word of its context.
+InContext = partial(Rule, score=0.45)
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -1,7 +1,16 @@
 """Pack ``pii-us``: numbers that the United States and its banks give to people."""
 
 from refold.redaction.checks.numbers import routing, ssn, student_number
-from refold.redaction.rules.rule import EDGE, END, FROM, START, STOP, TO, Rule
+from refold.redaction.rules.rule import (
+    EDGE,
+    END,
+    FROM,
+    START,
+    STOP,
+    TO,
+    InContext,
+    Rule,
+)
 
 _SSN_WORDS = r"(?i:ssn|social[ _-]?security(?:[ _-]?(?:number|no|num))?)(?![a-z])"
 _LICENSE_WORDS = (
@@ -27,12 +36,11 @@ PII_US = (
             "1123-45-6789",
         ),
     ),
-    Rule(
+    InContext(
         id="ssn.context",
         type="SSN",
         digits=9,
         gate=("ssn", "social"),
-        score=0.45,
         context=_SSN_WORDS,
         pattern=rf"{START}[0-9]{{3}}([ .]?)[0-9]{{2}}\1[0-9]{{4}}{END}",
         validator=ssn,
@@ -51,12 +59,11 @@ PII_US = (
         examples=("ITIN: «912-70-1234»",),
         counter_examples=("912-40-1234", "912-93-1234", "987-1-70-1234"),
     ),
-    Rule(
+    InContext(
         id="ein.context",
         type="EIN",
         digits=9,
         gate=("ein", "employer", "tax id"),
-        score=0.45,
         context=r"(?<![A-Za-z])(?i:ein|employer (?:identification|id)|"
         r"(?:federal )?tax id)"
         r"(?![a-z])",
@@ -65,12 +72,11 @@ PII_US = (
         examples=("EIN: «12-3456789»",),
         counter_examples=("12-3456789", "being 12-3456789"),
     ),
-    Rule(
+    InContext(
         id="passport.us",
         type="PASSPORT",
         digits=8,
         gate=("passport",),
-        score=0.45,
         context=r"(?i:passport)",
         pattern=rf"{START}(?:[A-Za-z][0-9]{{8}}|[0-9]{{9}}){END}",
         validator=student_number,
@@ -78,12 +84,11 @@ PII_US = (
         examples=("passport number «C12345678»", "passport # «123456789»"),
         counter_examples=("C12345678", "passport A1234567890"),
     ),
-    Rule(
+    InContext(
         id="license.us",
         type="DRIVER_LICENSE",
         digits=6,
         gate=("driv", "dl"),
-        score=0.45,
         context=_LICENSE_WORDS,
         pattern=rf"{START}[A-Za-z]{{0,3}}[0-9](?:[ \-]?[0-9]){{5,13}}[A-Za-z]?{END}",
         validator=student_number,
@@ -95,12 +100,11 @@ PII_US = (
         ),
         counter_examples=("license F162823540116", "driver 1234567"),
     ),
-    Rule(
+    InContext(
         id="routing.us",
         type="ROUTING_NUMBER",
         digits=9,
         gate=("routing", "aba", "rtn"),
-        score=0.45,
         context=r"(?<![A-Za-z])(?i:routing|aba|rtn)(?![a-z])",
         pattern=rf"{FROM}[0-9]{{9}}{TO}",
         validator=routing,

@@ -1,5 +1,7 @@
 """Rules for values that somebody named or typed: passwords, tokens, keys."""
 
+from functools import partial
+
 from refold.redaction.checks.secrets import (
     KEY_OWNERS,
     NO_KEY_OF,
@@ -18,7 +20,7 @@ from refold.redaction.checks.secrets import (
     told,
     typed,
 )
-from refold.redaction.rules.rule import QUOTE, Rule, words
+from refold.redaction.rules.rule import QUOTE, InContext, Rule, words
 
 _SEPARATOR = (
     r"(?:[ \t]{0,16}(?:=>|:=|\?=|={1,3}|:{1,2}|[：＝])(?:[ \t]{0,16}|\\{1,7}t)"
@@ -60,6 +62,8 @@ _NOT_A_SECRET = "".join(
     for word in ("next", "page", "sync", "eos", "bos", "pad", "unk", "sep", "mask")
 )
 _NO_KEY = "".join(rf"(?<!{word.upper()})" for word in NO_KEY_OF)
+_Secret = partial(Rule, type="SECRET", priority=20)
+
 ASSIGNED = (
     Rule(
         id="key.aws-secret",
@@ -78,14 +82,12 @@ ASSIGNED = (
         ),
         counter_examples=("secret_access_key = " + "a" * 40,),
     ),
-    Rule(
+    _Secret(
         id="secret.password",
-        type="SECRET",
         gate=("pass", "pwd", "pw"),
         then=rf"(?:wor[dt]|wd|phrase|code)?{THEN}",
         pattern=rf"(?:{LOGIN_WORDS})[0-9]?{IS}{VALUE}",
         validator=password,
-        priority=20,
         examples=(
             "DB_PASSWORD=«hunter2»",
             "export PGPASSWORD=«letmein»",
@@ -116,14 +118,12 @@ ASSIGNED = (
             "| password | the user's password |",
         ),
     ),
-    Rule(
+    _Secret(
         id="secret.token",
-        type="SECRET",
         gate=("token", "secret", "credential"),
         then=rf"s?{THEN}",
         pattern=rf"(?i:token|secret|credentials?)[0-9]?{IS}{VALUE}",
         validator=token,
-        priority=20,
         examples=(
             "CLIENT_SECRET=«a8f5f167f44f4964»",
             "?token=«abc123def456»&n=1",
@@ -139,15 +139,13 @@ ASSIGNED = (
             "secret: arn:aws:secretsmanager:eu-west-1:123456789012",
         ),
     ),
-    Rule(
+    _Secret(
         id="secret.key",
-        type="SECRET",
         gate=("key",),
         lead=r"[a-z\-_ .]",
         then=rf"(?:_base)?(?:_id)?{THEN}",
         pattern=rf"(?i:key)(?:_base)?(?:_id(?=.{{1,6}}AKIA))?[0-9]?{IS}{VALUE}",
         validator=key,
-        priority=20,
         examples=("X-Api-Key: «a8f5f167f44f4964»", "SECRET_KEY = '«x#1b_7!q-0z»'"),
         counter_examples=(
             "api_key = os.getenv('API_KEY_1')",
@@ -185,12 +183,11 @@ ASSIGNED = (
         examples=("REDIS_AUTH='«q7Zt0Kx3Vb9Lm2Np5Rs8»'",),
         counter_examples=("auth: required", "auth = HTTPBasicAuth(user, pw)"),
     ),
-    Rule(
+    InContext(
         id="secret.auth.key",
         type="SECRET",
         leaf=True,
         gate=("_key", "_pat", "auth"),
-        score=0.45,
         context=rf"(?<=[A-Z0-9]){_NO_KEY}_(?:KEY|PAT)|(?<![A-Za-z0-9])(?i:auth)",
         pattern=r"[^\s\"'`]{16,1024}",
         validator=env_key,
@@ -208,9 +205,8 @@ ASSIGNED = (
             ("author", "q7Zt0Kx3Vb9Lm2Np5Rs8Wd"),
         ),
     ),
-    Rule(
+    _Secret(
         id="secret.chinese",
-        type="SECRET",
         gate=("密码", "口令", "密钥", "秘钥", "令牌", "密碼", "暗号"),
         then=r"(?:[ \t:=\"'\\*_`]|是|为|：|＝|“|”|「)(?:[!-~ \t]|是|为|：|＝|“|”|「)",
         pattern=r"(?:密码|口令|密钥|秘钥|令牌|密碼|暗号)"
@@ -218,7 +214,6 @@ ASSIGNED = (
         r"(?:[是为:：=＝ \t]|\\{0,7}[\"'“”「`]|(?<=[:：])\*\*[ \t]?){1,8}"
         r"(?P<value>[!-~](?:(?![\"'`\\<>,;])[!-~]|[,;](?=[!-~])){2,255}(?<![.,;:]))",
         validator=chinese_password,
-        priority=20,
         examples=(
             "登录密码：«hunter2x»，请保密",
             "密码是 «abc,123»",
@@ -235,12 +230,11 @@ ASSIGNED = (
             "密码：********",
         ),
     ),
-    Rule(
+    InContext(
         id="secret.password.key",
         type="SECRET",
         leaf=True,
         gate=("pass", "pwd", "pw", "密码", "口令"),
-        score=0.45,
         context=rf"(?:{LOGIN_WORDS}|(?<![A-Za-z])(?i:pass|pw))"
         r"(?:[\-_ ]?(?i:hash|digest|confirm(?:ation)?|again|value|plain(?:text)?))?"
         r"|密码|口令",
@@ -260,12 +254,11 @@ ASSIGNED = (
             ("password_policy", "hunter2"),
         ),
     ),
-    Rule(
+    InContext(
         id="secret.token.key",
         type="SECRET",
         leaf=True,
         gate=("token", "secret", "credential", "key", "authorization", "密钥", "令牌"),
-        score=0.45,
         context=rf"{_NOT_A_SECRET}(?i:token|secret|credentials?|authorization)"
         rf"|(?:{KEY_OF})(?i:key)|密钥|秘钥|令牌",
         pattern=r"[^\n]{8,4096}(?:\r?\n){0,2}",
@@ -290,9 +283,8 @@ _ARGUMENT = r"(?:\\{0,7}[\"'])?(?P<value>[^\s\"'`\\]{3,256})"
 _WHITE = r"(?:[ \t\n\r]|\\{1,7}[nrt]){1,8}"
 
 COMMANDS = (
-    Rule(
+    _Secret(
         id="secret.flag.password",
-        type="SECRET",
         gate=("pass", "pwd"),
         before=_FLAG,
         reach=50,
@@ -300,7 +292,6 @@ COMMANDS = (
         then=r"(?:word|wd|phrase)?(?:[ \t=\\]|[\"'],)",
         pattern=rf"(?i:password|passwd|passphrase|pass|pwd){_AFTER}{VALUE}",
         validator=flag,
-        priority=20,
         examples=(
             "mysql --password «hunter2» -u ada",
             '["--password", "«hunter2»"]',
@@ -312,9 +303,8 @@ COMMANDS = (
             "give --password options",
         ),
     ),
-    Rule(
+    _Secret(
         id="secret.flag.token",
-        type="SECRET",
         gate=("token", "secret", "key"),
         before=_FLAG,
         reach=50,
@@ -322,13 +312,11 @@ COMMANDS = (
         then=r"(?:[ \t=\\]|[\"'],)",
         pattern=rf"(?i:token|secret|key){_AFTER}{VALUE}",
         validator=token,
-        priority=20,
         examples=("cli --api-key '«a8f5f167f44f»'", '["--token", "«a8f5f167f44f»"]'),
         counter_examples=("cli --token $TOKEN", "sort --key 2"),
     ),
-    Rule(
+    _Secret(
         id="secret.login",
-        type="SECRET",
         gate=("-u", "--user", "--proxy-user", "--auth"),
         lead=r"[^0-9a-z]",
         then=r"(?:[ \t=\"'\\]|[a-z])",
@@ -336,19 +324,17 @@ COMMANDS = (
         r"(?:[ =]{0,2}|\\{0,7}[\"'],[ ]?)\\{0,7}[\"']?"
         r"[\w.@+%\-]{1,64}:(?P<value>[^\s\"'\\:]{3,128})(?![\w:])",
         validator=login,
-        priority=20,
         examples=(
             "curl -u ada:«hunter2» https://example.com",
             "curl -u 'ada:«bear-77»' https://example.com",
         ),
         counter_examples=("docker run -u 1000:100 x", "curl -u ada:$PASSWORD x"),
     ),
-    Rule(
+    InContext(
         id="secret.login.key",
         type="SECRET",
         leaf=True,
         gate=("-u", "--auth"),
-        score=0.45,
         context=r"(?<!\S)(?:-u|--user|--proxy-user|--auth)",
         pattern=r"[\w.@+%\-]{1,64}:(?P<value>[^\s\"'\\:]{3,128})",
         validator=login_argument,
@@ -362,21 +348,18 @@ COMMANDS = (
             ("user", "ada:s3cretpw"),
         ),
     ),
-    Rule(
+    _Secret(
         id="secret.mysql",
-        type="SECRET",
         gate=("mysql", "mariadb"),
         then=r"(?:dump|admin|import|show|check)?[ \t\"']",
         pattern=r"(?:mysql|mariadb)[a-z]{0,8}[ \t][^\n|;&]{0,100}?(?<![^\s\"'])-p"
         r"(?P<value>[^\s\"'`\\\-][^\s\"'`\\]{2,64})",
         validator=typed,
-        priority=20,
         examples=("mysql -h db -uroot -p«hunter2» app",),
         counter_examples=("mysql -u root -p app", "mysql -p$PASSWORD"),
     ),
-    Rule(
+    _Secret(
         id="secret.typed",
-        type="SECRET",
         gate=(
             "sshpass",
             "redis-cli",
@@ -406,7 +389,6 @@ COMMANDS = (
         r"|-pass(?:in|out)[ \t]{1,4}pass:|wandb login[ \t]{1,4}"
         rf"|az login[ \t][^\n|;&]{{0,80}}?-p[ \t]{{1,4}}){_ARGUMENT}",
         validator=typed,
-        priority=20,
         examples=(
             "sshpass -p «hunter2» ssh ada@host",
             "redis-cli -h cache -a «hunter2» ping",
@@ -419,39 +401,33 @@ COMMANDS = (
             "docker login -p $P",
         ),
     ),
-    Rule(
+    _Secret(
         id="secret.netrc",
-        type="SECRET",
         gate=("login",),
         then=r"(?:[ \t\n\r]|\\[nrt])",
         pattern=rf"(?<![A-Za-z])login{_WHITE}[^\s\\]{{1,64}}{_WHITE}password{_WHITE}"
         r"(?P<value>(?!\[)[^\s\"'\\]{3,256})",
         validator=login,
-        priority=20,
         examples=("machine api.example.com\n  login ada\n  password «bear-77»\n",),
         counter_examples=("login form password $X", "login and password"),
     ),
-    Rule(
+    _Secret(
         id="secret.pgpass",
-        type="SECRET",
         gate=(":5432:", ":3306:", ":6432:"),
         then=r"[\w*\-]{1,32}",
         pattern=r":(?:5432|3306|6432):[\w*\-]{1,64}:[\w.@\-]{1,64}:(?P<value>[^\s:\"'\\]{3,128})",
         validator=login,
-        priority=20,
         examples=("db.example.com:5432:app:ada:«hunter2»",),
         counter_examples=("host:5432:app:ada:*",),
     ),
-    Rule(
+    _Secret(
         id="secret.sql",
-        type="SECRET",
         gate=("identified",),
         then=r"[ \t]",
         pattern=r"(?i:identified)[ \t]{1,2}(?:(?i:with)[ \t]{1,2}\S{1,40}[ \t]{1,2})?"
         rf"(?i:by|as)[ \t]{{1,2}}(?i:password[ \t]{{1,2}})?(?:{QUOTE})(?P<value>"
         rf"[^\"'`\\\n]{{3,256}})",
         validator=sql,
-        priority=20,
         examples=("CREATE USER ada IDENTIFIED BY '«letmein»'",),
         counter_examples=("identified by 'name'", "IDENTIFIED BY '<password>'"),
     ),

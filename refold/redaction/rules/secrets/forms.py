@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from refold.redaction.checks.secrets import (
     authorization,
     azure_secret,
@@ -21,13 +23,16 @@ from refold.redaction.checks.secrets import (
     url_token,
     varied,
 )
-from refold.redaction.rules.rule import LEAD, QUOTE, WORD, Rule, words
+from refold.redaction.rules.rule import LEAD, QUOTE, WORD, InContext, Rule, words
 from refold.redaction.rules.secrets.issuers import LOWER, MIXED
 
 _GAP = r"(?:[\s\"'+,;|>]|\\{1,7}[nrt\"]|\\){0,40}"
 _FIELD = r"(?:Proc-Type|DEK-Info|Version|Comment)[^\n\\]{0,120}"
 # JSON may escape them, and JSON in JSON escapes what escapes them.
 _SLASHES = ("://", ":\\/\\/", ":\\\\/\\\\/", ":\\\\\\\\/\\\\\\\\/")
+
+_Header = partial(Rule, type="AUTH_TOKEN", priority=30)
+_Key = partial(Rule, type="API_KEY", priority=80)
 
 CREDENTIALS = (
     Rule(
@@ -163,12 +168,11 @@ CREDENTIALS = (
         examples=('{"auths": {"r.io": {"auth": "«YWRhOmh1bnRlcjI=»"}}}',),
         counter_examples=('{"auth": "required"}', "auth=YWRhOmh1bnRlcjI="),
     ),
-    Rule(
+    InContext(
         id="docker.auth.key",
         type="AUTH_TOKEN",
         leaf=True,
         gate=("auth",),
-        score=0.45,
         context=r"(?<![A-Za-z0-9])auth",
         pattern=r"[A-Za-z0-9+/]{8,1024}={0,2}",
         validator=docker_auth,
@@ -205,21 +209,18 @@ _COOKIES = (
 )
 
 HEADERS = (
-    Rule(
+    _Header(
         id="auth.bearer",
-        type="AUTH_TOKEN",
         gate=("bearer",),
         then=r"(?:[ \t:=\"'\\]|%20)",
         pattern=r"(?i:bearer)(?:\s|%20|\\{1,7}[nt\"]|[\"':=]){1,4}"
         r"(?P<value>[A-Za-z0-9._~+/\-][A-Za-z0-9._~+/:\-]{11,4096}+={0,2})",
         validator=bearer,
-        priority=30,
         examples=("Authorization: Bearer «f3a9K2lq8Zt0Vb7Np5Rs»",),
         counter_examples=("bearer authentication-is-required", "Bearer $TOKEN"),
     ),
-    Rule(
+    _Header(
         id="auth.header",
-        type="AUTH_TOKEN",
         gate=("authorization",),
         then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=,])",
         pattern=r"(?i:authorization)(?:\\{0,7}[\"'])?[ \t]{0,2}[:=,][ \t]{0,2}"
@@ -227,7 +228,6 @@ HEADERS = (
         r"(?:[ \t]{1,2}|=)(?:(?i:token|key)[=:] ?)?(?:\\{0,7}[\"'])?)?"
         r"(?P<value>[A-Za-z0-9._~+/\-]{8,4096}+={0,2})",
         validator=authorization,
-        priority=30,
         examples=(
             "Authorization: Token «9944b09199c62bcf9418ad846dd0e4bb»",
             "'Authorization': 'SSWS «00q7Zt0Kx3Vb9Lm2Np5Rs»'",
@@ -239,31 +239,26 @@ HEADERS = (
             "authorization = request.headers2",
         ),
     ),
-    Rule(
+    _Header(
         id="auth.basic",
-        type="AUTH_TOKEN",
         gate=("basic",),
         then=r"(?:[ \t:=\"'\\]|%20)",
         pattern=r"(?i:basic)(?:\s|%20|\\{1,7}[nt\"]|[\"':=]){1,4}"
         r"(?P<value>[A-Za-z0-9+/]{8,1024}+={0,2})",
         validator=basic,
-        priority=30,
         examples=("Authorization: Basic «YWRhOmh1bnRlcjI=»",),
         counter_examples=("Basic understanding of things",),
     ),
-    Rule(
+    _Header(
         id="auth.digest",
-        type="AUTH_TOKEN",
         gate=("response=",),
         then=r"\\{0,7}[\"']?[0-9a-f]{32}",
         pattern=r"(?i:response)=\\{0,7}[\"']?(?P<value>[0-9a-f]{32})(?![0-9A-Za-z])",
-        priority=30,
         examples=('nonce="x", response="«6629fae49393a05397450978507c4ef1»"',),
         counter_examples=("response=ok",),
     ),
-    Rule(
+    _Header(
         id="cookie",
-        type="AUTH_TOKEN",
         gate=("cookie",),
         then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
         pattern=rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?i:(?:set-)?cookie)"
@@ -271,7 +266,6 @@ HEADERS = (
         rf"[ \t]{{0,2}}"
         rf"(?:{QUOTE})?(?P<value>{_COOKIES})",
         validator=cookie,
-        priority=30,
         examples=(
             "Cookie: «theme=dark; sid=f3a9K2lq8Zt0Vb7Np5Rs»",
             "Set-Cookie: «session=f3a9K2lq8Zt0Vb7Np5Rs; Path=/; HttpOnly»",
@@ -283,12 +277,11 @@ HEADERS = (
             "cookie: string",
         ),
     ),
-    Rule(
+    InContext(
         id="cookie.key",
         type="AUTH_TOKEN",
         leaf=True,
         gate=("cookie",),
-        score=0.45,
         context=r"(?<![A-Za-z0-9])(?i:(?:set-)?cookie)",
         pattern=_COOKIES,
         validator=cookie,
@@ -317,15 +310,13 @@ HEADERS = (
 _HEX_DIGITS = "0123456789abcdef"
 
 FORMS = (
-    Rule(
+    _Key(
         id="key.slack.webhook",
-        type="API_KEY",
         gate=("hooks.slack.com/",),
         then="(?:services|workflows|triggers)",
         pattern=r"hooks\.slack\.com/(?:services|workflows|triggers)/"
         r"(?P<value>[A-Za-z0-9+/]{20,128})",
         validator=varied,
-        priority=80,
         examples=(
             "https://hooks.slack.com/services/«TQ7ZT4KX3/BVB6LM2NP/q7Zt0Kx3Vb9Lm2Np»",
         ),
@@ -333,9 +324,8 @@ FORMS = (
             "https://hooks.slack.com/services/TXXXXXXXX/BXXXXXXXX/XXXXXXXX",
         ),
     ),
-    Rule(
+    _Key(
         id="key.webhook",
-        type="API_KEY",
         gate=words(
             "/api/webhooks/ webhook.office.com/webhookb2/ "
             "oapi.dingtalk.com/robot/send qyapi.weixin.qq.com/cgi-bin/webhook "
@@ -348,15 +338,13 @@ FORMS = (
         r"|weixin\.qq\.com/cgi-bin/webhook/send\?key=(?P<wechat>[0-9a-f\-]{30,40})"
         r"|/hook/(?P<lark>[0-9a-f\-]{30,40})|zapier\.com/hooks/catch/(?P<zap>[0-9a-z/]{10,40}))",
         validator=issued,
-        priority=80,
         examples=(
             "https://discord.com«/api/webhooks/123456789012345678/" + MIXED[:60] + "»",
         ),
         counter_examples=("/api/webhooks/123456789012345678/short",),
     ),
-    Rule(
+    _Key(
         id="key.telegram",
-        type="API_KEY",
         gate=(":aa",),
         before="(?<![0-9A-Za-z])(?:bot)?[0-9]{8,12}",
         reach=15,
@@ -364,28 +352,24 @@ FORMS = (
         then=r"[a-z0-9_\-]{20}",
         pattern=r":AA[A-Za-z0-9_\-]{32,34}(?![A-Za-z0-9_\-])",
         validator=mixed,
-        priority=80,
         examples=(
             "«123456789:AA" + MIXED[:33] + "»",
             "/«bot123456789:AA" + MIXED[:33] + "»/",
         ),
         counter_examples=("12:AA" + MIXED[:33],),
     ),
-    Rule(
+    _Key(
         id="key.twilio",
-        type="API_KEY",
         gate=tuple(f"sk{digit}" for digit in _HEX_DIGITS),
         lead=LEAD,
         then="[0-9a-f]{20}",
         pattern=rf"{WORD}SK[0-9a-f]{{32}}(?![A-Za-z0-9])",
         validator=varied,
-        priority=80,
         examples=(f"«SK{LOWER[:32]}»", f"?u=%3Fs%3D«SK{LOWER[:32]}»"),
         counter_examples=(f"TASK{LOWER[:32]}",),
     ),
-    Rule(
+    _Key(
         id="key.mailchimp",
-        type="API_KEY",
         gate=("-us",),
         before="(?<![0-9A-Za-z])[0-9a-f]{32}",
         reach=32,
@@ -393,24 +377,20 @@ FORMS = (
         then="[0-9]{1,2}",
         pattern="-us[0-9]{1,2}(?![0-9A-Za-z])",
         validator=varied,
-        priority=80,
         examples=(f"«{LOWER[:32]}-us12»",),
         counter_examples=(f"{LOWER[:31]}-us12", f"{LOWER[:32]}-usage"),
     ),
-    Rule(
+    _Key(
         id="key.azure.storage",
-        type="API_KEY",
         gate=("accountkey=", "sharedaccesskey="),
         then="[a-z0-9+/]{20}",
         pattern=r"(?i:AccountKey|SharedAccessKey)=(?P<value>[A-Za-z0-9+/]{40,100}={0,2})",
         validator=varied,
-        priority=80,
         examples=(f"AccountName=a;AccountKey=«{MIXED[:86]}==»;EndpointSuffix=x",),
         counter_examples=("AccountKey=short",),
     ),
-    Rule(
+    _Key(
         id="key.azure.client",
-        type="API_KEY",
         gate=("q~",),
         before=r"(?<![A-Za-z0-9_~.\-])[A-Za-z0-9_~.]{3}[0-9]",
         reach=4,
@@ -418,13 +398,11 @@ FORMS = (
         then=r"[a-z0-9_~.\-]{20}",
         pattern=r"Q~[A-Za-z0-9_~.\-]{31,34}(?![A-Za-z0-9_~.\-])",
         validator=azure_secret,
-        priority=80,
         examples=(f"secret «abc8Q~{MIXED[:34]}»",),
         counter_examples=(f"abcdQ~{MIXED[:34]}",),
     ),
-    Rule(
+    _Key(
         id="key.azure.generated",
-        type="API_KEY",
         gate=words("jqqj99 azcs azse azfu azdo acdb +asta aiot +acr"),
         pattern=r"(?:JQQJ99[A-Za-z0-9]{60,90}|AzSe[A-Za-z0-9+/]{6,10}|AzFu[A-Za-z0-9+/_\-]{6,10}={0,2})"
         r"(?![A-Za-z0-9+/])",
@@ -432,13 +410,11 @@ FORMS = (
         before=r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/_\-]{6,64}",
         reach=64,
         validator=mixed,
-        priority=80,
         examples=(f"«{MIXED[:30]}JQQJ99{MIXED[:66]}»",),
         counter_examples=(f"JQQJ99{MIXED[:20]}",),
     ),
-    Rule(
+    _Key(
         id="key.terraform",
-        type="API_KEY",
         gate=(".atlasv1.",),
         before="(?<![A-Za-z0-9])[A-Za-z0-9]{14}",
         reach=14,
@@ -446,63 +422,53 @@ FORMS = (
         then=r"[a-z0-9_=\-]{20}",
         pattern=r"\.atlasv1\.[A-Za-z0-9_=\-]{50,80}",
         validator=issued,
-        priority=80,
         examples=(f"«{MIXED[:14]}.atlasv1.{MIXED[:67]}»",),
         counter_examples=(f"x.atlasv1.{MIXED[:67]}",),
     ),
-    Rule(
+    _Key(
         id="key.twitter",
-        type="API_KEY",
         gate=("aaaaaaaaaaaaaaaaaaaaa",),
         lead=LEAD,
         then="[a-z0-9%]{20}",
         pattern=rf"{WORD}A{{21,24}}[A-Za-z0-9%]{{40,140}}(?![A-Za-z0-9%])",
         validator=escaped,
-        priority=80,
         examples=("«" + "A" * 22 + MIXED[:44] + "%3D" + MIXED[:40] + "»",),
         counter_examples=("A" * 22 + MIXED[:80],),
     ),
-    Rule(
+    _Key(
         id="key.1password",
-        type="API_KEY",
         gate=("a3-",),
         lead=LEAD,
         then="[a-z0-9]{6}-",
         pattern=rf"{WORD}A3-[A-Z0-9]{{6}}-(?:[A-Z0-9]{{11}}|[A-Z0-9]{{6}}-[A-Z0-9]{{5}})"
         r"(?:-[A-Z0-9]{5}){3}(?![A-Za-z0-9\-])",
         validator=varied,
-        priority=80,
         examples=("«A3-Q7ZT4K-X3VB6L-M2NP5-RSWQ7-ZT4KX-3VB6L»",),
         counter_examples=("A3-Q7ZT4K-SHORT",),
     ),
-    Rule(
+    _Key(
         id="key.maxmind",
-        type="API_KEY",
         gate=("_mmk",),
         before="(?<![A-Za-z0-9])[A-Za-z0-9]{6}_[A-Za-z0-9]{29}",
         reach=36,
         lead="[a-z0-9]",
         pattern="_mmk(?![A-Za-z0-9])",
         validator=mixed,
-        priority=80,
         examples=(f"«{MIXED[:6]}_{MIXED[:29]}_mmk»",),
         counter_examples=("a_mmk",),
     ),
-    Rule(
+    _Key(
         id="key.grafana.old",
-        type="API_KEY",
         gate=("eyjrijoi",),
         lead=LEAD,
         then="[a-z0-9]{20}",
         pattern=rf"{WORD}eyJrIjoi[A-Za-z0-9]{{60,400}}={{0,3}}",
         validator=mixed,
-        priority=80,
         examples=(f"«eyJrIjoi{MIXED[:90]}»",),
         counter_examples=("eyJrIjoiq7Zt",),
     ),
-    Rule(
+    _Key(
         id="key.discord",
-        type="API_KEY",
         gate=("discord", "bot ", "login(", "run("),
         then=r"[\w \-]{0,16}(?:[:=(\"'\\ ]|[mno][a-z0-9])",
         pattern=r"(?i:discord|bot |login\(|run\()[\w \-]{0,24}(?:[ \t:=(,\"'`]"
@@ -510,7 +476,6 @@ FORMS = (
         r"(?P<value>[MNO][A-Za-z0-9_\-]{23,27}\.[A-Za-z0-9_\-]{6}\.[A-Za-z0-9_\-]{27,40})"
         r"(?![A-Za-z0-9_\-])",
         validator=mixed,
-        priority=80,
         examples=(f'client.login("«M{MIXED[:23]}.{MIXED[:6]}.{MIXED[:38]}»")',),
         counter_examples=("discord.py and login(x)",),
     ),

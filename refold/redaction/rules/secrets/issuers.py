@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from refold.redaction.checks import Validator
 from refold.redaction.checks.secrets import issued, mixed, varied
-from refold.redaction.rules.rule import LEAD, WORD, Rule, Validator
+from refold.redaction.rules.rule import LEAD, WORD, Rule
 
 # Samples are made of these, so that none is anybody's.
 MIXED = "q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaXoIiGkMzPnQvSyBwDcFrJhLeUt5A8" * 5
