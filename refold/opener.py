@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from refold.adapters.log import EncryptedLog
     from refold.adapters.sql.database import Database
     from refold.adapters.sql.recorder import Recorder
-    from refold.domain.access_log import AuditSink
+    from refold.domain.access_log import AccessSink
     from refold.domain.seals import Anchor, Seals
     from refold.projections.context.compaction import Summarizer
     from refold.projections.context.strategy import Strategy
@@ -48,7 +48,7 @@ def open_store(
     remember: Automatic = "off",
     shared_memory: bool | None = None,
     count_uses: bool = True,
-    audit: str | AuditSink | None = None,
+    audit: str | AccessSink | None = None,
 ) -> SessionStore:
     """Open the store at ``url``, and make it if it is new.
 
@@ -80,7 +80,7 @@ def open_store(
 
     Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
     """
-    from refold.adapters.access_log import open_trail
+    from refold.adapters.access_log import AccessTable, open_trail
     from refold.adapters.erasure import check_belongs
     from refold.adapters.keys.ring import KeyRing
     from refold.adapters.log import LogFactory
@@ -125,7 +125,9 @@ def open_store(
         ring = KeyRing(key_store, wraps)
         subjects = Subjects(recorder.database)
         check_belongs(key_store, subjects, store_id=store_id, filled=filled)
-        trail = open_trail(audit or config.audit(), recorder.audit_rows, ring)
+        trail = open_trail(
+            audit or config.audit(), AccessTable(recorder.database), ring
+        )
         opened.pop_all()
     log = LogFactory(recorder, ring).log
     return SessionStore(

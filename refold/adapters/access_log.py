@@ -1,4 +1,4 @@
-"""The audit log behind a store: what is noted waits in memory, a thread writes it."""
+"""The access log behind a store: what is noted waits in memory, a thread writes it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from threading import Condition, RLock, Thread
 from typing import Any, Final, NamedTuple
 
 import orjson
+from sqlalchemy import Connection, delete, literal_column, select, update
 
 from refold.adapters.keys.ring import KeyRing, UserKey
-from refold.domain.access_log import Access, AuditRecord, AuditRows, AuditSink
+from refold.adapters.sql.database import NOBODY, Database
+from refold.domain.access_log import Access, AccessRecord, AccessSink
 from refold.domain.erasure import Whose
 from refold.domain.errors import (
     Erased,
@@ -41,7 +43,7 @@ class Names(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditNames:
+class AccessNames:
     """Makes the hashes.
 
     Only with the user's own key, never with one that outlives it: who is unknown, was
@@ -111,12 +113,6 @@ def to_forget(keys: KeyRing, whose: Whose) -> JsonObject:
     return {"user": user_hash(key), "sessions": named}
 
 
-def forget(rows: AuditRows, named: Any) -> None:
-    """Take out of the records what ``to_forget`` named."""
-    if named:
-        rows.forget(named["user"], named["sessions"])
-
-
 def user_hash(key: UserKey) -> str:
     """What a user is known by."""
     return _hash(key, b"user", "")
@@ -135,12 +131,14 @@ MOST: Final = 10_000  # accesses that wait; more are counted, and not kept
 BATCH: Final = 500  # records that are written at once
 EVERY_SEC: Final = 0.5  # no access waits longer, unless a sink takes nothing
 _PAGE: Final = 1000
+_AT_ONCE: Final = 2_000  # rows of one transaction
+_NAMING: Final = ("user_hash", "session_hash", "request_hash", "state_version")
 OVERFLOW: Final = "audit_overflow"
 
 log = logging.getLogger("refold")
 
 
-class AuditTrail:
+class StoredTrail:
     """Takes accesses without waiting, and has one thread write them as records.
 
     A kill loses what waits and the batch that is being written: at most ``most`` and
@@ -153,9 +151,9 @@ class AuditTrail:
 
     def __init__(
         self,
-        sinks: Sequence[AuditSink],
-        rows: AuditRows,
-        names: AuditNames,
+        sinks: Sequence[AccessSink],
+        rows: AccessTable,
+        names: AccessNames,
         *,
         clock: Callable[[], int],
         most: int = MOST,
@@ -175,7 +173,7 @@ class AuditTrail:
         self._lock = RLock()
         self._changed = Condition(self._lock)
         self._waiting: deque[tuple[int, Access]] = deque()
-        self._behind: dict[int, list[AuditRecord]] = {}
+        self._behind: dict[int, list[AccessRecord]] = {}
         self._lost = 0
         self._ending = self._complained = False
         self._thread: Thread | None = None
@@ -213,7 +211,7 @@ class AuditTrail:
 
     def find(
         self, user_id: str | None, session_id: str | None, *, since: int | None
-    ) -> Iterator[AuditRecord]:
+    ) -> Iterator[AccessRecord]:
         """What is in the table, a page at a time."""
         self.flush()
         asked = Names()
@@ -223,7 +221,7 @@ class AuditTrail:
                 return iter(())
         return self._pages(asked, since)
 
-    def _pages(self, asked: Names, since: int | None) -> Iterator[AuditRecord]:
+    def _pages(self, asked: Names, since: int | None) -> Iterator[AccessRecord]:
         user, session, _ = asked
         after = b""
         while page := self._rows.find(
@@ -312,7 +310,7 @@ class AuditTrail:
 
     def _records(
         self, taken: Sequence[tuple[int, Access]], lost: int
-    ) -> list[AuditRecord]:
+    ) -> list[AccessRecord]:
         named = self._names.remembering()
         found = [(at, access, named(access)) for at, access in taken]
         if lost:
@@ -321,10 +319,10 @@ class AuditTrail:
         return [_record(*one, number=next(self._numbers)) for one in found]
 
 
-def _record(at: int, access: Access, names: Names, *, number: int) -> AuditRecord:
+def _record(at: int, access: Access, names: Names, *, number: int) -> AccessRecord:
     # Numbered, so that those of one microsecond keep their order.
     rest = (number & 0x3FFFFFFF).to_bytes(4, "big") + os.urandom(4)
-    return AuditRecord(
+    return AccessRecord(
         record_id(at, rest),
         at,
         access.event,
@@ -388,7 +386,7 @@ class LinesSink:
                 f"the audit file {path} cannot be written ({error.strerror})"
             ) from None
 
-    def write(self, records: Sequence[AuditRecord]) -> None:
+    def write(self, records: Sequence[AccessRecord]) -> None:
         for record in records:
             level = _LEVELS[record.level]
             if self._handler is None and not self._logger.isEnabledFor(level):
@@ -405,31 +403,128 @@ class LinesSink:
             self._handler.close()
 
 
+class AccessTable:
+    """Records in a table: a sink that can be read again, and whose records go by age.
+
+    A record is kept once, however often it comes.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._t = database, database.tables.audit
+        columns = self._t.c.keys()
+        marks = ", ".join([database.mark] * len(columns))
+        names = f"{self._t.fullname} ({', '.join(columns)})"
+        insert = f"INSERT INTO {names} VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608  # names of ours
+        self._insert = insert
+
+    def write(self, records: Sequence[AccessRecord]) -> None:
+        """Take all of them; a power cut may take the newest back."""
+        rows = [_row(record) for record in records]
+
+        def attempt() -> None:
+            with self._database.casual() as connection:
+                connection.exec_driver_sql(self._insert, rows)
+
+        if rows:
+            self._database.attempt(attempt)
+
+    def find(
+        self,
+        *,
+        user: str | None = None,
+        session: str | None = None,
+        since: int | None = None,
+        limit: int,
+        after: bytes = b"",
+    ) -> list[AccessRecord]:
+        """The first ``limit`` behind the record ``after``, the oldest first.
+
+        ``session`` asks for ``user`` too; ``since`` is in microseconds since 1970.
+        """
+        table = self._t
+        query = select(*table.c).where(table.c.record_id > after)
+        if since is not None:
+            query = query.where(table.c.record_id >= record_id(since))
+        for column, name in (
+            (table.c.user_hash, user),
+            (table.c.session_hash, session),
+        ):
+            if name is not None:
+                query = query.where(column == name)
+        query = query.order_by(table.c.record_id).limit(limit)
+        return [_read(row) for row in self._database.read(NOBODY, query)]
+
+    def purge(self, before: int) -> Iterator[int]:
+        """Delete what is older than ``before``, some at a time; yields how many."""
+        old = self._t.c.record_id < record_id(before)
+        return self._each(old, lambda mine: delete(self._t).where(mine))
+
+    def forget(self, user: str, sessions: Sequence[str] | None = None) -> int:
+        """Take the names out of a user's records, or of those of these sessions.
+
+        The hashes and seqs go, so that no two of them can be told to be of one user;
+        that something was done, and when, stays.  Returns how many there were.
+        """
+        found = self._t.c.user_hash == user
+        if sessions is not None:
+            found &= self._t.c.session_hash.in_(list(sessions))
+        nothing = dict.fromkeys(_NAMING)
+        changed = self._each(
+            found, lambda mine: update(self._t).where(mine).values(nothing)
+        )
+        return sum(changed)
+
+    def _each(self, found: Any, change: Callable[[Any], Any]) -> Iterator[int]:
+        """Change what is found, some rows at a time, until there are none."""
+        place: Any = literal_column(self._database.place)
+        some = select(place).select_from(self._t).where(found).limit(_AT_ONCE)
+        statement = change(self._database.among(some))
+
+        def some_more(connection: Connection) -> int:
+            return int(connection.execute(statement).rowcount)
+
+        while number := self._database.change(NOBODY, some_more):
+            yield number
+
+    def close(self) -> None:
+        """The database is the recorder's to close."""
+
+
+def _row(record: AccessRecord) -> tuple[Any, ...]:
+    """In the order of the columns, which is that of the record's fields."""
+    return (*record[:-1], orjson.dumps(record.meta).decode())
+
+
+def _read(row: Any) -> AccessRecord:
+    counts = orjson.loads(row[-1])
+    return AccessRecord._make((bytes(row[0]), *row[1:-1], counts))
+
+
 _FILE: Final = "file:"
 
 
 def open_trail(
-    chosen: str | AuditSink,
-    rows: AuditRows,
+    chosen: str | AccessSink,
+    rows: AccessTable,
     keys: KeyRing,
     *,
     clock: Callable[[], int] = now,
-) -> AuditTrail:
+) -> StoredTrail:
     """The audit log of a store: its sinks as ``chosen``, its table to be read.
 
     Raises InvalidConfiguration for a word that is none, and a file that cannot be
     written.
     """
     sinks = sinks_of(chosen, rows) if isinstance(chosen, str) else [chosen]
-    return AuditTrail(sinks, rows, AuditNames(keys), clock=clock)
+    return StoredTrail(sinks, rows, AccessNames(keys), clock=clock)
 
 
-def sinks_of(chosen: str, rows: AuditRows) -> list[AuditSink]:
+def sinks_of(chosen: str, rows: AccessTable) -> list[AccessSink]:
     """The sinks that are named, each once."""
     if chosen.strip() == "off":  # as a rule: what writes lines takes time to load
         return []
 
-    sinks: dict[str, AuditSink] = {}
+    sinks: dict[str, AccessSink] = {}
     for word in filter(None, map(str.strip, chosen.split(","))):
         if word == "table":
             sinks[word] = rows

@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from refold.adapters.access_log import forget, to_forget
+from refold.adapters.access_log import AccessTable, to_forget
 from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
 from refold.adapters.keys.ring import KeyRing, user_context
@@ -69,6 +69,7 @@ class StoredErasures:
         self._recorder, self._keys = recorder, keys
         self._subjects = Subjects(recorder.database)
         self._tree = Tree(recorder.database)
+        self._accesses = AccessTable(recorder.database)
 
     def new_job(self, whose: Whose, *, due_at: int | None, facts: JsonObject) -> Job:
         """A job that nothing was done of yet."""
@@ -268,7 +269,7 @@ class StoredErasures:
     def delete(self, job: Job) -> Iterator[tuple[str, int]]:
         """Delete all rows, in bounded transactions; the tree's leaves stay, unnamed."""
         whose = job.whose
-        forget(self._recorder.audit_rows, job.facts.get("audit"))
+        self._unname(job)
         for session in (None,) if whose.sessions is None else whose.sessions:
             self._tree.forget(whose.user_id, session, job.job_id)
         # As long as a row is there, the head says that it is erased.
@@ -280,6 +281,12 @@ class StoredErasures:
                     break
                 yield str(table.name), number
                 time.sleep((time.monotonic() - started) * _PAUSE)
+
+    def _unname(self, job: Job) -> None:
+        """Take out of the access log what names who is erased."""
+        named = job.facts.get("audit")
+        if named:
+            self._accesses.forget(named["user"], named["sessions"])
 
     def _delete_some(self, table: Table, whose: Whose) -> int:
         place: Any = literal_column(self._database.place)
@@ -294,7 +301,7 @@ class StoredErasures:
         """Sign and keep the statement, and end the job."""
         erased = job is not None and job.past("shredded")
         if job is not None and erased:  # what others noted meanwhile
-            forget(self._recorder.audit_rows, job.facts.get("audit"))
+            self._unname(job)
         signer = self._keys.signer()
         signature = signer.sign(message(statement))
         signed = Signed(dict(statement), signer.key_id, signer.public_key, signature)

@@ -44,7 +44,7 @@ class Access(NamedTuple):
     counts: Counts = NOTHING
 
 
-class AuditRecord(NamedTuple):
+class AccessRecord(NamedTuple):
     """What is kept of an access.
 
     record_id: UUID of version 7, of ``ts``: records sort by it, and a record that is
@@ -90,10 +90,10 @@ class AuditRecord(NamedTuple):
         }
 
 
-class AuditSink(Protocol):
+class AccessSink(Protocol):
     """Where audit records go.  Used from one thread at a time."""
 
-    def write(self, records: Sequence[AuditRecord]) -> None:
+    def write(self, records: Sequence[AccessRecord]) -> None:
         """Take all of them, in their order.
 
         After an error the same records come again, and others behind them.
@@ -105,41 +105,7 @@ class AuditSink(Protocol):
         ...
 
 
-class AuditRows(AuditSink, Protocol):
-    """Records that can be read again, and go by their age.
-
-    ``write`` keeps a record once, however often it comes.
-    """
-
-    def find(
-        self,
-        *,
-        user: str | None = None,
-        session: str | None = None,
-        since: int | None = None,
-        limit: int,
-        after: bytes = b"",
-    ) -> list[AuditRecord]:
-        """The first ``limit`` behind the record ``after``, the oldest first.
-
-        ``session`` asks for ``user`` too; ``since`` is in microseconds since 1970.
-        """
-        ...
-
-    def purge(self, before: int) -> Iterator[int]:
-        """Delete what is older than ``before``, some at a time; yields how many."""
-        ...
-
-    def forget(self, user: str, sessions: Sequence[str] | None = None) -> int:
-        """Take the names out of a user's records, or of those of these sessions.
-
-        The hashes and seqs go, so that no two of them can be told to be of one user;
-        that something was done, and when, stays.  Returns how many there were.
-        """
-        ...
-
-
-class Audit(Protocol):
+class AccessTrail(Protocol):
     """What the store tells of each use of it."""
 
     @property
@@ -157,7 +123,7 @@ class Audit(Protocol):
         session_id: str | None,
         *,
         since: int | None,
-    ) -> Iterator[AuditRecord]:
+    ) -> Iterator[AccessRecord]:
         """What is in the table: of a user or session that is not erased, or all."""
         ...
 

@@ -19,7 +19,13 @@ from threading import Lock, Thread
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
-from refold.domain.access_log import NOTHING, Access, Audit, AuditRecord, Counts
+from refold.domain.access_log import (
+    NOTHING,
+    Access,
+    AccessRecord,
+    AccessTrail,
+    Counts,
+)
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import Accesses, Retention
 from refold.domain.errors import (
@@ -127,7 +133,7 @@ class AccessLog:
     """
 
     def __init__(
-        self, writer: Writer, trail: Audit | None, reads: Reads | None
+        self, writer: Writer, trail: AccessTrail | None, reads: Reads | None
     ) -> None:
         self.writer, self.trail, self._reads = writer, trail, reads
 
@@ -142,7 +148,7 @@ class AccessLog:
         session_id: str | None = None,
         *,
         since: datetime | None = None,
-    ) -> Iterator[AuditRecord]:
+    ) -> Iterator[AccessRecord]:
         """What was done with the store, the oldest first: by a user, or by all.
 
         Whose a record is can be found by name only, and only while the user has a key.
@@ -198,7 +204,7 @@ class AccessLog:
             self.trail.close()
 
     @property
-    def _kept(self) -> Audit:
+    def _kept(self) -> AccessTrail:
         if self.trail is None:
             raise InvalidConfiguration("this store keeps no audit log")
         return self.trail
@@ -260,7 +266,7 @@ class RecordedWriter(Writer):
 
 
 @contextmanager
-def _told(audit: Audit, order: Order) -> Iterator[list[Receipt]]:
+def _told(audit: AccessTrail, order: Order) -> Iterator[list[Receipt]]:
     """Record the append that is made in here, whose receipt is put into the list."""
     receipts: list[Receipt] = []
     begun, token = perf_counter_ns(), _inside.set(APPEND)
@@ -331,7 +337,7 @@ def called(event: str) -> Iterator[None]:
 
 
 def _followed(
-    items: Iterator[Any], audit: Audit, access: Access, counts: str, spent: int
+    items: Iterator[Any], audit: AccessTrail, access: Access, counts: str, spent: int
 ) -> Iterator[Any]:
     """The items as they come; in the end, how many they were and what they took."""
     count, last = 0, None

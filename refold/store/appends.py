@@ -17,7 +17,7 @@ from typing import (
 )
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from refold.domain.access_log import Access, Audit, Status
+from refold.domain.access_log import Access, AccessTrail, Status
 from refold.domain.canonical import canonical, encodable
 from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.errors import (
@@ -160,7 +160,7 @@ class Writer:
     limits: Limits
     clock: Callable[[], int]
     heads: Heads
-    audit: Audit | None = None
+    audit: AccessTrail | None = None
     used: Callable[[StreamId], None] = uncounted
 
     def redacted(

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from refold.domain.access_log import Audit
+from refold.domain.access_log import AccessTrail
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
 from refold.domain.ports import (
@@ -75,7 +75,7 @@ class SessionStore:
         upkeep: Upkeep | None = None,
         settings: Settings | None = None,
         seals: Seals | None = None,
-        audit: Audit | None = None,
+        audit: AccessTrail | None = None,
         count_uses: bool = False,
         shared_memory: bool = False,
     ) -> None:

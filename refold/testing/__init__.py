@@ -28,15 +28,15 @@ from refold.testing.event_log import (
     write,
 )
 from refold.testing.keys import KeyStoreContract, MasterKeyContract
-from refold.testing.sinks import AnchorContract, AuditRowsContract, AuditSinkContract
+from refold.testing.sinks import AccessSinkContract, AccessTableContract, AnchorContract
 
 __all__ = [
     "ADA",
     "BOB",
     "NOW",
+    "AccessSinkContract",
+    "AccessTableContract",
     "AnchorContract",
-    "AuditRowsContract",
-    "AuditSinkContract",
     "ErasuresContract",
     "EventLogContract",
     "KeyStoreContract",

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any, Final
 
-from refold.adapters.access_log import record_id
-from refold.domain.access_log import AuditRecord, AuditRows, AuditSink
+from refold.adapters.access_log import AccessTable, record_id
+from refold.domain.access_log import AccessRecord, AccessSink
 from refold.domain.events import JsonObject
 from refold.domain.seals import Anchor, TreeHead
 from refold.testing.event_log import NOW
@@ -17,10 +17,10 @@ _SECOND: Final = 1_000_000
 Written = Callable[[], Sequence[JsonObject]]
 
 
-def record(number: int, **fields: Any) -> AuditRecord:
+def record(number: int, **fields: Any) -> AccessRecord:
     """A record of ``number`` seconds after the beginning of time."""
     at = NOW + number * _SECOND
-    made = AuditRecord(
+    made = AccessRecord(
         record_id=record_id(at),
         ts=at,
         event="session_load",
@@ -37,14 +37,14 @@ def record(number: int, **fields: Any) -> AuditRecord:
     return made._replace(**fields)
 
 
-class AuditSinkContract:
-    """The promises of the port ``AuditSink``.
+class AccessSinkContract:
+    """The promises of the port ``AccessSink``.
 
     ``written`` gives what the sink was given, as ``to_json`` has it.
     """
 
     def test_all_records_are_written_in_their_order(
-        self, sink: AuditSink, written: Written
+        self, sink: AccessSink, written: Written
     ) -> None:
         records = [record(number) for number in range(700)]
 
@@ -54,7 +54,7 @@ class AuditSinkContract:
         assert list(written()) == [one.to_json() for one in records]
 
     def test_a_record_is_written_with_all_that_it_says(
-        self, sink: AuditSink, written: Written
+        self, sink: AccessSink, written: Written
     ) -> None:
         bare = record(
             1, user=None, session=None, state_version=None, meta={}, duration_us=0
@@ -73,7 +73,7 @@ class AuditSinkContract:
         assert list(written()) == [bare.to_json(), full.to_json()]
 
     def test_nothing_is_written_of_nothing(
-        self, sink: AuditSink, written: Written
+        self, sink: AccessSink, written: Written
     ) -> None:
         sink.write([record(1)])
         sink.write([])
@@ -81,17 +81,17 @@ class AuditSinkContract:
         assert len(written()) == 1
 
 
-class AuditRowsContract:
-    """The promises of the port ``AuditRows``."""
+class AccessTableContract:
+    """The promises of the port ``AccessTable``."""
 
-    def test_a_record_that_comes_again_is_kept_once(self, rows: AuditRows) -> None:
+    def test_a_record_that_comes_again_is_kept_once(self, rows: AccessTable) -> None:
         rows.write([record(1), record(2)])
 
         rows.write([record(1), record(2), record(3)])
 
         assert rows.find(limit=9) == [record(1), record(2), record(3)]
 
-    def test_writers_at_once_lose_nothing(self, rows: AuditRows) -> None:
+    def test_writers_at_once_lose_nothing(self, rows: AccessTable) -> None:
         batches = [
             [record(number * 100 + each) for each in range(100)] for number in range(8)
         ]
@@ -101,7 +101,7 @@ class AuditRowsContract:
 
         assert rows.find(limit=1000) == [record(number) for number in range(800)]
 
-    def test_records_are_found_by_user_and_session(self, rows: AuditRows) -> None:
+    def test_records_are_found_by_user_and_session(self, rows: AccessTable) -> None:
         other = record(2, user="d" * 32)
         mine = record(3, session="e" * 32)
         rows.write([record(1), other, mine, record(4, user=None, session=None)])
@@ -110,14 +110,14 @@ class AuditRowsContract:
         assert rows.find(user="a" * 32, session="e" * 32, limit=9) == [mine]
         assert rows.find(user="0" * 32, limit=9) == []
 
-    def test_records_are_found_from_a_moment_on(self, rows: AuditRows) -> None:
+    def test_records_are_found_from_a_moment_on(self, rows: AccessTable) -> None:
         rows.write([record(number) for number in range(5)])
 
         assert rows.find(since=record(3).ts, limit=9) == [record(3), record(4)]
         assert len(rows.find(since=-1, limit=9)) == 5
         assert rows.find(since=record(9).ts, limit=9) == []
 
-    def test_pages_follow_each_other(self, rows: AuditRows) -> None:
+    def test_pages_follow_each_other(self, rows: AccessTable) -> None:
         rows.write([record(number) for number in reversed(range(5))])
 
         first = rows.find(limit=2)
@@ -125,14 +125,14 @@ class AuditRowsContract:
 
         assert [*first, *rest] == [record(number) for number in range(5)]
 
-    def test_what_is_older_is_purged_and_no_more(self, rows: AuditRows) -> None:
+    def test_what_is_older_is_purged_and_no_more(self, rows: AccessTable) -> None:
         rows.write([record(number) for number in range(5000)])
 
         assert sum(rows.purge(record(4998).ts)) == 4998
         assert sum(rows.purge(record(4998).ts)) == 0
         assert rows.find(limit=9) == [record(4998), record(4999)]
 
-    def test_who_is_forgotten_is_named_no_more(self, rows: AuditRows) -> None:
+    def test_who_is_forgotten_is_named_no_more(self, rows: AccessTable) -> None:
         mine = [record(number, request="c" * 32) for number in range(4500)]
         other = record(4500, user="d" * 32)
         rows.write([*mine, other])
@@ -146,7 +146,7 @@ class AuditRowsContract:
         assert {one.state_version for one in found[:-1]} == {None}
         assert [one.ts for one in found] == [one.ts for one in [*mine, other]]
 
-    def test_a_session_is_forgotten_alone(self, rows: AuditRows) -> None:
+    def test_a_session_is_forgotten_alone(self, rows: AccessTable) -> None:
         kept = record(2, session="e" * 32)
         namesake = record(3, user="d" * 32)
         rows.write([record(1), kept, namesake])

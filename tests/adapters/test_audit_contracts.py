@@ -11,61 +11,60 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.access_log import LOGGER, LinesSink
-from refold.adapters.sql.access_log import SqlAudit
+from refold.adapters.access_log import LOGGER, AccessTable, LinesSink
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.sqlite import SqliteDatabase
-from refold.domain.access_log import AuditRecord, AuditRows, AuditSink
-from refold.testing import AuditRowsContract, AuditSinkContract
+from refold.domain.access_log import AccessRecord, AccessSink
+from refold.testing import AccessSinkContract, AccessTableContract
 from refold.testing.sinks import record
 from tests.support.auditing import Table
 
 Written = Callable[[], list[Any]]
 PROMISES = [
     (contract, name)
-    for contract in (AuditSinkContract, AuditRowsContract)
+    for contract in (AccessSinkContract, AccessTableContract)
     for name in dir(contract)
     if name.startswith("test_")
 ]
 
 
-class _Table(AuditSinkContract, AuditRowsContract):
+class _Table(AccessSinkContract, AccessTableContract):
     @pytest.fixture
-    def sink(self, rows: AuditRows) -> AuditSink:
+    def sink(self, rows: AccessTable) -> AccessSink:
         return rows
 
     @pytest.fixture
-    def written(self, rows: AuditRows) -> Written:
+    def written(self, rows: AccessTable) -> Written:
         return lambda: [record.to_json() for record in rows.find(limit=9999)]
 
 
 class TestInMemory(_Table):
     @pytest.fixture
-    def rows(self) -> AuditRows:
+    def rows(self) -> AccessTable:
         return Table()
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 class TestSqlite(_Table):
     @pytest.fixture
-    def rows(self, store_url: str) -> Iterator[AuditRows]:
+    def rows(self, store_url: str) -> Iterator[AccessTable]:
         dialect = SqliteDatabase(make_url(store_url))
-        yield SqlAudit(dialect)
+        yield AccessTable(dialect)
         dialect.close()
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 class TestPostgres(_Table):
     @pytest.fixture
-    def rows(self, store_url: str) -> Iterator[AuditRows]:
+    def rows(self, store_url: str) -> Iterator[AccessTable]:
         dialect = PostgresDatabase(make_url(store_url))
-        yield SqlAudit(dialect)
+        yield AccessTable(dialect)
         dialect.close()
 
 
-class TestFile(AuditSinkContract):
+class TestFile(AccessSinkContract):
     @pytest.fixture
-    def sink(self, tmp_path: Path) -> Iterator[AuditSink]:
+    def sink(self, tmp_path: Path) -> Iterator[AccessSink]:
         sink = LinesSink.file(tmp_path / "audit.jsonl")
         yield sink
         sink.close()
@@ -76,9 +75,9 @@ class TestFile(AuditSinkContract):
         return lambda: [json.loads(line) for line in path.read_text().splitlines()]
 
 
-class TestLogger(AuditSinkContract):
+class TestLogger(AccessSinkContract):
     @pytest.fixture
-    def sink(self) -> AuditSink:
+    def sink(self) -> AccessSink:
         return LinesSink()
 
     @pytest.fixture
@@ -90,10 +89,10 @@ class TestLogger(AuditSinkContract):
 class _Nothing:
     """Takes everything and keeps nothing."""
 
-    def write(self, records: Sequence[AuditRecord]) -> None:
+    def write(self, records: Sequence[AccessRecord]) -> None:
         pass
 
-    def find(self, **_: Any) -> list[AuditRecord]:
+    def find(self, **_: Any) -> list[AccessRecord]:
         return []
 
     def purge(self, before: int) -> Iterator[int]:
@@ -109,7 +108,7 @@ class _Nothing:
 @pytest.mark.parametrize(("contract", "promise"), PROMISES)
 def test_the_promise_fails_on_what_does_nothing(contract: type, promise: str) -> None:
     nothing = _Nothing()
-    given = [nothing, list] if contract is AuditSinkContract else [nothing]
+    given = [nothing, list] if contract is AccessSinkContract else [nothing]
 
     with pytest.raises((AssertionError, LookupError)):
         getattr(contract(), promise)(*given)

@@ -17,13 +17,13 @@ from refold.adapters.access_log import (
     BATCH,
     MOST,
     OVERFLOW,
-    AuditNames,
-    AuditTrail,
+    AccessNames,
+    StoredTrail,
 )
 from refold.adapters.log import EncryptedLog
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.sqlite import SqliteDatabase
-from refold.domain.access_log import Access, AuditRecord, AuditSink
+from refold.domain.access_log import Access, AccessRecord, AccessSink
 from refold.domain.errors import StoreUnavailable
 from refold.store import SessionStore
 from refold.testing import memory_log
@@ -41,7 +41,7 @@ class Gate(Table):
         super().__init__()
         self.asked, self.opened = threading.Event(), threading.Event()
 
-    def write(self, records: Sequence[AuditRecord]) -> None:
+    def write(self, records: Sequence[AccessRecord]) -> None:
         self.asked.set()
         self.opened.wait()
         super().write(records)
@@ -54,24 +54,24 @@ class Failing(Table):
         super().__init__()
         self.fails, self.tries = True, threading.Semaphore(0)
 
-    def write(self, records: Sequence[AuditRecord]) -> None:
+    def write(self, records: Sequence[AccessRecord]) -> None:
         self.tries.release()
         if self.fails:
             raise StoreUnavailable("it is away", remedy="wait")
         super().write(records)
 
 
-def trail(*sinks: AuditSink, most: int = MOST, every: float = 0.01) -> AuditTrail:
+def trail(*sinks: AccessSink, most: int = MOST, every: float = 0.01) -> StoredTrail:
     log = memory_log()
     assert isinstance(log, EncryptedLog)
     ticks = iter(range(1_000_000))
     rows = sinks[0] if sinks and isinstance(sinks[0], Table) else Table()
-    names = AuditNames(log.keys)
+    names = AccessNames(log.keys)
     clock = lambda: 1_700_000_000_000_000 + next(ticks)  # noqa: E731  # it is short
-    return AuditTrail(sinks, rows, names, clock=clock, most=most, every=every)
+    return StoredTrail(sinks, rows, names, clock=clock, most=most, every=every)
 
 
-def note(trail: AuditTrail, numbers: Sequence[int]) -> None:
+def note(trail: StoredTrail, numbers: Sequence[int]) -> None:
     for number in numbers:
         trail.note(Access("session_load", counts={"n": number}))
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_written_is_given_up_at_the_end_and_said(
 
 def test_records_of_one_moment_keep_their_order() -> None:
     rows, log = Table(), memory_log()
-    audit = AuditTrail([rows], rows, AuditNames(log.keys), clock=lambda: 1)
+    audit = StoredTrail([rows], rows, AccessNames(log.keys), clock=lambda: 1)
 
     note(audit, range(50))
     audit.close()
@@ -187,7 +187,7 @@ def test_what_is_noted_while_something_is_noted_is_kept() -> None:
         note(audit, list(within))  # as the garbage collector may
         return 1
 
-    audit = AuditTrail([rows], rows, AuditNames(log.keys), clock=clock)
+    audit = StoredTrail([rows], rows, AccessNames(log.keys), clock=clock)
 
     note(audit, [1])
     audit.close()

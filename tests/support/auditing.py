@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import refold
-from refold.adapters.sql.access_log import SqlAudit
-from refold.domain.access_log import AuditRecord
+from refold.adapters.access_log import AccessTable
+from refold.domain.access_log import AccessRecord
 from refold.store import Session, SessionStore
 from refold.testing import memory_database
 
@@ -14,14 +14,14 @@ WINDOW: Final = "turn_window:full_turns=1,cached_turns=1"
 APPENDED: Final = "session_append_event"
 
 
-class Table(SqlAudit):
+class Table(AccessTable):
     """A table of records in a database of its own, in memory."""
 
     def __init__(self) -> None:
         super().__init__(memory_database())
 
 
-def records(store: SessionStore, *whose: str) -> list[AuditRecord]:
+def records(store: SessionStore, *whose: str) -> list[AccessRecord]:
     """What was recorded, but for the reading of it."""
     found = store.access_log.records(*whose)
     return [record for record in found if record.event != "audit_read"]

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import refold
+from refold.adapters.access_log import AccessTable
 from refold.adapters.log import EncryptedLog
 from refold.domain.erasure import Accesses, Unused, Whose
 from refold.domain.errors import StaleSession
@@ -155,7 +156,7 @@ def _sealed(store: SessionStore) -> None:
 
 
 def _audited(store: SessionStore) -> None:
-    rows = log_of(store).recorder.audit_rows
+    rows = AccessTable(log_of(store).recorder.database)
     rows.write([record(1), record(2)])
     rows.find(limit=9)
     rows.find(user="a" * 32, session="b" * 32, since=NOW, limit=9, after=b"1")

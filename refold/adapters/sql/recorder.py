@@ -36,7 +36,6 @@ from refold.adapters.rows import (
     Wrote,
     stored,
 )
-from refold.adapters.sql.access_log import SqlAudit
 from refold.adapters.sql.database import Database, GroupCommit, Write
 from refold.adapters.sql.sizes import Sizes, within
 from refold.adapters.sql.subjects import Subjects
@@ -146,7 +145,6 @@ class Recorder(ApplicationRecorder):
         self._t = database.tables
         self._group = GroupCommit(database.write_group)
         self.shared = not database.in_memory
-        self.audit_rows: Final = SqlAudit(database)
 
     def insert_events(
         self, stored_events: Sequence[StoredEvent], **kwargs: Any

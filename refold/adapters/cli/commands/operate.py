@@ -46,7 +46,7 @@ from refold.domain.errors import InvalidConfiguration, RefoldError
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from refold.domain.access_log import AuditRecord
+    from refold.domain.access_log import AccessRecord
     from refold.store import SessionStore
 
 
@@ -150,7 +150,7 @@ def audit(
     return Result((record.to_json() for record in records), show)
 
 
-def _record(screen: Screen, record: AuditRecord) -> None:
+def _record(screen: Screen, record: AccessRecord) -> None:
     whose = " ".join(
         (name or "")[:_HASH].ljust(_HASH) for name in (record.user, record.session)
     )
