@@ -197,7 +197,8 @@ class Compactor:
         return first
 
     def _carry_out(self, outline: Outline, decision: Compaction) -> Envelope | None:
-        source, started = self._source(decision), self.writer.clock()
+        source = self.viewer.source(self._derived, decision)
+        started = self.writer.clock()
         if self._costs:
             begun = self._append(outline, note_of("started", outline, decision))
             if begun is None:
@@ -231,9 +232,6 @@ class Compactor:
             duration_ms=(self.writer.clock() - started) / 1000,
         )
 
-    def _source(self, decision: Compaction) -> Source:
-        return self.viewer.source(self._derived, decision)
-
     def _append(self, outline: Outline, event: Event) -> int | None:
         """Its seq in the derived stream; None if that has moved since ``outline``."""
         order = Order(self._derived, (Draft(event),), expected_seq=outline.derived_seq)
@@ -255,26 +253,21 @@ class Compactor:
         return from_microseconds(self.writer.clock())
 
 
-def attempt_of(outline: Outline, decision: Compaction) -> int:
-    """Which attempt this is, counted from the last success of its kind."""
-    ours = decision.kind == "session"
-    return (outline if ours else outline.layers).failures + 1
-
-
 def note_of(
     phase: Literal["started", "failed"],
     outline: Outline,
     decision: Compaction,
     why: str = "",
 ) -> CompactionNote:
-    """The note that an attempt began, or how it failed."""
+    """The note that an attempt began, or how it failed; those since a success count."""
+    before = outline if decision.kind == "session" else outline.layers
     return CompactionNote(
         phase=phase,
         why=why,
         first_seq=decision.first_seq,
         last_seq=decision.last_seq,
         decided_at_seq=decision.decided_at_seq,
-        attempt=attempt_of(outline, decision),
+        attempt=before.failures + 1,
         kind=decision.kind,
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, Unpack
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 from refold.domain.access_log import Access
 from refold.domain.canonical import canonical, text_digest
@@ -75,6 +76,7 @@ from refold.projections.memory.verdicts import (
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import handed_in, read_on
 
+T = TypeVar("T")
 # Beside the views of strategies, sealed and dropped like them.
 SHOWN: Final = "memory-"
 JUDGED: Final = "declared-"
@@ -142,11 +144,10 @@ class ConsentStatus(NamedTuple):
         return {
             "memory_opt_out": self.memory_opt_out,
             "declarative_memory": self.declarative_memory,
-            "consent": {name: dict(said._asdict()) for name, said in self._sorted()},
+            "consent": {
+                name: dict(said._asdict()) for name, said in sorted(self.scopes.items())
+            },
         }
-
-    def _sorted(self) -> list[tuple[str, Said]]:
-        return sorted(self.scopes.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,18 +393,24 @@ def _shared(log: EventLog, k: int) -> Memory:
 
 def watched(log: EventLog, user_id: str, of: Of = EVERYTHING) -> Iterator[Shown]:
     """What each session of the user shows, those left out that cannot be read."""
+    for info, shown in _of_each(log, user_id, partial(_of_session, of=of)):
+        if of.project in (None, shown.project):
+            # Nothing happened after it was recorded, whatever a clock said.
+            yield replace(
+                shown,
+                began_at=min(shown.began_at, info.updated_at),
+                ended_at=min(shown.ended_at, info.updated_at),
+            )
+
+
+def _of_each(
+    log: EventLog, user_id: str, look: Callable[[EventLog, SessionInfo], T]
+) -> Iterator[tuple[SessionInfo, T]]:
+    """What each session of an agent has to say, but for those that cannot be read."""
     for info in log.sessions(user_id):
-        if info.status == "erased" or info.session_id.startswith("_"):
-            continue
-        with suppress(CorruptEvent, Erased, KeyUnavailable):
-            shown = _of_session(log, info, of)
-            if of.project in (None, shown.project):
-                # Nothing happened after it was recorded, whatever a clock said.
-                yield replace(
-                    shown,
-                    began_at=min(shown.began_at, info.updated_at),
-                    ended_at=min(shown.ended_at, info.updated_at),
-                )
+        if info.status != "erased" and not info.session_id.startswith("_"):
+            with suppress(CorruptEvent, Erased, KeyUnavailable):
+                yield info, look(log, info)
 
 
 def _of_session(log: EventLog, info: SessionInfo, of: Of) -> Shown:
@@ -448,7 +455,7 @@ def profile_of(
         return Profile(user_id)
     return profile(
         user_id,
-        _judged(log, user_id),
+        (one for _, one in _of_each(log, user_id, _declared_of_session)),
         _preferences(log, user_id),
         now=now,
         taxonomy=taxonomy,
@@ -467,21 +474,9 @@ def _preferences(log: EventLog, user_id: str) -> dict[str, Stated]:
             for key in unstated(envelope.payload):
                 found.pop(key, None)
             if wanted.consent.declarative_memory:
-                found.update(_stated(envelope, envelope.payload))
+                for key, value in stated(envelope.payload):
+                    found[key] = Stated(value, envelope.seq, envelope.at)
     return found
-
-
-def _stated(envelope: Envelope, update: StateUpdate) -> Iterator[tuple[str, Stated]]:
-    for key, value in stated(update):
-        yield key, Stated(value, envelope.seq, envelope.at)
-
-
-def _judged(log: EventLog, user_id: str) -> Iterator[Judged]:
-    for info in log.sessions(user_id):
-        if info.status == "erased" or info.session_id.startswith("_"):
-            continue
-        with suppress(CorruptEvent, Erased, KeyUnavailable):
-            yield _declared_of_session(log, info)
 
 
 def _declared_of_session(log: EventLog, info: SessionInfo) -> Judged:
@@ -535,7 +530,11 @@ class Shortlist:
     def says_still(self, advice: Advice, how: Choice, now: int) -> bool:
         """Whether all that was said may be said as it was."""
         said = {one.memory_id: one for one in self._wanted()}
-        about = {one.memory_id for one in self._about() if _said_in(one, advice)}
+        about = {
+            one.memory_id
+            for one in self._about()
+            if one.text.partition(";")[0] in advice.text
+        }
         for name in advice.items:
             one = said.get(name)
             known = one is not None and one.may_be_said(how, now)
@@ -704,10 +703,6 @@ class Adviser:
 def _name(scenario: str) -> str:
     """Of a view: it stands in plain, so it does not name the scenario."""
     return f"{ADVICE}{EXTRACTOR}-{text_digest(scenario)[:16]}"
-
-
-def _said_in(line: Line, advice: Advice) -> bool:
-    return line.text.partition(";")[0] in advice.text
 
 
 def _loaded(standing: Standing) -> Shortlist | None:

@@ -678,7 +678,8 @@ def retire(session: Session, fingerprint: str, *, why: str = "") -> bool:
             "strategy that is to be retired: activate another one first"
         )
     newest = log.read(stream, limit=1, newest=True)
-    retired = bool(newest) and _is_retirement(newest[0].payload)
+    last = newest[0].payload if newest else None
+    retired = isinstance(last, CompactionNote) and last.phase == "retired"
     if newest and not retired:
         note = CompactionNote(phase="retired", why=why)
         session.writer.append(Order(stream, (Draft(note),)))
@@ -694,7 +695,3 @@ def default_fingerprint(session: Session) -> str:
         if sent is not None:
             return sent[1].strategy.fingerprint
     return session.settings.strategy(None).fingerprint
-
-
-def _is_retirement(event: object) -> bool:
-    return isinstance(event, CompactionNote) and event.phase == "retired"

@@ -80,7 +80,9 @@ class Worker:
     def run(self) -> None:
         """Work until ``stop``; in between it sleeps until the next timer or list."""
         while not self._stopping:
-            self._sleep(self.round())
+            wait = self.round()
+            with suppress(Empty):
+                self._woken.get(timeout=min(wait, self._every / _SECOND))
 
     def stop(self) -> None:
         """End ``run`` when the compaction it is at has ended; signals may call this."""
@@ -109,10 +111,6 @@ class Worker:
             attempt(self._sweep, otherwise=_GOES_ON)
         next_at = min([self._list_at, *self._timers.values()])
         return max(0, next_at - self._now()) / _SECOND
-
-    def _sleep(self, seconds: float) -> None:
-        with suppress(Empty):
-            self._woken.get(timeout=min(seconds, self._every / _SECOND))
 
     def _list(self) -> None:
         """Have those looked at that have grown, and forget those that are gone."""
