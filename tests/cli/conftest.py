@@ -31,6 +31,13 @@ class Ran(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+class Terminal(io.TextIOWrapper):
+    """What a person types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 Refold = Callable[..., Ran]
 
 
@@ -44,8 +51,9 @@ def refold(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
 
-    def run(*args: object, stdin: bytes = b"") -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    def run(*args: object, stdin: bytes = b"", asked: bool = False) -> Ran:
+        given = Terminal if asked else io.TextIOWrapper
+        monkeypatch.setattr(sys, "stdin", given(io.BytesIO(stdin)))
         capsys.readouterr()
         code = main([str(arg) for arg in args])
         out, err = capsys.readouterr()

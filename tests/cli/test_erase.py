@@ -169,3 +169,17 @@ def test_keys_are_shown_and_replaced(refold: Refold) -> None:
     assert refold("keys", "reconcile", "--json").json() == {"destroyed": 0}
     assert refold("keys", "rotate").code == 2
     assert refold("keys", "dance").code == 2
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"", 1), (b"y\n", 0)])
+def test_on_a_terminal_a_person_is_asked(
+    refold: Refold, sample: Path, answer: bytes, code: int
+) -> None:
+    ask = ("erase", "--user", "lin", "--reason", "asked for")
+
+    ran = refold(*ask, stdin=answer, asked=True)
+
+    assert ran.code == code
+    assert "Erase 57 events of 1 session for good?" in ran.err
+    assert ("nothing was done" in ran.err) is bool(code)
+    assert (refold("sessions", "--user", "lin", "--json").json() != []) is bool(code)
