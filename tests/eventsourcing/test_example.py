@@ -23,9 +23,9 @@ def run(script: Path, *arguments: str) -> list[str]:
 
 
 def test_tickets_come_from_a_session_and_go_to_a_board(
-    store_url: str, tmp_path: Path
+    sqlite_url: str, tmp_path: Path
 ) -> None:
-    url = prepare(store_url, tmp_path)
+    url = prepare(sqlite_url, tmp_path)
     script = ROOT / "examples" / "tickets.py"
 
     once, again = run(script, url), run(script, url)
@@ -36,10 +36,10 @@ def test_tickets_come_from_a_session_and_go_to_a_board(
 
 
 def test_what_the_page_shows_runs(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERSISTENCE_MODULE", "refold.adapters.eventsourcing")
-    monkeypatch.setenv("REFOLD_DB", store_url)
+    monkeypatch.setenv("REFOLD_DB", sqlite_url)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
     script = tmp_path / "page.py"
     script.write_text("\n".join(blocks))

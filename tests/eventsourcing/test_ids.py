@@ -33,17 +33,17 @@ def ids(recorder: SqlApplicationRecorder, after: int = 0) -> list[int]:
 def test_a_tail_misses_nothing_that_processes_write(make: Make, empty_url: str) -> None:
     recorder = make().application_recorder()
     writers = [
-        warm.module("tests.support.es_writer", "pour", empty_url, "App", 40)
-        for _ in range(4)
+        warm.module("tests.support.es_writer", "pour", empty_url, "App", 20)
+        for _ in range(3)
     ]
     release(writers)
-    total, seen = 4 * 40 * 3, ids(recorder)
+    total, seen = 3 * 20 * 3, ids(recorder)
 
     while (recorder.max_notification_id() or 0) < total:
         seen += ids(recorder, after=seen[-1] if seen else 0)
     seen += ids(recorder, after=seen[-1])
 
-    assert [process.communicate() for process in writers] == [("done\n", "")] * 4
+    assert [process.communicate() for process in writers] == [("done\n", "")] * 3
     assert seen == list(range(1, total + 1))
 
 
@@ -102,7 +102,7 @@ def test_what_is_refused_leaves_no_gap(make: Make) -> None:
 
 
 def test_processes_that_begin_at_once_make_the_tables_once(empty_url: str) -> None:
-    names = ["One", "Two"] * 4
+    names = ["One", "Two"] * 2
     processes = [
         warm.module("tests.support.es_writer", "begin", empty_url, name)
         for name in names
@@ -116,7 +116,7 @@ def test_processes_that_begin_at_once_make_the_tables_once(empty_url: str) -> No
         given = [
             int(out) for (out, _), own in zip(said, names, strict=True) if own == name
         ]
-        assert sorted(given) == [1, 2, 3, 4]
+        assert sorted(given) == [1, 2]
 
 
 def test_a_count_that_was_lost_begins_after_the_events(make: Make) -> None:
