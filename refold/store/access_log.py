@@ -48,6 +48,14 @@ MOST: Final = 10_000  # sessions; of more, the others are counted from the next 
 
 _Place = tuple[str, str]
 
+_DENIED: Final = (SessionNotFound, Erased, Frozen, OnHold)
+_IDS: Final = ("user_id", "session_id")
+_inside: ContextVar[str | None] = ContextVar("refold_access_inside", default=None)
+_called: ContextVar[str | None] = ContextVar("refold_access_called", default=None)
+_Measure = Callable[[Any], tuple[int | None, Counts]]
+_Who = tuple[str | None, str | None]
+_Whom = Callable[[Any, Sequence[Any], Mapping[str, Any]], _Who]
+
 
 class Reads:
     """Counts reads of sessions, and writes the counts to a log's ``retention``."""
@@ -208,13 +216,6 @@ class AccessLog:
         if self.trail is None:
             raise InvalidConfiguration("this store keeps no audit log")
         return self.trail
-
-
-_DENIED: Final = (SessionNotFound, Erased, Frozen, OnHold)
-_IDS: Final = ("user_id", "session_id")
-_inside: ContextVar[str | None] = ContextVar("refold_access_inside", default=None)
-_called: ContextVar[str | None] = ContextVar("refold_access_called", default=None)
-_Measure = Callable[[Any], tuple[int | None, Counts]]
 
 
 class Call(NamedTuple):
@@ -395,10 +396,6 @@ def _of_view(view: Any) -> tuple[int | None, Counts]:
 
 def _of_verified(found: Any) -> tuple[int | None, Counts]:
     return None, {"events": found.events, "problems": len(found.problems)}
-
-
-_Who = tuple[str | None, str | None]
-_Whom = Callable[[Any, Sequence[Any], Mapping[str, Any]], _Who]
 
 
 def _whom(method: Callable[..., Any]) -> _Whom:

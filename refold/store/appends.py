@@ -56,6 +56,14 @@ _OPTIMISTIC: Final = 4
 _EXCLUSIVE: Final = 16
 _CACHED: Final = 10_000
 
+# The redacted events of an order, with what was redacted: each is redacted once.
+_Made: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
+Appendable: TypeAlias = Event | Draft
+# So many characters are redacted and sealed in the loop; it takes well under 1 ms.
+_LIGHT: Final = 16_384
+_Locks = WeakValueDictionary[tuple[int, StreamId], asyncio.Lock]
+_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Locks] = WeakKeyDictionary()
+
 
 class Receipt(NamedTuple):
     """Where an append's events are: first and last seq, and the last one's hash.
@@ -134,10 +142,6 @@ def _derived(access: Access, event: Event) -> Access:
         error = "SummarizerFailed" if lost else None
         return access._replace(seq=event.decided_at_seq, status=status, error=error)
     return access
-
-
-# The redacted events of an order, with what was redacted: each is redacted once.
-_Made: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
 
 
 def uncounted(stream: StreamId) -> None:
@@ -407,9 +411,6 @@ class Heads:
                 self._heads.popitem(last=False)
 
 
-Appendable: TypeAlias = Event | Draft
-
-
 class Beside(NamedTuple):
     """What all events of one append have beside them, as in ``Draft``."""
 
@@ -458,12 +459,6 @@ def _draft(given: Appendable, beside: Beside) -> Draft:
         if not isinstance(text, str | None):
             raise InvalidEvent(f"{name} must be a text")
     return draft
-
-
-# So many characters are redacted and sealed in the loop; it takes well under 1 ms.
-_LIGHT: Final = 16_384
-_Locks = WeakValueDictionary[tuple[int, StreamId], asyncio.Lock]
-_locks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Locks] = WeakKeyDictionary()
 
 
 async def _written(log: EventLog, request: Append) -> Outcome | None:

@@ -46,6 +46,11 @@ from refold.store.contexts import Viewer
 LEASE_SEC: Final = 60.0
 _RENEWALS: Final = 3  # in the time of one lease, so that one may fail
 
+log = logging.getLogger("refold")
+THREADS: Final = 2
+QUEUE: Final = 1_000
+Automatic: TypeAlias = Literal["off", "background", "wait"]
+
 
 class Hold:
     """A lease that is held from ``take`` to the end of the ``with`` block.
@@ -113,9 +118,6 @@ class Hold:
                 continue
             if not held:
                 return
-
-
-log = logging.getLogger("refold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +274,6 @@ def note_of(
     )
 
 
-THREADS: Final = 2
-QUEUE: Final = 1_000
-
-
 class Background:
     """Does named work in at most ``threads`` threads; ``queue`` pieces may wait.
 
@@ -363,9 +361,6 @@ def attempt(
         log.warning("%s: %s", otherwise, why)
         return False
     return True
-
-
-Automatic: TypeAlias = Literal["off", "background", "wait"]
 
 
 @dataclass(frozen=True, slots=True)

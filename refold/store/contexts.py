@@ -45,6 +45,9 @@ from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.history import History, handed_in, in_spans, with_blobs
 
+WORTH_STORING: Final = 64
+As: TypeAlias = Literal["sent", "rebuilt"]
+
 
 class Handed(NamedTuple):
     """What was handed in as it is recorded, and the tools as they are sent."""
@@ -87,9 +90,7 @@ def _redacted(
     return {name: str(text) for name, text in clean["handed"].items()}
 
 
-WORTH_STORING: Final = 64
 NOTHING: Final = Handed()
-As: TypeAlias = Literal["sent", "rebuilt"]
 
 
 @dataclass(frozen=True, slots=True)

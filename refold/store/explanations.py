@@ -83,6 +83,8 @@ LEFT_OUT: Final[Mapping[Reason, str]] = {
     "later": "recorded after this context was made",
 }
 
+DEFAULT_MODEL: Final = "claude-sonnet-5-5"
+
 
 class Record(NamedTuple):
     """What is known of a summary.
@@ -559,9 +561,6 @@ def _clocks(
     for seq in (decided_at, decided_at + 1):
         if seq in events:
             yield events[seq].ts
-
-
-DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 
 
 class Skipped(NamedTuple):

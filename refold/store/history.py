@@ -34,6 +34,10 @@ from refold.domain.session import SessionState, evolve
 from refold.projections.context.budget import Extras
 from refold.redaction.guard import STUB_MARK, filled, restored
 
+# As many events as stay in a processor's cache while they are opened and folded: with
+# pages of a thousand that takes half as long again.
+_AT_ONCE: Final = 100
+
 
 def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
     """The parent's event with its seq, and the seqs it names, counted from the fork.
@@ -51,11 +55,6 @@ def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
             payload = payload.model_copy(update={"refers_to": seq - at_seq})
     update = {"seq": envelope.seq - at_seq, "payload": payload}
     return envelope.model_copy(update=update)
-
-
-# As many events as stay in a processor's cache while they are opened and folded: with
-# pages of a thousand that takes half as long again.
-_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,16 @@ SHOWN: Final = "memory-"
 JUDGED: Final = "declared-"
 ADVICE: Final = "advice-"
 
+DECLARATIVE_MEMORY: Final = "declarative_memory"
+MEMORY_OPT_OUT: Final = "memory_opt_out"
+# A scope is looked up by its name, so it must be none that redaction would change.
+_SCOPE: Final = re.compile(r"[a-z][a-z_]{0,63}(\.[a-z][a-z_]{0,63}){0,3}")
+NAME: Final = f"{SHOWN}{EXTRACTOR}"
+DECLARED_NAME: Final = f"{JUDGED}{DECLARED_EXTRACTOR}"
+MADE_BY: Final = "memory.extractor"
+_HOUR: Final = timedelta(hours=1)
+_TRIES: Final = 4
+
 
 def drop_kept(log: EventLog, user_id: str, *kept: str) -> None:
     """Drop what is kept; other views go with it, and are folded again when needed.
@@ -103,12 +113,6 @@ def keep(
     """
     with suppress(StoreUnavailable):
         log.save_view(stream, name, view, replaces=replaces)
-
-
-DECLARATIVE_MEMORY: Final = "declarative_memory"
-MEMORY_OPT_OUT: Final = "memory_opt_out"
-# A scope is looked up by its name, so it must be none that redaction would change.
-_SCOPE: Final = re.compile(r"[a-z][a-z_]{0,63}(\.[a-z][a-z_]{0,63}){0,3}")
 
 
 class Said(NamedTuple):
@@ -264,9 +268,6 @@ def wishes(log: EventLog, user_id: str) -> Wishes:
     if log.head(stream).seq == 0:
         return nothing
     return nothing.after(read_on(log, stream, types=("consent", "forget")))
-
-
-NAME: Final = f"{SHOWN}{EXTRACTOR}"
 
 
 class Of(NamedTuple):
@@ -431,9 +432,6 @@ def _of_session(log: EventLog, info: SessionInfo, of: Of) -> Shown:
     return shown
 
 
-DECLARED_NAME: Final = f"{JUDGED}{DECLARED_EXTRACTOR}"
-
-
 def profile_of(
     log: EventLog, user_id: str, now: int, *, taxonomy: Taxonomy | None = None
 ) -> Profile:
@@ -501,11 +499,6 @@ def _read(log: EventLog, stream: StreamId) -> Judged:
         watching.take(envelope)
         judging.take(envelope)
     return judging.judged(watching.shown().taints)
-
-
-MADE_BY: Final = "memory.extractor"
-_HOUR: Final = timedelta(hours=1)
-_TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

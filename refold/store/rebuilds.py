@@ -83,6 +83,9 @@ Progress: TypeAlias = Callable[[int], None]
 # When a strategy was judged: the newest seq, and the time in microseconds.
 _Place: TypeAlias = tuple[int, int]
 
+SessionProgress: TypeAlias = Callable[[SessionInfo, int], None]
+_KILLED: Final = "the process that rebuilt it was killed: run it again"
+
 
 class Rebuilt(NamedTuple):
     """What rebuilding one session did; in a dry run, what it would do.
@@ -423,10 +426,7 @@ def _left_off(derived: list[Envelope]) -> tuple[_Place, bool]:
     return newest, unfinished
 
 
-Told: TypeAlias = Callable[[int], None]
-RebuildingApartProgress: TypeAlias = Callable[[SessionInfo, int], None]
-Rebuild: TypeAlias = Callable[[SessionInfo, Told], Rebuilt]
-_KILLED: Final = "the process that rebuilt it was killed: run it again"
+Rebuild: TypeAlias = Callable[[SessionInfo, Progress], Rebuilt]
 
 
 def can_fork() -> bool:
@@ -441,7 +441,7 @@ def rebuild_apart(
     rebuild: Rebuild,
     sessions: Sequence[SessionInfo],
     jobs: int,
-    told: RebuildingApartProgress | None,
+    told: SessionProgress | None,
 ) -> Iterator[Rebuilt]:
     """Rebuild ``sessions`` in ``jobs`` processes, which are there when this returns.
 
@@ -471,7 +471,7 @@ class _Team:
             self._processes.append(process)
 
     def run(
-        self, waiting: deque[SessionInfo], told: RebuildingApartProgress | None
+        self, waiting: deque[SessionInfo], told: SessionProgress | None
     ) -> Iterator[Rebuilt]:
         try:
             for end in self._ends:
@@ -498,7 +498,7 @@ class _Team:
         self,
         end: Connection,
         waiting: deque[SessionInfo],
-        told: RebuildingApartProgress | None,
+        told: SessionProgress | None,
     ) -> Iterator[Rebuilt]:
         try:
             kind, what = end.recv()
@@ -568,9 +568,6 @@ def _unpacked(
     return error
 
 
-RebuildingAllProgress: TypeAlias = Callable[[SessionInfo, int], None]
-
-
 class _Stopped(Exception):
     """Another session's rebuild failed, or nobody waits for this one any more."""
 
@@ -580,7 +577,7 @@ def rebuild_all(
     sessions: Sequence[SessionInfo],
     *,
     jobs: int,
-    progress: RebuildingAllProgress | None = None,
+    progress: SessionProgress | None = None,
 ) -> Iterator[Rebuilt]:
     """Rebuild ``sessions``, up to ``jobs`` at a time; yields each when it is done.
 
@@ -605,7 +602,7 @@ def _beside(
     rebuilder: Rebuilder,
     sessions: Sequence[SessionInfo],
     jobs: int,
-    progress: RebuildingAllProgress | None,
+    progress: SessionProgress | None,
 ) -> Iterator[Rebuilt]:
     stop, pool = Event(), ThreadPoolExecutor(jobs, "refold-rebuild")
     try:
@@ -619,7 +616,7 @@ def _beside(
         pool.shutdown(cancel_futures=True)
 
 
-def _alone(rebuilder: Rebuilder, info: SessionInfo, told: Told) -> Rebuilt:
+def _alone(rebuilder: Rebuilder, info: SessionInfo, told: Progress) -> Rebuilt:
     try:
         return _one(rebuilder, info, lambda _, done: told(done), Event())
     finally:
@@ -630,7 +627,7 @@ def _alone(rebuilder: Rebuilder, info: SessionInfo, told: Told) -> Rebuilt:
 def _one(
     rebuilder: Rebuilder,
     info: SessionInfo,
-    progress: RebuildingAllProgress | None,
+    progress: SessionProgress | None,
     stop: Event,
 ) -> Rebuilt:
     def told(done: int) -> None:

@@ -44,6 +44,14 @@ from refold.store.history import read_on
 
 _TYPE: Final = "hitl"
 
+# So many new events are read again rather than kept.
+_WORTH: Final = 200
+# So many of the newest events of a turn are looked at for a bundle.
+_NEWEST: Final = 200
+# What a store can have against a bundle; with less in it, it may take it.
+_REFUSED: Final = (EventTooLarge, InvalidEvent, RedactionFailed)
+_SMALLER: Final = (MOST_BYTES, MOST_BYTES // 4, MOST_BYTES // 16)
+
 
 class Unreadable(NamedTuple):
     """A session whose questions cannot be read, and why."""
@@ -159,15 +167,6 @@ def _questions(
     log: EventLog, stream: StreamId, *, after: int = 0
 ) -> Iterator[Envelope]:
     return read_on(log, stream, after=max(after, 0), types=(_TYPE,))
-
-
-# So many new events are read again rather than kept.
-_WORTH: Final = 200
-# So many of the newest events of a turn are looked at for a bundle.
-_NEWEST: Final = 200
-# What a store can have against a bundle; with less in it, it may take it.
-_REFUSED: Final = (EventTooLarge, InvalidEvent, RedactionFailed)
-_SMALLER: Final = (MOST_BYTES, MOST_BYTES // 4, MOST_BYTES // 16)
 
 
 class Reviewed(NamedTuple):

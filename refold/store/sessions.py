@@ -90,6 +90,10 @@ _LONGEST: Final = 2_000
 _TRIES: Final = 8
 _NAMED_CALLS: Final = 20
 
+_ENDS: Final = ("final", "agent_response", "tool_call")
+_BATCH: Final = 200
+Progress = Callable[[int], None]
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -719,9 +723,6 @@ class Session:
         return self.settings.strategy(None, sent[1] if sent else None)
 
 
-_ENDS: Final = ("final", "agent_response", "tool_call")
-
-
 class _Result(NamedTuple):
     seq: int
     text: str
@@ -745,10 +746,6 @@ def _given(child: Session, result: _Result, call_id: str | None) -> Event:
         return ToolResult(call_id=call_id, content=result.text, status=status)
     about = {"session": child.session_id, "outcome": result.outcome}
     return UserInput(text=tagged("agent_result", result.text, **about))
-
-
-_BATCH: Final = 200
-Progress = Callable[[int], None]
 
 
 class Extended(NamedTuple):

@@ -56,6 +56,10 @@ from refold.store.appends import Writer
 from refold.store.contexts import RequestedViews, Viewer, named_in
 from refold.store.history import History, born, read_on
 
+_TRIES: Final = 3
+_READ: Final = 100
+_UNREADABLE = (CorruptEvent, KeyUnavailable, RedactionFailed, EventTooLarge)
+
 
 def wrong_views(log: EventLog, stream: StreamId) -> Iterator[Problem]:
     """The stored views of the session that are not what the log makes.
@@ -155,10 +159,6 @@ def _inherited(history: History) -> Iterator[int]:
         if isinstance(event, RedactionApplied) and event.stream == MAIN:
             yield from (seq - at for seq in event.seqs if seq <= at)
     yield from (seq - at for seq in _inherited(parent) if seq <= at)
-
-
-_TRIES: Final = 3
-_READ: Final = 100
 
 
 class Verified(NamedTuple):
@@ -539,9 +539,6 @@ def _written(envelope: Envelope) -> int:
     if envelope.event_id.version == 7:
         return (envelope.event_id.int >> 80) * 1000
     return microseconds(envelope.ts)
-
-
-_UNREADABLE = (CorruptEvent, KeyUnavailable, RedactionFailed, EventTooLarge)
 
 
 class Exposure(NamedTuple):

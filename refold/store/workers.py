@@ -27,6 +27,9 @@ _SECOND: Final = 1_000_000
 _GOES_ON: Final = "the worker goes on, it will try again"
 Told: TypeAlias = Callable[[Session, Strategy, int], object]
 
+SEALING_EVERY_SEC: Final = 60.0
+_SEALING_GOES_ON: Final = "the sealer goes on, it will try again"
+
 
 class Worker:
     """Compacts what is due in a store, by new events and by the time that passes.
@@ -167,10 +170,6 @@ class Worker:
 def _can_be_compacted(info: SessionInfo) -> bool:
     """A closed session is as long as it will ever be, but is still read."""
     return info.is_live and not info.session_id.startswith("_")
-
-
-SEALING_EVERY_SEC: Final = 60.0
-_SEALING_GOES_ON: Final = "the sealer goes on, it will try again"
 
 
 class Sealer:
