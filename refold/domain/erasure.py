@@ -346,10 +346,7 @@ class Retention(Protocol):
         ...
 
     def old_blobs(self, before: int) -> Iterator[OldBlobs]:
-        """The blobs written before that time, a few sessions' at a time.
-
-        Those are left out that stores of schema 1 kept for several sessions.
-        """
+        """The blobs written before that time, a few sessions' at a time."""
         ...
 
     def expire_blobs(self, blobs: OldBlobs) -> int:

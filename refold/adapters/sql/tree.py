@@ -16,7 +16,6 @@ from sqlalchemy import (
     func,
     insert,
     literal,
-    or_,
     select,
     tuple_,
     update,
@@ -388,8 +387,7 @@ class Tree:
         for table in (self._t.views, self._t.receipts, self._t.leases, self._t.blobs):
             own = [heads.user_id == table.c.user_id]
             if "session_id" in table.c:
-                session = table.c.session_id  # NULL: of all the user's, as schema 1 was
-                own.append(or_(session.is_(None), heads.session_id == session))
+                own.append(heads.session_id == table.c.session_id)
             columns = [
                 func.coalesce(table.c.get(name, none), none).label(name)
                 for name in _THREE
@@ -444,10 +442,6 @@ def _whose(table: Any, user_id: str, session_id: str | None) -> Any:
     if session_id is None:
         return table.c.user_id == user_id
     return and_(table.c.user_id == user_id, table.c.session_id == session_id)
-
-
-def _is(table: Any, stream: StreamId) -> Any:
-    return and_(*(table.c[name] == value for name, value in stream._asdict().items()))
 
 
 def _same(table: Any, other: Any) -> Any:
