@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    Protocol,
-    TypeAlias,
-)
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Envelope, Recordable
-from refold.domain.erasure import ErasureSteps
+from refold.domain.erasure import ErasureSteps, Retention
 from refold.domain.events import JsonObject, RedactionApplied, Span
 from refold.domain.ids import StreamId, check_id
 from refold.domain.session import SessionState
-
-if TYPE_CHECKING:
-    from refold.domain.erasure import Retention
 
 
 class Leases(Protocol):

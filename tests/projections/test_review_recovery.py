@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import refold
 from refold.domain.events import (
@@ -141,6 +141,7 @@ def test_what_was_settled_needs_nothing() -> None:
     assert recoveries(TOOLS, *events) == []
 
 
+@settings(max_examples=8)  # each opens two stores
 @given(sessions())
 def test_however_often_it_is_looked_at_the_same_is_asked(events: list[Event]) -> None:
     assert asked(events, every=True) == asked(events, every=False)
