@@ -56,8 +56,8 @@ STRATEGIES = {text: spec.parse(text) for text in SPECS}
 COMPACTING = {
     text: STRATEGIES[text] for text in (SPECS[1], SPECS[2], SPECS[5], *SPECS[9:])
 }
-every = partial(under, STRATEGIES, examples=15)
-compacting = partial(under, COMPACTING, examples=15)
+every = partial(under, STRATEGIES, examples=8)
+compacting = partial(under, COMPACTING, examples=10)
 NOW = START + timedelta(days=1)
 
 
