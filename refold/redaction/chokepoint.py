@@ -93,23 +93,14 @@ def _without_signed_findings(
         return payload, tally
     kept: list[JsonValue] = []
     for block in blocks:
-        found = _in_signed(redactor, type, name, block)
-        tally.update(found)
-        if not found:
+        found = Tally()
+        if isinstance(block, dict) and block.get("signature"):
+            found = redactor.value({name: [block]}, skip=skipped(type))[1]
+        if found:
+            tally.update(found)
+        else:
             kept.append(block)
     return ({**payload, name: kept} if len(kept) < len(blocks) else payload), tally
-
-
-def _in_signed(
-    redactor: Redactor,
-    type: str,  # noqa: A002 - the event's own word for it
-    name: str,
-    block: JsonValue,
-) -> Tally:
-    """What is found in ``block`` if it is signed, in the place where it stands."""
-    if not (isinstance(block, dict) and block.get("signature")):
-        return Tally()
-    return redactor.value({name: [block]}, skip=skipped(type))[1]
 
 
 _PASS: Final = object()

@@ -37,10 +37,6 @@ class Around(NamedTuple):
     depth: int = 0
     nested: int = 0
 
-    @property
-    def context(self) -> str:
-        return f"{self.parent} {self.key}" if self.parent else self.key
-
 
 class Work(NamedTuple):
     """What does the redacting, and what it needs for one value."""
@@ -67,10 +63,7 @@ class _Walk:
     """One pass over an object or an array."""
 
     def __init__(
-        self,
-        value: dict[str, JsonValue] | list[JsonValue],
-        work: Work,
-        around: Around,
+        self, value: dict[str, JsonValue] | list[JsonValue], work: Work, around: Around
     ) -> None:
         plan = work.settler.plan
         self._work, self._around, self._plan = work, around, plan
@@ -170,7 +163,9 @@ class _Walk:
         if any(self._named.values()):
             loud.update(VALUES)
         first = flat.nodes[0]
-        first.spoken = bool(speaks(around.context).rules or speaks(around.key).rules)
+        first.spoken = bool(
+            speaks(f"{around.parent} {around.key}").rules or speaks(around.key).rules
+        )
         flags = {at for at, flag in flat.flags.items() if speaks(flag).rules}
         if not (loud or first.spoken or flags):
             return []

@@ -120,7 +120,9 @@ class _Cutter:
         self._placeholders = Placeholders(redactor.plan.labels)
         rules = redactor.plan.rules
         self._gates = [
-            (literal, found, _span(found)) for literal, found in _gates(rules).items()
+            # How far from it the end of a text must be to change nothing there.
+            (literal, found, max(reach(rule.pattern) for rule in found) + _JUDGED)
+            for literal, found in _gates(rules).items()
         ]
         # How far a rule looks back from where its literal or its digits begin.
         self._back = max([0, *(r.reach for r in rules)]) + LEAD + max(CONTEXT, _JUDGED)
@@ -185,11 +187,6 @@ def _gates(rules: tuple[Rule, ...]) -> dict[str, list[Rule]]:
             for literal in rule.gate:
                 found.setdefault(literal, []).append(rule)
     return found
-
-
-def _span(rules: list[Rule]) -> int:
-    """How far from a literal the end of a text must be to change nothing there."""
-    return max(reach(rule.pattern) for rule in rules) + _JUDGED
 
 
 def _opening(rule: Rule) -> int:

@@ -152,7 +152,8 @@ class Guard:
         if not text.strip():
             return []
         try:
-            return self._checked(self._analyzed(text), len(text))
+            spans = sorted(_span(item, len(text)) for item in self._analyzed(text))
+            return [span for span in spans if span.score >= self._min_score]
         except _Failed as failed:
             reason = str(failed)
         if self._open:
@@ -184,21 +185,15 @@ class Guard:
 
     def _run(self, text: str, answers: SimpleQueue[list[object] | str]) -> None:
         try:
-            answers.put(list(self._recognizer.analyze(text, self._spoken(text))))
+            language = self._language
+            if language == "auto":
+                language = "zh" if _HAN.search(text) else "en"
+            answers.put(list(self._recognizer.analyze(text, language)))
         except BaseException as error:
             # Its message may hold the text, its type does not.
             answers.put(type(error).__name__)
         finally:
             self._running.release()
-
-    def _spoken(self, text: str) -> str:
-        if self._language != "auto":
-            return self._language
-        return "zh" if _HAN.search(text) else "en"
-
-    def _checked(self, found: list[object], length: int) -> list[Span]:
-        spans = sorted(_span(item, length) for item in found)
-        return [span for span in spans if span.score >= self._min_score]
 
 
 def _span(item: Any, length: int) -> Span:

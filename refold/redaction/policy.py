@@ -23,7 +23,7 @@ from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_PACKS, PACKS
 from refold.redaction.rules.rule import Example, Rule
 from refold.redaction.types import LABEL, LOCALES, TYPES, canonical, labels, well_formed
-from refold.redaction.values import Path, Skip
+from refold.redaction.values import Path
 
 Place: TypeAlias = tuple[str | int, ...]
 Score: TypeAlias = Annotated[float, Field(ge=0, le=1)]
@@ -239,7 +239,7 @@ class Policy(Part):
             actions=_by_type(self.types, kinds),
             allow_values=frozenset(self.allow.values),
             allow_patterns=tuple(_allowed(self.allow.regex)),
-            skip=_skips(self.skip.pointers),
+            skip=frozenset(_skips(self.skip.pointers)),
             skip_keys=frozenset(self.skip.keys),
             keys=self.scan.keys,
             numbers=self.scan.numbers,
@@ -285,7 +285,10 @@ def _told(where: str, text: str = "") -> Iterator[None]:
         yield
     except Wrong as wrong:
         line = Lines(text).nearest(wrong.place)
-        raise PolicyError(where, line, _said(wrong)) from None
+        # With the key it is about in front.
+        path = ".".join(step for step in wrong.place if isinstance(step, str))
+        reason = f"{path}: {wrong.reason}" if path else wrong.reason
+        raise PolicyError(where, line, reason) from None
 
 
 def _loaded(where: str, text: str) -> dict[str, Any]:
@@ -299,12 +302,6 @@ def _loaded(where: str, text: str) -> dict[str, Any]:
     if "version" not in data:
         raise Wrong((), "version = 1 is missing")
     return data
-
-
-def _said(wrong: Wrong) -> str:
-    """The reason, with the key it is about in front."""
-    path = ".".join(str(step) for step in wrong.place if isinstance(step, str))
-    return f"{path}: {wrong.reason}" if path else wrong.reason
 
 
 def _reason(model: type[Part], error: ErrorDetails) -> str:
@@ -369,23 +366,16 @@ def _allowed(patterns: Sequence[str]) -> Iterator[str]:
         yield pattern.scoped()
 
 
-def _skips(pointers: Sequence[str]) -> Skip:
-    return frozenset(
-        _steps(pointer, ("skip", "pointers", index))
-        for index, pointer in enumerate(pointers)
-    )
-
-
-def _steps(pointer: str, place: Place) -> Path:
-    """A JSON pointer (RFC 6901) as a path; ``*`` stands for any step."""
-    if not pointer.startswith("/"):
-        raise Wrong(place, "a JSON pointer begins with /, like /meta/signature")
-    steps = tuple(
-        step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")
-    )
-    if not any(step != "*" for step in steps):
-        raise Wrong(place, "it leaves everything alone: name at least one key")
-    return steps
+def _skips(pointers: Sequence[str]) -> Iterator[Path]:
+    """JSON pointers (RFC 6901) as paths; ``*`` stands for any step."""
+    for index, pointer in enumerate(pointers):
+        place: Place = ("skip", "pointers", index)
+        if not pointer.startswith("/"):
+            raise Wrong(place, "a JSON pointer begins with /, like /meta/signature")
+        steps = pointer[1:].split("/")
+        if set(steps) == {"*"}:
+            raise Wrong(place, "it leaves everything alone: name at least one key")
+        yield tuple(step.replace("~1", "/").replace("~0", "~") for step in steps)
 
 
 def _labels(written: dict[str, str], kinds: Iterable[str]) -> dict[str, str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from threading import Lock
 from time import perf_counter
-from typing import Final, TypeVar, overload
+from typing import Final, ParamSpec, TypeVar, overload
 
 import orjson
 
@@ -29,13 +29,31 @@ from refold.redaction.values import (
 
 __all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
 
-_Result = TypeVar("_Result")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 # What JSON has no word for must not be let through as if it were scanned.
 _STRICT: Final = (
     orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
+
+
+def _failing_closed(work: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Raise nothing but RedactionError, with no trace of the text that was at hand."""
+
+    @wraps(work)
+    def closed(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return work(*args, **kwargs)
+        except RedactionError as error:
+            failure = error.with_traceback(None)
+        except Exception as error:
+            failure = RedactionError(f"redaction stopped with {type(error).__name__}")
+        # Outside of `except`, so that no context is attached.
+        raise failure
+
+    return closed
 
 
 class Redactor:
@@ -116,6 +134,7 @@ class Redactor:
         """What runs the rules, and its version."""
         return self.scanner.engine
 
+    @_failing_closed
     def text(
         self, text: str, *, key: str | None = None, tag: Tagger | None = None
     ) -> tuple[str, Tally]:
@@ -123,12 +142,9 @@ class Redactor:
 
         ``tag`` makes the pseudonyms, if the plan wants any.  Raises RedactionError.
         """
-        return _failing_closed(lambda: self._text(text, key or "", tag))
-
-    def _text(self, text: str, key: str, tag: Tagger | None) -> tuple[str, Tally]:
         check_length(text, self._plan.max_leaf_bytes)
         prepared = self.scanner.look(text)
-        concern = self.scanner.concern(key)
+        concern = self.scanner.concern(key or "")
         if prepared is None and not (
             concern.rules or self._settler.finds_more_in((text,))
         ):
@@ -156,6 +172,7 @@ class Redactor:
         prove: bool = ...,
     ) -> tuple[JsonValue, Tally]: ...
 
+    @_failing_closed
     def value(
         self,
         value: JsonValue,
@@ -174,11 +191,6 @@ class Redactor:
 
         Raises RedactionError, also for what is not JSON or nested too deep.
         """
-        return _failing_closed(lambda: self._value(value, skip, tag, prove))
-
-    def _value(
-        self, value: JsonValue, skip: Skip, tag: Tagger | None, prove: bool
-    ) -> tuple[JsonValue, Tally]:
         if prove and self.sees_nothing(value, skip=skip):
             return value, Tally()
         work = Work(self._settler, self._tag(tag), self._until())
@@ -246,15 +258,3 @@ class Redactor:
 def _compiled(rules: tuple[Rule, ...], engine: EngineName, min_score: float) -> Scanner:
     """Rules compiled for an engine, once: it takes most of a second."""
     return Scanner(rules, engine, min_score)
-
-
-def _failing_closed(work: Callable[[], _Result]) -> _Result:
-    """Raise nothing but RedactionError, with no trace of the text that was at hand."""
-    try:
-        return work()
-    except RedactionError as error:
-        failure = error.with_traceback(None)
-    except Exception as error:
-        failure = RedactionError(f"redaction stopped with {type(error).__name__}")
-    # Outside of `except`, so that no context is attached.
-    raise failure

@@ -67,7 +67,7 @@ def spellings(value: str) -> list[Spelling]:
     for plain in {value: None, fold(value).text: None}:
         once = _escaped(plain)
         twice = [spelt for text in once for spelt in _escaped(text)]
-        for text in (plain, *once, *twice, *_url_encoded(plain), *_others(plain)):
+        for text in (plain, *once, *twice, *_encoded(plain)):
             texts[text] = None
         encoded += _in_base64(plain.encode())
     return [*map(Spelling, texts), *dict.fromkeys(encoded)]
@@ -81,14 +81,12 @@ def _escaped(text: str) -> list[str]:
     return [double, ascii_only, double.replace("/", "\\/"), single]
 
 
-def _url_encoded(text: str) -> list[str]:
+def _encoded(text: str) -> list[str]:
+    """For URLs and for HTML, and in hex."""
     upper = [quote(text, safe=safe) for safe in _UNQUOTED] + [quote_plus(text)]
-    return [*upper, *(_PERCENT.sub(_lower, spelt) for spelt in upper)]
-
-
-def _others(text: str) -> list[str]:
+    lower = [_PERCENT.sub(_lower, spelt) for spelt in upper]
     hexadecimal = text.encode().hex()
-    return [hexadecimal, hexadecimal.upper(), html.escape(text)]
+    return [*upper, *lower, hexadecimal, hexadecimal.upper(), html.escape(text)]
 
 
 def _lower(match: re.Match[str]) -> str:

@@ -47,20 +47,13 @@ TELLING_TRIGGERS: Final = tuple(Trigger(shape=f"(?-i:{one})") for one in TELLING
 
 
 class Compiled(NamedTuple):
-    """A rule, ready to run; ``number`` is its place among the rules of a scanner.
-
-    ``extent`` is how many characters from its anchor on it looks at, at most.
-    """
+    """A rule, ready to run; ``number`` is its place among the rules of a scanner."""
 
     number: int
     rule: Rule
     pattern: re.Pattern[str]
     before: re.Pattern[str] | None
     context: re.Pattern[str] | None
-
-    @property
-    def extent(self) -> int:
-        return reach(self.rule.pattern) + TRAIL
 
     def spoken_of(self, near: str) -> bool:
         """Whether what is near a number, in lower case, has a literal of the gate."""
@@ -107,7 +100,10 @@ def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
                 if not rule.context:
                     found.setdefault(spoken_after(word), []).append(ready)
         elif rule.at == "digits":
-            shapes.setdefault(_shape(rule), []).append(ready)
+            # How digits look that may be a value, and how many there are at least.
+            least = max(rule.digits, 6)
+            shape = rule.shape or rf"[0-9](?:[ .()\-/]{{0,3}}[0-9]){{{least - 1}}}"
+            shapes.setdefault((shape, least), []).append(ready)
         elif rule.at == "gate":
             for literal in rule.gate:
                 trigger = Trigger(literal, rule.lead, rule.then)
@@ -124,20 +120,10 @@ def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
     return found
 
 
-def _shape(rule: Rule) -> tuple[str, int]:
-    """How digits look that may be a value, and how many there are at least."""
-    least = max(rule.digits, 6)
-    return rule.shape or rf"[0-9](?:[ .()\-/]{{0,3}}[0-9]){{{least - 1}}}", least
-
-
 _RUN = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _DIGITS = "0123456789"
 # How far from the end of its shape the digits of a value with letters may be.
 _SEEN = 48
-
-
-def _length(span: tuple[int, int]) -> int:
-    return span[1] - span[0]
 
 
 class Runs:
@@ -184,7 +170,7 @@ class Runs:
         final = run_end(text, min(len(text), end + _SEEN), IN_RUN)
         spans = [match.span() for match in _RUN.finditer(text, first, final)]
         if spans:
-            self._last = max(spans, key=_length)
+            self._last = max(spans, key=lambda span: span[1] - span[0])
         return iter(spans)
 
     def all(self) -> Iterator[tuple[int, int]]:
@@ -232,10 +218,7 @@ class Scanner:
     """Rules over an engine.  It holds no text: threads may share it."""
 
     def __init__(
-        self,
-        rules: Sequence[Rule],
-        engine: EngineName = "auto",
-        min_score: float = 0.6,
+        self, rules: Sequence[Rule], engine: EngineName = "auto", min_score: float = 0.6
     ) -> None:
         self.rules = tuple(compiled(number, rule) for number, rule in enumerate(rules))
         found = triggers(self.rules)
@@ -501,7 +484,8 @@ def _around(trigger: Trigger) -> bool:
 
 def _ahead(rules: Sequence[Compiled]) -> int:
     """How many characters after a trigger its rules and their judges look at."""
-    return max((c.extent for c in rules), default=0) + 4 * CONTEXT
+    reached = (reach(ready.rule.pattern) + TRAIL for ready in rules)
+    return max(reached, default=0) + 4 * CONTEXT
 
 
 def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:

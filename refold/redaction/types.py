@@ -14,17 +14,16 @@ LABEL: Final = re.compile(r"[^\W\d_][\w\-]{1,39}")
 class Type(NamedTuple):
     """What a placeholder names.
 
-    aliases: what Presidio, Google's DLP and Amazon Comprehend call it.
     zh:      what stands in a Chinese label.
+    aliases: what Presidio, Google's DLP and Amazon Comprehend call it.
     """
 
     name: str
+    zh: str
     what: str
-    aliases: tuple[str, ...] = ()
-    zh: str = ""
+    aliases: tuple[str, ...]
 
 
-# The name, what stands in a Chinese label, what it is, other systems' names.
 _TYPES: Final = """
 EMAIL | 邮箱 | an e-mail address | EMAIL_ADDRESS
 PHONE | 手机号 | a telephone number | PHONE_NUMBER
@@ -94,8 +93,8 @@ OTHER | 敏感信息 | what a recognizer found and gave no usable name |
 
 def _types() -> Iterator[Type]:
     for row in _TYPES.strip().replace("\n    ", " ").splitlines():
-        name, zh, what, aliases = row.split("|")
-        yield Type(name.strip(), what.strip(), tuple(aliases.split()), zh.strip())
+        name, zh, what, aliases = map(str.strip, row.split("|"))
+        yield Type(name, zh, what, tuple(aliases.split()))
 
 
 TYPES: Final[Mapping[str, Type]] = {known.name: known for known in _types()}

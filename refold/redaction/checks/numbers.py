@@ -123,12 +123,10 @@ def _counts(found: Candidate) -> bool:
     # A search is slow, and a list of phones long.
     if (named[-1:].isalpha() or before[-1:] in "+-#") and _COUNT.search(before):
         return True
-    return named[-1:].isalnum() and before[-1:] == " " and _is_listed(found)
-
-
-def _is_listed(found: Candidate) -> bool:
-    before = found.before(64)
-    return "r" in before and bool(_LISTED.search(before))
+    if not (named[-1:].isalnum() and before[-1:] == " "):
+        return False
+    row = found.before(64)
+    return "r" in row and bool(_LISTED.search(row))
 
 
 def _in_row(found: Candidate) -> bool:
@@ -186,15 +184,13 @@ _USCC = "0123456789ABCDEFGHJKLMNPQRTUWXY"
 # GB/T 2260: the first two digits are a province.
 _PROVINCES = frozenset(
     re.findall(
-        "..",
-        "1112131415212223313233343536374142434445465051525354616263646571818283",
+        "..", "1112131415212223313233343536374142434445465051525354616263646571818283"
     )
 )
 # Who registered it, and what it is.
 _USCC_KINDS = frozenset(
     re.findall(
-        "..",
-        "1112131921293132333435394149515253596162697172798189919293A1A9N1N2N3N9Y1",
+        "..", "1112131921293132333435394149515253596162697172798189919293A1A9N1N2N3N9Y1"
     )
 )
 # The letters of a Taiwanese identity number, in the order of their values from 10 on.

@@ -116,7 +116,8 @@ def password(found: Candidate) -> bool:
     if _argument(found) and not _plain_secret(found.value):
         return False
     if _in_environment(found) and " " not in found.value:
-        return _weak(found.value)
+        given = found.value
+        return len(given) >= 4 and not (_stands_in(given) or _PATH.fullmatch(given))
     value = _chosen(found)
     if value is None or len(value) < 4:
         return False
@@ -129,7 +130,11 @@ def token(found: Candidate) -> bool:
     """A value called a token, a secret or a key: made by a machine, so mixed."""
     value = found.value
     # What is soon told comes first: a text may hold thousands of such names.
-    if len(value) < 8 or " " in value or not (_mixed(value) or _jumbled(value)):
+    if len(value) < 8 or " " in value:
+        return False
+    letters = bool(_LETTER.search(value, 0, _ENOUGH))
+    mixed = letters + len(_DIGIT.findall(value, 0, _ENOUGH)) >= 3
+    if not (mixed or _jumbled(value)):
         return False
     if _VERSION.fullmatch(value):
         return False
@@ -152,11 +157,6 @@ def _named(found: Candidate, length: int) -> str:
     """What stands before the word that named the value."""
     start = found.match.start()
     return found.text[max(0, start - length) : start]
-
-
-def _mixed(value: str) -> bool:
-    letters = bool(_LETTER.search(value, 0, _ENOUGH))
-    return letters + len(_DIGIT.findall(value, 0, _ENOUGH)) >= 3
 
 
 def flag(found: Candidate) -> bool:
@@ -222,8 +222,8 @@ def token_of_key(found: Candidate) -> bool:
     return (
         len(value) >= 8
         and " " not in value
-        and bool(re.search("[0-9]", value))
-        and bool(re.search("[A-Za-z]", value))
+        and bool(_DIGIT.search(value))
+        and bool(_LETTER.search(value))
         and entropy(value) >= 2.5
         and not (_stands_in(value) or _WORDS.fullmatch(value) or _PATH.fullmatch(value))
     )
@@ -239,10 +239,10 @@ def chinese_password(found: Candidate) -> bool:
 
 def _chosen(found: Candidate) -> str | None:
     """The value of an assignment, or None if it is code or stands for another."""
-    value, quote = found.value, _quote(found)
+    value, quote = found.value, found.before(1)
     if _stands_in(value) or _PATH.fullmatch(value):
         return None
-    if quote:
+    if quote and quote in "'\"`":
         return value if found.after(1) in ("", "\\", quote) else None
     code = (
         value.startswith("?")
@@ -254,20 +254,15 @@ def _chosen(found: Candidate) -> str | None:
 
 
 def _scrambled(value: str) -> bool:
-    return (
-        len(value) >= 20
-        and len(re.findall("[0-9]", value)) >= 3
-        and entropy(value) >= 4
-    )
-
-
-def _strong(value: str) -> bool:
-    signs = set(re.findall("[!@#$%^&*~?]", value))
-    return len(signs) >= 3 and " " not in value and bool(re.search("[0-9]", value))
+    return len(value) >= 20 and len(_DIGIT.findall(value)) >= 3 and entropy(value) >= 4
 
 
 def _plain_secret(value: str) -> bool:
-    return bool(_PLAIN_SECRET.fullmatch(value)) or _strong(value)
+    """Whether it is no code, or has more signs than code has."""
+    if _PLAIN_SECRET.fullmatch(value):
+        return True
+    signs = set(re.findall("[!@#$%^&*~?]", value))
+    return len(signs) >= 3 and " " not in value and bool(_DIGIT.search(value))
 
 
 def _argument(found: Candidate) -> bool:
@@ -286,12 +281,6 @@ def _in_environment(found: Candidate) -> bool:
     )
 
 
-def _weak(value: str) -> bool:
-    return not (
-        len(value) < 4 or " " in value or _stands_in(value) or _PATH.fullmatch(value)
-    )
-
-
 def _jumbled(value: str) -> bool:
     """Whether the case of its letters changes more often than names change it."""
     value = value[:_ENOUGH]
@@ -300,10 +289,6 @@ def _jumbled(value: str) -> bool:
         and value.isalnum()
         and len(_TURN.findall(value)) >= 0.45 * len(value)
     )
-
-
-def _quote(found: Candidate) -> str:
-    return found.before(1) if found.before(1) in ("'", '"', "`") else ""
 
 
 def _is_name(value: str) -> bool:
@@ -365,19 +350,16 @@ def issued(found: Candidate) -> bool:
 def varied(found: Candidate) -> bool:
     """A key whose form something else might have: it must also look random."""
     value = found.value[:256]
-    many = len(re.findall("[0-9]", value)) >= 2
-    return entropy(value) >= 3 and (many or _keys_jumbled(value)) and not made_up(value)
-
-
-def _keys_jumbled(value: str) -> bool:
-    return len(re.findall("[A-Z]", value)) >= 3 and len(re.findall("[a-z]", value)) >= 3
+    many = len(_DIGIT.findall(value)) >= 2
+    cases = min(len(re.findall("[A-Z]", value)), len(re.findall("[a-z]", value)))
+    return entropy(value) >= 3 and (many or cases >= 3) and not made_up(value)
 
 
 def mixed(found: Candidate) -> bool:
     """A value of letters in both cases and digits in no order."""
     value = found.value[:256]
     both = re.search("[A-Z]", value) and re.search("[a-z]", value)
-    digits = len(re.findall("[0-9]", value)) >= 2
+    digits = len(_DIGIT.findall(value)) >= 2
     return varied(found) and entropy(value) >= 3.4 and digits and bool(both)
 
 
@@ -482,8 +464,8 @@ def url_token(found: Candidate) -> bool:
     value = found.value
     return (
         varied(found)
-        and len(re.findall("[0-9]", value)) >= 2
-        and bool(re.search("[A-Za-z]", value))
+        and len(_DIGIT.findall(value)) >= 2
+        and bool(_LETTER.search(value))
         and entropy(value) >= 3.3
     )
 
@@ -493,7 +475,7 @@ def near_vendor(found: Candidate) -> bool:
     value = found.value
     return (
         varied(found)
-        and len(re.findall("[0-9]", value)) >= 3
+        and len(_DIGIT.findall(value)) >= 3
         and not re.search(r"/[a-z]|\.[a-z]|[0-9]\.[0-9]", value)
         and not re.fullmatch(r"[a-z0-9]*[a-z]{4,}[-_][a-z0-9_\-]*", value)
     )
@@ -504,7 +486,7 @@ def told(found: Candidate) -> bool:
     value = found.value
     return (
         varied(found)
-        and len(re.findall("[0-9]", value)) >= 3
-        and bool(re.search("[A-Za-z]", value))
+        and len(_DIGIT.findall(value)) >= 3
+        and bool(_LETTER.search(value))
         and not re.search("[a-z]{6}", value)
     )

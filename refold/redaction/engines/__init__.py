@@ -82,9 +82,11 @@ class Trigger(NamedTuple):
 
     @property
     def expression(self) -> str:
-        """The whole as a pattern without groups that capture."""
+        """A pattern without groups that capture: of a rare literal, that alone."""
         if self.shape:
             return self.shape
+        if self.rare:
+            return re.escape(self.literal)
         return f"{self.lead}{re.escape(self.literal)}{_shortest(self.then)}"
 
     @property

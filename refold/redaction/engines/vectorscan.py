@@ -42,7 +42,7 @@ class Triggers:
         self.name = f"vectorscan/{version('hyperscan')}"
         numbered = list(enumerate(triggers))
         self._run = len(triggers)
-        plain = [(n, _expression(t)) for n, t in numbered if not (t.beside or t.key)]
+        plain = [(n, t.expression) for n, t in numbered if not (t.beside or t.key)]
         plain.append((self._run, _LONG_RUN))
         keys = [(n, t.shape) for n, t in numbered if t.key]
         in_ascii = [
@@ -182,11 +182,6 @@ def _exactly(literal: str) -> str:
         else "".join(f"\\x{byte:02x}" for byte in character.encode())
         for character in literal
     )
-
-
-def _expression(trigger: Trigger) -> str:
-    """What to look for: the literal alone where that is rare enough."""
-    return re.escape(trigger.literal) if trigger.rare else trigger.expression
 
 
 def _in_any(expression: str) -> str:

@@ -32,5 +32,3 @@ DEFAULT_PACKS = ("pii-common", "pii-cn", "secrets")
 DEFAULT_RULES: tuple[Rule, ...] = tuple(
     rule for pack in DEFAULT_PACKS for rule in PACKS[pack]
 )
-
-__all__ = ["DEFAULT_RULES", "Rule"]

@@ -171,12 +171,7 @@ PII_CN = (
         pattern=rf"[^\x00-\x7f]{_PLATE}",
         priority=50,
         examples=("车牌«京A12345»", "停着«沪AF01234»和«粤B·8Z9K1»。", "«粤Z1234港»"),
-        counter_examples=(
-            "中A12345",
-            "京ABCDEF",
-            "京A1234567",
-            "新A4纸",
-        ),
+        counter_examples=("中A12345", "京ABCDEF", "京A1234567", "新A4纸"),
     ),
     Rule(
         id="plate.cn.police",

@@ -131,11 +131,7 @@ PII_COMMON = (
             "reach me: «+14155550132».",
             "«+46 (0)8 928 571 38», «+1-984-555-0190x45»",
         ),
-        counter_examples=(
-            "+1700000000",
-            "a\n+20210012\n+1700000000000",
-            "12:00+0800",
-        ),
+        counter_examples=("+1700000000", "a\n+20210012\n+1700000000000", "12:00+0800"),
     ),
     Rule(
         id="phone.encoded",
@@ -146,11 +142,7 @@ PII_COMMON = (
         validator=encoded,
         priority=40,
         examples=("?phone=«%2B14155550132»&n=1", "tel%3A«%2B8613912345678»"),
-        counter_examples=(
-            "%2B12345678",
-            "sig=a%2B14155550132b",
-            "%2B1700000000",
-        ),
+        counter_examples=("%2B12345678", "sig=a%2B14155550132b", "%2B1700000000"),
     ),
     Rule(
         id="phone.us",

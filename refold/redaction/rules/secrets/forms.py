@@ -307,8 +307,6 @@ HEADERS = (
 )
 
 
-_HEX_DIGITS = "0123456789abcdef"
-
 FORMS = (
     _Key(
         id="key.slack.webhook",
@@ -360,7 +358,7 @@ FORMS = (
     ),
     _Key(
         id="key.twilio",
-        gate=tuple(f"sk{digit}" for digit in _HEX_DIGITS),
+        gate=tuple(f"sk{digit}" for digit in "0123456789abcdef"),
         lead=LEAD,
         then="[0-9a-f]{20}",
         pattern=rf"{WORD}SK[0-9a-f]{{32}}(?![A-Za-z0-9])",

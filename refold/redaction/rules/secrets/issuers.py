@@ -221,10 +221,7 @@ def _rule(name: str, judge: str, tail: str, *prefixes: str) -> Rule:
         validator=_JUDGES[judge],
         priority=80,
         examples=tuple(f"is «{prefix}{sample}»." for prefix in prefixes),
-        counter_examples=(
-            f"x{prefixes[0]}{sample}",
-            prefixes[0] + "x" * len(sample),
-        ),
+        counter_examples=(f"x{prefixes[0]}{sample}", prefixes[0] + "x" * len(sample)),
     )
 
 
