@@ -265,7 +265,7 @@ class Scripted:
     script=st.lists(st.sampled_from(["write", "fail", "much"]), max_size=6),
     turns=st.lists(st.integers(0, 3), min_size=1, max_size=6),
 )
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_whatever_summarizers_do_the_log_tells_it_and_spans_follow_each_other(
     script: list[str], turns: list[int]
 ) -> None:
