@@ -65,7 +65,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
         "export": Entry(
             "operate", "Write the log out again, as JSON lines of envelopes."
         ),
-        "repair": Entry("repair", "Say what is damaged, and mend what can be."),
+        "repair": Entry("verify", "Say what is damaged, and mend what can be."),
         "schema": Entry(
             "operate", "Print the SQL that makes the tables, or the roles."
         ),
