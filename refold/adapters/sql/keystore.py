@@ -400,7 +400,8 @@ class SqlKeyStore:
         known = select(users.wrapped).where(users.user_ref == user_ref)
         if not self._add(table, row, known, under):
             return None
-        return _kept(self.session_keys(user_ref, session_ref).get(version))
+        # None if the user was erased since: who asks then is told so by the user's key.
+        return self.session_keys(user_ref, session_ref).get(version)
 
     def surplus(
         self, user_ref: str | None = None, session_ref: str | None = None
