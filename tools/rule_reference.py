@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from refold.redaction import Plan, Redactor, Rule
-from refold.redaction.rules import DEFAULT_PACKS, PACKS
+from refold.redaction.rules import DEFAULT_PACKS, PACKS, with_examples
 from refold.redaction.rules.rule import Example
 from refold.redaction.types import TYPES, labels
 
@@ -78,9 +78,10 @@ _SECRET = {
 def page() -> str:
     """The whole page."""
     parts = [_INTRO]
-    for name, pack in PACKS.items():
+    packs = {name: with_examples(pack) for name, pack in PACKS.items()}
+    for name, pack in packs.items():
         parts += _pack(name, pack)
-    rules = [rule for pack in PACKS.values() for rule in pack]
+    rules = [rule for pack in packs.values() for rule in pack]
     parts.append(_CHECKS + "".join(_rows(_checks(rules))))
     parts.append(_TYPES + "".join(_rows(_types(rules))))
     return "\n".join(parts)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from refold.redaction.engines.patterns import UNBOUNDED, reach, unfinished
-from refold.redaction.rules import PACKS
+from refold.redaction.rules import PACKS, with_examples
 from refold.redaction.rules.rule import Rule
 
 RULES = [rule for rules in PACKS.values() for rule in rules if rule.at == "gate"]
@@ -16,7 +16,7 @@ TEXTS = [
     (example if isinstance(example, str) else example[1]).translate(
         {ord("«"): None, ord("»"): None}
     )
-    for rule in RULES
+    for rule in with_examples(RULES)
     for example in (*rule.examples, *rule.counter_examples)
 ]
 BITS = [" ", "\n", "\\n", '"', "'", "=", ": ", "abcd1234", "\\", "%3D", "-----END"]

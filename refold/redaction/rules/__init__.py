@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
 from types import MappingProxyType
+from typing import Any
 
 from refold.redaction.rules.china import PII_CN
 from refold.redaction.rules.common import PII_COMMON
@@ -27,8 +32,23 @@ PACKS: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
     }
 )
 DEFAULT_PACKS = ("pii-common", "pii-cn", "secrets")
-
-
 DEFAULT_RULES: tuple[Rule, ...] = tuple(
     rule for pack in DEFAULT_PACKS for rule in PACKS[pack]
 )
+
+
+def with_examples(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The rules of a pack with what proves them: ``examples.toml`` beside them."""
+    return tuple(replace(rule, **_examples().get(rule.id, {})) for rule in rules)
+
+
+@cache
+def _examples() -> Mapping[str, dict[str, Any]]:
+    text = (files("refold.redaction.rules") / "examples.toml").read_text("utf-8")
+    return {
+        rule: {
+            name: tuple(tuple(e) if isinstance(e, list) else e for e in some)
+            for name, some in kinds.items()
+        }
+        for rule, kinds in tomllib.loads(text).items()
+    }

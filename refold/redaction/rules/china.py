@@ -57,29 +57,6 @@ PII_CN = (
         pattern=rf"{FROM}{_CHINA}1[3-9][0-9](?:[ .\-]?[0-9]{{4}}){{2}}{TO}",
         validator=mobile,
         priority=40,
-        examples=(
-            "手机号«13912345670»",
-            "«139 1234 5670»或«159-8765-4321»",
-            "«+86 139-1234-5670», «0086-13912345670»",
-            "(«139.1234.5670»)",
-            "张三,«13912345670»,«13800138000»",
-            "call me any time: «13912345670» or T: «13800138000»",
-            "微信id：«13912345670»",
-        ),
-        counter_examples=(
-            "139123456701",
-            "11912345670",
-            "total 17179869184 bytes",
-            '{"ts": 13800138000, "x": 1}',
-            "id=13800138000",
-            "13800138000 bytes copied, allocated 13912345670",
-            "13800138000, 93912345670",
-            "93912345670|13800138000",
-            "流水号：13800138000，共13912345670字节",
-            "3.13912345670 and 13912345670.25",
-            "deadbeef13912345670",
-            "1767294668088",
-        ),
     ),
     Rule(
         id="phone.cn.landline",
@@ -90,8 +67,6 @@ PII_CN = (
         pattern=rf"{FROM}{_CHINA}(?:\({_AREA}\) ?|{_AREA}-)"
         r"[0-9]{3,4}[ \-]?[0-9]{4}(?:[\-转][0-9]{1,5})?(?![0-9A-Za-z])(?!\.[0-9])",
         priority=40,
-        examples=("座机«010-62345678»", "«(0755) 2345678»", "«021-62345678转802»"),
-        counter_examples=("2010-62345678", "010-623", "v0.010-62345678"),
     ),
     Rule(
         id="id.cn",
@@ -104,12 +79,6 @@ PII_CN = (
         validator=id_card,
         certain=True,
         priority=60,
-        examples=("«11010119900307002X»", "«110101 1990 0307 0038»"),
-        counter_examples=(
-            "110101199003070020",
-            "110101199002310038",
-            "id a11010119900307002X",
-        ),
     ),
     InContext(
         id="id.cn.context",
@@ -121,16 +90,6 @@ PII_CN = (
         rf"|[0-9]{{4}}[ \-]?[0-9]{{4}}[ \-]?[0-9]{{3}}[0-9Xx]){END}",
         validator=id_card_in_context,
         priority=58,
-        examples=(
-            "身份证号：«110101199003071234»",
-            "证件号码«110101900307456»",
-            ("id_card", "«110101199003071234»"),
-        ),
-        counter_examples=(
-            "订单号110101199003071234",
-            "身份证 110101199013071234",
-            ("id", "110101199003071234"),
-        ),
     ),
     InContext(
         id="student",
@@ -141,12 +100,6 @@ PII_CN = (
         pattern=rf"{START}[A-Za-z]{{0,3}}(?:[0-9]{{6,14}}|[0-9]{{4}}-[0-9]{{4,10}}){END}",
         validator=student_number,
         priority=50,
-        examples=(
-            "学号：«2021001234»",
-            'studentId: "«U202112345»"',
-            ("student_id", "«2021001234»"),
-        ),
-        counter_examples=("2021001234", "students: 2021001234", ("id", "2021001234")),
     ),
     InContext(
         id="passport.cn",
@@ -156,12 +109,6 @@ PII_CN = (
         context=r"护照|通行证|(?i:passport)",
         pattern=rf"{START}(?:[EGDSPHMeghmdsp][A-Za-z]?[0-9]{{7,8}}){END}",
         priority=52,
-        examples=(
-            "护照号：«E12345678»",
-            "港澳通行证 «H1234567»",
-            ("passport_no", "«EA1234567»"),
-        ),
-        counter_examples=("编号E12345678的订单", ("order", "E12345678")),
     ),
     Rule(
         id="plate.cn",
@@ -170,8 +117,6 @@ PII_CN = (
         then=_PLATE_SHAPE,
         pattern=rf"[^\x00-\x7f]{_PLATE}",
         priority=50,
-        examples=("车牌«京A12345»", "停着«沪AF01234»和«粤B·8Z9K1»。", "«粤Z1234港»"),
-        counter_examples=("中A12345", "京ABCDEF", "京A1234567", "新A4纸"),
     ),
     Rule(
         id="plate.cn.police",
@@ -181,8 +126,6 @@ PII_CN = (
         then=_PLATE_SHAPE,
         pattern=rf"(?<![0-9A-Za-z])WJ{_PLATE}",
         priority=50,
-        examples=("车牌«WJA12345»",),
-        counter_examples=("xyzWJA12345",),
     ),
     Rule(
         id="uscc",
@@ -194,8 +137,6 @@ PII_CN = (
         validator=uscc,
         certain=True,
         priority=57,
-        examples=("统一社会信用代码：«91110000600037341L»", "«91110000600037341l»"),
-        counter_examples=("91110000600037341M", "a91110000600037341L"),
     ),
     InContext(
         id="uscc.context",
@@ -207,11 +148,6 @@ PII_CN = (
         rf"[0-9A-HJ-NPQRTUWXYa-hj-npqrtuwxy]{{10}}{END}",
         validator=uscc_in_context,
         priority=57,
-        examples=(
-            "纳税人税号 «911100006000373419»",
-            ("credit_code", "«911100006000373419»"),
-        ),
-        counter_examples=("911100006000373419", "代码：661100006000373419"),
     ),
     Rule(
         id="id.hk",
@@ -221,8 +157,6 @@ PII_CN = (
         pattern=rf"{START}[A-Za-z]{{1,2}}[0-9]{{6}} ?\([0-9Aa]\)",
         validator=hkid,
         priority=51,
-        examples=("HKID «A123456(3)», «AB987654(3)»",),
-        counter_examples=("A123456(4)", "call fn123456(3)x and aA123456(3)"),
     ),
     InContext(
         id="id.hk.context",
@@ -233,8 +167,6 @@ PII_CN = (
         pattern=rf"{START}[A-Za-z]{{1,2}}[0-9]{{6}}[0-9Aa]{END}",
         validator=hkid,
         priority=51,
-        examples=("HKID: «A1234563»", ("hkid", "«A1234563»")),
-        counter_examples=("A1234563", "HKID: A1234564"),
     ),
     Rule(
         id="id.tw",
@@ -244,8 +176,6 @@ PII_CN = (
         pattern=rf"{START}[A-Z][1289][0-9]{{8}}{END}",
         validator=taiwan_id,
         priority=51,
-        examples=("身分證 «A123456789»",),
-        counter_examples=("A123456788", "AA123456789", "A323456789"),
     ),
     InContext(
         id="id.mo",
@@ -256,7 +186,5 @@ PII_CN = (
         r"[a-z])",
         pattern=rf"{START}[1578](?:/[0-9]{{6}}/[0-9]|[0-9]{{6}}\([0-9]\))(?![0-9A-Za-z])",
         priority=51,
-        examples=("澳门居民身份证 «1234567(8)»", "Macau ID: «5/123456/7»"),
-        counter_examples=("1234567(8)", "f1234567(8)"),
     ),
 )

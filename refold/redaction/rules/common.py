@@ -97,24 +97,6 @@ PII_COMMON = (
         r"[A-Za-z]{2,24}",
         validator=email,
         priority=55,
-        examples=(
-            "write to «lin.wei+work@mail.example.org».",
-            "邮箱«zhao_6@163.com»，谢谢",
-            "«李雷@example.cn»",
-            "?to=«ana%40example.net»&n=1",
-            r'{"log": "ok\n«bob@example.com»"}',
-        ),
-        counter_examples=(
-            "git@github.com:owner/repository.git",
-            "icon@2x.png and lodash@4.17.21.tgz",
-            "systemctl status getty@tty1.service",
-            "@app.route and a @ b.T",
-            "ssh://build@host.example.com/path",
-            "ssh -p 22 build@host.example.com uptime",
-            "postgres@db1.internal",
-            "ada..lovelace@example.com",
-            "z = x@weights.reshape(2, 3)",
-        ),
     ),
     Rule(
         id="phone.international",
@@ -126,12 +108,6 @@ PII_COMMON = (
         rf"{_EXTENSION}(?![0-9A-Za-z])(?!\.[0-9])",
         validator=international,
         priority=40,
-        examples=(
-            "«+44 20 7946 0958»",
-            "reach me: «+14155550132».",
-            "«+46 (0)8 928 571 38», «+1-984-555-0190x45»",
-        ),
-        counter_examples=("+1700000000", "a\n+20210012\n+1700000000000", "12:00+0800"),
     ),
     Rule(
         id="phone.encoded",
@@ -141,8 +117,6 @@ PII_COMMON = (
         pattern=r"%(?:25)?2[Bb][1-9][0-9]{7,14}(?![0-9A-Za-z])(?!\.[0-9])",
         validator=encoded,
         priority=40,
-        examples=("?phone=«%2B14155550132»&n=1", "tel%3A«%2B8613912345678»"),
-        counter_examples=("%2B12345678", "sig=a%2B14155550132b", "%2B1700000000"),
     ),
     Rule(
         id="phone.us",
@@ -155,17 +129,6 @@ PII_COMMON = (
         r"|[2-9][0-9]{2}([.\-])[0-9]{3}\1[0-9]{4})"
         rf"{_EXTENSION}{TO}",
         priority=40,
-        examples=(
-            "call «(415) 555-0132» now",
-            "«415-555-0132»",
-            "«1-415.555.0132 x12»",
-        ),
-        counter_examples=(
-            "415 555 0132",
-            "2023-415-555-0132",
-            "192.168.1.1",
-            "115-555-0132",
-        ),
     ),
     InContext(
         id="phone.context",
@@ -179,16 +142,6 @@ PII_COMMON = (
         pattern=_NUMBER,
         validator=phone_shape,
         priority=35,
-        examples=(
-            "Phone: «0490 75 40 81»",
-            "联系电话是«62345678»",
-            ("mobile_no", "«4155550132»"),
-        ),
-        counter_examples=(
-            "phone call on 2024-03-01",
-            "telemetry: 4155550132",
-            ("call_id", "4155550132"),
-        ),
     ),
     InContext(
         id="phone.reached",
@@ -206,12 +159,6 @@ PII_COMMON = (
         pattern=_NUMBER,
         validator=phone_shape,
         priority=35,
-        examples=(
-            "please call me at «467 3395»",
-            "Desk: «5403926876»",
-            "nothing came to my registered «668 5702»",
-        ),
-        counter_examples=("text at 1767294668088", "called 4155550132 times"),
     ),
     Rule(
         id="phone.signature",
@@ -222,8 +169,6 @@ PII_COMMON = (
         r"\s{0,3}(?:[\n,;\\]|\Z))",
         validator=phone_shape,
         priority=35,
-        examples=("J. Doe\n«416 60 039» office\n«781 1704» fax",),
-        counter_examples=("about 1234567 mobile users",),
     ),
     Rule(
         id="card",
@@ -236,18 +181,6 @@ PII_COMMON = (
         rf"|3[47][0-9]{{2}}([ \-])[0-9]{{6}}\2[0-9]{{5}}){TO}",
         validator=card,
         priority=45,
-        examples=(
-            "«4111 1111 1111 1111»",
-            "paid with «378282246310005»",
-            "«5555-5555-5555-4444»",
-        ),
-        counter_examples=(
-            "4111111111111112",
-            "1767294668088",
-            "0.4111111111111111",
-            "订单号 36967851121945",
-            "order no. 4111111111111111",
-        ),
     ),
     InContext(
         id="card.context",
@@ -262,16 +195,6 @@ PII_COMMON = (
         r"(?:[ \-]?[0-9]){11,18}(?![0-9A-Za-z])",
         validator=card_in_context,
         priority=44,
-        examples=(
-            "my card number is «630427373398»",
-            "工行卡«6222021234567890»",
-            ("card_no", "«6222021234567890»"),
-        ),
-        counter_examples=(
-            "card 1767294668088",
-            "cardinality 630427373398",
-            ("card_id", "630427373398"),
-        ),
     ),
     Rule(
         id="iban",
@@ -282,17 +205,5 @@ PII_COMMON = (
         validator=iban,
         certain=True,
         priority=62,
-        examples=(
-            "pay «DE75512108001245126199» today",
-            "«DE75 51-2108-0012-45126199»",
-            "IBAN «GB33 BUKB 2020 1555 5555 55» or «fr7630006000011234567890189»",
-        ),
-        counter_examples=(
-            "DE75512108001245126198",
-            "ZZ75512108001245126199",
-            "de75512108001245126199aa",
-            "ba582c13-8418-47a5-ace4-e77176d0a228",
-            "ea848747-44a7-4a86-ae23-d6d1c6458796",
-        ),
     ),
 )

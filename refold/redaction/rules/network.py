@@ -61,17 +61,6 @@ NETWORK = (
         pattern=r"\.(?:[0-9]{1,3}\.){2}[0-9]{1,3}(?![0-9A-Za-z_])",
         validator=ipv4,
         priority=46,
-        examples=(
-            "from «203.0.113.7» port 22",
-            "服务器IP是«192.168.1.100»",
-            "http://«10.0.12.7»:8080/",
-        ),
-        counter_examples=(
-            "version 1.2.3.4 released, v1.2.3.4, chrome/126.0.6478.126",
-            "127.0.0.1 0.0.0.0",
-            "1.2.3.4.5 and 1.2.3.400",
-            "pkg==1.2.3.4, pkg-1.2.3.4, 1.2.3.4-rc1",
-        ),
     ),
     Rule(
         id="ip.v6",
@@ -85,17 +74,6 @@ NETWORK = (
         r"(?<=[0-9A-Fa-f:])(?![0-9A-Za-z:])(?!\.[0-9])",
         validator=ipv6,
         priority=46,
-        examples=(
-            "IPv6: «2001:0db8:85a3:0000:0000:8a2e:0370:7334»",
-            "服务器 «2001:db8::1» 上线",
-            "[«fe80::1ff:fe23:4567:890a»]:80",
-        ),
-        counter_examples=(
-            "12:34:56",
-            "::1 and ::",
-            "std::vector, abc::def",
-            "d4:1d:8c:d9:8f:00:b2:04:e9:80",
-        ),
     ),
     Rule(
         id="mac",
@@ -108,11 +86,5 @@ NETWORK = (
         pattern=r"(?:(?::[0-9A-Fa-f]{2}){5}|(?:-[0-9A-Fa-f]{2}){5})(?![0-9A-Za-z:\-])",
         validator=mac,
         priority=47,
-        examples=("MAC地址«AA:BB:CC:DD:EE:0F»", "ether «0a-00-27-1c-00-0e» up"),
-        counter_examples=(
-            "00:00:00:00:00:00",
-            "SHA1 d4:1d:8c:d9:8f:00:b2:04:e9:80",
-            "2024-01-02-03-04-05",
-        ),
     ),
 )

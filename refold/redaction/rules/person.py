@@ -49,8 +49,6 @@ PERSON = (
         r"(?:姓名)?(?:\\{0,7}[\"'])?[ \t]{0,4}[:：=为是][ \t]{0,4}(?:\\{0,7}[\"'])?"
         rf"(?P<value>{_HAN})(?![\u4e00-\u9fff])",
         validator=person_zh,
-        examples=("姓名：«王小明»，男", "联系人: «李雷»", "收货人为«阿依古丽·买买提»"),
-        counter_examples=("姓名：必填", "姓名不能为空", "姓名：学生的姓名字段"),
     ),
     _Person(
         id="person.label",
@@ -60,12 +58,6 @@ PERSON = (
         rf"|\n){{0,4}}"
         rf"(?P<value>{_NAME})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\]|\Z))",
         validator=person,
-        examples=("Name: «Ada Lovelace»\nPhone", "name: «Grace B. Hopper», born"),
-        counter_examples=(
-            "Name: Deploy To Server",
-            "name: ada",
-            "filename: Ada Lovelace",
-        ),
     ),
     _Person(
         id="person.named",
@@ -77,8 +69,6 @@ PERSON = (
         pattern=rf"(?i:name)(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?"
         rf"(?P<value>{_ONE})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\)]|\Z))",
         validator=person,
-        examples=('full_name="«Ada Lovelace»"', "First name: «Émile»"),
-        counter_examples=("full_name: str", "file_name=Ada", "first name: none"),
     ),
     _Person(
         id="person.role",
@@ -88,8 +78,6 @@ PERSON = (
         rf"(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?(?P<value>{_NAME})"
         r"(?=[ \t]{0,4}(?:[\n,;|\"'<\\)]|\Z))",
         validator=person,
-        examples=("Patient: «Rosa Park»",),
-        counter_examples=("patient: None", "Patient: Rosa was here"),
     ),
     InContext(
         id="person.key",
@@ -102,11 +90,5 @@ PERSON = (
         pattern=rf"(?:{_ONE}|{_HAN})",
         validator=person,
         priority=15,
-        examples=(("customer_name", "«Ada Lovelace»"), ("姓名", "«王小明»")),
-        counter_examples=(
-            ("name", "Ada Lovelace"),
-            ("file_name", "Report"),
-            ("full_name", "the whole name of a thing"),
-        ),
     ),
 )

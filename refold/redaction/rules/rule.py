@@ -47,7 +47,8 @@ class Rule:
     patterns over UTF-8 in any case that look neither ahead nor behind, without spaces
     or quotes that JSON would escape.
 
-    examples and counter_examples are checked when a policy loads.
+    examples and counter_examples are checked when a policy loads; those of a pack
+    lie in ``examples.toml``.
     """
 
     id: str

@@ -77,9 +77,6 @@ ASSIGNED = (
         r"(?P<value>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
         validator=aws_secret,
         priority=80,
-        examples=(
-            "aws_secret_access_key = «q7Zt0Kx3Vb9Lm2Np5Rs8/d1Yf4Hj6Cg+aUeIoQwE»",
-        ),
         counter_examples=("secret_access_key = " + "a" * 40,),
     ),
     _Secret(
@@ -88,35 +85,6 @@ ASSIGNED = (
         then=rf"(?:wor[dt]|wd|phrase|code)?{THEN}",
         pattern=rf"(?:{LOGIN_WORDS})[0-9]?{IS}{VALUE}",
         validator=password,
-        examples=(
-            "DB_PASSWORD=«hunter2»",
-            "export PGPASSWORD=«letmein»",
-            'password: str = "«s3cr,t!»"',
-            '{"user": "ada", "password": "«hunter2»"}',
-            r'"{\"password\": \"«hunter2»\"}"',
-            "the password is «hunter2x».",
-            "Password for 'ada': «hunter2x»",
-            "CREATE USER ada PASSWORD '«hunter2»'",
-            "<password>«hunter2»</password> password=«bear77!»",
-            "password = b'«hunter2»'",
-            "passphrase: '«correct horse battery staple»'",
-            '<add key="Password" value="«hunter2»"/>',
-            '["--password", "«hunter2»"]',
-            "user%3Dada%26password%3D«hunter2»",
-            "| password | «hunter2» |",
-        ),
-        counter_examples=(
-            "password = get_password(user)",
-            "password=os.environ['DB_PASSWORD']",
-            'password = "${DB_PASSWORD}"',
-            "password: ${{ secrets.DB_PASSWORD }}",
-            "def login(password: str, retries: int = 3)",
-            "password = self.password2",
-            "password=None, passwd=<password>, password=****",
-            "PWD=/opt/app/v2",
-            "password is required",
-            "| password | the user's password |",
-        ),
     ),
     _Secret(
         id="secret.token",
@@ -124,20 +92,6 @@ ASSIGNED = (
         then=rf"s?{THEN}",
         pattern=rf"(?i:token|secret|credentials?)[0-9]?{IS}{VALUE}",
         validator=token,
-        examples=(
-            "CLIENT_SECRET=«a8f5f167f44f4964»",
-            "?token=«abc123def456»&n=1",
-            "?access_token=«eyJhbGciOiJI»",
-        ),
-        counter_examples=(
-            "MAX_TOKENS=100",
-            "token = tokens[i2]",
-            "token==4595.72.1",
-            "secret = config.secret_2048",
-            'next_token: "CAUQAA1234567"',
-            "token: Optional[str] = None",
-            "secret: arn:aws:secretsmanager:eu-west-1:123456789012",
-        ),
     ),
     _Secret(
         id="secret.key",
@@ -146,11 +100,6 @@ ASSIGNED = (
         then=rf"(?:_base)?(?:_id)?{THEN}",
         pattern=rf"(?i:key)(?:_base)?(?:_id(?=.{{1,6}}AKIA))?[0-9]?{IS}{VALUE}",
         validator=key,
-        examples=("X-Api-Key: «a8f5f167f44f4964»", "SECRET_KEY = '«x#1b_7!q-0z»'"),
-        counter_examples=(
-            "api_key = os.getenv('API_KEY_1')",
-            "primary_key=a8f5f167f44f4964",
-        ),
     ),
     Rule(
         id="secret.env.key",
@@ -163,12 +112,6 @@ ASSIGNED = (
         pattern=rf"_(?:KEY|PAT)(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,2}}{VALUE}",
         validator=env_key,
         priority=19,
-        examples=("WEATHER_KEY=«q7Zt0Kx3Vb9Lm2Np5Rs8Wd»",),
-        counter_examples=(
-            "CACHE_KEY=q7Zt0Kx3Vb9Lm2Np5Rs8Wd",
-            "BUILD_KEY=9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
-            "SOME_KEY = make_key(1234567890123456)",
-        ),
     ),
     Rule(
         id="secret.auth",
@@ -180,8 +123,6 @@ ASSIGNED = (
         rf"[ \t]{{0,2}}{VALUE}",
         validator=env_key,
         priority=18,
-        examples=("REDIS_AUTH='«q7Zt0Kx3Vb9Lm2Np5Rs8»'",),
-        counter_examples=("auth: required", "auth = HTTPBasicAuth(user, pw)"),
     ),
     InContext(
         id="secret.auth.key",
@@ -192,18 +133,6 @@ ASSIGNED = (
         pattern=r"[^\s\"'`]{16,1024}",
         validator=env_key,
         priority=19,
-        examples=(
-            ("WEATHER_KEY", "«q7Zt0Kx3Vb9Lm2Np5Rs8Wd»"),
-            ("GITHUB_PAT", "«q7Zt0Kx3Vb9Lm2Np5Rs8Wd»"),
-            ("REDIS_AUTH", "«q7Zt0Kx3Vb9Lm2Np5Rs8»"),
-        ),
-        counter_examples=(
-            ("CACHE_KEY", "q7Zt0Kx3Vb9Lm2Np5Rs8Wd"),
-            ("public_key", "q7Zt0Kx3Vb9Lm2Np5Rs8Wd"),
-            ("SORT_KEY", "created_at_2024_01_02"),
-            ("auth", "oauth2"),
-            ("author", "q7Zt0Kx3Vb9Lm2Np5Rs8Wd"),
-        ),
     ),
     _Secret(
         id="secret.chinese",
@@ -214,21 +143,6 @@ ASSIGNED = (
         r"(?:[是为:：=＝ \t]|\\{0,7}[\"'“”「`]|(?<=[:：])\*\*[ \t]?){1,8}"
         r"(?P<value>[!-~](?:(?![\"'`\\<>,;])[!-~]|[,;](?=[!-~])){2,255}(?<![.,;:]))",
         validator=chinese_password,
-        examples=(
-            "登录密码：«hunter2x»，请保密",
-            "密码是 «abc,123»",
-            "初始密码：«admin»。",
-            "**密码**：«hunter2x9»",
-            "**密码:** «hunter2x9»",
-            "`密码`：`«hunter2x9»`",
-        ),
-        counter_examples=(
-            "密码不能为空",
-            "密码：$DB_PASSWORD",
-            "密码: string 类型",
-            "**密码**：string 类型",
-            "密码：********",
-        ),
     ),
     InContext(
         id="secret.password.key",
@@ -241,18 +155,6 @@ ASSIGNED = (
         pattern=r"[^\n]{4,256}(?:\r?\n){0,2}",
         validator=password_of_key,
         priority=20,
-        examples=(
-            ("password", "«correct horse battery»"),
-            ("登录密码", "«hunter2»"),
-            ("What is your password?", "«hunter2?»"),
-            ("Password:", "«hunter2.»"),
-        ),
-        counter_examples=(
-            ("password", "Must have eight characters."),
-            ("Password:", "Required."),
-            ("password", "string"),
-            ("password_policy", "hunter2"),
-        ),
     ),
     InContext(
         id="secret.token.key",
@@ -264,13 +166,6 @@ ASSIGNED = (
         pattern=r"[^\n]{8,4096}(?:\r?\n){0,2}",
         validator=token_of_key,
         priority=20,
-        examples=(("apiKey", "«a8f5f167f44f»"), ("access_token", "«1/f8k2_0qz»")),
-        counter_examples=(
-            ("next_token", "a8f5f167f44f"),
-            ("token", " hello"),
-            ("key", "a8f5f167f44f"),
-            ("secret", "kubernetes-managed-secret"),
-        ),
     ),
 )
 
@@ -292,16 +187,6 @@ COMMANDS = (
         then=r"(?:word|wd|phrase)?(?:[ \t=\\]|[\"'],)",
         pattern=rf"(?i:password|passwd|passphrase|pass|pwd){_AFTER}{VALUE}",
         validator=flag,
-        examples=(
-            "mysql --password «hunter2» -u ada",
-            '["--password", "«hunter2»"]',
-            "redis-cli --pass «letmein7»",
-        ),
-        counter_examples=(
-            "run --password-file a1b2c3d4",
-            "run --password --verbose2",
-            "give --password options",
-        ),
     ),
     _Secret(
         id="secret.flag.token",
@@ -312,8 +197,6 @@ COMMANDS = (
         then=r"(?:[ \t=\\]|[\"'],)",
         pattern=rf"(?i:token|secret|key){_AFTER}{VALUE}",
         validator=token,
-        examples=("cli --api-key '«a8f5f167f44f»'", '["--token", "«a8f5f167f44f»"]'),
-        counter_examples=("cli --token $TOKEN", "sort --key 2"),
     ),
     _Secret(
         id="secret.login",
@@ -324,11 +207,6 @@ COMMANDS = (
         r"(?:[ =]{0,2}|\\{0,7}[\"'],[ ]?)\\{0,7}[\"']?"
         r"[\w.@+%\-]{1,64}:(?P<value>[^\s\"'\\:]{3,128})(?![\w:])",
         validator=login,
-        examples=(
-            "curl -u ada:«hunter2» https://example.com",
-            "curl -u 'ada:«bear-77»' https://example.com",
-        ),
-        counter_examples=("docker run -u 1000:100 x", "curl -u ada:$PASSWORD x"),
     ),
     InContext(
         id="secret.login.key",
@@ -339,14 +217,6 @@ COMMANDS = (
         pattern=r"[\w.@+%\-]{1,64}:(?P<value>[^\s\"'\\:]{3,128})",
         validator=login_argument,
         priority=20,
-        examples=(("-u", "ada:«s3cretpw»"), ("--user", "ada:«bear-77»")),
-        counter_examples=(
-            ("-u", "1000:1000"),
-            ("-u", "www-data:www-data"),
-            ("-u", "origin:main"),
-            ("--user", "$USER:$PASSWORD"),
-            ("user", "ada:s3cretpw"),
-        ),
     ),
     _Secret(
         id="secret.mysql",
@@ -355,8 +225,6 @@ COMMANDS = (
         pattern=r"(?:mysql|mariadb)[a-z]{0,8}[ \t][^\n|;&]{0,100}?(?<![^\s\"'])-p"
         r"(?P<value>[^\s\"'`\\\-][^\s\"'`\\]{2,64})",
         validator=typed,
-        examples=("mysql -h db -uroot -p«hunter2» app",),
-        counter_examples=("mysql -u root -p app", "mysql -p$PASSWORD"),
     ),
     _Secret(
         id="secret.typed",
@@ -378,17 +246,6 @@ COMMANDS = (
         r"|-pass(?:in|out)[ \t]{1,4}pass:|wandb login[ \t]{1,4}"
         rf"|az login[ \t][^\n|;&]{{0,80}}?-p[ \t]{{1,4}}){_ARGUMENT}",
         validator=typed,
-        examples=(
-            "sshpass -p «hunter2» ssh ada@host",
-            "redis-cli -h cache -a «hunter2» ping",
-            "docker login -u ada -p «bear-77» r.example.com",
-            "htpasswd -bc users ada «bear-77»",
-        ),
-        counter_examples=(
-            "sshpass -e ssh x",
-            "redis-cli -h cache ping",
-            "docker login -p $P",
-        ),
     ),
     _Secret(
         id="secret.netrc",
@@ -397,8 +254,6 @@ COMMANDS = (
         pattern=rf"(?<![A-Za-z])login{_WHITE}[^\s\\]{{1,64}}{_WHITE}password{_WHITE}"
         r"(?P<value>(?!\[)[^\s\"'\\]{3,256})",
         validator=login,
-        examples=("machine api.example.com\n  login ada\n  password «bear-77»\n",),
-        counter_examples=("login form password $X", "login and password"),
     ),
     _Secret(
         id="secret.pgpass",
@@ -406,8 +261,6 @@ COMMANDS = (
         then=r"[\w*\-]{1,32}",
         pattern=r":(?:5432|3306|6432):[\w*\-]{1,64}:[\w.@\-]{1,64}:(?P<value>[^\s:\"'\\]{3,128})",
         validator=login,
-        examples=("db.example.com:5432:app:ada:«hunter2»",),
-        counter_examples=("host:5432:app:ada:*",),
     ),
     _Secret(
         id="secret.sql",
@@ -417,8 +270,6 @@ COMMANDS = (
         rf"(?i:by|as)[ \t]{{1,2}}(?i:password[ \t]{{1,2}})?(?:{QUOTE})(?P<value>"
         rf"[^\"'`\\\n]{{3,256}})",
         validator=sql,
-        examples=("CREATE USER ada IDENTIFIED BY '«letmein»'",),
-        counter_examples=("identified by 'name'", "IDENTIFIED BY '<password>'"),
     ),
     Rule(
         id="secret.declared",
@@ -436,11 +287,6 @@ COMMANDS = (
         rf"[\"']?[ \t]{{1,4}}{VALUE}",
         validator=token,
         priority=18,
-        examples=(
-            "ENV API_KEY «a8f5f167f44f4964»",
-            "config set db.password «bear-77-q1»",
-        ),
-        counter_examples=("set the password now", "ENV API_KEY $KEY"),
     ),
     Rule(
         id="secret.named",
@@ -453,11 +299,6 @@ COMMANDS = (
         rf"(?:{QUOTE})?(?i:value)(?:{QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}{VALUE}",
         validator=password,
         priority=19,
-        examples=(
-            "- name: DB_PASSWORD\n  value: «hunter2»\n",
-            '{"name": "API_TOKEN", "value": "«a8f5f167f44f»"}',
-        ),
-        counter_examples=("- name: DB_PASSWORD\n  valueFrom: x1y2z3",),
     ),
     Rule(
         id="secret.told",
@@ -473,7 +314,5 @@ COMMANDS = (
         r"[a-z])",
         validator=told,
         priority=17,
-        examples=("For now use «q7Zt0Kx3Vb9Lm2» as the staging API key.",),
-        counter_examples=("use base64-encoding as the key", "use sha256 for the token"),
     ),
 )
