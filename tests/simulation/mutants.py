@@ -278,8 +278,10 @@ class LocksAsTheyCome(Committing):
 
 
 class _KeepsTheLead(GroupCommit):
-    def _hand_over(self, *, thread: bool = False) -> bool:  # that is the fault
-        self._led = False
+    def _pass_on(self, *, thread: bool = False) -> bool:
+        if not self._led:  # nobody had the lead: a thread is started for it
+            return super()._pass_on(thread=thread)
+        self._led = False  # that is the fault
         return False
 
 
