@@ -14,7 +14,15 @@ from refold.domain.envelope import NO_META, Blob, Draft, microseconds
 from refold.domain.errors import EventTooLarge, InvalidEvent, RedactionFailed
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.tokens import estimate
-from refold.redaction.guard import Guarded, Limits, TooLarge, apart, filled, guard
+from refold.redaction.guard import (
+    FROM_BYTES,
+    Guarded,
+    Limits,
+    TooLarge,
+    apart,
+    filled,
+    guard,
+)
 from refold.redaction.plan import Tagger
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.values import (
@@ -47,11 +55,6 @@ _BLOCKS: Final[Mapping[str, str]] = {
 }
 # What of a type is kept apart from it, in blobs: many events hold the same.
 _APART: Final[Mapping[str, str]] = {"request": "handed"}
-
-
-def kept_apart(type: str) -> str:  # noqa: A002 - the event's own word for it
-    """The field of ``type`` whose long texts are moved whole, or an empty name."""
-    return _APART.get(type, "")
 
 
 def skipped(type: str) -> Skip:  # noqa: A002 - the event's own word for it
@@ -227,10 +230,11 @@ def _guarded(
     event_type: str, clean: _Clean, limits: Limits
 ) -> tuple[Guarded, JsonObject, tuple[Blob, ...]]:
     """The payload and what stands beside it within the limits, and all their blobs."""
-    apart_ = kept_apart(event_type)
-    if not apart_ and clean.size is not None and limits.pass_all(clean.size):
+    whole, size = _APART.get(event_type, ""), clean.size
+    shortest = min(FROM_BYTES, limits.leaf_bytes + 1)  # that anything is cut from
+    if not whole and size is not None and size < shortest:
         return Guarded(clean.payload, ()), clean.beside, ()
-    moved = apart(clean.payload, apart_)
+    moved = apart(clean.payload, whole)
     guarded = guard(moved.payload, limits, skip=skipped(event_type))
     guarded_beside = guard(clean.beside, limits)
     blobs = (*moved.blobs, *guarded.blobs, *guarded_beside.blobs)

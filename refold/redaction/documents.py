@@ -612,8 +612,11 @@ class Glance:
     def _of_item(self, item: JsonValue, key: str, depth: int) -> Iterator[str]:
         kind = type(item)
         if kind is str:
-            self._check(item)  # type: ignore[arg-type]  # a str, by its type
-            yield item  # type: ignore[misc]  # a str, by its type
+            text: str = item  # type: ignore[assignment]  # by its type
+            marked = "[" in text and self._placeholders.within(text)
+            if marked or len(text) > self._longest or opens(text):
+                raise Unsure  # it is not looked at as a text alone
+            yield text
         elif kind is dict:
             yield from self._texts(item, NO_SKIP, key, depth + 1)  # type: ignore[arg-type]  # one
         elif kind is list:
@@ -622,11 +625,6 @@ class Glance:
                     raise Unsure
                 yield from self._texts(one, NO_SKIP, key, depth + 1)
         elif not (kind in _SILENT or (kind is int and not long(item))):  # type: ignore[arg-type]  # an int
-            raise Unsure
-
-    def _check(self, text: str) -> None:
-        """Refuse what is not looked at as a text alone.  Raises Unsure."""
-        if len(text) > self._longest or self._placeholders.within(text) or opens(text):
             raise Unsure
 
     def _hear(self, key: str) -> None:

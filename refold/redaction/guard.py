@@ -140,10 +140,6 @@ class Limits:
                 f"event, got {self.leaf_bytes} and {self.event_bytes}"
             )
 
-    def pass_all(self, size: int) -> bool:
-        """Whether ``guard`` cuts nothing from any payload of ``size`` bytes of JSON."""
-        return size < FROM_BYTES and size <= self.leaf_bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Guarded:

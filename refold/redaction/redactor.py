@@ -132,7 +132,7 @@ class Redactor:
     @property
     def engine(self) -> str:
         """What runs the rules, and its version."""
-        return self.scanner.engine
+        return self._settler.scanner.engine
 
     @_failing_closed
     def text(
@@ -203,10 +203,9 @@ class Redactor:
 
         False proves nothing.  ``data`` is its JSON, if that is at hand.
         """
-        if not (self.scanner.gates and self._recognizer is None):
+        if self._recognizer is not None or not self._settler.scanner.gates:
             return False
-        settler = self._settler
-        if not settler.finds_more:
+        if not self._registered:
             seen = self._glance.sees_nothing(value, skip)
             if seen is not None:
                 return seen
@@ -236,11 +235,11 @@ class Redactor:
         Where is said, as JSON pointers, only if the plan's audit is ``paths``; if it is
         ``silent``, not even how many.
         """
-        receipt: JsonObject = {"rules": self.rule_set, "engine": self.engine}
+        receipt: JsonObject = {"rules": self._rule_set, "engine": self.engine}
         if self._plan.audit == "silent":
             return receipt
-        receipt["n"] = tally.n
-        if tally.n:
+        receipt["n"] = n = tally.n
+        if n:
             receipt["types"] = dict(sorted(tally.types.items()))
         if self._plan.audit == "paths" and tally.paths:
             receipt["paths"] = [*sorted(set(tally.paths))]

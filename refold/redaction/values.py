@@ -69,6 +69,8 @@ class Tally:
 
 def below(skip: Skip, step: str) -> Skip:
     """What is left of the paths in ``skip`` one step down."""
-    if not skip:
-        return skip
-    return frozenset(path[1:] for path in skip if path and path[0] in ("*", step))
+    left = []
+    for path in skip:
+        if path and path[0] in ("*", step):
+            left.append(path[1:])
+    return frozenset(left) if left else NO_SKIP
