@@ -51,7 +51,7 @@ from refold.domain.errors import (
     StoreUnavailable,
 )
 from refold.domain.events import Span
-from refold.domain.ids import MAIN, StreamId
+from refold.domain.ids import MAIN, StreamId, written
 from refold.domain.ports import (
     PAGE,
     Append,
@@ -115,7 +115,9 @@ def _of_head(stream: StreamId, row: HeadRow) -> bytes:
     """Every plain column of a head row: its state opens in that row alone."""
     status = THAWED.get(row.status, row.status).encode()
     numbers = f"{row.seq} {row.tokens} {row.created_at} {row.updated_at}".encode()
-    return length_prefixed((b"head", str(stream).encode(), row.hash, status, numbers))
+    return length_prefixed(
+        (b"head", written(stream).encode(), row.hash, status, numbers)
+    )
 
 
 class Blobs:
@@ -189,7 +191,7 @@ class EncryptedStreams:
 
     def append(self, request: Append) -> Outcome:
         """Write all of the events after the base, or nothing."""
-        if request.base.seq == 0:
+        if request.base.state.head_seq == 0:
             self._admit(request)
         try:
             batch = self.batch(request)
@@ -238,7 +240,7 @@ class EncryptedStreams:
         def batch(row: HeadRow | None) -> Batch:
             request = build(self.open_head(stream, row))
             requests.append(request)
-            if request.base.seq == 0:
+            if request.base.state.head_seq == 0:
                 self._admit(request)
             return self.batch(request)
 
@@ -255,7 +257,7 @@ class EncryptedStreams:
         """The rows of an append, encrypted under this key, else under the session's."""
         state, base, now = request.state, request.base, request.now
         stream, prev, tokens = state.stream, base.hash, base.tokens
-        seq = expected = base.seq
+        seq = expected = base.state.head_seq
         if key is None:
             key = self.keys.session(stream.user_id, stream.session_id, now=None)
         rows, cut, used = [], list[Blob](), request.idempotency_key
@@ -333,7 +335,7 @@ class EncryptedStreams:
         if isinstance(outcome, Duplicate):
             return outcome
         stream, row = request.state.stream, outcome.head
-        if request.base.seq == 0 and (origin := request.state.forked_from):
+        if request.base.state.head_seq == 0 and (origin := request.state.forked_from):
             self.head(stream._replace(session_id=origin[0]))
         known = row or self.recorder.head_row(stream.main)
         if known is not None:
@@ -531,7 +533,7 @@ def _twice(read: Callable[[], T]) -> T:
 
 def _of_view(stream: StreamId, name: str, through: int, derived: int) -> bytes:
     place = b"%d %d" % (through, derived)
-    return length_prefixed((b"view", str(stream).encode(), name.encode(), place))
+    return length_prefixed((b"view", written(stream).encode(), name.encode(), place))
 
 
 def _spans(written: Any) -> tuple[Span, ...]:

@@ -28,7 +28,7 @@ class StreamId(NamedTuple):
     stream: str = MAIN
 
     def __str__(self) -> str:
-        return _written(self)
+        return written(self)
 
     @classmethod
     def parse(cls, text: str) -> StreamId:
@@ -42,8 +42,8 @@ class StreamId(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _written(stream: StreamId) -> str:
-    """Asked for of every event, of few streams."""
+def written(stream: StreamId) -> str:
+    """The stream as text, which is asked for with every event, of few streams."""
     return "/".join(quote(part, safe="") for part in stream)
 
 

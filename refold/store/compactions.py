@@ -380,6 +380,8 @@ class Upkeep:
     remember: Automatic = "off"
     summarizer: Summarizer | None = None
     background: Background = field(default_factory=Background)
+    # Whether an append sets off anything.
+    is_due: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         known = ", ".join(get_args(Automatic))
@@ -388,11 +390,8 @@ class Upkeep:
                 raise InvalidConfiguration(
                     f"{name} takes one of {known}, not {value!r}"
                 )
-
-    @property
-    def is_due(self) -> bool:
-        """Whether an append sets off anything."""
-        return self.automatic != "off" or self.remember != "off"
+        due = self.automatic != "off" or self.remember != "off"
+        object.__setattr__(self, "is_due", due)
 
     def appended(
         self, events: Sequence[Event], name: Hashable, compact: Callable[[], Any]

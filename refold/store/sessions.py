@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
 import orjson
 
 from refold.domain.canonical import repaired
-from refold.domain.envelope import Draft, Envelope, Meta
+from refold.domain.envelope import NO_META, Draft, Envelope, Meta
 from refold.domain.errors import (
     CorruptEvent,
     EventTooLarge,
@@ -280,7 +280,9 @@ class Session:
         Raises InvalidEvent, EventTooLarge, RedactionFailed, StaleSession,
         IdempotencyConflict, SessionClosed, Erased, KeyUnavailable, StoreUnavailable.
         """
-        drafts = drafts_of(events, Beside(ts, request_id, agent, Meta.of(meta)))
+        drafts = drafts_of(
+            events, Beside(ts, request_id, agent, Meta.of(meta) if meta else NO_META)
+        )
         order = Order(self.stream, drafts, idempotency_key, expected_seq)
         receipt = self.writer.append(order)
         if self.upkeep.is_due:
@@ -299,7 +301,9 @@ class Session:
         expected_seq: int | None = None,
     ) -> Receipt:
         """``append`` for asyncio: the loop is not blocked meanwhile."""
-        drafts = drafts_of(events, Beside(ts, request_id, agent, Meta.of(meta)))
+        drafts = drafts_of(
+            events, Beside(ts, request_id, agent, Meta.of(meta) if meta else NO_META)
+        )
         order = Order(self.stream, drafts, idempotency_key, expected_seq)
         receipt = await self.writer.append_async(order)
         if "wait" in (self.upkeep.automatic, self.upkeep.remember):
