@@ -24,18 +24,8 @@ from refold.domain.events import Event, JsonObject, StateUpdate, ToolCall, ToolR
 from refold.domain.ids import FILES_SESSION, MAIN, StreamId, bounded
 from refold.domain.ports import EventLog
 from refold.projections.context.text import Block, result_block
+from refold.projections.memory import tool
 from refold.projections.memory.advice import ChoiceArgs, chosen_by
-from refold.projections.memory.tool import (
-    DEFINITION,
-    FILES_NAME,
-    NAME,
-    SHOWING,
-    Done,
-    Refused,
-    asked,
-    definition,
-    run,
-)
 from refold.redaction.guard import restored
 from refold.store.appends import Order, Writer
 from refold.store.history import read_on, with_blobs
@@ -212,7 +202,7 @@ class UserFiles:
         upto = self.writer.log.head(self._stream).seq
         return dict(self._files(upto if at is None else bounded("at", at)))
 
-    def do(self, command: object, *, key: str | None = None, by: str = "") -> Done:
+    def do(self, command: object, *, key: str | None = None, by: str = "") -> tool.Done:
         """Do a command of the memory tool, and record what it changes.
 
         Agents that change the same file at once do so one after another, each on what
@@ -228,22 +218,22 @@ class UserFiles:
         for _ in range(_MOST_TRIES):
             head = log.head(self._stream).seq
             if name != "delete" and consent_status(log, self.user_id).memory_opt_out:
-                return Done(_OPTED_OUT, is_error=True)
+                return tool.Done(_OPTED_OUT, is_error=True)
             earlier = log.receipt(self._stream, key) if key else None
             files = self._files(earlier.first_seq - 1 if earlier else head)
-            done = run(files, command)
+            done = tool.run(files, command)
             if earlier or not done.changes:
                 return done
             if done.set and files.expired:
-                return Done(_EXPIRED, is_error=True)
+                return tool.Done(_EXPIRED, is_error=True)
             try:
                 self._append(done, head, key, by)
             except (StaleSession, IdempotencyConflict):
                 continue
             except (EventTooLarge, Frozen, InvalidEvent, RedactionFailed) as error:
-                return Done(f"Error: not kept: {error}", is_error=True)
+                return tool.Done(f"Error: not kept: {error}", is_error=True)
             return done
-        return Done(_LOST, is_error=True)
+        return tool.Done(_LOST, is_error=True)
 
     def _files(self, upto: int) -> _Files:
         files = _Files(self.writer.log, self._stream, upto)
@@ -253,13 +243,13 @@ class UserFiles:
             self.writer.audit.note(access)
         return files
 
-    def _append(self, done: Done, head: int, key: str | None, by: str) -> None:
+    def _append(self, done: tool.Done, head: int, key: str | None, by: str) -> None:
         """Raises StaleSession if the session is not at ``head`` any more."""
         event = StateUpdate(
             set={_KEY + path: text for path, text in done.set.items()},
             unset=tuple(_KEY + path for path in done.unset),
         )
-        meta = {"tool_name": FILES_NAME, **({"session_id": by} if by else {})}
+        meta = {"tool_name": tool.FILES_NAME, **({"session_id": by} if by else {})}
         draft = Draft(event, meta=Meta.of(meta))
         now = self.writer.clock()
         clean = self.writer.redacted(draft, user_id=self.user_id, now=now)
@@ -325,7 +315,7 @@ class MemoryFiles:
     @property
     def definition(self) -> JsonObject:
         """The tool for ``tools``."""
-        return {**DEFINITION}
+        return {**tool.DEFINITION}
 
     def answer(self, tool_use: Any) -> Block | None:
         """The ``tool_result`` of a ``tool_use`` block; None for another tool's.
@@ -335,9 +325,9 @@ class MemoryFiles:
 
         Raises what ``session.append`` raises.
         """
-        return self._answers.answer(tool_use, FILES_NAME, self._told)
+        return self._answers.answer(tool_use, tool.FILES_NAME, self._told)
 
-    def run(self, command: object) -> Done:
+    def run(self, command: object) -> tool.Done:
         """Do a command, and record no call of it: for who records calls otherwise."""
         return self._files.do(command, by=self.session.session_id)
 
@@ -348,9 +338,9 @@ class MemoryFiles:
     def _told(self, call: Call) -> Told:
         session_id = self.session.session_id
         # With its length, or two pairs of session and call could have one key.
-        key = f"{FILES_NAME}:{len(session_id)}:{session_id}:{call.call_id}"
+        key = f"{tool.FILES_NAME}:{len(session_id)}:{session_id}:{call.call_id}"
         done = self._files.do(call.given, key=key, by=session_id)
-        shows = not done.is_error and call.given.get("command") in SHOWING
+        shows = not done.is_error and call.given.get("command") in tool.SHOWING
         return Told(done.text, done.is_error, untrusted=self._untrusted and shows)
 
 
@@ -373,7 +363,7 @@ class MemoryRetrieval:
     @property
     def definition(self) -> JsonObject:
         """The tool for ``tools``; it names the session's user as who is asked about."""
-        return definition(self.session.user_id)
+        return tool.definition(self.session.user_id)
 
     def answer(self, tool_use: Any) -> Block | None:
         """The ``tool_result`` of a ``tool_use`` block; None for another tool's.
@@ -383,12 +373,12 @@ class MemoryRetrieval:
 
         Raises what ``session.append`` raises.
         """
-        return self._answers.answer(tool_use, NAME, self._told)
+        return self._answers.answer(tool_use, tool.NAME, self._told)
 
     def _told(self, call: Call) -> Told:
         session = self.session
-        query = asked(call.given, user_id=session.user_id)
-        if isinstance(query, Refused):
+        query = tool.asked(call.given, user_id=session.user_id)
+        if isinstance(query, tool.Refused):
             return Told(query.why, is_error=True)
         found = retrieve(session.writer, session.stream, query, self._how)
         return Told(found.text, advised=found.items)

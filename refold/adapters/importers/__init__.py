@@ -52,8 +52,13 @@ def read(
         source = Source(path)
         importer = _importer(source, format)
         transcripts = list(importer.read(source))
-        if not any(found.drafts for found in transcripts):
-            _check_format(importer, source)
+        if not any(found.drafts for found in transcripts) and (
+            not importer.recognises(source)
+        ):
+            raise source.failed(
+                f"holds nothing of the format {importer.name}: name another, or {AUTO} "
+                "to have it told by what is in the file"
+            )
     except RecursionError:
         raise ImportFailed(
             shown(path), "is nested too deeply to be read: flatten it"
@@ -76,15 +81,6 @@ def _importer(source: Source, name: str) -> Importer:
         "is JSON, but no transcript that could be told by what is in it: if it is one, "
         f"name its format ({formats})"
     )
-
-
-def _check_format(importer: Importer, source: Source) -> None:
-    """Refuse a file in which nothing was found, if it is of another format."""
-    if not importer.recognises(source):
-        raise source.failed(
-            f"holds nothing of the format {importer.name}: name another, or {AUTO} to "
-            "have it told by what is in the file"
-        )
 
 
 def _named_apart(transcripts: Iterable[Transcript]) -> list[Transcript]:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from refold.adapters.importers import messages
-from refold.adapters.importers.base import (
-    Found,
-    Origin,
-    Recording,
-    Source,
-    Transcript,
-    session_name,
-    text,
-)
+from refold.adapters.importers import base, messages
 from refold.adapters.importers.openai import origin_of, skip_header
 
 
@@ -23,16 +14,16 @@ class Anthropic:
 
     name = "anthropic"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: base.Source) -> bool:
         """Whether these are chat messages, and some of them can only be of this API."""
         return messages.dialect(source) == "anthropic"
 
-    def read(self, source: Source) -> Iterator[Transcript]:
+    def read(self, source: base.Source) -> Iterator[base.Transcript]:
         """A transcript for each list of messages."""
         for conversation in messages.conversations(source):
-            recording = Recording(self.name, source.name)
+            recording = base.Recording(self.name, source.name)
             header = conversation.header
-            shared = Origin("", model=text(header.get("model")))
+            shared = base.Origin("", model=base.text(header.get("model")))
             if header.get("system") is not None:
                 place = " ".join(filter(None, (conversation.place, "system")))
                 origin = replace(shared, place=place, model=None)
@@ -40,10 +31,10 @@ class Anthropic:
             for message in conversation.messages:
                 recording.take(_found(message), origin_of(message, shared))
             skip_header(recording, conversation)
-            yield recording.transcript(session_name(conversation.session))
+            yield recording.transcript(base.session_name(conversation.session))
 
 
-def _found(message: messages.Message) -> Iterator[Found]:
+def _found(message: messages.Message) -> Iterator[base.Found]:
     value, content = message.value, message.value.get("content")
     match value.get("role"):
         case "system":

@@ -13,14 +13,14 @@ from enum import Enum
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import orjson
 
 from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Draft, Meta
 from refold.domain.errors import ImportFailed, InvalidEvent
-from refold.domain.events import Event, JsonObject, event_of
+from refold.domain.events import JsonObject, event_of
 from refold.domain.ids import RESERVED, StreamId, check_session_id
 from refold.domain.session import SessionState, decide, evolve
 
@@ -36,13 +36,6 @@ _BOM = b"\xef\xbb\xbf"
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _MANY_DIGITS = b"0" * 19
 _WIDE = re.compile(rb"\d{20}|-\d{19}")
-_BINARY_INSPECT = (
-    "is an Inspect log in its binary form: make JSON of it with "
-    "`inspect log convert --to json`"
-)
-_UTF_16 = (
-    "is no UTF-8 text: if it is UTF-16, convert it with `iconv -f UTF-16 -t UTF-8`"
-)
 _PACKED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -181,16 +174,22 @@ class Source:
             raise self.failed(_too_large(info.st_size))
 
     def _sniff(self) -> None:
-        with self._open() as file:
+        with self._read(lambda: self.path.open("rb")) as file:
             head = self._read(lambda: file.read(_SNIFFED))
         for magic, packing in _PACKED.items():
             if head.startswith(magic):
                 if self.path.suffix == ".eval":
-                    raise self.failed(_BINARY_INSPECT)
+                    raise self.failed(
+                        "is an Inspect log in its binary form: make JSON of it with "
+                        "`inspect log convert --to json`"
+                    )
                 raise self.failed(f"is compressed ({packing}): unpack it first")
         nuls = head.count(b"\0")
         if head.startswith((b"\xff\xfe", b"\xfe\xff")) or nuls * 3 > len(head):
-            raise self.failed(_UTF_16)
+            raise self.failed(
+                "is no UTF-8 text: if it is UTF-16, convert it with "
+                "`iconv -f UTF-16 -t UTF-8`"
+            )
         if nuls and head.lstrip()[:1] not in (b"{", b"["):
             raise self.failed("is a binary file: a transcript is JSON text")
 
@@ -203,7 +202,7 @@ class Source:
 
     def _raw_lines(self, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
         total = number = 0
-        with self._open() as file:
+        with self._read(lambda: self.path.open("rb")) as file:
             while raw := self._read(lambda: file.readline(MAX_LINE + 2)):
                 number += 1
                 total += len(raw)
@@ -221,9 +220,6 @@ class Source:
                 if blank or raw.strip():
                     yield number, raw
 
-    def _open(self) -> BinaryIO:
-        return self._read(lambda: self.path.open("rb"))
-
     def _read(self, do: Callable[[], Given]) -> Given:
         try:
             return do()
@@ -237,7 +233,9 @@ def loads(data: bytes | str) -> tuple[Any, int]:
     Raises ValueError or RecursionError.
     """
     raw = data.encode() if isinstance(data, str) else data
-    if not _may_be_wide(raw):
+    # Of an integer over 64 bits orjson would make a float.  The table is there because
+    # the expression alone takes most of the time of a read.
+    if _MANY_DIGITS not in raw.translate(_DIGITS) or not _WIDE.search(raw):
         try:
             return orjson.loads(raw), 0
         except orjson.JSONDecodeError:
@@ -260,14 +258,6 @@ def replaced(count: int) -> str:
         f"{values} no valid Unicode, no number of 64 bits or not finite: replaced, "
         "the rest is kept"
     )
-
-
-def _may_be_wide(raw: bytes) -> bool:
-    """Whether an integer may be over 64 bits: orjson would make a float of it.
-
-    The table is there because the expression alone takes most of the time of a read.
-    """
-    return _MANY_DIGITS in raw.translate(_DIGITS) and bool(_WIDE.search(raw))
 
 
 def shown(path: Path | str) -> str:
@@ -496,7 +486,10 @@ class Recording:
         try:
             fields, meta = self._with_usage(piece, origin)
             (event,) = decide(self._state, [event_of(piece.type, fields)])
-            _check_depth(event, meta)
+            value: Any = [event.payload(), meta.dump()]
+            for _ in range(_ROOM):
+                value = [value]
+            canonical(value)
         except (InvalidEvent, ValueError, TypeError, RecursionError):
             self.skip(f"it does not make a valid {piece.type} event", origin.place)
             return False
@@ -527,11 +520,8 @@ class Recording:
         later part says is kept beside, in ``meta.source``, where no sum counts it.
         """
         fields = dict(piece.fields)
-        source: JsonObject = {
-            "format": self._form,
-            "place": origin.place,
-            **origin.source,
-        }
+        source: JsonObject = {"format": self._form, "place": origin.place}
+        source |= origin.source
         usage = None
         if origin.usage:
             told = self._usage.get(origin.response_id or "")
@@ -549,10 +539,3 @@ class Recording:
             source=source,
         )
         return fields, meta
-
-
-def _check_depth(event: Event, meta: Meta) -> None:
-    value: Any = [event.payload(), meta.dump()]
-    for _ in range(_ROOM):
-        value = [value]
-    canonical(value)

@@ -6,25 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from refold.adapters.importers import messages
-from refold.adapters.importers.base import (
-    Found,
-    Origin,
-    Piece,
-    Recording,
-    Skipped,
-    Source,
-    Transcript,
-    mapping,
-    milliseconds,
-    moment,
-    session_name,
-    text,
-)
+from refold.adapters.importers import base, messages
 from refold.domain.events import JsonObject
 
 _MAIN = ""
-_OWN_NOTE = "a note of the client, not part of the conversation"
 _NOTES = {
     "summary": "a title for the list of sessions, which the model did not see",
     "system": "a notice of the client, which the model did not see",
@@ -45,7 +30,7 @@ _NOTES = {
             "tag",
             "worktree-state",
         ),
-        _OWN_NOTE,
+        "a note of the client, not part of the conversation",
     ),
 }
 _BOUNDARY = "marks a compaction: its summary has an entry of its own"
@@ -62,20 +47,20 @@ class ClaudeCode:
 
     name = "claude-code"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: base.Source) -> bool:
         """Whether the first message has Claude Code's frame, and only notes before."""
         seen = False
         for line in source.lines():
-            entry = mapping(line.value)
+            entry = base.mapping(line.value)
             if entry.get("type") in ("user", "assistant"):
                 framed = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
                 return bool(framed) and isinstance(entry.get("message"), dict | str)
-            if text(entry.get("type")) not in _NOTES or "role" in entry:
+            if base.text(entry.get("type")) not in _NOTES or "role" in entry:
                 return False
             seen = True
         return seen
 
-    def read(self, source: Source) -> Iterable[Transcript]:
+    def read(self, source: base.Source) -> Iterable[base.Transcript]:
         """The transcripts, each in the file's order."""
         reading = _Conversations(source)
         for line in source.lines():
@@ -86,11 +71,11 @@ class ClaudeCode:
 class _Conversations:
     """The conversations of one file as they unfold line by line."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: base.Source) -> None:
         self._source = source
-        self._recordings: dict[str, Recording] = {}
+        self._recordings: dict[str, base.Recording] = {}
         self._begun: dict[str, None] = {}
-        self._skipped: list[Skipped] = []
+        self._skipped: list[base.Skipped] = []
         self._lines: dict[str, int] = {}
         self._sessions: dict[str, None] = {}
         self._chain_of: dict[str, str] = {}
@@ -98,14 +83,14 @@ class _Conversations:
 
     def entry(self, number: int, value: Any) -> None:
         place = f"line {number}"
-        entry = mapping(value)
-        uuid = text(entry.get("uuid"))
+        entry = base.mapping(value)
+        uuid = base.text(entry.get("uuid"))
         if uuid and uuid in self._lines:
             self._skip(f"the same entry as line {self._lines[uuid]}", place)
             return
         if uuid:
             self._lines[uuid] = number
-        if session := session_name(entry.get("sessionId")):
+        if session := base.session_name(entry.get("sessionId")):
             self._sessions.setdefault(session)
         chain = self._chain(entry, place)
         found = _found(entry)
@@ -117,11 +102,14 @@ class _Conversations:
             if recording.begun:
                 self._begun.setdefault(chain)
 
-    def transcripts(self) -> list[Transcript]:
+    def transcripts(self) -> list[base.Transcript]:
         """Those that began, in that order; what belongs to none is with the first."""
         silent = (chain for chain in self._recordings if chain not in self._begun)
         chains = [*self._begun, *silent]
-        session = self._session()
+        # The session that the file is named after; else the first that is named in it,
+        # as a resumed one begins with entries of the one that it goes on from.
+        stem = self._source.path.stem
+        session = stem if stem in self._sessions else next(iter(self._sessions), "")
         first, *others = (
             _transcript(chain, self._recording(chain), session)
             for chain in chains or [_MAIN]
@@ -131,28 +119,22 @@ class _Conversations:
             *others,
         ]
 
-    def _session(self) -> str:
-        """The session a file is named after; else the first that is named in it.
-
-        A resumed session begins with entries of the one that it goes on from.
-        """
-        stem = self._source.path.stem
-        return stem if stem in self._sessions else next(iter(self._sessions), "")
-
     def _skip(self, why: str, place: str) -> None:
-        self._skipped.append(Skipped(self._source.at(place), why))
+        self._skipped.append(base.Skipped(self._source.at(place), why))
 
-    def _recording(self, chain: str) -> Recording:
+    def _recording(self, chain: str) -> base.Recording:
         if chain not in self._recordings:
-            self._recordings[chain] = Recording(ClaudeCode.name, self._source.name)
+            self._recordings[chain] = base.Recording(ClaudeCode.name, self._source.name)
         return self._recordings[chain]
 
     def _chain(self, entry: dict[str, Any], place: str) -> str:
         """The conversation of an entry, named by its first entry's uuid."""
         if entry.get("isSidechain") is not True:
             return _MAIN
-        uuid, agent = text(entry.get("uuid")), text(entry.get("agentId"))
-        parents = map(text, (entry.get("parentUuid"), entry.get("logicalParentUuid")))
+        uuid, agent = base.text(entry.get("uuid")), base.text(entry.get("agentId"))
+        parents = map(
+            base.text, (entry.get("parentUuid"), entry.get("logicalParentUuid"))
+        )
         known = (self._chain_of.get(parent) for parent in parents if parent)
         chain = next(filter(None, known), None)
         if chain is None and agent:
@@ -165,42 +147,48 @@ class _Conversations:
             self._chain_of[uuid] = chain
         return chain
 
-    def _origin(self, entry: dict[str, Any], place: str) -> Origin:
+    def _origin(self, entry: dict[str, Any], place: str) -> base.Origin:
         source: JsonObject = {
             name: entry[key]
             for name, key in (("id", "uuid"), ("parent", "parentUuid"))
-            if text(entry.get(key))
+            if base.text(entry.get(key))
         }
         source |= {
             name: True for flag, name in _FLAGS.items() if entry.get(flag) is True
         }
         if entry.get("type") == "attachment":
-            source |= _queued(mapping(entry.get("attachment")))
-        session = session_name(entry.get("sessionId"))
+            attachment = base.mapping(entry.get("attachment"))
+            typed = attachment.get("commandMode") in (None, "prompt")
+            source["queued"] = True
+            if attachment.get("isMeta") is True or not typed:
+                source["meta"] = True
+        session = base.session_name(entry.get("sessionId"))
         if session and session != next(iter(self._sessions)):
             source["session"] = session
-        message = mapping(entry.get("message"))
+        message = base.mapping(entry.get("message"))
         of_model = entry.get("type") == "assistant"
-        response = text(message.get("id")) or f"msg:{entry.get('uuid') or place}"
-        return Origin(
+        response = base.text(message.get("id")) or f"msg:{entry.get('uuid') or place}"
+        return base.Origin(
             place,
-            ts=moment(entry.get("timestamp")),
-            request_id=text(entry.get("requestId")),
-            agent=text(entry.get("agentId")),
-            model=text(message.get("model")),
+            ts=base.moment(entry.get("timestamp")),
+            request_id=base.text(entry.get("requestId")),
+            agent=base.text(entry.get("agentId")),
+            model=base.text(message.get("model")),
             response_id=response if of_model else None,
-            usage=mapping(message.get("usage")) or None,
+            usage=base.mapping(message.get("usage")) or None,
             source=source,
         )
 
 
-def _transcript(chain: str, recording: Recording, session: str) -> Transcript:
+def _transcript(chain: str, recording: base.Recording, session: str) -> base.Transcript:
     if chain == _MAIN or not session:
         return recording.transcript(session if chain == _MAIN else "")
-    return recording.transcript(session_name(f"{session}~{chain[:8]}"), parent=session)
+    return recording.transcript(
+        base.session_name(f"{session}~{chain[:8]}"), parent=session
+    )
 
 
-def _found(entry: dict[str, Any]) -> Iterator[Found] | str:
+def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
     """The events of an entry, or why there are none."""
     kind = entry.get("type")
     if kind == "user" or _is_queued(entry):
@@ -214,50 +202,39 @@ def _found(entry: dict[str, Any]) -> Iterator[Found] | str:
     return _NOTES.get(kind, "an entry of a type that is not known")
 
 
-def _user(entry: dict[str, Any]) -> Iterator[Found]:
+def _user(entry: dict[str, Any]) -> Iterator[base.Found]:
     content = _content(entry)
     if _is_queued(entry):
         content = entry["attachment"].get("prompt")
     found = list(messages.user(content))
-    pieces = [item for item in found if isinstance(item, Piece)]
+    pieces = [item for item in found if isinstance(item, base.Piece)]
     results = [piece for piece in pieces if piece.type == "tool_result"]
-    duration = _duration(entry.get("toolUseResult")) if len(results) == 1 else None
-    if duration is not None:
-        results[0].fields["duration_ms"] = duration
+    if len(results) == 1:
+        told = base.mapping(entry.get("toolUseResult"))
+        for key, unit in _DURATIONS.items():
+            took = base.milliseconds(told.get(key), per_unit=unit)
+            if took is not None:
+                results[0].fields.setdefault("duration_ms", took)
     yield from found
 
 
-def _assistant(entry: dict[str, Any]) -> Iterator[Found]:
+def _assistant(entry: dict[str, Any]) -> Iterator[base.Found]:
     content = _content(entry)
     if entry.get("isApiErrorMessage") is True:
         message = "".join(messages.plain(content) or [])
-        code = text(entry.get("error")) or "api_error"
-        return iter([Piece("error", {"code": code, "message": message})])
-    reason = mapping(entry.get("message")).get("stop_reason")
+        code = base.text(entry.get("error")) or "api_error"
+        return iter([base.Piece("error", {"code": code, "message": message})])
+    reason = base.mapping(entry.get("message")).get("stop_reason")
     return messages.agent(content, stop_reason=reason)
 
 
 def _content(entry: dict[str, Any]) -> Any:
     message = entry.get("message")
-    return message if isinstance(message, str) else mapping(message).get("content")
+    return message if isinstance(message, str) else base.mapping(message).get("content")
 
 
 def _is_queued(entry: dict[str, Any]) -> bool:
     """Whether this is what a user typed while the agent worked."""
-    attachment = mapping(entry.get("attachment"))
+    attachment = base.mapping(entry.get("attachment"))
     queued = attachment.get("type") == "queued_command"
     return entry.get("type") == "attachment" and queued
-
-
-def _queued(attachment: dict[str, Any]) -> JsonObject:
-    typed = attachment.get("commandMode") in (None, "prompt")
-    by_client = attachment.get("isMeta") is True or not typed
-    return {"queued": True, "meta": True} if by_client else {"queued": True}
-
-
-def _duration(result: Any) -> float | None:
-    told = mapping(result)
-    durations = (
-        milliseconds(told.get(key), per_unit=unit) for key, unit in _DURATIONS.items()
-    )
-    return next((known for known in durations if known is not None), None)

@@ -7,24 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from refold.adapters.importers import messages
-from refold.adapters.importers.base import (
-    Found,
-    Origin,
-    Piece,
-    Recording,
-    Skipped,
-    Source,
-    Transcript,
-    mapping,
-    milliseconds,
-    moment,
-    number,
-    placed,
-    sequence,
-    session_name,
-    text,
-)
+from refold.adapters.importers import base, messages
 from refold.adapters.importers.messages import Message
 from refold.adapters.importers.openai import located
 from refold.adapters.importers.tau_bench import outcome
@@ -61,24 +44,26 @@ class Timing:
         self._calls: dict[str, list[dict[str, Any]]] = {}
         self._kinds: Counter[str] = Counter()
         self._unmatched = 0
-        times = [moment(mapping(event).get("timestamp")) for event in events]
+        times = [base.moment(base.mapping(event).get("timestamp")) for event in events]
         self.started = next((when for when in times if when), None)
         self.ended = next((when for when in reversed(times) if when), None)
         self._begun = False
-        for event in map(mapping, events):
+        for event in map(base.mapping, events):
             self._add(event)
 
-    def origin(self, message: Message, task: str | None) -> Origin:
+    def origin(self, message: Message, task: str | None) -> base.Origin:
         """What the log tells of a message."""
         value, of_model = message.value, message.of_model
-        answer = self._answers.pop(text(value.get("id")) or "", {}) if of_model else {}
-        return Origin(
+        answer = (
+            self._answers.pop(base.text(value.get("id")) or "", {}) if of_model else {}
+        )
+        return base.Origin(
             message.place,
             ts=self._when(value, answer),
-            model=text(value.get("model")) if of_model else None,
+            model=base.text(value.get("model")) if of_model else None,
             scenario=task,
             response_id=message.response_id if of_model else None,
-            usage=mapping(mapping(answer.get("output")).get("usage")) or None,
+            usage=base.mapping(base.mapping(answer.get("output")).get("usage")) or None,
             source=message.source,
         )
 
@@ -87,7 +72,7 @@ class Timing:
         events = self._calls.get(call_id)
         if not events:
             return None
-        return milliseconds(events.pop(0).get("working_time"), per_unit=1000.0)
+        return base.milliseconds(events.pop(0).get("working_time"), per_unit=1000.0)
 
     def left_out(self) -> Iterator[str]:
         """Say what of the events is not in the messages; ask after all messages."""
@@ -105,20 +90,22 @@ class Timing:
         role = value.get("role")
         if role == "assistant":
             self._begun = True
-            return _inspect_events_end(answer)
+            return _end_of(answer)
         if role == "tool":
-            events = self._calls.get(text(value.get("tool_call_id")) or "")
-            return _inspect_events_end(events[0]) if events else None
+            events = self._calls.get(base.text(value.get("tool_call_id")) or "")
+            return _end_of(events[0]) if events else None
         return None if self._begun else self.started
 
     def _add(self, event: dict[str, Any]) -> None:
-        kind = text(event.get("event")) or ""
-        if kind == "tool" and text(event.get("id")):
+        kind = base.text(event.get("event")) or ""
+        if kind == "tool" and base.text(event.get("id")):
             self._calls.setdefault(event["id"], []).append(event)
         elif kind == "model":
-            choices = sequence(mapping(event.get("output")).get("choices"))
-            made = mapping(mapping(choices[0]).get("message")) if choices else {}
-            message_id = text(made.get("id"))
+            choices = base.sequence(base.mapping(event.get("output")).get("choices"))
+            made = (
+                base.mapping(base.mapping(choices[0]).get("message")) if choices else {}
+            )
+            message_id = base.text(made.get("id"))
             if message_id and message_id not in self._answers:
                 self._answers[message_id] = event
             else:
@@ -127,8 +114,8 @@ class Timing:
             self._kinds[kind if kind in _KNOWN else "other"] += 1
 
 
-def _inspect_events_end(event: dict[str, Any]) -> datetime | None:
-    return moment(event.get("completed")) or moment(event.get("timestamp"))
+def _end_of(event: dict[str, Any]) -> datetime | None:
+    return base.moment(event.get("completed")) or base.moment(event.get("timestamp"))
 
 
 _REFERENCES = ("attachment://", "tc://")
@@ -166,14 +153,14 @@ class Attachments:
         return reference
 
 
-def found(message: dict[str, Any], timing: Timing) -> Iterator[Found]:
+def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
     """The events of one message."""
     content = message.get("content")
     match message.get("role"):
         case "system":
             yield messages.system(content)
         case "user":
-            parts = [content] if isinstance(content, str) else sequence(content)
+            parts = [content] if isinstance(content, str) else base.sequence(content)
             why = "a part that is no text or file"
             yield from messages.heard([*enumerate(parts)], messages.words, _file, why)
         case "assistant":
@@ -184,44 +171,40 @@ def found(message: dict[str, Any], timing: Timing) -> Iterator[Found]:
             yield messages.of_no_role(role)
 
 
-def _assistant(message: dict[str, Any]) -> Iterator[Found]:
+def _assistant(message: dict[str, Any]) -> Iterator[base.Found]:
     content = message.get("content")
-    parts = [content] if isinstance(content, str) else sequence(content)
-    made: list[Found] = [*messages.unreadable(content)]
+    parts = [content] if isinstance(content, str) else base.sequence(content)
+    made: list[base.Found] = [*messages.unreadable(content)]
     for is_ours, run in messages.runs(parts, _is_ours):
-        made += _response(run) if is_ours else _provider(run)
-    for index, value in enumerate(sequence(message.get("tool_calls"))):
-        call = mapping(value)
+        # What is not ours the provider did by itself, such as a search.
+        made += _response(run) if is_ours else messages.provider(run)
+    for index, value in enumerate(base.sequence(message.get("tool_calls"))):
+        call = base.mapping(value)
         call_id, name = call.get("id"), call.get("function")
         found = messages.called(call_id, name, call.get("arguments"))
-        made.append(placed(found, f"tool_calls[{index}]"))
+        made.append(base.placed(found, f"tool_calls[{index}]"))
     yield from made or [messages.EMPTY]
 
 
-def _response(run: list[tuple[int, Any]]) -> Iterator[Found]:
+def _response(run: list[tuple[int, Any]]) -> Iterator[base.Found]:
     parts = [part for _, part in run]
     texts = [told for part in parts if (told := messages.words(part)) is not None]
     thinking = [
         _thought(part)
-        for part in map(mapping, parts)
+        for part in map(base.mapping, parts)
         if part.get("type") == "reasoning"
     ]
     yield from messages.answered(texts, thinking)
     for index, part in run:
-        if sequence(mapping(part).get("citations")):
-            yield Skipped(f"content[{index}]", messages.CITATIONS)
+        if base.sequence(base.mapping(part).get("citations")):
+            yield base.Skipped(f"content[{index}]", messages.CITATIONS)
 
 
-def _provider(run: list[tuple[int, Any]]) -> Iterator[Found]:
-    """What the provider did by itself, such as a search; none of it is ours to read."""
-    yield Piece("provider_edit", {"blocks": [part for _, part in run]})
-
-
-def _result(message: dict[str, Any], timing: Timing) -> Found:
-    call_id = text(message.get("tool_call_id"))
+def _result(message: dict[str, Any], timing: Timing) -> base.Found:
+    call_id = base.text(message.get("tool_call_id"))
     if call_id is None:
         return messages.NO_CALL
-    error = mapping(message.get("error"))
+    error = base.mapping(message.get("error"))
     content = _content(message.get("content"), error)
     took = timing.took(call_id)
     return messages.returned(call_id, content, failed=bool(error), took=took)
@@ -229,33 +212,33 @@ def _result(message: dict[str, Any], timing: Timing) -> Found:
 
 def _content(content: Any, error: dict[str, Any]) -> Any:
     """What a tool returned and, as the model is told, why it failed."""
-    failure = text(error.get("message"))
+    failure = base.text(error.get("message"))
     if not failure or content == failure:
         return "" if content is None else content
     return {"error": failure, "content": content} if content else failure
 
 
 def _thought(part: dict[str, Any]) -> JsonObject:
-    reasoning = text(part.get("reasoning")) or ""
+    reasoning = base.text(part.get("reasoning")) or ""
     if part.get("redacted") is True:
         return {"type": "redacted_thinking", "data": reasoning}
-    signature = text(part.get("signature"))
+    signature = base.text(part.get("signature"))
     return {"type": "thinking", "thinking": reasoning, "signature": signature}
 
 
 def _file(part: dict[str, Any]) -> JsonObject | None:
-    kind = text(part.get("type")) or ""
-    url = text(part.get(kind))
+    kind = base.text(part.get("type")) or ""
+    url = base.text(part.get(kind))
     if kind not in _KINDS or url is None:
         return None
     made = located(_KINDS[kind], url)
-    if text(part.get("filename")):
+    if base.text(part.get("filename")):
         made["name"] = part["filename"]
     return made
 
 
 def _is_ours(part: Any) -> bool:
-    return isinstance(part, str) or text(mapping(part).get("type")) in _OURS
+    return isinstance(part, str) or base.text(base.mapping(part).get("type")) in _OURS
 
 
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
@@ -280,71 +263,79 @@ class Inspect:
 
     name = "inspect"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: base.Source) -> bool:
         """Whether this is an evaluation's log, with samples or without."""
-        log = mapping(source.document)
+        log = base.mapping(source.document)
         return (
             isinstance(log.get("eval"), dict) and "status" in log and "version" in log
         )
 
-    def read(self, source: Source) -> Iterator[Transcript]:
+    def read(self, source: base.Source) -> Iterator[base.Transcript]:
         """A transcript for each sample."""
-        log = mapping(source.document)
-        samples = sequence(log.get("samples"))
+        log = base.mapping(source.document)
+        samples = base.sequence(log.get("samples"))
         if not samples:
             raise source.failed(
                 "holds no samples of an Inspect evaluation: log it with samples, or "
                 "name another format"
             )
-        task = text(mapping(log.get("eval")).get("task"))
+        task = base.text(base.mapping(log.get("eval")).get("task"))
         for index, value in enumerate(samples):
-            yield self._sample(source, f"samples[{index}]", mapping(value), task)
+            yield self._sample(source, f"samples[{index}]", base.mapping(value), task)
 
     def _sample(
-        self, source: Source, place: str, sample: dict[str, Any], task: str | None
-    ) -> Transcript:
-        recording = Recording(self.name, source.name)
-        attachments = Attachments(mapping(sample.get("attachments")))
-        timing = Timing(sequence(sample.get("events")))
-        for index, raw in enumerate(sequence(sample.get("messages"))):
-            value = mapping(attachments.resolved(raw))
+        self, source: base.Source, place: str, sample: dict[str, Any], task: str | None
+    ) -> base.Transcript:
+        recording = base.Recording(self.name, source.name)
+        attachments = Attachments(base.mapping(sample.get("attachments")))
+        timing = Timing(base.sequence(sample.get("events")))
+        for index, raw in enumerate(base.sequence(sample.get("messages"))):
+            value = base.mapping(attachments.resolved(raw))
             message = Message(f"{place} messages[{index}]", index, value)
             origin = timing.origin(message, task)
             recording.take(found(value, timing), origin)
-        end = Origin(place, ts=timing.ended, scenario=task)
-        recording.take(_end(attachments.resolved(_without_log(sample))), end)
-        for why in (*attachments.missing(), *timing.left_out(), *_more(sample)):
+        end = base.Origin(place, ts=timing.ended, scenario=task)
+        told = ("error", "limit", "model_usage", "scores")
+        ended = attachments.resolved({key: sample.get(key) for key in told})
+        recording.take(_end(ended), end)
+        for why in (*attachments.missing(), *timing.left_out()):
             recording.skip(why, place)
+        if left := len(sample.keys() - _READ):
+            why = "the dataset's, and what the sample computed"
+            recording.skip(f"further fields ({left}): {why}", place)
         return recording.transcript(_session(sample, task))
 
 
 def _session(sample: dict[str, Any], task: str | None) -> str:
-    if named := session_name(sample.get("uuid")):
+    if named := base.session_name(sample.get("uuid")):
         return named
-    parts = (task, session_name(sample.get("id")), session_name(sample.get("epoch")))
-    return session_name("-".join(parts)) if all(parts) else ""  # type: ignore[arg-type]  # all are there
+    parts = (
+        task,
+        base.session_name(sample.get("id")),
+        base.session_name(sample.get("epoch")),
+    )
+    return base.session_name("-".join(parts)) if all(parts) else ""  # type: ignore[arg-type]  # all are there
 
 
-def _without_log(sample: dict[str, Any]) -> dict[str, Any]:
-    return {key: sample.get(key) for key in ("error", "limit", "model_usage", "scores")}
-
-
-def _end(sample: Any) -> Iterator[Piece]:
+def _end(sample: Any) -> Iterator[base.Piece]:
     """How the sample ended: its error, then its scores."""
-    error = mapping(sample.get("error"))
+    error = base.mapping(sample.get("error"))
     if error:
-        message = text(error.get("message")) or ""
-        yield Piece("error", {"code": "sample_error", "message": message})
-    scores = mapping(sample.get("scores"))
+        message = base.text(error.get("message")) or ""
+        yield base.Piece("error", {"code": "sample_error", "message": message})
+    scores = base.mapping(sample.get("scores"))
     if scores or error:
-        values = [_value(mapping(score).get("value")) for score in scores.values()]
+        values = [_value(base.mapping(score).get("value")) for score in scores.values()]
+        known = [value for value in values if value is not None and 0 <= value <= 1]
+        told = list({outcome(value) for value in known})
         kept = ("scores", "model_usage", "limit")
         fields = {
-            "outcome": _outcome(values),
+            # The outcome that all scores from 0 to 1 agree on, else a partial one.
+            "outcome": "unknown" if not told else "partial" if told[1:] else told[0],
             "reward": values[0] if len(values) == 1 else None,
             "result": {key: sample[key] for key in kept if sample.get(key)},
         }
-        yield Piece("final", fields)
+        yield base.Piece("final", fields)
 
 
 def _value(value: Any) -> float | None:
@@ -353,18 +344,4 @@ def _value(value: Any) -> float | None:
         return float(value)
     if isinstance(value, str):
         return _GRADES.get(value)
-    return number(value)
-
-
-def _outcome(values: list[float | None]) -> str:
-    """The outcome that all scores from 0 to 1 agree on, else a partial one."""
-    told = {outcome(value) for value in values if value is not None and 0 <= value <= 1}
-    if not told:
-        return "unknown"
-    return told.pop() if len(told) == 1 else "partial"
-
-
-def _more(sample: dict[str, Any]) -> Iterator[str]:
-    more = len(sample.keys() - _READ)
-    if more:
-        yield f"further fields ({more}): the dataset's, and what the sample computed"
+    return base.number(value)

@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from refold.adapters.importers import messages, openai
-from refold.adapters.importers.base import (
-    Found,
-    Origin,
-    Piece,
-    Recording,
-    Skipped,
-    Source,
-    Transcript,
-    mapping,
-    moment,
-    parsed,
-    sequence,
-    text,
-)
+from refold.adapters.importers import base, messages, openai
 from refold.adapters.importers.messages import Message
 
 _FAILED = frozenset({"failed", "error"})
@@ -42,29 +28,31 @@ class Letta:
 
     name = "letta"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: base.Source) -> bool:
         """Whether this is an agent with its memory, or a file of agents."""
         found = _document(source)
         if "core_memory" in found:
             return isinstance(found.get("messages"), list)
-        agents = sequence(found.get("agents"))
+        agents = base.sequence(found.get("agents"))
         return bool(agents) and all(_is_agent(agent) for agent in agents)
 
-    def read(self, source: Source) -> Iterator[Transcript]:
+    def read(self, source: base.Source) -> Iterator[base.Transcript]:
         """A transcript for each agent."""
         found = _document(source)
         if isinstance(found.get("messages"), list):
             yield self._agent(source, "", found)
         elif not isinstance(found.get("agents"), list):
             raise source.failed("is no Letta agent file: it has no messages")
-        for index, agent in enumerate(sequence(found.get("agents"))):
-            yield self._agent(source, f"agents[{index}]", mapping(agent))
+        for index, agent in enumerate(base.sequence(found.get("agents"))):
+            yield self._agent(source, f"agents[{index}]", base.mapping(agent))
 
-    def _agent(self, source: Source, place: str, agent: dict[str, Any]) -> Transcript:
-        recording = Recording(self.name, source.name)
+    def _agent(
+        self, source: base.Source, place: str, agent: dict[str, Any]
+    ) -> base.Transcript:
+        recording = base.Recording(self.name, source.name)
         prefix = f"{place} " if place else ""
         calls = openai.UnnamedCalls()
-        for message in messages.numbered(sequence(agent.get("messages")), prefix):
+        for message in messages.numbered(base.sequence(agent.get("messages")), prefix):
             recording.take(_found(message, calls), _origin(message))
         for key, why in _LEFT_OUT.items():
             if agent.get(key):
@@ -74,18 +62,18 @@ class Letta:
         return recording.transcript("")
 
 
-def _document(source: Source) -> dict[str, Any]:
+def _document(source: base.Source) -> dict[str, Any]:
     """The agent file; some are JSON in a JSON text."""
     document = source.document
     if isinstance(document, str):
-        document, changes = parsed(document)
+        document, changes = base.parsed(document)
         source.note("", changes)
-    return mapping(document)
+    return base.mapping(document)
 
 
-def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[Found]:
+def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]:
     value = message.value
-    asks = value.get("role") == "approval" and sequence(value.get("tool_calls"))
+    asks = value.get("role") == "approval" and base.sequence(value.get("tool_calls"))
     match value.get("role"):
         case "system":
             yield messages.system(value.get("content"))
@@ -99,66 +87,68 @@ def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[Found]:
             yield from _assistant(message, calls)
         case "approval" if isinstance(value.get("approve"), bool):
             decision = "approved" if value["approve"] else "denied"
-            yield Piece("hitl", {"trigger": "tool_approval", "decision": decision})
+            yield base.Piece("hitl", {"trigger": "tool_approval", "decision": decision})
         case role:
             yield messages.of_no_role(role)
 
 
-def _origin(message: Message) -> Origin:
+def _origin(message: Message) -> base.Origin:
     value = message.value
     of_model = value.get("role") in ("assistant", "approval")
-    return Origin(
+    return base.Origin(
         message.place,
-        ts=moment(value.get("created_at")),
-        agent=text(value.get("name")) if of_model else None,
-        model=text(value.get("model")) if of_model else None,
+        ts=base.moment(value.get("created_at")),
+        agent=base.text(value.get("name")) if of_model else None,
+        model=base.text(value.get("model")) if of_model else None,
         response_id=message.response_id if of_model else None,
         source=message.source
         | ({"summary": True} if value.get("role") == "summary" else {}),
     )
 
 
-def _assistant(message: Message, calls: openai.UnnamedCalls) -> Iterator[Found]:
+def _assistant(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]:
     content = message.value.get("content")
     yield from messages.unreadable(content)
-    parts = [content] if isinstance(content, str) else sequence(content)
+    parts = [content] if isinstance(content, str) else base.sequence(content)
     texts, thinking = [], []
     for index, part in enumerate(parts):
-        words, thought = messages.words(part), _thought(mapping(part))
+        words, thought = messages.words(part), _thought(base.mapping(part))
         if words is not None:
             texts.append(words)
         elif thought is not None:
             thinking.append(thought)
-        elif mapping(part).get("type") != "tool_call":  # told again in tool_calls
-            yield Skipped(f"content[{index}]", "a part that is no text or thinking")
+        elif base.mapping(part).get("type") != "tool_call":  # told again in tool_calls
+            yield base.Skipped(
+                f"content[{index}]", "a part that is no text or thinking"
+            )
     made = [*messages.answered(texts, thinking), *openai.called(message, calls)]
     yield from made or [messages.EMPTY]
 
 
 def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
-    known = _THOUGHTS.get(text(part.get("type")) or "")
+    known = _THOUGHTS.get(base.text(part.get("type")) or "")
     if known is None:
         return None
     kind, held, field = known
     return {
         "type": kind,
-        field: text(part.get(held)) or "",
-        "signature": text(part.get("signature")),
+        field: base.text(part.get(held)) or "",
+        "signature": base.text(part.get("signature")),
     }
 
 
-def _results(value: dict[str, Any]) -> Iterator[Found]:
+def _results(value: dict[str, Any]) -> Iterator[base.Found]:
     """What a tool returned; newer files tell the returns of several calls together."""
     content = value.get("content")
-    returns = [mapping(item) for item in sequence(value.get("tool_returns"))]
-    named = [item for item in returns if text(item.get("tool_call_id"))]
+    returns = [base.mapping(item) for item in base.sequence(value.get("tool_returns"))]
+    named = [item for item in returns if base.text(item.get("tool_call_id"))]
     if len(named) > 1:
         for item in named:
             yield _result(
                 item["tool_call_id"], item.get("func_response"), item.get("status")
             )
         return
-    call_id = text(value.get("tool_call_id")) or next(
+    call_id = base.text(value.get("tool_call_id")) or next(
         (item["tool_call_id"] for item in named), None
     )
     if call_id is None:
@@ -168,15 +158,17 @@ def _results(value: dict[str, Any]) -> Iterator[Found]:
     kept = texts[0] if texts and len(texts) == 1 else content
     told = returns[0].get("status") if returns else None
     # Letta puts a tool's text into an envelope with a status.
-    envelope = parsed(kept)[0] if isinstance(kept, str) else None
-    yield _result(call_id, kept, text(mapping(envelope).get("status")) or told)
+    envelope = base.parsed(kept)[0] if isinstance(kept, str) else None
+    yield _result(
+        call_id, kept, base.text(base.mapping(envelope).get("status")) or told
+    )
 
 
-def _result(call_id: str, content: Any, status: Any) -> Piece:
+def _result(call_id: str, content: Any, status: Any) -> base.Piece:
     return messages.returned(call_id, content, failed=str(status).lower() in _FAILED)
 
 
 def _is_agent(value: Any) -> bool:
-    agent = mapping(value)
+    agent = base.mapping(value)
     memory = agent.keys() & {"in_context_message_ids", "block_ids"}
     return bool(memory) and isinstance(agent.get("messages"), list)

@@ -7,17 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from refold.adapters.importers.base import (
-    Found,
-    Line,
-    Piece,
-    Skipped,
-    Source,
-    mapping,
-    placed,
-    sequence,
-    text,
-)
+from refold.adapters.importers import base
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
 
@@ -34,19 +24,19 @@ _SOURCES = {
     "content": ("text", "content"),
 }
 CANNOT_READ = "its content is neither text nor blocks"
-EMPTY = Skipped("", "an empty message")
-NO_CALL = Skipped("", "a result that does not name its call")
+EMPTY = base.Skipped("", "an empty message")
+NO_CALL = base.Skipped("", "a result that does not name its call")
 CITATIONS = "the citations of a text, which is kept"
 
 
 def said(
     texts: Sequence[str], attachments: Sequence[JsonObject] = ()
-) -> Piece | Skipped:
+) -> base.Piece | base.Skipped:
     """What a user said in one message, part after part."""
     joined = "\n\n".join(part for part in texts if part)
     if not joined and not attachments:
         return EMPTY
-    return Piece("user_input", {"text": joined, "attachments": list(attachments)})
+    return base.Piece("user_input", {"text": joined, "attachments": list(attachments)})
 
 
 def answered(
@@ -54,36 +44,38 @@ def answered(
     thinking: Sequence[JsonObject] = (),
     *,
     stop_reason: str | None = None,
-) -> Iterator[Piece]:
+) -> Iterator[base.Piece]:
     """What a model said in one response: nothing if it only called tools."""
     joined = "".join(texts)
     if joined or thinking:
         fields: JsonObject = {"text": joined, "thinking": list(thinking)}
         if stop_reason:
             fields["stop_reason"] = stop_reason
-        yield Piece("agent_response", fields)
+        yield base.Piece("agent_response", fields)
 
 
-def called(call_id: Any, name: Any, arguments: Any) -> Piece | Skipped:
+def called(call_id: Any, name: Any, arguments: Any) -> base.Piece | base.Skipped:
     """A call of a tool, if it can be told which."""
-    if not text(call_id):
-        return Skipped("", "a call without an id, so that no result could be its own")
-    if not text(name):
-        return Skipped("", "a call that does not name its tool")
+    if not base.text(call_id):
+        return base.Skipped(
+            "", "a call without an id, so that no result could be its own"
+        )
+    if not base.text(name):
+        return base.Skipped("", "a call that does not name its tool")
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict | str):
         arguments = canonical(arguments).decode()
-    return Piece(
+    return base.Piece(
         "tool_call", {"call_id": call_id, "tool_name": name, "arguments": arguments}
     )
 
 
 def returned(
     call_id: str, content: Any, *, failed: bool = False, took: float | None = None
-) -> Piece:
+) -> base.Piece:
     """What a call gave, after ``took`` milliseconds."""
-    return Piece(
+    return base.Piece(
         "tool_result",
         {
             "call_id": call_id,
@@ -99,40 +91,40 @@ def heard(
     words: Callable[[Any], str | None],
     file: Callable[[dict[str, Any]], JsonObject | None],
     why: str,
-) -> Iterator[Found]:
+) -> Iterator[base.Found]:
     """What a user said in these parts; ``why`` one that is neither is left out."""
     texts, files = [], []
     for index, part in parts:
-        told, held = words(part), file(mapping(part))
+        told, held = words(part), file(base.mapping(part))
         if told is not None:
             texts.append(told)
         elif held is not None:
             files.append(held)
         else:
-            yield Skipped(f"content[{index}]", why)
+            yield base.Skipped(f"content[{index}]", why)
     if texts or files or not parts:
         yield said(texts, files)
 
 
-def of_no_role(role: Any) -> Skipped:
+def of_no_role(role: Any) -> base.Skipped:
     """Why a message of this role is left out."""
     if isinstance(role, str):
-        return Skipped("", "a message of a role that is not known")
-    return Skipped("", "no message: it is no object with a role")
+        return base.Skipped("", "a message of a role that is not known")
+    return base.Skipped("", "no message: it is no object with a role")
 
 
-def system(content: Any) -> Piece | Skipped:
+def system(content: Any) -> base.Piece | base.Skipped:
     """A system prompt that is a text, or text blocks."""
     texts = plain(content)
     if texts is None:
-        return Skipped("", CANNOT_READ)
-    return Piece("system", {"text": "\n\n".join(texts)})
+        return base.Skipped("", CANNOT_READ)
+    return base.Piece("system", {"text": "\n\n".join(texts)})
 
 
-def unreadable(content: Any) -> Iterator[Skipped]:
+def unreadable(content: Any) -> Iterator[base.Skipped]:
     """Say so if a model's content is there, but neither a text nor a list."""
     if not isinstance(content, str | list | None):
-        yield Skipped("", CANNOT_READ)
+        yield base.Skipped("", CANNOT_READ)
 
 
 def plain(content: Any) -> list[str] | None:
@@ -150,12 +142,12 @@ def words(part: Any) -> str | None:
     return part if isinstance(part, str) else _text_of(part)
 
 
-def user(content: Any) -> Iterator[Found]:
+def user(content: Any) -> Iterator[base.Found]:
     """The events of a user's message: texts and files in runs, results in between."""
     if isinstance(content, str):
         yield said([content])
     elif not isinstance(content, list):
-        yield Skipped("", CANNOT_READ)
+        yield base.Skipped("", CANNOT_READ)
     elif not content:
         yield EMPTY
     else:
@@ -167,7 +159,7 @@ def user(content: Any) -> Iterator[Found]:
                 yield from heard(run, words, attachment, why)
 
 
-def agent(content: Any, *, stop_reason: Any = None) -> Iterator[Found]:
+def agent(content: Any, *, stop_reason: Any = None) -> Iterator[base.Found]:
     """The events of a model's message.
 
     A response's text and thinking come first, its calls after them.  What only the
@@ -178,10 +170,21 @@ def agent(content: Any, *, stop_reason: Any = None) -> Iterator[Found]:
     yield from unreadable(content)
     if not isinstance(content, list):
         return
-    reason, made = text(stop_reason), list[Found]()
+    reason, made = base.text(stop_reason), list[base.Found]()
     for kind, run in runs(content, _kind):
-        made += _RUNS[kind](run, reason)
+        if kind == "response":
+            made += _responses(run, reason)
+        elif kind == "provider":
+            made += provider(run)
+        else:
+            why = "no block: it is no object with a type"
+            made += (base.Skipped(f"content[{index}]", why) for index, _ in run)
     yield from made or [EMPTY]
+
+
+def provider(run: Iterable[tuple[int, Any]]) -> list[base.Found]:
+    """What a provider did by itself: nothing of it is read here."""
+    return [base.Piece("provider_edit", {"blocks": [block for _, block in run]})]
 
 
 def runs(
@@ -199,37 +202,39 @@ def thinking_of(block: dict[str, Any]) -> JsonObject:
 
 def attachment(block: dict[str, Any]) -> JsonObject | None:
     """The image or document of a block, or None if it holds neither."""
-    kind, source = block.get("type"), mapping(block.get("source"))
-    where = _SOURCES.get(text(source.get("type")) or "")
+    kind, source = block.get("type"), base.mapping(block.get("source"))
+    where = _SOURCES.get(base.text(source.get("type")) or "")
     if kind not in ("image", "document") or where is None:
         return None
     key, field = where
     held = source.get(field)
     if field == "content":
         held = "\n\n".join(plain(held) or [])
-    if not text(held):
+    if not base.text(held):
         return None
     found: JsonObject = {
         "kind": kind,
         key: f"file:{held}" if field == "file_id" else held,
     }
-    if text(block.get("title")):
+    if base.text(block.get("title")):
         found["name"] = block["title"]
-    if text(source.get("media_type")):
+    if base.text(source.get("media_type")):
         found["media_type"] = source["media_type"]
     return found
 
 
-def _result(item: tuple[int, Any]) -> Found:
+def _result(item: tuple[int, Any]) -> base.Found:
     index, block = item
-    call_id = text(block.get("tool_use_id"))
+    call_id = base.text(block.get("tool_use_id"))
     if call_id is None:
-        return placed(NO_CALL, f"content[{index}]")
+        return base.placed(NO_CALL, f"content[{index}]")
     failed = block.get("is_error") is True
     return returned(call_id, block.get("content"), failed=failed)
 
 
-def _responses(run: list[tuple[int, Any]], stop_reason: str | None) -> Iterator[Found]:
+def _responses(
+    run: list[tuple[int, Any]], stop_reason: str | None
+) -> Iterator[base.Found]:
     blocks = [
         (index, {"type": "text", "text": block} if isinstance(block, str) else block)
         for index, block in run
@@ -241,24 +246,12 @@ def _responses(run: list[tuple[int, Any]], stop_reason: str | None) -> Iterator[
     yield from answered(texts, thinking, stop_reason=stop_reason)
     for index, block in blocks:
         if block["type"] == "text" and _text_of(block) is None:
-            yield Skipped(f"content[{index}]", "a text block without a text")
-        if sequence(block.get("citations")):
-            yield Skipped(f"content[{index}]", CITATIONS)
+            yield base.Skipped(f"content[{index}]", "a text block without a text")
+        if base.sequence(block.get("citations")):
+            yield base.Skipped(f"content[{index}]", CITATIONS)
         if block["type"] == "tool_use":
             call = called(block.get("id"), block.get("name"), block.get("input"))
-            yield placed(call, f"content[{index}]")
-
-
-def _provider(run: list[tuple[int, Any]], _: str | None) -> Iterator[Found]:
-    yield Piece("provider_edit", {"blocks": [block for _, block in run]})
-
-
-def _unknown(run: list[tuple[int, Any]], _: str | None) -> Iterator[Found]:
-    for index, _block in run:
-        yield Skipped(f"content[{index}]", "no block: it is no object with a type")
-
-
-_RUNS = {"response": _responses, "provider": _provider, "unknown": _unknown}
+            yield base.placed(call, f"content[{index}]")
 
 
 def _kind(block: Any) -> str:
@@ -270,13 +263,13 @@ def _kind(block: Any) -> str:
 
 
 def _text_of(block: Any) -> str | None:
-    found = mapping(block)
+    found = base.mapping(block)
     words = found.get("text")
     return words if found.get("type") == "text" and isinstance(words, str) else None
 
 
 def _is_result(block: Any) -> bool:
-    return mapping(block).get("type") == "tool_result"
+    return base.mapping(block).get("type") == "tool_result"
 
 
 Dialect: TypeAlias = Literal["openai", "anthropic"]
@@ -320,12 +313,12 @@ class Message:
     @property
     def response_id(self) -> str:
         """Which response of a model it is: its id, else its place."""
-        return text(self.value.get("id")) or f"msg:{self.index}"
+        return base.text(self.value.get("id")) or f"msg:{self.index}"
 
     @property
     def source(self) -> JsonObject:
         """Its id, if it has one."""
-        return {"id": self.value["id"]} if text(self.value.get("id")) else {}
+        return {"id": self.value["id"]} if base.text(self.value.get("id")) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,22 +342,22 @@ class Conversation:
         return len(self.header.keys() - _READ_KEYS)
 
 
-def conversations(source: Source) -> Iterator[Conversation]:
+def conversations(source: base.Source) -> Iterator[Conversation]:
     """The conversations of a file, in its order; none if it holds no chat."""
     if source.is_lines:
         yield from _of_lines(source.lines())
         return
     document = source.document
     if isinstance(document, dict) and "role" in document and "messages" not in document:
-        yield from _of_lines(iter([Line(1, document)]))
+        yield from _of_lines(iter([base.Line(1, document)]))
     elif isinstance(document, dict) or _is_chat(document):
         yield from _of_value("", document)
     else:
-        for index, item in enumerate(sequence(document)):
+        for index, item in enumerate(base.sequence(document)):
             yield from _of_value(f"[{index}]", item)
 
 
-def dialect(source: Source) -> Dialect | None:
+def dialect(source: base.Source) -> Dialect | None:
     """Whose messages these are, or None if that cannot be told.
 
     Tool calls, their results and files tell; failing those, a ``system`` beside the
@@ -377,7 +370,7 @@ def dialect(source: Source) -> Dialect | None:
             return None
         aside |= "system" in conversation.header
         for message in conversation.messages:
-            if text(message.value.get("role")) not in _ROLES:
+            if base.text(message.value.get("role")) not in _ROLES:
                 return None
             chatting = True
             aside &= message.value["role"] not in ("system", "developer")
@@ -387,17 +380,17 @@ def dialect(source: Source) -> Dialect | None:
     return next(iter(found), "anthropic" if aside else "openai")
 
 
-def _of_lines(lines: Iterator[Line]) -> Iterator[Conversation]:
+def _of_lines(lines: Iterator[base.Line]) -> Iterator[Conversation]:
     first = next(lines, None)
     if first is None:
         return
     everything = chain([first], lines)
-    if isinstance(first.value, list) or "messages" in mapping(first.value):
+    if isinstance(first.value, list) or "messages" in base.mapping(first.value):
         for line in everything:
             yield from _of_value(f"line {line.number}", line.value)
     else:
         messages = (
-            Message(f"line {line.number}", index, mapping(line.value))
+            Message(f"line {line.number}", index, base.mapping(line.value))
             for index, line in enumerate(everything)
         )
         yield Conversation("", messages)
@@ -406,7 +399,7 @@ def _of_lines(lines: Iterator[Line]) -> Iterator[Conversation]:
 def _of_value(place: str, value: Any) -> Iterator[Conversation]:
     """One conversation; of what is none, one whose only message cannot be read."""
     prefix = f"{place} " if place else ""
-    header = mapping(value)
+    header = base.mapping(value)
     if isinstance(header.get("messages"), list):
         yield Conversation(place, numbered(header["messages"], prefix), header)
     elif _is_chat(value):
@@ -416,8 +409,8 @@ def _of_value(place: str, value: Any) -> Iterator[Conversation]:
 
 
 def _is_chat(value: Any) -> bool:
-    items = sequence(value)
-    return bool(items) and all("role" in mapping(item) for item in items)
+    items = base.sequence(value)
+    return bool(items) and all("role" in base.mapping(item) for item in items)
 
 
 def numbered(
@@ -425,7 +418,7 @@ def numbered(
 ) -> list[Message]:
     """These values as messages, with their places in the list of that name."""
     return [
-        Message(f"{prefix}{name}[{index}]", index, mapping(value))
+        Message(f"{prefix}{name}[{index}]", index, base.mapping(value))
         for index, value in enumerate(messages)
     ]
 
@@ -436,8 +429,8 @@ def _evidence(message: dict[str, Any]) -> set[Dialect]:
     by_key = any(message.get(key) for key in _OPENAI_KEYS)
     if message["role"] in _OPENAI_ROLES or by_key:
         found.add("openai")
-    for part in sequence(message.get("content")):
-        kind = text(mapping(part).get("type")) or ""
+    for part in base.sequence(message.get("content")):
+        kind = base.text(base.mapping(part).get("type")) or ""
         if kind in _OPENAI_PARTS:
             found.add("openai")
         elif kind in _ANTHROPIC_BLOCKS or kind.endswith("tool_result"):

@@ -6,23 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from refold.adapters.importers import messages
-from refold.adapters.importers.base import (
-    Found,
-    Origin,
-    Recording,
-    Skipped,
-    Source,
-    Transcript,
-    mapping,
-    moment,
-    parsed,
-    placed,
-    replaced,
-    sequence,
-    session_name,
-    text,
-)
+from refold.adapters.importers import base, messages
 from refold.domain.events import JsonObject
 
 _TEXTS = ("text", "input_text", "output_text")
@@ -34,21 +18,21 @@ class OpenAI:
 
     name = "openai"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: base.Source) -> bool:
         """Whether these are chat messages, and nothing in them is another's."""
         return messages.dialect(source) == "openai"
 
-    def read(self, source: Source) -> Iterator[Transcript]:
+    def read(self, source: base.Source) -> Iterator[base.Transcript]:
         """A transcript for each list of messages."""
         for conversation in messages.conversations(source):
-            recording = Recording(self.name, source.name)
-            origin = Origin("", model=text(conversation.header.get("model")))
+            recording = base.Recording(self.name, source.name)
+            origin = base.Origin("", model=base.text(conversation.header.get("model")))
             record(recording, conversation.messages, origin)
             skip_header(recording, conversation)
-            yield recording.transcript(session_name(conversation.session))
+            yield recording.transcript(base.session_name(conversation.session))
 
 
-def skip_header(recording: Recording, conversation: messages.Conversation) -> None:
+def skip_header(recording: base.Recording, conversation: messages.Conversation) -> None:
     """Say that there is more around the messages than a transcript holds."""
     if conversation.unread:
         recording.skip(
@@ -59,7 +43,7 @@ def skip_header(recording: Recording, conversation: messages.Conversation) -> No
 
 
 def record(
-    recording: Recording, chat: Iterable[messages.Message], origin: Origin
+    recording: base.Recording, chat: Iterable[messages.Message], origin: base.Origin
 ) -> None:
     """Take the events of these messages; ``origin`` is what they all share."""
     calls = UnnamedCalls()
@@ -90,7 +74,7 @@ class UnnamedCalls:
         return None
 
 
-def found(message: messages.Message, calls: UnnamedCalls) -> Iterator[Found]:
+def found(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
     """The events of one message."""
     match message.value.get("role"):
         case "system" | "developer":
@@ -105,10 +89,14 @@ def found(message: messages.Message, calls: UnnamedCalls) -> Iterator[Found]:
             yield messages.of_no_role(role)
 
 
-def origin_of(message: messages.Message, shared: Origin) -> Origin:
+def origin_of(message: messages.Message, shared: base.Origin) -> base.Origin:
     """What the events of one message share."""
-    value, source, name = message.value, message.source, text(message.value.get("name"))
-    ts = moment(value.get("timestamp", value.get("created_at")))
+    value, source, name = (
+        message.value,
+        message.source,
+        base.text(message.value.get("name")),
+    )
+    ts = base.moment(value.get("timestamp", value.get("created_at")))
     if not message.of_model:
         if name and value.get("role") == "user":
             source["name"] = name
@@ -118,37 +106,37 @@ def origin_of(message: messages.Message, shared: Origin) -> Origin:
         place=message.place,
         ts=ts,
         agent=name,
-        model=text(value.get("model")) or shared.model,
+        model=base.text(value.get("model")) or shared.model,
         response_id=message.response_id,
-        usage=mapping(value.get("usage")) or None,
+        usage=base.mapping(value.get("usage")) or None,
         source=source,
     )
 
 
-def user(content: Any) -> Iterator[Found]:
+def user(content: Any) -> Iterator[base.Found]:
     """The input in a user's message, with its files."""
     if isinstance(content, str):
         yield messages.said([content])
     elif not isinstance(content, list):
-        yield Skipped("", messages.CANNOT_READ)
+        yield base.Skipped("", messages.CANNOT_READ)
     else:
         why = "a part that is no text, image or file"
         yield from messages.heard([*enumerate(content)], _words, _file, why)
 
 
-def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[Found]:
+def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
     """The response in a model's message, then its calls."""
     value = message.value
-    texts, refused = _spoken(value), text(value.get("refusal"))
+    texts, refused = _spoken(value), base.text(value.get("refusal"))
     content = value.get("content")
     yield from messages.unreadable(content)
-    for index, part in enumerate(sequence(content)):
+    for index, part in enumerate(base.sequence(content)):
         if _words(part) is None:
-            yield Skipped(f"content[{index}]", "a part that is no text")
+            yield base.Skipped(f"content[{index}]", "a part that is no text")
     thinking: list[JsonObject] = []
-    if text(value.get("reasoning_content")):
+    if base.text(value.get("reasoning_content")):
         thinking.append({"type": "thinking", "thinking": value["reasoning_content"]})
-    reason = "refusal" if refused else text(value.get("finish_reason"))
+    reason = "refusal" if refused else base.text(value.get("finish_reason"))
     made = [
         *messages.answered(
             [*texts, *([refused] if refused else [])], thinking, stop_reason=reason
@@ -158,41 +146,43 @@ def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[Found]
     yield from made or [messages.EMPTY]
 
 
-def called(message: messages.Message, calls: UnnamedCalls) -> Iterator[Found]:
+def called(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
     """The tool calls of a model's message."""
     if not isinstance(message.value.get("tool_calls"), list | None):
-        yield Skipped("tool_calls", "no list of calls")
-    for index, value in enumerate(sequence(message.value.get("tool_calls"))):
-        call = mapping(value)
-        made = mapping(call.get("function")) or mapping(call.get("custom"))
-        call_id = text(call.get("id")) or calls.made(
-            f"call:{message.index}:{index}", text(made.get("name"))
+        yield base.Skipped("tool_calls", "no list of calls")
+    for index, value in enumerate(base.sequence(message.value.get("tool_calls"))):
+        call = base.mapping(value)
+        made = base.mapping(call.get("function")) or base.mapping(call.get("custom"))
+        call_id = base.text(call.get("id")) or calls.made(
+            f"call:{message.index}:{index}", base.text(made.get("name"))
         )
         yield from _call(call_id, made, f"tool_calls[{index}]")
     legacy = message.value.get("function_call")
     if legacy:
-        made = mapping(legacy)
-        call_id = calls.made(f"call:{message.index}", text(made.get("name")))
+        made = base.mapping(legacy)
+        call_id = calls.made(f"call:{message.index}", base.text(made.get("name")))
         yield from _call(call_id, made, "function_call")
 
 
-def result(value: dict[str, Any], calls: UnnamedCalls) -> Found:
+def result(value: dict[str, Any], calls: UnnamedCalls) -> base.Found:
     """What a tool returned; OpenAI's messages do not say whether it failed."""
-    call_id = text(value.get("tool_call_id")) or calls.answered(text(value.get("name")))
+    call_id = base.text(value.get("tool_call_id")) or calls.answered(
+        base.text(value.get("name"))
+    )
     if call_id is None:
         return messages.NO_CALL
     return messages.returned(call_id, value.get("content"))
 
 
-def _call(call_id: str, made: dict[str, Any], place: str) -> Iterator[Found]:
+def _call(call_id: str, made: dict[str, Any], place: str) -> Iterator[base.Found]:
     arguments = made.get("arguments", made.get("input"))
     if isinstance(arguments, str):
-        value, changes = parsed(arguments)
+        value, changes = base.parsed(arguments)
         if isinstance(value, dict):  # else the text itself
             arguments = value
             if changes:
-                yield Skipped(place, replaced(changes))
-    yield placed(messages.called(call_id, made.get("name"), arguments), place)
+                yield base.Skipped(place, base.replaced(changes))
+    yield base.placed(messages.called(call_id, made.get("name"), arguments), place)
 
 
 def _spoken(value: dict[str, Any]) -> list[str]:
@@ -201,14 +191,14 @@ def _spoken(value: dict[str, Any]) -> list[str]:
         return [content]
     if isinstance(content, list):
         return [words for part in content if (words := _words(part)) is not None]
-    transcript = text(mapping(value.get("audio")).get("transcript"))
+    transcript = base.text(base.mapping(value.get("audio")).get("transcript"))
     return [transcript] if transcript else []
 
 
 def _words(part: Any) -> str | None:
     if isinstance(part, str):
         return part
-    found = mapping(part)
+    found = base.mapping(part)
     kind = found.get("type")
     words = found.get("refusal" if kind == "refusal" else "text")
     spoken = isinstance(words, str) and kind in (*_TEXTS, "refusal")
@@ -219,24 +209,24 @@ def _file(part: dict[str, Any]) -> JsonObject | None:
     match part.get("type"):
         case "image_url" | "input_image":
             image = part.get("image_url")
-            url = text(image) or text(mapping(image).get("url"))
+            url = base.text(image) or base.text(base.mapping(image).get("url"))
             return located("image", url) if url else None
         case "input_audio":
-            audio = mapping(part.get("input_audio"))
-            media = f"audio/{text(audio.get('format')) or 'unknown'}"
-            data = text(audio.get("data"))
+            audio = base.mapping(part.get("input_audio"))
+            media = f"audio/{base.text(audio.get('format')) or 'unknown'}"
+            data = base.text(audio.get("data"))
             return {"kind": "file", "media_type": media, "data": data} if data else None
         case "file":
-            return _named(mapping(part.get("file")))
+            return _named(base.mapping(part.get("file")))
     return None
 
 
 def _named(file: dict[str, Any]) -> JsonObject | None:
-    data, file_id = text(file.get("file_data")), text(file.get("file_id"))
+    data, file_id = base.text(file.get("file_data")), base.text(file.get("file_id"))
     if not data and not file_id:
         return None
     made = located("file", data or f"file:{file_id}")
-    if text(file.get("filename")):
+    if base.text(file.get("filename")):
         made["name"] = file["filename"]
     return made
 

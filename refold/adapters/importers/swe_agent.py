@@ -5,20 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from refold.adapters.importers import messages, openai
-from refold.adapters.importers.base import (
-    Found,
-    Origin,
-    Piece,
-    Recording,
-    Skipped,
-    Source,
-    Transcript,
-    mapping,
-    milliseconds,
-    sequence,
-    text,
-)
+from refold.adapters.importers import base, messages, openai
 from refold.adapters.importers.messages import Message
 
 _DEMONSTRATION = "a demonstration from another run"
@@ -32,26 +19,28 @@ class SWEAgent:
 
     name = "swe-agent"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: base.Source) -> bool:
         """Whether this is a history with its steps, or of messages with a kind."""
-        run = mapping(source.document)
+        run = base.mapping(source.document)
         if isinstance(run.get("trajectory"), list):
             return isinstance(run.get("history"), list)
-        messages = [mapping(message) for message in sequence(run.get("history"))]
-        roles = all(text(message.get("role")) for message in messages)
+        messages = [
+            base.mapping(message) for message in base.sequence(run.get("history"))
+        ]
+        roles = all(base.text(message.get("role")) for message in messages)
         return roles and any("message_type" in message for message in messages)
 
-    def read(self, source: Source) -> Iterator[Transcript]:
+    def read(self, source: base.Source) -> Iterator[base.Transcript]:
         """The run as one transcript."""
-        run = mapping(source.document)
+        run = base.mapping(source.document)
         if not isinstance(run.get("history"), list):
             raise source.failed("is no SWE-agent trajectory: it has no history")
-        recording = Recording(self.name, source.name)
-        reading = _History(recording, _Times(sequence(run.get("trajectory"))))
+        recording = base.Recording(self.name, source.name)
+        reading = _History(recording, base.sequence(run.get("trajectory")))
         for message in messages.numbered(run["history"], name="history"):
             reading.message(message)
-        info = mapping(run.get("info"))
-        recording.take(_final(info), Origin("info"))
+        info = base.mapping(run.get("info"))
+        recording.take(_final(info), base.Origin("info"))
         more = len(run.keys() - _TOLD) + len(info.keys() - set(_RESULT))
         if more:
             recording.skip(
@@ -60,41 +49,26 @@ class SWEAgent:
         yield recording.transcript("")
 
 
-class _Times:
-    """How long each action took, as long as steps and history agree."""
-
-    def __init__(self, steps: list[Any]) -> None:
-        self._steps = iter(steps)
-
-    def of(self, action: Any) -> float | None:
-        """The milliseconds of the next step, if it is this action."""
-        step = mapping(next(self._steps, None))
-        if not isinstance(action, str) or step.get("action") != action:
-            self._steps = iter(())
-            return None
-        return milliseconds(step.get("execution_time"), per_unit=1000.0)
-
-
 class _History:
     """A history, message by message."""
 
-    def __init__(self, recording: Recording, times: _Times) -> None:
-        self._recording, self._times = recording, times
+    def __init__(self, recording: base.Recording, steps: list[Any]) -> None:
+        self._recording, self._steps = recording, iter(steps)
         self._calls = openai.UnnamedCalls()
         self._durations: dict[str, float] = {}
 
     def message(self, message: Message) -> None:
-        origin = Origin(message.place)
+        origin = base.Origin(message.place)
         if message.of_model:
-            agent = text(message.value.get("agent"))
+            agent = base.text(message.value.get("agent"))
             response_id = f"msg:{message.index}"
-            origin = Origin(message.place, agent=agent, response_id=response_id)
+            origin = base.Origin(message.place, agent=agent, response_id=response_id)
         self._recording.take(self._found(message), origin)
 
-    def _found(self, message: Message) -> Iterator[Found]:
+    def _found(self, message: Message) -> Iterator[base.Found]:
         value = message.value
         if value.get("is_demo"):
-            yield Skipped("", _DEMONSTRATION)
+            yield base.Skipped("", _DEMONSTRATION)
         elif message.of_model:
             yield from self._assistant(message)
         elif ids := self._answered(value):
@@ -102,60 +76,70 @@ class _History:
         else:
             yield from openai.found(message, self._calls)
 
-    def _assistant(self, message: Message) -> Iterator[Found]:
+    def _assistant(self, message: Message) -> Iterator[base.Found]:
         """A thought and its action; without tool calls the action is in the text."""
         value = message.value
         action, content = value.get("action"), value.get("content")
         calls = list(openai.called(message, self._calls))
         spoken = content
-        if not calls and text(action):
+        if not calls and base.text(action):
             call_id = f"action:{message.index}"
             calls = [messages.called(call_id, "action", {"command": action})]
-            spoken = text(value.get("thought")) or content
+            spoken = base.text(value.get("thought")) or content
         if isinstance(action, str):
-            self._time(calls, self._times.of(action))
+            self._time(calls, action)
         texts = messages.plain(spoken)
         if texts is None and spoken is not None:
-            yield Skipped("", "its content is not text alone")
+            yield base.Skipped("", "its content is not text alone")
         thinking = [
             messages.thinking_of(block)
-            for block in map(mapping, sequence(value.get("thinking_blocks")))
-            if text(block.get("type"))
+            for block in map(base.mapping, base.sequence(value.get("thinking_blocks")))
+            if base.text(block.get("type"))
         ]
         made = [*messages.answered(texts or [], thinking), *calls]
         yield from made or [messages.EMPTY]
 
-    def _time(self, calls: list[Found], duration: float | None) -> None:
-        """Keep how long the calls of one action took, if it is a single call."""
-        ids = [call.fields["call_id"] for call in calls if isinstance(call, Piece)]
-        if duration is not None and len(ids) == 1:
-            self._durations[str(ids[0])] = duration
+    def _time(self, calls: list[base.Found], action: str) -> None:
+        """Keep how long an action took: if it is a single call, and the next step."""
+        step = base.mapping(next(self._steps, None))
+        if step.get("action") != action:
+            self._steps = iter(())  # steps and history do not agree any more
+            return
+        took = base.milliseconds(step.get("execution_time"), per_unit=1000.0)
+        ids = [call.fields["call_id"] for call in calls if isinstance(call, base.Piece)]
+        if took is not None and len(ids) == 1:
+            self._durations[str(ids[0])] = took
 
     def _answered(self, value: dict[str, Any]) -> list[str]:
         """The calls that a message is the observation of."""
         waiting = self._recording.waiting
         if value.get("role") == "tool":
-            named = [text(call) for call in sequence(value.get("tool_call_ids"))]
-            single = text(value.get("tool_call_id"))
+            named = [
+                base.text(call) for call in base.sequence(value.get("tool_call_ids"))
+            ]
+            single = base.text(value.get("tool_call_id"))
             ids = [call for call in (*named, single) if call]
             return ids or list(waiting if len(waiting) == 1 else ())
-        observed = text(value.get("message_type")) not in _NOT_OBSERVED
+        observed = base.text(value.get("message_type")) not in _NOT_OBSERVED
         is_reply = value.get("role") == "user" and observed and len(waiting) == 1
         return list(waiting) if is_reply else []
 
-    def _results(self, ids: list[str], content: Any) -> Iterator[Found]:
+    def _results(self, ids: list[str], content: Any) -> Iterator[base.Found]:
         """One observation; of several calls made together, the first has its text."""
         for index, call_id in enumerate(ids):
             took = self._durations.pop(call_id, None)
             yield messages.returned(call_id, "" if index else content, took=took)
 
 
-def _final(info: dict[str, Any]) -> Iterator[Piece]:
+def _final(info: dict[str, Any]) -> Iterator[base.Piece]:
     """How the run ended, if it has; whether what it submitted is right is not told."""
     result = {key: info[key] for key in _RESULT if info.get(key) is not None}
-    status, submission = text(info.get("exit_status")), text(info.get("submission"))
+    status, submission = (
+        base.text(info.get("exit_status")),
+        base.text(info.get("submission")),
+    )
     if status is None and submission is None:
         return
     submitted = submission is not None or str(status).startswith("submitted")
     outcome = "unknown" if submitted else "failure"
-    yield Piece("final", {"outcome": outcome, "result": result})
+    yield base.Piece("final", {"outcome": outcome, "result": result})

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from refold.adapters.importers import messages, openai
-from refold.adapters.importers.base import (
-    Origin,
-    Piece,
-    Recording,
-    Source,
-    Transcript,
-    mapping,
-    number,
-    sequence,
-    session_name,
-)
+from refold.adapters.importers import base, messages, openai
 
 _KEYS = {"task_id", "reward", "traj"}
 
@@ -26,23 +15,25 @@ class TauBench:
 
     name = "tau-bench"
 
-    def recognises(self, source: Source) -> bool:
+    def recognises(self, source: base.Source) -> bool:
         """Whether this is a list of runs and nothing else."""
-        runs = sequence(source.document)
+        runs = base.sequence(source.document)
         return bool(runs) and all(_is_run(run) for run in runs)
 
-    def read(self, source: Source) -> Iterator[Transcript]:
+    def read(self, source: base.Source) -> Iterator[base.Transcript]:
         """A transcript for each run."""
-        for index, run in enumerate(sequence(source.document)):
-            yield self._run(source, f"[{index}]", mapping(run))
+        for index, run in enumerate(base.sequence(source.document)):
+            yield self._run(source, f"[{index}]", base.mapping(run))
 
-    def _run(self, source: Source, place: str, run: dict[str, Any]) -> Transcript:
-        recording = Recording(self.name, source.name)
+    def _run(
+        self, source: base.Source, place: str, run: dict[str, Any]
+    ) -> base.Transcript:
+        recording = base.Recording(self.name, source.name)
         if not _is_run(run):
             recording.skip("no run: it has no task_id, reward and traj", place)
             return recording.transcript("")
-        task = session_name(run["task_id"])
-        origin = Origin(place, scenario=f"task-{task}" if task else None)
+        task = base.session_name(run["task_id"])
+        origin = base.Origin(place, scenario=f"task-{task}" if task else None)
         chat = messages.numbered(run["traj"], f"{place} ", "traj")
         openai.record(recording, chat, origin)
         recording.take([_final(run)], origin)
@@ -51,14 +42,14 @@ class TauBench:
                 "what the benchmark knows of the task: the agent did not see it",
                 f"{place} info",
             )
-        trial = session_name(run.get("trial")) or "0"
-        return recording.transcript(session_name(f"task-{task}-trial-{trial}"))
+        trial = base.session_name(run.get("trial")) or "0"
+        return recording.transcript(base.session_name(f"task-{task}-trial-{trial}"))
 
 
-def _final(run: dict[str, Any]) -> Piece:
-    reward = number(run["reward"])
+def _final(run: dict[str, Any]) -> base.Piece:
+    reward = base.number(run["reward"])
     result = {key: run[key] for key in ("task_id", "trial") if key in run}
-    return Piece(
+    return base.Piece(
         "final", {"outcome": outcome(reward), "reward": reward, "result": result}
     )
 
@@ -71,5 +62,5 @@ def outcome(score: float | None) -> str:
 
 
 def _is_run(run: Any) -> bool:
-    found = mapping(run)
+    found = base.mapping(run)
     return found.keys() >= _KEYS and isinstance(found["traj"], list)

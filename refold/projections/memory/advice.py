@@ -44,9 +44,7 @@ def said(item: Item) -> str:
             return f"checked with {content['tool']}"
         case "effort":
             return f"{content['n']} reflections"
-        case _:
-            parts = (f"{name}: {value}" for name, value in content.items())
-            return ", ".join(parts)
+    return ", ".join(f"{name}: {value}" for name, value in content.items())
 
 
 def way(item: Item) -> str:

@@ -41,6 +41,13 @@ LASTS: Final[dict[Kind, int]] = {
 }
 
 
+# What an item is shown as, in this order: what it says, how far it holds, since when.
+_SAYS: Final = ("memory_id", "user_id", "kind", "scenario", "content")
+_HOLDS: Final = ("tainted_sessions", "success", "confidence", "against")
+_STANDS: Final = ("tainted", "stale", "established", "cost")
+_TIMES: Final = ("created_at", "updated_at", "expires_at")
+
+
 class Evidence(NamedTuple):
     """Where it is shown: a session, and the seqs of events of it."""
 
@@ -107,32 +114,14 @@ class Item:
 
     def to_json(self) -> JsonObject:
         """All of it, under the names of the documentation."""
+        where = [{**one._asdict(), "seqs": list(one.seqs)} for one in self.evidence]
+        made = {"extractor": self.extractor, "models": list(self.models)}
         return {
-            "memory_id": self.memory_id,
-            "user_id": self.user_id,
-            "kind": self.kind,
-            "scenario": self.scenario,
-            "content": self.content,
-            "provenance": {
-                "sessions": [
-                    {"session_id": one.session_id, "seqs": list(one.seqs)}
-                    for one in self.evidence
-                ],
-                "extractor": self.extractor,
-                "models": list(self.models),
-            },
+            **{name: getattr(self, name) for name in _SAYS},
+            "provenance": {"sessions": where, **made},
             "sample_count": self.sessions,
-            "tainted_sessions": self.tainted_sessions,
-            "success": self.success,
-            "confidence": self.confidence,
-            "against": self.against,
-            "tainted": self.tainted,
-            "stale": self.stale,
-            "established": self.established,
-            "cost": self.cost,
-            "created_at": timestamp(self.created_at),
-            "updated_at": timestamp(self.updated_at),
-            "expires_at": timestamp(self.expires_at),
+            **{name: getattr(self, name) for name in (*_HOLDS, *_STANDS)},
+            **{name: timestamp(getattr(self, name)) for name in _TIMES},
             "version": self.version,
         }
 
@@ -319,6 +308,10 @@ def _item(
         met = sum(_shares(sessions, counted))
         called = calls.get(str(claim.content["tool"]), 0.0)
         sure, against = lower_bound(met, max(called, met)), 0.0
+    # Of the newest sessions, for what is old may be gone soon.
+    newest = sorted(
+        claim.witnesses, key=lambda w: (-w.shown.ended_at, w.shown.session_id)
+    )
     independent = {one.family for one in sessions}
     tainted = {witness.shown.family for witness in claim.tainted} - independent
     return Item(
@@ -332,7 +325,7 @@ def _item(
         success=round(good / counts, 6) if counts else None,
         confidence=round(sure, 6),
         against=round(against, 6),
-        evidence=_evidence(claim.witnesses),
+        evidence=tuple(Evidence(w.shown.session_id, w.seqs) for w in newest[:EVIDENCE]),
         created_at=min(one.began_at for one in seen),
         updated_at=max(one.ended_at for one in seen),
         models=tuple(sorted({model for one in seen for model in one.models})),
@@ -343,12 +336,6 @@ def _item(
         if sessions
         else None,
     )
-
-
-def _evidence(witnesses: Sequence[_Witness]) -> tuple[Evidence, ...]:
-    """Of the newest sessions, for what is old may be gone soon."""
-    newest = sorted(witnesses, key=lambda w: (-w.shown.ended_at, w.shown.session_id))
-    return tuple(Evidence(w.shown.session_id, w.seqs) for w in newest[:EVIDENCE])
 
 
 def effort(shown: Iterable[Shown]) -> dict[str, dict[str, float]]:
@@ -388,7 +375,14 @@ def shared(
         for item in items(by_user[user_id], user_id):
             if item.sessions and item.memory_id not in forgotten.get(user_id, ()):
                 found[item.memory_id].append(item)
-        for scenario, tool in _called(by_user[user_id]):
+        called = {
+            (scenario, tool)
+            for scenario, some in by_scenario(untainted(by_user[user_id])).items()
+            for one in some
+            for _, _, step in one.walked
+            for tool in step
+        }
+        for scenario, tool in called:
             callers[scenario, tool] += 1
     kept = [
         _together(some, callers)
@@ -396,16 +390,6 @@ def shared(
         if len(some) >= k and sum(item.sessions for item in some) >= k
     ]
     return sorted(kept, key=lambda item: (-item.confidence, item.memory_id))
-
-
-def _called(shown: Iterable[Shown]) -> set[tuple[str, str]]:
-    return {
-        (scenario, tool)
-        for scenario, some in by_scenario(untainted(shown)).items()
-        for one in some
-        for _, _, step in one.walked
-        for tool in step
-    }
 
 
 def _together(some: Sequence[Item], callers: Mapping[tuple[str, str], int]) -> Item:

@@ -46,11 +46,8 @@ def name_of(label: str) -> str | None:
     words = [word for word in _PARTED.split(folded) if word]
     if not words or len(folded) > _LONGEST or sum(map(_size, words)) > _WORDS:
         return None
-    return "_".join(words) if all(map(_is_word, words)) else None
-
-
-def _is_word(word: str) -> bool:
-    return all(unicodedata.category(character)[0] in "LMN" for character in word)
+    kinds = {unicodedata.category(character)[0] for character in "".join(words)}
+    return "_".join(words) if kinds <= set("LMN") else None
 
 
 def _size(word: str) -> int:
@@ -119,8 +116,6 @@ def _beginnings(name: str) -> tuple[str, ...]:
 OTHER: Final = "other"
 _PRACTICE: Final = "practice"
 _KEYS: Final = {"advice", "also", "types"}
-
-
 # An error type, its category, and all its spellings.
 _Entry: TypeAlias = tuple[str, str, list[str]]
 

@@ -114,17 +114,14 @@ class Profile:
         }
         for name in ("common_error_types", "weak_topics", "strong_topics"):
             shown[name] = list(shown[name])
+        mistakes = [(o, timestamp(o.updated_at)) for o in self.recent_mistakes]
         shown["recent_mistakes"] = [
-            {
-                "memory_id": one.memory_id,
-                "timestamp": timestamp(one.updated_at),
-                **one.content,
-            }
-            for one in self.recent_mistakes
+            {"memory_id": one.memory_id, "timestamp": at, **one.content}
+            for one, at in mistakes
         ]
         shown["improvement_areas"] = [
-            {"name": one.name, "because": list(one.because)}
-            for one in self.improvement_areas
+            {"name": name, "because": list(because)}
+            for name, because in self.improvement_areas
         ]
         shown["items"] = [one.to_json() for one in self.items]
         return shown
@@ -148,7 +145,13 @@ def profile(
     taxonomy:  None is the packaged one.
     forgotten: ids of items that the user wants gone.
     """
-    taxonomy, sessions = taxonomy or packaged(), _once(judgeds)
+    last: dict[str, Judged] = {}  # each session once, as it was seen last
+    for one in judgeds:
+        known = last.get(one.session_id)
+        if known is None or _seen(known) < _seen(one):
+            last[one.session_id] = one
+    taxonomy = taxonomy or packaged()
+    sessions = [last[name] for name in sorted(last) if last[name].tallies]
     called = names(sessions, taxonomy)
     gone = _gone(called, frozenset(forgotten))
     hidden = frozenset(
@@ -164,16 +167,6 @@ def profile(
     ]
     items = [o for o in found if o.expires_at > now and o.memory_id not in gone]
     return _profile(user_id, sessions, sorted(items, key=_rank), taxonomy, now)
-
-
-def _once(judgeds: Iterable[Judged]) -> list[Judged]:
-    """Each session once, as it was seen last, by name; those without verdicts not."""
-    last: dict[str, Judged] = {}
-    for one in judgeds:
-        known = last.get(one.session_id)
-        if known is None or _seen(known) < _seen(one):
-            last[one.session_id] = one
-    return [last[name] for name in sorted(last) if last[name].tallies]
 
 
 def _seen(one: Judged) -> tuple[int, bytes]:
@@ -194,18 +187,14 @@ def _profile(
     taxonomy: Taxonomy,
     now: int,
 ) -> Profile:
-    common = [one for one in of_kind(items, "error") if one.established]
+    sure = [one for one in items if one.established]
     return Profile(
         user_id,
-        common_error_types=tuple(str(one.content["error"]) for one in common),
+        common_error_types=tuple(_by(of_kind(sure, "error"), "error", "count")),
         error_frequency=_by(of_kind(items, "error"), "error", "count"),
-        weak_topics=topics_of(items, "weak"),
-        strong_topics=topics_of(items, "strong"),
-        learning_progress=_by(
-            (one for one in of_kind(items, "progress") if one.established),
-            "subject",
-            "level",
-        ),
+        weak_topics=tuple(_by(standing(sure, "weak"), "topic", "standing")),
+        strong_topics=tuple(_by(standing(sure, "strong"), "topic", "standing")),
+        learning_progress=_by(of_kind(sure, "progress"), "subject", "level"),
         recent_mistakes=tuple(of_kind(items, "mistake")),
         improvement_areas=tuple(areas(items, sessions, taxonomy)),
         preferences=_by(of_kind(items, "preference"), "key", "value"),
@@ -231,12 +220,6 @@ def standing(items: Sequence[Item], which: str) -> list[Item]:
     """Topics that are weak, or strong, by enough sessions."""
     some = of_kind(items, "topic", standing=which)
     return [one for one in some if one.established]
-
-
-def topics_of(items: Sequence[Item], which: str) -> tuple[str, ...]:
-    """Their names, each once."""
-    some = standing(items, which)
-    return tuple(dict.fromkeys(str(one.content["topic"]) for one in some))
 
 
 def areas(
@@ -523,19 +506,12 @@ def mistakes(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
     found = [(judged, one) for judged in clean(judgeds) for one in judged.mistakes]
     found.sort(key=lambda it: (-it[1].at, it[0].session_id, -it[1].seq, -it[1].nr))
     for judged, one in found[:RECENT]:
-        place: JsonObject = {
-            "session_id": judged.session_id,
-            "seq": one.seq,
-            "nr": one.nr,
-        }
-        kind: JsonObject = {
-            "item_id": one.item,
-            "error": one.error,
-            "subject": one.subject,
-            "topic": one.topic,
-        }
+        seq, nr, item_id, error, subject, topic, at = one
+        place: JsonObject = {"session_id": judged.session_id, "seq": seq, "nr": nr}
+        kind: JsonObject = {"item_id": item_id, "error": error}
+        kind |= {"subject": subject, "topic": topic}
         claim = Claim("mistake", place, kind, 1.0, 1.0)
-        yield item(user_id, claim, [Witness(judged, (one.seq,), one.at, one.at)])
+        yield item(user_id, claim, [Witness(judged, (seq,), at, at)])
 
 
 class _Window(NamedTuple):
@@ -664,7 +640,10 @@ def lines(profile: Profile, now: int) -> list[Line]:
         _areas(profile, {one.memory_id: one for one in sure}),
         _told("Learning progress", of_kind(sure, "progress")),
         _told("Strong topic", standing(sure, "strong")),
-        _mistakes(items, sure),
+        (
+            _line(f"Recent mistake: {told(one)}", [one], surest)
+            for one, surest in _as_examples(sure, of_kind(items, "mistake"))
+        ),
     ]
     return [line for section in sections for line in islice(section, MOST)]
 
@@ -676,21 +655,18 @@ def why_not(profile: Profile, item: Item, *, now: int, threshold: float) -> list
         sure = max(line.sure for line in found)
         low = f"below the threshold: {sure:.2f} of {threshold:.2f}"
         return [low] if sure < threshold else []
-    reasons = list(_unfit(item))
+    reasons = []
+    if item.kind not in ("preference", "mistake") and not item.established:
+        if item.tainted:
+            few = f"of its sessions {item.tainted_sessions} may not speak"
+            reasons.append(f"tainted: {few}")
+        if item.stale:
+            reasons.append("stale: something newer says the contrary")
+        if item.sessions < INDEPENDENT and not item.tainted:
+            reasons.append("too few sessions show it")
     if item.kind == "mistake" and not _as_examples(profile.items, [item]):
         reasons.append("no example of an error type or topic that may be said")
     return reasons or [f"{MOST} of its kind come first"]
-
-
-def _unfit(item: Item) -> Iterator[str]:
-    if item.kind in ("preference", "mistake") or item.established:
-        return
-    if item.tainted:
-        yield f"tainted: of its sessions {item.tainted_sessions} may not speak"
-    if item.stale:
-        yield "stale: something newer says the contrary"
-    if item.sessions < INDEPENDENT and not item.tainted:
-        yield "too few sessions show it"
 
 
 def _told(section: str, items: Iterable[Item]) -> Iterator[Line]:
@@ -704,11 +680,6 @@ def _areas(profile: Profile, sure: Mapping[str, Item]) -> Iterator[Line]:
         if len(because) == len(area.because):
             surest = max(one.confidence for one in because)
             yield _line(f"Improvement area: {area.name}", because, surest)
-
-
-def _mistakes(items: Sequence[Item], sure: Sequence[Item]) -> Iterator[Line]:
-    for one, surest in _as_examples(sure, of_kind(items, "mistake")):
-        yield _line(f"Recent mistake: {told(one)}", [one], surest)
 
 
 def _line(text: str, because: Sequence[Item], sure: float) -> Line:

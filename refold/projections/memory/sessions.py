@@ -64,10 +64,8 @@ def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
         if not isinstance(envelope.payload, UserInput):
             return None
         text = envelope.payload.text.lower()
-        for name, words in lowered.items():
-            if any(word in text for word in words):
-                return name
-        return None
+        named = (n for n, words in lowered.items() if any(w in text for w in words))
+        return next(named, None)
 
     return classify
 
@@ -159,10 +157,7 @@ def reason_of(result: ToolResult) -> str | None:
     text = _beginning(result.content)
     if result.status == "ok" and not _FAILED.match(text):
         return None
-    for name, pattern in _REASONS:
-        if pattern.search(text):
-            return name
-    return OTHER
+    return next((name for name, why in _REASONS if why.search(text)), OTHER)
 
 
 def said_failed(content: JsonValue) -> tuple[str, str]:
@@ -351,19 +346,15 @@ class Watch:
     def _call(self, seq: int, call: ToolCall, agent: str) -> None:
         if call.tool_name in OWN_TOOLS:
             return
-        tool = self._named(call.tool_name)
+        tool = call.tool_name
+        if not _NAME.fullmatch(tool):  # models make up others, and write in them
+            self._taints["odd_tool_name"] = None
+            tool = "?"
         group = self._groups.get(agent, 0)
         self._calls.setdefault(agent, []).append((seq, tool, group))
         self._open[call.call_id] = (seq, tool, agent)
         if _CHECKS.search(tool):
             self._checks.setdefault(tool, seq)
-
-    def _named(self, tool: str | None) -> str:
-        """The tool's name, if it is one: models make up others, and write in them."""
-        if tool is not None and _NAME.fullmatch(tool):
-            return tool
-        self._taints["odd_tool_name"] = None
-        return "?"
 
     def _result(self, seq: int, result: ToolResult) -> None:
         if result.untrusted:
@@ -469,10 +460,9 @@ def may_trigger(event: Event, meta: Meta) -> bool:
     was degraded, or the agent reflected: it may be unsure, or have done so before.
     """
     match event:
-        case Aggregate(results=results) if any(
-            one.verdict == "incorrect" for one in results
-        ):
-            return True
+        case Aggregate(results=results):
+            wrong = any(one.verdict == "incorrect" for one in results)
+            return wrong or bool(meta.warnings)
         case Reflection() | AgentError() | Ending() | HumanReview(decision=str()):
             return True
     return bool(meta.warnings)

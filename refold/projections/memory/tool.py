@@ -12,16 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeGuard, get_ar
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
 from refold.domain.tokens import estimate_text
-from refold.projections.memory.advice import (
-    Choice,
-    Line,
-    advised,
-    choose,
-    cited,
-    shortlist,
-    shown,
-    surety,
-)
+from refold.projections.memory import advice
 from refold.projections.memory.items import Evidence, Item, Kind, Procedural
 from refold.projections.memory.labels import name_of
 from refold.projections.memory.sessions import FILES, GENERAL, RETRIEVAL
@@ -150,7 +141,7 @@ class Known(NamedTuple):
 
     items: Sequence[Item] = ()
     means: Mapping[str, float] = {}
-    profile: Sequence[tuple[Line, Item]] = ()
+    profile: Sequence[tuple[advice.Line, Item]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +152,7 @@ class Answer:
     items: tuple[str, ...] = ()
 
 
-def answer(query: Query, known: Known, how: Choice, *, now: int) -> Answer:
+def answer(query: Query, known: Known, how: advice.Choice, *, now: int) -> Answer:
     """The memories that fit, chosen as advice is; what is about the user comes last.
 
     The text costs at most ``how.tokens``, or is an empty list.
@@ -178,27 +169,25 @@ def answer(query: Query, known: Known, how: Choice, *, now: int) -> Answer:
 
 
 def _procedural(
-    query: Query, known: Known, how: Choice, now: int
+    query: Query, known: Known, how: advice.Choice, now: int
 ) -> Iterable[JsonObject]:
     items = [one for one in known.items if query.takes(one.kind)]
-    scenario = _scenario(items, query.subject) if query.subject else how.scenario
-    listed = shortlist(items, scenario, now=now, means=known.means)
+    scenario = how.scenario
+    if query.subject:  # what was learned in no scenario of its own holds always
+        names = sorted({one.scenario for one in items})
+        named = (name for name in names if name_of(name) == query.subject)
+        scenario = next(named, GENERAL)
+    listed = advice.shortlist(items, scenario, now=now, means=known.means)
     wide = replace(how, scenario=scenario, tokens=_NO_LIMIT)
-    chosen = choose(listed, wide, now=now)
+    chosen = advice.choose(listed, wide, now=now)
     by_id = {one.memory_id: one for one in items}
     for name in (*chosen.items, *chosen.left_out):
         item = by_id[name]
-        line = advised(item).replace(f"; {cited(item)}", "", 1)
-        yield _memory(item, line, surety(item))
+        line = advice.advised(item).replace(f"; {advice.cited(item)}", "", 1)
+        yield _memory(item, line, advice.surety(item))
 
 
-def _scenario(items: Iterable[Item], subject: str) -> str:
-    """The scenario of that name; what was learned in none of its own holds always."""
-    names = sorted({one.scenario for one in items})
-    return next((name for name in names if name_of(name) == subject), GENERAL)
-
-
-def _declared(query: Query, known: Known, how: Choice) -> Iterable[JsonObject]:
+def _declared(query: Query, known: Known, how: advice.Choice) -> Iterable[JsonObject]:
     for line, item in known.profile:
         about = {item.content.get("subject"), item.content.get("topic")}
         wanted = not query.subject or query.subject in about
@@ -214,7 +203,7 @@ def _memory(item: Item, line: str, sure: float) -> JsonObject:
         "content": line.removeprefix("- "),
         "confidence": round(sure, 2),
         "memory_id": item.memory_id,
-        "evidence": [f"{one.session_id} #{_seqs(one)}" for one in shown(item)],
+        "evidence": [f"{one.session_id} #{_seqs(one)}" for one in advice.shown(item)],
     }
 
 
@@ -351,8 +340,8 @@ def run(files: Files, command: object) -> Done:
     name = command.get("command")
     known = _COMMANDS.get(name) if isinstance(name, str) else None
     if known is None:
-        known_names = ", ".join(_COMMANDS)
-        return Done(f"Error: command must be one of {known_names}", is_error=True)
+        names = ", ".join(_COMMANDS)
+        return Done(f"Error: command must be one of {names}", is_error=True)
     try:
         return known(files, command)
     except (_Refused, BadPath) as refusal:
@@ -362,7 +351,11 @@ def run(files: Files, command: object) -> Done:
 def _view(files: Files, command: Mapping[str, Any]) -> Done:
     path = _path(command)
     if path in files:
-        return Done(_content(path, files[path], command.get("view_range")))
+        lines = files[path].split("\n")
+        if len(lines) > _MOST_LINES:
+            raise _Refused(f"File {path} exceeds maximum line limit of 999,999 lines.")
+        shown = _numbered(lines, *_range(command.get("view_range"), len(lines)))
+        return Done(f"Here's the content of {path} with line numbers:\n{shown}")
     if not is_folder(files, path):
         raise _Refused(f"The path {path} does not exist. Please provide a valid path.")
     head = (
@@ -370,15 +363,6 @@ def _view(files: Files, command: Mapping[str, Any]) -> Done:
         "hidden items and node_modules:"
     )
     return Done("\n".join([head, *listing(files, path)]))
-
-
-def _content(path: str, text: str, view_range: object) -> str:
-    lines = text.split("\n")
-    if len(lines) > _MOST_LINES:
-        raise _Refused(f"File {path} exceeds maximum line limit of 999,999 lines.")
-    first, last = _range(view_range, len(lines))
-    shown = _numbered(lines, first, last)
-    return f"Here's the content of {path} with line numbers:\n{shown}"
 
 
 def _range(given: object, count: int) -> tuple[int, int]:

@@ -138,21 +138,16 @@ class Judge:
             for nr, verdict in enumerate(envelope.payload.results, 1):
                 # What is judged again, as after a reflection, counts as judged last.
                 self._last.pop(verdict.item_id, None)
-                self._last[verdict.item_id] = (
-                    self._where(envelope, nr, verdict),
-                    verdict,
+                where = Mistake(
+                    seq=envelope.seq,
+                    nr=nr,
+                    item=verdict.item_id if _ID.fullmatch(verdict.item_id) else "",
+                    error=self._name(verdict.error_type),
+                    subject=self._name(verdict.subject),
+                    topic=self._name(verdict.topic),
+                    at=envelope.at,
                 )
-
-    def _where(self, envelope: Envelope, nr: int, verdict: Verdict) -> Mistake:
-        return Mistake(
-            seq=envelope.seq,
-            nr=nr,
-            item=verdict.item_id if _ID.fullmatch(verdict.item_id) else "",
-            error=self._name(verdict.error_type),
-            subject=self._name(verdict.subject),
-            topic=self._name(verdict.topic),
-            at=envelope.at,
-        )
+                self._last[verdict.item_id] = where, verdict
 
     def _name(self, label: str | None) -> str:
         if not label:
