@@ -151,11 +151,6 @@ class Extras:
     window_tokens: int = WINDOW_TOKENS
 
     @property
-    def tools_tokens(self) -> int:
-        """What the tool definitions cost."""
-        return estimate(self.tools)
-
-    @property
     def advice_text(self) -> str:
         """What memory says to the model."""
         return str(self.advice["text"]) if self.advice else ""

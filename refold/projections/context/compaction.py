@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -157,12 +157,8 @@ def over_budget(outline: Outline, *, budget: int, target: int) -> Compaction | N
     total = outline.summary_tokens
     if total <= budget or len(outline.summaries) < 2:
         return None
-    return _fold(
-        outline,
-        outline.summaries[:2],
-        min(target, budget),
-        f"{total} tokens of summaries, at most {budget}",
-    )
+    reason = f"{total} tokens of summaries, at most {budget}"
+    return _fold(outline, outline.summaries[:2], min(target, budget), reason)
 
 
 def side_by_side(outline: Outline, *, fan_in: int, target: int) -> Compaction | None:
@@ -265,8 +261,7 @@ def source_of(
 
     Raises ValueError if an absorbed summary is missing.
     """
-    absorbed = _absorbed(compaction, summaries)
-    first = _first_new(compaction, absorbed)
+    absorbed, first = _absorbed(compaction, summaries)
     named = (
         seen_by(compaction.reader, event)
         for event in events
@@ -292,23 +287,22 @@ def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
 
     Raises ValueError if an absorbed summary is missing.
     """
-    first = _first_new(compaction, _absorbed(compaction, summaries))
+    _, first = _absorbed(compaction, summaries)
     return ((first, compaction.last_seq),) if first <= compaction.last_seq else ()
 
 
-def _first_new(compaction: Compaction, absorbed: Sequence[Summary]) -> int:
-    return max((one.last_seq + 1 for one in absorbed), default=compaction.first_seq)
-
-
-def _absorbed(compaction: Compaction, envelopes: Iterable[Envelope]) -> list[Summary]:
-    if not compaction.absorbs:
-        return []
-    found = {envelope.seq: envelope.payload for envelope in envelopes}
-    absorbed = [found.get(seq) for seq in compaction.absorbs]
-    summaries = [summary for summary in absorbed if isinstance(summary, Summary)]
-    if len(summaries) < len(absorbed):
-        raise ValueError(f"of the summaries {compaction.absorbs} some are missing")
-    return summaries
+def _absorbed(
+    compaction: Compaction, envelopes: Iterable[Envelope]
+) -> tuple[list[Summary], int]:
+    """The summaries it absorbs, and where the span behind them begins."""
+    wanted = compaction.absorbs
+    found = {one.seq: one.payload for one in envelopes if one.seq in wanted}
+    named = (found.get(seq) for seq in wanted)
+    absorbed = [summary for summary in named if isinstance(summary, Summary)]
+    if len(absorbed) < len(wanted):
+        raise ValueError(f"of the summaries {wanted} some are missing")
+    ends = (summary.last_seq + 1 for summary in absorbed)
+    return absorbed, max(ends, default=compaction.first_seq)
 
 
 def of_events(events: Sequence[Envelope]) -> Source:
@@ -455,15 +449,10 @@ def note_lines(envelope: Envelope, tool: str | None = None) -> list[str]:
     if not isinstance(call, ToolCall) or tool not in (None, call.tool_name):
         return []
     given = call.arguments
-    values = [given] if isinstance(given, str) else list(given.values())
-    texts = [
-        text
-        for value in values
-        for text in (value if isinstance(value, list) else [value])
-        if isinstance(text, str)
-    ]
-    lines = (line.strip() for text in texts for line in text.splitlines())
-    return [line for line in lines if line]
+    values = [given] if isinstance(given, str) else given.values()
+    items = chain(*(one if isinstance(one, list) else [one] for one in values))
+    texts = (item.splitlines() for item in items if isinstance(item, str))
+    return [line.strip() for line in chain(*texts) if line.strip()]
 
 
 def noted(source: Source) -> list[str]:

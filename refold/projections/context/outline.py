@@ -8,30 +8,16 @@ from ``decided_at_seq``, never from what happens to be folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain, groupby, pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
+from refold.domain import events
 from refold.domain.envelope import ACTIVATED, Envelope
-from refold.domain.events import (
-    AgentResponse,
-    CompactionNote,
-    Event,
-    Final as Ending,
-    HumanReview,
-    JsonObject,
-    Pin,
-    Request,
-    Span,
-    Summary,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
+from refold.domain.events import JsonObject, Span, Summary
 from refold.projections.context.units import (
     LiveSummary,
     Place,
@@ -53,7 +39,7 @@ SHAPE: Final = 5
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # Of most events there is nothing more to note.
-_COMMON: Final = frozenset({ToolCall, ToolResult, UserInput})
+_COMMON: Final = frozenset({events.ToolCall, events.ToolResult, events.UserInput})
 
 
 class PinChange(NamedTuple):
@@ -125,13 +111,14 @@ class LayerState(NamedTuple):
     @property
     def facts_shown(self) -> Spans:
         """The events of which views show what they say of the user."""
-        return _seqs(_standing(fact for fact in self.facts if self._shown(fact.seq)))
+        shown = [fact for fact in self.facts if self._shown(fact.seq)]
+        return spans_of(fact.seq for fact in _standing(shown))
 
     @property
     def notes_shown(self) -> Spans:
         """The notes that views show word for word."""
         notes = _after(self.notes, self.written_shown)
-        return _seqs(note for note in notes if self._shown(note.seq))
+        return spans_of(note.seq for note in notes if self._shown(note.seq))
 
     def taken(self, seq: int, summary: Summary) -> LayerState:
         """The state after a summary of a layer, of that seq in the derived stream."""
@@ -163,19 +150,15 @@ def _after(notes: tuple[Note, ...], written: LiveSummary | None) -> tuple[Note, 
     return tuple(note for note in notes if note.seq > written.last)
 
 
-def _standing(facts: Iterable[Fact]) -> list[Fact]:
+def _standing(facts: Sequence[Fact]) -> list[Fact]:
     """Those of which no later one says all that they say, oldest first."""
     said: set[str] = set()
     standing: list[Fact] = []
-    for fact in reversed(list(facts)):
+    for fact in reversed(facts):
         if not said.issuperset(fact.keys):
             standing.append(fact)
         said.update(fact.keys)
     return standing[::-1]
-
-
-def _seqs(found: Iterable[Fact | Note]) -> Spans:
-    return joined((one.seq, one.seq) for one in found)
 
 
 class Outline(NamedTuple):
@@ -286,11 +269,10 @@ class Outline(NamedTuple):
 
         ``raw`` are those that the strategy shows of what is not compacted.
         """
-        system = () if self.system_seq is None else ((self.system_seq,) * 2,)
-        kept = (span for spans in self.kept for span in spans)
-        user = () if self.kept_input is None else ((self.kept_input,) * 2,)
-        layers = (*self.layers.facts_shown, *self.layers.notes_shown)
-        return joined((*system, *raw, *kept, *user, *self.pinned, *layers))
+        single = (self.system_seq, self.kept_input)
+        alone = spans_of(seq for seq in single if seq is not None)
+        layers = (self.layers.facts_shown, self.layers.notes_shown)
+        return joined(chain(alone, raw, *self.kept, self.pinned, *layers))
 
     @property
     def shown_summaries(self) -> tuple[int, ...]:
@@ -434,21 +416,18 @@ class OutlineBuilder:
 
     def _count(self, envelope: Envelope, placed: Place) -> None:
         tokens = weight(envelope, placed)
-        if placed.kind == "user":
-            self._open_turn(placed.exchange)
-        elif self.turn_first is None:
+        if self.turn_first is None:
             self.turn_first = envelope.seq
+        if placed.kind == "user":
+            self._open_turn(envelope.seq, self.turn_first)
         self._progress(envelope, placed)
         self.turn_tokens += tokens
         self.raw_tokens += tokens
 
-    def _open_turn(self, seq: int) -> None:
-        if self.turn_first is None:
-            self.turn_first = seq
+    def _open_turn(self, seq: int, before: int) -> None:
         if self.turn_count:
             if self.detail in ("turns", "both"):
-                ended = Turn(self.turn_first, seq - 1, True, self.turn_tokens)
-                self._ended.append(ended)
+                self._ended.append(Turn(before, seq - 1, True, self.turn_tokens))
             self.turn_first, self.turn_tokens = seq, 0
         self.turn_count += 1
         self.user_seq = seq
@@ -457,7 +436,7 @@ class OutlineBuilder:
     def _progress(self, envelope: Envelope, placed: Place) -> None:
         """Follow whether the turn is complete: a response without calls, or a final."""
         payload = envelope.payload
-        if isinstance(payload, AgentResponse):
+        if isinstance(payload, events.AgentResponse):
             self.done = self.done or self.idle
             self.idle = payload.stop_reason != "tool_use"
         elif placed.kind == "call":
@@ -482,12 +461,11 @@ class OutlineBuilder:
         waiting, seq, review = self.waiting, envelope.seq, envelope.payload
         if placed is not None and placed.kind != "user":
             waiting = waiting.member(seq, placed, self.thread, self._begins())
-        if isinstance(review, HumanReview):
+        if isinstance(review, events.HumanReview):
             if review.decision is None:
                 waiting = waiting.asked(seq, self.thread, self.user_seq)
-            elif review.refers_to is not None:
-                asked, begins = review.refers_to, self._begins()
-                waiting = waiting.decided(seq, asked, self.thread, begins)
+            elif (asked := review.refers_to) is not None:
+                waiting = waiting.decided(seq, asked, self.thread, self._begins())
         if waiting is not self.waiting:
             self.waiting = waiting.beyond(self.compacted_through)
 
@@ -500,23 +478,22 @@ class OutlineBuilder:
         return self.turn_first if self.turn_count else None
 
     def _note(self, envelope: Envelope) -> None:
-        payload: Event = envelope.payload
+        payload = envelope.payload
         if type(payload) in _COMMON:
             return
-        if isinstance(payload, AgentResponse):
-            self.called_at = envelope.at
-        elif isinstance(payload, Request):
-            if envelope.meta.status != ACTIVATED:
+        match payload:
+            case events.AgentResponse():
                 self.called_at = envelope.at
-        elif isinstance(payload, Ending):
-            self.done = True
-        elif isinstance(payload, SystemPrompt):
-            if payload.text is not None:
+            case events.Request() if envelope.meta.status != ACTIVATED:
+                self.called_at = envelope.at
+            case events.Final():
+                self.done = True
+            case events.SystemPrompt(text=str()):
                 self.system_seq = envelope.seq
                 self.system_tokens = envelope.token_estimate
-        elif isinstance(payload, Pin) and self.detail != "counts":
-            change = PinChange(envelope.seq, spans_of(payload.seqs), payload.unpin)
-            self.pin_changes = (*self.pin_changes, change)
+            case events.Pin(seqs=seqs, unpin=unpin) if self.detail != "counts":
+                change = PinChange(envelope.seq, spans_of(seqs), unpin)
+                self.pin_changes = (*self.pin_changes, change)
 
 
 def _index(units: Sequence[Unit], first: int) -> int | None:
@@ -543,13 +520,13 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
             return _compacted(outline, envelope.seq, summary)
         case Summary() as summary:
             return outline._replace(layers=outline.layers.taken(envelope.seq, summary))
-        case CompactionNote(phase="failed", kind="session"):
+        case events.CompactionNote(phase="failed", kind="session"):
             return outline._replace(
                 failures=outline.failures + 1, failed_at=envelope.at
             )
-        case CompactionNote(phase="failed"):
-            failures, at = outline.layers.failures + 1, envelope.at
-            layers = outline.layers._replace(failures=failures, failed_at=at)
+        case events.CompactionNote(phase="failed"):
+            failures = outline.layers.failures + 1
+            layers = outline.layers._replace(failures=failures, failed_at=envelope.at)
             return outline._replace(layers=layers)
         case _:
             return outline
@@ -557,14 +534,19 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
 
 def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     decided_at = summary.decided_at_seq
-    through = summary.last_seq
-    if outline.compacted_through is not None:
-        through = max(through, outline.compacted_through)
+    through = max(summary.last_seq, outline.compacted_through or 0)
     kept, waiting = outline.waiting.compacted(through, decided_at)
     rest = [live for live in outline.summaries if live.seq not in summary.absorbs]
     summaries = sorted((*rest, _live(seq, summary)), key=lambda live: live.first)
-    less = _without_units if outline.detail in _BY_UNIT else _without_turns
-    return less(outline, through, decided_at)._replace(
+    if outline.detail in _BY_UNIT:
+        outline = _without_units(outline, through, decided_at)
+    else:
+        gone = [turn.tokens for turn in outline.past if turn.last <= through]
+        outline = outline._replace(
+            compacted_turns=outline.compacted_turns + len(gone),
+            raw_tokens=outline.raw_tokens - sum(gone),
+        )
+    return outline._replace(
         past=tuple(turn for turn in outline.past if turn.last > through),
         compacted_through=through,
         decided_at=decided_at,
@@ -576,14 +558,6 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
         failed_at=None,
         pinned=pinned_at(outline, decided_at),
         pin_changes=tuple(one for one in outline.pin_changes if one.at > decided_at),
-    )
-
-
-def _without_turns(outline: Outline, through: int, _: int) -> Outline:
-    gone = [turn.tokens for turn in outline.past if turn.last <= through]
-    return outline._replace(
-        compacted_turns=outline.compacted_turns + len(gone),
-        raw_tokens=outline.raw_tokens - sum(gone),
     )
 
 
@@ -707,7 +681,11 @@ def _pack_units(units: Sequence[Unit]) -> list[Any]:
             unit.tokens, unit.chars, unit.messages, unit.results, unit.at - at,
         ]  # fmt: skip
         if unit.spans or unit.later:
-            later = [[_TYPES.index(one.type), *_numbers(one)] for one in unit.later]
+            # Of an exchange of one event its last seq and its spans say nothing.
+            later = [
+                [_TYPES.index(kind), seq, *numbers[:-2]]
+                for kind, seq, _, *numbers in unit.later
+            ]
             numbers += [[list(span) for span in unit.spans], later]
         packed.append(numbers)
         first, at = unit.first, unit.at
@@ -725,19 +703,10 @@ def _unpack_units(packed: Any) -> list[Unit]:
             Unit(
                 _TYPES[kind], first, first + length, tokens, chars, messages, results,
                 at, tuple((one, other) for one, other in spans),
-                tuple(_later(*numbers) for numbers in later),
+                tuple(Unit(_TYPES[own], seq, seq, *rest) for own, seq, *rest in later),
             )
         )  # fmt: skip
     return units
-
-
-def _numbers(one: Unit) -> list[int]:
-    return [one.first, one.tokens, one.chars, one.messages, one.results, one.at]
-
-
-def _later(kind: int, seq: int, *numbers: int) -> Unit:
-    tokens, chars, messages, results, at = numbers
-    return Unit(_TYPES[kind], seq, seq, tokens, chars, messages, results, at)
 
 
 _Pack = Callable[[Any], list[Any]]

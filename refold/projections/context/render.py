@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, NamedTuple
 
 from pydantic import JsonValue
@@ -37,7 +37,13 @@ from refold.projections.context.budget import (
 )
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Left, Shown, Strategy, profile
+from refold.projections.context.strategy import (
+    Left,
+    Manner,
+    Shown,
+    Strategy,
+    profile,
+)
 from refold.projections.context.text import (
     Block,
     Message,
@@ -141,35 +147,37 @@ def _rendered(
         back=given_back(rows, manner.sends_back),
     )
     found = {envelope.seq: envelope.payload for envelope in summaries}
+    examples = list(_examples(extras, press))
+    memory = _memory(outline, rows, found, extras)
     # Each group has spans of its own, even where its neighbour is of the same kind.
     groups = [
-        list(_examples(extras, press)),
-        list(_profile(outline, rows)),
-        list(_handed(extras)),
-        list(_scope(outline, found)),
-        list(_notes(outline, rows, found)),
-        list(_summaries(strategy, outline, found)),
+        [*examples, *memory, *_summaries(manner, outline, found)],
         *_behind(outline, rows, press, manner.pin_tokens),
         list(_left_out(shown.left)),
-        list(_raw(rows, shown.raw, press)),
+        [
+            piece
+            for exchange in arrange(_within(rows, shown.raw))
+            for piece in press.pieces(exchange)
+        ],
     ]
     pieces = [piece for group in groups for piece in group]
     system, system_tokens, system_spans = _system(outline, rows, extras)
-    added, added_tokens, added_spans = _added(extras)
+    added = _added(extras)
     drafts = _drafts(pieces)
-    _insert(drafts, added, added_spans, outline.user_seq)
+    if added:
+        _insert(drafts, added, outline.user_seq)
     messages: list[Message] = [
         {"role": draft.role, "content": [block for _, block in draft.blocks]}
         for draft in drafts
     ]
-    own = sum(piece.tokens for piece in pieces)
-    tokens = own + system_tokens + added_tokens + extras.tools_tokens
+    own = sum(piece.tokens for piece in (*pieces, *added))
+    tokens = own + system_tokens + estimate(extras.tools)
     return View(
         messages=messages,
         system=system,
         tokens=tokens,
         digest=view_digest(system, messages),
-        spans=(*system_spans, *_spans(groups), *added_spans),
+        spans=(*system_spans, *_spans(groups), *(piece.span for piece in added)),
         over_budget=max(0, tokens - extras.window_tokens),
         strategy=strategy.name,
         fingerprint=strategy.fingerprint,
@@ -214,8 +222,18 @@ def _examples(extras: Extras, press: Press) -> Iterator[Piece]:
         yield Piece(message["role"], numbered, tokens, ViewSpan("examples"))
 
 
-def _handed(extras: Extras) -> Iterator[Piece]:
-    """What memory says, then the texts that the caller has of the user."""
+def _memory(
+    outline: Outline,
+    rows: Sequence[Envelope],
+    summaries: Mapping[int, Event],
+    extras: Extras,
+) -> Iterator[Piece]:
+    """The user's profile, what was handed in, the scope's digest, the agent's notes."""
+    layers = outline.layers
+    known = profile(_within(rows, layers.facts_shown))
+    if known:
+        body = "\n".join(f"{name}: {_line(value)}" for name, value in known.items())
+        yield _layer("user", body, layers.facts_shown)
     if extras.advice_text.strip():
         yield _note(framed(extras.advice_text), ViewSpan("memory"))
     for text in extras.memory:
@@ -223,36 +241,14 @@ def _handed(extras: Extras) -> Iterator[Piece]:
             block = text_block(tagged("memory", text))
             tokens = estimate_text(text) + MESSAGE_OVERHEAD
             yield Piece("user", [(None, block)], tokens, ViewSpan("memory"))
-
-
-def _profile(outline: Outline, rows: Sequence[Envelope]) -> Iterator[Piece]:
-    """The user's profile and preferences, a line each."""
-    spans = outline.layers.facts_shown
-    known = profile(_within(rows, spans))
-    body = "\n".join(f"{name}: {_line(value)}" for name, value in known.items())
-    if body:
-        yield _layer("user", body, _memory_span(spans))
-
-
-def _scope(outline: Outline, summaries: Mapping[int, Event]) -> Iterator[Piece]:
-    """The digest of the scope."""
-    live = outline.layers.scope_shown
-    if live is not None:
-        body = summary_text(_found(summaries, live))
-        yield _layer("scope", body, _summary_span("memory", live))
-
-
-def _notes(
-    outline: Outline, rows: Sequence[Envelope], summaries: Mapping[int, Event]
-) -> Iterator[Piece]:
-    """The agent's notes: those that were rewritten, then the newer ones."""
-    live, spans = outline.layers.written_shown, outline.layers.notes_shown
-    if live is not None:
-        body = summary_text(_found(summaries, live))
-        yield _layer("notes", body, _summary_span("memory", live))
-    new = [line for row in _within(rows, spans) for line in note_lines(row)]
-    if new:
-        yield _layer("notes", "\n".join(new), _memory_span(spans))
+    told = (("scope", layers.scope_shown), ("notes", layers.written_shown))
+    for about, live in told:
+        if live is not None:
+            body = tagged("memory", summary_text(_found(summaries, live)), of=about)
+            yield _note(body, _summary_span(live, "memory"))
+    noting = _within(rows, layers.notes_shown)
+    if new := [line for row in noting for line in note_lines(row)]:
+        yield _layer("notes", "\n".join(new), layers.notes_shown)
 
 
 def _line(value: JsonValue) -> str:
@@ -261,15 +257,12 @@ def _line(value: JsonValue) -> str:
     return text if len(text.splitlines()) <= 1 else canonical(value).decode()
 
 
-def _layer(about: str, body: str, span: ViewSpan) -> Piece:
+def _layer(about: str, body: str, spans: Spans) -> Piece:
+    span = ViewSpan("memory", spans[0][0], spans[-1][1])
     return _note(tagged("memory", body, of=about), span)
 
 
-def _memory_span(spans: Spans) -> ViewSpan:
-    return ViewSpan("memory", spans[0][0], spans[-1][1])
-
-
-def _summary_span(kind: SpanKind, live: LiveSummary) -> ViewSpan:
+def _summary_span(live: LiveSummary, kind: SpanKind = "summary") -> ViewSpan:
     return ViewSpan(kind, live.first, live.last, live.seq)
 
 
@@ -282,9 +275,8 @@ def _note(
 
 
 def _summaries(
-    strategy: Strategy, outline: Outline, found: Mapping[int, Event]
+    manner: Manner, outline: Outline, found: Mapping[int, Event]
 ) -> Iterator[Piece]:
-    manner = strategy.manner
     for index, live in enumerate(outline.summaries):
         summary = _found(found, live)
         if manner.form == "tool":
@@ -292,7 +284,7 @@ def _summaries(
         else:
             yield _as_text(live, summary, _INTRODUCTION if index == 0 else "")
     if outline.summaries and manner.form == "acknowledged":
-        span = _summary_span("summary", outline.summaries[-1])
+        span = _summary_span(outline.summaries[-1])
         yield _note(manner.acknowledgement, span, role="assistant")
 
 
@@ -310,7 +302,7 @@ def _as_text(live: LiveSummary, summary: Summary, before: str) -> Piece:
         body = "\n".join(parts)
     text = tagged("summary", body, first=live.first, last=live.last, level=live.level)
     tokens = live.tokens + MESSAGE_OVERHEAD
-    span = _summary_span("summary", live)
+    span = _summary_span(live)
     return Piece("user", [(None, text_block(before + text))], tokens, span)
 
 
@@ -320,7 +312,7 @@ def _as_tool(live: LiveSummary, summary: Summary) -> list[Piece]:
     use = {"type": "tool_use", "id": id_, "name": _TOOL, "input": {}}
     text = f"{_BEGIN}\n{summary_text(summary)}\n{_END}"
     result = {"type": "tool_result", "tool_use_id": id_, "content": text}
-    span, tokens = _summary_span("summary", live), live.tokens + 2 * MESSAGE_OVERHEAD
+    span, tokens = _summary_span(live), live.tokens + 2 * MESSAGE_OVERHEAD
     return [
         Piece("assistant", [(None, use)], 0, span),
         Piece("user", [(None, result)], tokens, span),
@@ -333,11 +325,11 @@ def _behind(
     """What stays raw behind the summaries: exchanges left open, and pinned events."""
     if outline.compacted_through is None:
         return []
-    kept = joined(span for spans in outline.kept for span in spans)
     raw = outline.kept
+    kept = joined(chain(*raw))
     if outline.kept_input is not None and not holds(kept, outline.kept_input):
         raw = (*raw, ((outline.kept_input,) * 2,))
-        kept = joined((*kept, *raw[-1]))
+        kept = joined(chain(*raw))
     pinned = without(upto(outline.pinned, outline.compacted_through), kept)
     groups = [
         press.pieces(exchange)
@@ -359,11 +351,11 @@ def _pinned(rows: Sequence[Envelope], press: Press, left: int) -> Iterator[list[
             about = {"first": first, "last": last, "tokens": tokens}
             text = tagged("pinned", "", **about, over_budget=True)
             yield [_note(text, ViewSpan("stub", first, last), more=0)]
-            continue
-        left -= tokens
-        yield [
-            replace(piece, span=piece.span._replace(kind="pinned")) for piece in pieces
-        ]
+        else:
+            left -= tokens
+            yield [
+                replace(one, span=one.span._replace(kind="pinned")) for one in pieces
+            ]
 
 
 def _left_out(left: Left | None) -> Iterator[Piece]:
@@ -371,12 +363,6 @@ def _left_out(left: Left | None) -> Iterator[Piece]:
     if left is not None and left.messages:
         text = tagged("left_out", "", **left._asdict())
         yield _note(text, ViewSpan("stub", left.first, left.last))
-
-
-def _raw(rows: Sequence[Envelope], spans: Spans, press: Press) -> Iterator[Piece]:
-    """What no summary stands for, word for word."""
-    for exchange in arrange(_within(rows, spans)):
-        yield from press.pieces(exchange)
 
 
 def _system(
@@ -392,15 +378,14 @@ def _system(
     return text, tokens, [ViewSpan("system", seq, seq)]
 
 
-def _added(extras: Extras) -> tuple[list[Block], int, list[ViewSpan]]:
+def _added(extras: Extras) -> list[Piece]:
     """Evidence and working memory, which stand inside the last user message."""
     texts = [tagged("evidence", text) for text in extras.evidence if text.strip()]
-    spans = [ViewSpan("evidence") for _ in texts]
+    added = [_note(text, ViewSpan("evidence"), more=0) for text in texts]
     if extras.state is not None:
-        texts.append(tagged("state", value_text(extras.state)))
-        spans.append(ViewSpan("state"))
-    blocks = [text_block(text) for text in texts]
-    return blocks, sum(map(estimate_text, texts)), spans
+        text = tagged("state", value_text(extras.state))
+        added.append(_note(text, ViewSpan("state"), more=0))
+    return added
 
 
 def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
@@ -598,19 +583,16 @@ def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Nu
             case AgentResponse():
                 response = envelope.seq
             case ProviderEdit(blocks=blocks) if response and not redacted:
+                # Those that the guard cut nothing out of.
                 kept: Numbered = [
                     (envelope.seq, block)
                     for block in blocks
-                    if block.get("type") in kinds and _whole(block)
+                    if block.get("type") in kinds
+                    and not any("[refold: " in str(value) for value in block.values())
                 ]
                 if kept:
                     found[response] = kept
     return found
-
-
-def _whole(block: Mapping[str, object]) -> bool:
-    """Whether the guard cut nothing out of it."""
-    return not any("[refold: " in str(value) for value in block.values())
 
 
 @dataclass(slots=True)
@@ -638,7 +620,11 @@ def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
     for piece in pieces:
         if not drafts and piece.role == "assistant":
             drafts.append(Draft("user", [(None, text_block(OPENING))], [None]))
-        elif drafts and drafts[-1].role == piece.role == "assistant" and _thinks(piece):
+        elif (
+            drafts
+            and drafts[-1].role == piece.role == "assistant"
+            and piece.blocks[0][1]["type"] in _THINKING
+        ):
             drafts.append(Draft("user", [(None, text_block(_ONWARD))], [None]))
         if not drafts or drafts[-1].role != piece.role:
             drafts.append(Draft(piece.role))
@@ -647,18 +633,11 @@ def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
     return drafts
 
 
-def _insert(
-    drafts: list[Draft],
-    blocks: Sequence[Block],
-    spans: Sequence[ViewSpan],
-    user_seq: int | None,
-) -> None:
+def _insert(drafts: list[Draft], added: Sequence[Piece], user_seq: int | None) -> None:
     """Put what was handed in into the last user message.
 
     It stands before the newest user input if that is there, else after the results.
     """
-    if not blocks:
-        return
     if not any(draft.role == "user" for draft in drafts):
         drafts.append(Draft("user"))
     last = next(draft for draft in reversed(drafts) if draft.role == "user")
@@ -667,9 +646,5 @@ def _insert(
         at = seqs.index(user_seq)
     else:
         at = sum(block["type"] == "tool_result" for _, block in last.blocks)
-    last.blocks[at:at] = [(None, block) for block in blocks]
-    last.spans[at:at] = spans
-
-
-def _thinks(piece: Piece) -> bool:
-    return bool(piece.blocks) and piece.blocks[0][1]["type"] in _THINKING
+    last.blocks[at:at] = chain(*(piece.blocks for piece in added))
+    last.spans[at:at] = [piece.span for piece in added]

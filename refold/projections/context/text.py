@@ -6,29 +6,15 @@ import re
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from refold.domain import events
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope
-from refold.domain.events import (
-    AgentError,
-    AgentResponse,
-    Aggregate,
-    Attachment,
-    Event,
-    Final as Ending,
-    HumanReview,
-    JsonObject,
-    Planner,
-    Reflection,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
+from refold.domain.events import HumanReview, JsonObject
 
 
 def tagged(name: str, text: str, /, **attributes: object) -> str:
@@ -110,7 +96,7 @@ def count_words(text: str) -> int:
 
 
 def _count_ascii(text: str) -> int:
-    """The same, in a tenth of the time: a run without a letter leaves nothing."""
+    # In a tenth of the time: a run without a letter leaves nothing.
     return len(text.translate(_MARKS).split())
 
 
@@ -193,57 +179,71 @@ class Entry(NamedTuple):
         return tagged(self.tag, self.body, **more, **self.attributes)
 
 
-def entry_of(event: Event, asked: Mapping[int, str] = _NONE_ASKED) -> Entry | None:
+def entry_of(
+    event: events.Event, asked: Mapping[int, str] = _NONE_ASKED
+) -> Entry | None:
     """The entry of an event that is shown, or None of one that never is.
 
     ``asked`` are the questions that decisions may refer to, by their seq.
     """
+    about: dict[str, object]
     match event:
-        case UserInput(text=text, attachments=attachments):
+        case events.UserInput(text=text, attachments=attachments):
             named = [attachment_text(attachment) for attachment in attachments]
             texts = tuple(attachment.text or "" for attachment in attachments)
             body = "\n".join(part for part in (text, *named) if part)
             return Entry("user", "user", body, {}, (text, *texts))
-        case AgentResponse(text=text):
+        case events.AgentResponse(text=text):
             return Entry("assistant", "agent", text, {}, (text,))
-        case ToolCall(tool_name=tool, arguments=arguments):
+        case events.ToolCall(tool_name=tool, arguments=arguments):
             body = value_text(arguments)
             return Entry("assistant", "call", body, {"tool": tool}, (tool, arguments))
-        case ToolResult():
-            return _late(event)
-        case Planner(plan=plan, iteration=iteration):
+        case events.ToolResult(tool_name=named_tool, content=content):
+            about = {"tool": named_tool, "call": event.call_id, "status": event.status}
+            told = (named_tool or "", content)
+            return Entry("user", "late_result", result_text(content), about, told)
+        case events.Planner(plan=plan, iteration=iteration):
             body = value_text(plan) if plan else ""
             return Entry("assistant", "plan", body, {"iteration": iteration}, (plan,))
-        case Reflection():
-            return _reflection(event)
-        case Aggregate(results=results):
+        case events.Reflection(issues=issues, suggestion=suggestion):
+            lines = [f"- {value_text(issue)}" for issue in issues]
+            body = "\n".join((*lines, *([suggestion] if suggestion else ())))
+            about = {"pass": event.pass_, "confidence": event.confidence}
+            return Entry("assistant", "reflection", body, about, (*issues, suggestion))
+        case events.Aggregate(results=results):
             verdicts = tuple(
                 verdict.model_dump(mode="json", exclude_none=True)
                 for verdict in results
             )
             body = "\n".join(map(value_text, verdicts))
             return Entry("assistant", "aggregate", body, {}, verdicts)
-        case Ending(text=text, outcome=outcome):
+        case events.Final(text=text, outcome=outcome):
             return Entry("assistant", "final", text, {"outcome": outcome}, (text,))
-        case AgentError():
-            return _error(event)
-        case HumanReview():
-            return _review(event, asked)
+        case events.AgentError(code=code, message=message, context=context):
+            known = value_text(context) if context else ""
+            body = "\n".join(part for part in (message, known) if part)
+            about = {"code": code, "where": event.where}
+            return Entry("user", "error", body, about, (code, message, context))
+        case HumanReview(decision=str(decision), question=question):
+            question = question or asked.get(event.refers_to or 0, "")
+            asked_for = [tagged("question", question)] if question else []
+            body = "\n".join((*asked_for, tagged("decision", decision)))
+            about = {"trigger": event.trigger, "by": event.decided_by}
+            return Entry("user", "human_review", body, about, (question, decision))
         case _:
             return None
 
 
-def questions(events: Iterable[Envelope]) -> dict[int, str]:
-    """What was asked in the reviews among ``events``, by their seq."""
-    reviews = ((event.seq, event.payload) for event in events)
+def questions(envelopes: Iterable[Envelope]) -> dict[int, str]:
+    """What was asked in the reviews among these events, by their seq."""
     return {
-        seq: review.question
-        for seq, review in reviews
-        if isinstance(review, HumanReview) and review.question
+        envelope.seq: envelope.payload.question
+        for envelope in envelopes
+        if isinstance(envelope.payload, HumanReview) and envelope.payload.question
     }
 
 
-def attachment_text(attachment: Attachment) -> str:
+def attachment_text(attachment: events.Attachment) -> str:
     """An attachment as text: its own, or what it is and that it is not here."""
     known = {
         "kind": attachment.kind,
@@ -275,42 +275,6 @@ def _is_block(part: Any) -> bool:
     )
 
 
-def _late(event: ToolResult) -> Entry:
-    tool = event.tool_name or ""
-    about = {"tool": event.tool_name, "call": event.call_id, "status": event.status}
-    body, content = result_text(event.content), (tool, event.content)
-    return Entry("user", "late_result", body, about, content)
-
-
-def _reflection(event: Reflection) -> Entry:
-    issues = [f"- {value_text(issue)}" for issue in event.issues]
-    body = "\n".join((*issues, *([event.suggestion] if event.suggestion else ())))
-    about = {"pass": event.pass_, "confidence": event.confidence}
-    content = (*event.issues, event.suggestion)
-    return Entry("assistant", "reflection", body, about, content)
-
-
-def _error(event: AgentError) -> Entry:
-    context = [value_text(event.context)] if event.context else []
-    body = "\n".join(part for part in (event.message, *context) if part)
-    about = {"code": event.code, "where": event.where}
-    return Entry(
-        "user", "error", body, about, (event.code, event.message, event.context)
-    )
-
-
-def _review(event: HumanReview, asked: Mapping[int, str]) -> Entry | None:
-    if event.decision is None:
-        return None
-    question = event.question
-    if not question and event.refers_to is not None:
-        question = asked.get(event.refers_to, "")
-    about = {"trigger": event.trigger, "by": event.decided_by}
-    asked_for = [tagged("question", question)] if question else []
-    body = "\n".join((*asked_for, tagged("decision", event.decision)))
-    return Entry("user", "human_review", body, about, (question, event.decision))
-
-
 def cleared_text(seq: int, tokens: int) -> str:
     """What stands for a result that is not shown any more, and how to read it."""
     return (
@@ -339,14 +303,14 @@ def text_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-def user_blocks(event: UserInput) -> list[Block]:
+def user_blocks(event: events.UserInput) -> list[Block]:
     """The user's text and attachments; never empty."""
     text = [text_block(event.text)] if event.text.strip() else []
     blocks = [*text, *map(_attached, event.attachments)]
     return blocks or [text_block(NO_INPUT)]
 
 
-def thinking_blocks(event: AgentResponse) -> list[Block]:
+def thinking_blocks(event: events.AgentResponse) -> list[Block]:
     """The response's thinking, byte for byte; what no provider signed is left out."""
     return [block for block in map(_thought, event.thinking) if block]
 
@@ -356,19 +320,20 @@ def call_input(arguments: JsonObject | str) -> JsonObject:
     return {"arguments": arguments} if isinstance(arguments, str) else arguments
 
 
-def result_block(tool_use_id: str, event: ToolResult | None) -> Block:
+def result_block(tool_use_id: str, event: events.ToolResult | None) -> Block:
     """The result of a call; None: there is none yet."""
     block: Block = {"type": "tool_result", "tool_use_id": tool_use_id}
     if event is None:
         return {**block, "content": NO_RESULT}
     content = _result_content(event.content)
     if event.status == "unknown":
-        content = _after(CUT_OFF, content)
+        text = isinstance(content, str)
+        content = f"{CUT_OFF}\n{content}" if text else [text_block(CUT_OFF), *content]
     block["content"] = content
     return {**block, "is_error": True} if event.status == "error" else block
 
 
-def _attached(attachment: Attachment) -> Block:
+def _attached(attachment: events.Attachment) -> Block:
     image = _image(attachment.media_type, attachment.data)
     return image or text_block(attachment_text(attachment))
 
@@ -388,7 +353,7 @@ def is_base64(data: object) -> bool:
         return False
 
 
-def _thought(thinking: Thinking) -> Block | None:
+def _thought(thinking: events.Thinking) -> Block | None:
     if thinking.type == "redacted_thinking":
         return {"type": thinking.type, "data": thinking.data} if thinking.data else None
     if not thinking.signature:
@@ -419,14 +384,7 @@ def _result_part(part: Any) -> Block | None:
     return None
 
 
-def _after(note: str, content: str | list[Block]) -> str | list[Block]:
-    if isinstance(content, str):
-        return f"{note}\n{content}"
-    return [text_block(note), *content]
-
-
 Messages = Sequence[Message]
-Rule = Callable[[Messages], Iterator[str]]
 
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -514,7 +472,8 @@ def _pairs(messages: Messages) -> Iterator[str]:
     before: Counter[str] = Counter()
     ids: Counter[str] = Counter()
     for index, message in enumerate(messages):
-        made, given = _ids(message, "tool_use", "id"), _ids(message, *_ANSWER)
+        made = _ids(message, "tool_use", "id")
+        given = _ids(message, "tool_result", "tool_use_id")
         if before - given:
             yield f"messages.{index - 1}: calls without a result right after them"
         if given - before:
@@ -532,8 +491,7 @@ def _each(messages: Messages) -> Iterator[str]:
     """What a block of each kind holds is what the API takes."""
     for index, message in enumerate(messages):
         for where, block in _blocks(index, message):
-            for problem in _CHECKS.get(str(block.get("type")), _nothing)(block):
-                yield f"{where}{problem}"
+            yield from (f"{where}{problem}" for problem in _problems(block))
 
 
 def _ending(messages: Messages) -> Iterator[str]:
@@ -545,13 +503,26 @@ def _ending(messages: Messages) -> Iterator[str]:
         yield f"messages.{len(messages) - 1}: final text must not end in white space"
 
 
-RULES: Final[tuple[Rule, ...]] = (_roles, _contents, _order, _pairs, _each, _ending)
-_ANSWER: Final = ("tool_result", "tool_use_id")
+RULES: Final = (_roles, _contents, _order, _pairs, _each, _ending)
 
 
-def _text_problems(block: Block) -> Iterator[str]:
-    if not _filled(block.get("text")):
-        yield ": text must hold more than white space"
+def _problems(block: Block) -> Iterator[str]:
+    match block.get("type"):
+        case "text" if not _filled(block.get("text")):
+            yield ": text must hold more than white space"
+        case "tool_use":
+            yield from _use_problems(block)
+        case "tool_result":
+            yield from _result_problems(block)
+        case "thinking":
+            if not isinstance(block.get("thinking"), str):
+                yield ": thinking must be a text"
+            if not _filled(block.get("signature")):
+                yield ": thinking needs the provider's signature"
+        case "redacted_thinking" if not _filled(block.get("data")):
+            yield ": redacted thinking needs its data"
+        case "image":
+            yield from _image_problems(block)
 
 
 def _use_problems(block: Block) -> Iterator[str]:
@@ -579,21 +550,8 @@ def _result_problems(block: Block) -> Iterator[str]:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in ("text", "image", "document"):
             yield f".content.{index}: a result holds texts, images and documents"
-            continue
-        for problem in _CHECKS.get(kind, _nothing)(part):
-            yield f".content.{index}{problem}"
-
-
-def _thinking_problems(block: Block) -> Iterator[str]:
-    if not isinstance(block.get("thinking"), str):
-        yield ": thinking must be a text"
-    if not _filled(block.get("signature")):
-        yield ": thinking needs the provider's signature"
-
-
-def _redacted_problems(block: Block) -> Iterator[str]:
-    if not _filled(block.get("data")):
-        yield ": redacted thinking needs its data"
+        else:
+            yield from (f".content.{index}{problem}" for problem in _problems(part))
 
 
 def _image_problems(block: Block) -> Iterator[str]:
@@ -609,20 +567,6 @@ def _image_problems(block: Block) -> Iterator[str]:
             yield f": media_type must be one of {', '.join(sorted(IMAGE_TYPES))}"
         if not is_base64(source.get("data")):
             yield ": data must be base64"
-
-
-def _nothing(_: Block) -> Iterator[str]:
-    yield from ()
-
-
-_CHECKS: Final = {
-    "text": _text_problems,
-    "tool_use": _use_problems,
-    "tool_result": _result_problems,
-    "thinking": _thinking_problems,
-    "redacted_thinking": _redacted_problems,
-    "image": _image_problems,
-}
 
 
 def _blocks(index: int, message: Message) -> Iterator[tuple[str, Block]]:

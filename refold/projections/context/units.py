@@ -6,39 +6,15 @@ readers (``place``).  ``Waiting`` keeps what waits for an answer out of every cu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Literal, NamedTuple, assert_never
 
-from refold.domain.canonical import canonical
+from refold.domain import events
 from refold.domain.envelope import Envelope
-from refold.domain.events import (
-    AgentError,
-    AgentResponse,
-    Aggregate,
-    CompactionNote,
-    Consent,
-    Event,
-    Final,
-    Forget,
-    Fork,
-    HumanReview,
-    Pin,
-    Planner,
-    ProviderEdit,
-    RedactionApplied,
-    Reflection,
-    Request,
-    Span,
-    StateUpdate,
-    Summary,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
+from refold.domain.events import Final, Span, UserInput
 from refold.domain.tokens import MESSAGE_OVERHEAD
-from refold.projections.context.text import entry_of, tagged
+from refold.projections.context.text import entry_of, tagged, value_text
 
 Spans = tuple[Span, ...]
 
@@ -134,33 +110,38 @@ def place(thread: Thread, envelope: Envelope) -> tuple[Thread, Place | None]:
     match envelope.payload:
         case UserInput():
             return Thread(*thread[:2], False, thread.open), Place("user", seq)
-        case AgentResponse(text=text):
+        case events.AgentResponse(text=text):
             said = key_of(text) if (text := text.strip()) else thread.said
             return _respond(thread, envelope, said), Place("response", seq)
-        case ToolCall(call_id=call_id):
+        case events.ToolCall(call_id=call_id):
             return _call(thread, envelope, key_of(call_id))
-        case ToolResult(call_id=call_id):
+        case events.ToolResult(call_id=call_id):
             return _result(thread, seq, key_of(call_id))
-        case Planner() | Reflection() | Aggregate() | AgentError():
-            return thread._replace(direct=False), Place("entry", seq)
+        case (
+            events.Planner()
+            | events.Reflection()
+            | events.Aggregate()
+            | events.AgentError()
+        ):
+            shown = True
         case Final(text=text):
             shown = bool(text.strip()) and key_of(text.strip()) != thread.said
-        case HumanReview(decision=decision):
+        case events.HumanReview(decision=decision):
             shown = decision is not None
         case (
-            SystemPrompt()
-            | StateUpdate()
-            | Request()
-            | Pin()
-            | Fork()
-            | Summary()
-            | CompactionNote()
-            | ProviderEdit()
-            | RedactionApplied()
-            | Consent()
-            | Forget()
+            events.SystemPrompt()
+            | events.StateUpdate()
+            | events.Request()
+            | events.Pin()
+            | events.Fork()
+            | events.Summary()
+            | events.CompactionNote()
+            | events.ProviderEdit()
+            | events.RedactionApplied()
+            | events.Consent()
+            | events.Forget()
         ):
-            return thread, None
+            shown = False
         case unknown:
             assert_never(unknown)
     if not shown:
@@ -194,10 +175,8 @@ def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
     elif response_key:
         thread = thread._replace(response_key=response_key)
     exchange = envelope.seq if thread.response is None else thread.response
-    call = OpenCall(key, envelope.seq, exchange)
-    waiting = (*thread.open, call)
-    thread = Thread(*thread[:3], waiting, thread.said)
-    return thread, Place("call", exchange)
+    waiting = (*thread.open, OpenCall(key, envelope.seq, exchange))
+    return Thread(*thread[:3], waiting, thread.said), Place("call", exchange)
 
 
 def _belongs(thread: Thread, response_key: str | None) -> bool:
@@ -223,14 +202,14 @@ def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
 Exchange = tuple[Envelope, ...]
 
 
-def arrange(events: Iterable[Envelope]) -> tuple[Exchange, ...]:
-    """The exchanges of ``events``, in the order of their first events.
+def arrange(envelopes: Iterable[Envelope]) -> tuple[Exchange, ...]:
+    """The exchanges of these events, in the order of their first ones.
 
     So whatever comes while a response waits for results is shown behind them.
     """
     thread = Thread()
     members: dict[int, list[Envelope]] = {}
-    for envelope in events:
+    for envelope in envelopes:
         thread, placed = place(thread, envelope)
         if placed is not None:
             first = envelope.seq if placed.kind == "late" else placed.exchange
@@ -249,11 +228,8 @@ def seen_by(reader: str | None, envelope: Envelope) -> Envelope | None:
         return envelope
     if not isinstance(envelope.payload, Final):
         return None
-    result = envelope.payload
-    text = tagged(
-        "agent_result", result.text, agent=envelope.agent, outcome=result.outcome
-    )
-    given = UserInput(text=text)
+    about = {"agent": envelope.agent, "outcome": envelope.payload.outcome}
+    given = UserInput(text=tagged("agent_result", envelope.payload.text, **about))
     return envelope.model_copy(update={"payload": given, "type": given.type})
 
 
@@ -313,23 +289,10 @@ class Unit(NamedTuple):
             self.later if newest else (*self.later, new),
         )
 
-    def without(self, gone: Sequence[Unit]) -> Unit:
-        """The exchange as it was before the last of its events came, which is ``gone``.
-
-        Its ``last`` and ``spans`` stay.
-        """
-        return self._replace(
-            tokens=self.tokens - sum(one.tokens for one in gone),
-            chars=self.chars - sum(one.chars for one in gone),
-            messages=self.messages - sum(one.messages for one in gone),
-            results=self.results - sum(one.results for one in gone),
-        )
-
 
 def unit_of(envelope: Envelope, placed: Place) -> Unit:
     """The event as an exchange alone."""
-    result = placed.kind == "result"
-    message = result or placed.kind != "call" or placed.exchange == envelope.seq
+    message = placed.kind != "call" or placed.exchange == envelope.seq
     return Unit(
         envelope.type,
         envelope.seq,
@@ -337,21 +300,21 @@ def unit_of(envelope: Envelope, placed: Place) -> Unit:
         weight(envelope, placed),
         size_of(envelope.payload),
         int(message),
-        int(result),
+        int(placed.kind == "result"),
         envelope.at,
     )
 
 
-def size_of(event: Event) -> int:
+def size_of(event: events.Event) -> int:
     """The characters of its text, and of the compact JSON of what is no text in it."""
     match event:
-        case UserInput(text=text, attachments=attachments):
-            return len(text) + sum(_size(one.model_dump()) for one in attachments)
-        case AgentResponse(text=text, thinking=thinking):
-            return len(text) + sum(_size(one.model_dump()) for one in thinking)
-        case ToolCall(tool_name=name, arguments=arguments):
+        case UserInput(text=text, attachments=parts):
+            return len(text) + sum(_size(part.model_dump()) for part in parts)
+        case events.AgentResponse(text=text, thinking=thoughts):
+            return len(text) + sum(_size(part.model_dump()) for part in thoughts)
+        case events.ToolCall(tool_name=name, arguments=arguments):
             return len(name) + _size(arguments)
-        case ToolResult(content=content):
+        case events.ToolResult(content=content):
             return _size(content)
         case Final(text=text):
             return len(text)
@@ -360,7 +323,7 @@ def size_of(event: Event) -> int:
 
 
 def _size(value: object) -> int:
-    return len(value) if isinstance(value, str) else len(canonical(value).decode())
+    return len(value_text(value))
 
 
 class LiveSummary(NamedTuple):
@@ -477,11 +440,9 @@ class Waiting(NamedTuple):
         self, exchange: int, seq: int, thread: Thread, turn: int | None
     ) -> Waiting:
         """Close the exchange if nothing in it waits any more."""
-        if exchange in [call.exchange for call in thread.open]:
-            return self
-        if exchange in [asked.exchange for asked in self.questions]:
-            return self
-        if exchange not in [hold.first for hold in self.holds]:
+        waits = {call.exchange for call in thread.open}
+        waits.update(asked.exchange for asked in self.questions)
+        if exchange in waits or exchange not in [hold.first for hold in self.holds]:
             return self
         later = turn is not None and exchange < turn
         holds = [
