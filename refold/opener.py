@@ -6,7 +6,7 @@ import logging
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from refold.adapters import config
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable, RefoldError
@@ -91,9 +91,8 @@ def open_store(
 
     config.register_models()
     upkeep = Upkeep(compact, remember, summarizer)
-    if redactor and any(
-        given is not None for given in (policy, registered, recognizer)
-    ):
+    parts = (policy, registered, recognizer)
+    if redactor and any(given is not None for given in parts):
         raise InvalidConfiguration(
             "a redactor has its own policy, registered values and recognizer: give "
             "either it or those"
@@ -121,13 +120,11 @@ def open_store(
                 "the key store of this database is empty, the database is not",
                 remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
             )
-        wraps = master or master_key(url, create=fresh)
-        ring = KeyRing(key_store, wraps)
+        ring = KeyRing(key_store, master or master_key(url, create=fresh))
         subjects = Subjects(recorder.database)
         check_belongs(key_store, subjects, store_id=store_id, filled=filled)
-        trail = open_trail(
-            audit or config.audit(), AccessTable(recorder.database), ring
-        )
+        table = AccessTable(recorder.database)
+        trail = open_trail(audit or config.audit(), table, ring)
         opened.pop_all()
     log = LogFactory(recorder, ring).log
     return SessionStore(
@@ -190,10 +187,9 @@ def make_redactor(
     from refold.redaction.redactor import Redactor
 
     if policy:
-        guard = policy.guard(recognizer)
+        guard, plan = policy.guard(recognizer), policy.plan()
     else:
-        guard = Guard(recognizer) if recognizer else None
-    plan = policy.plan() if policy else None
+        guard, plan = Guard(recognizer) if recognizer else None, None
     try:
         return Redactor(plan, registered=registered, recognizer=guard)
     except ModuleNotFoundError as error:
@@ -204,39 +200,32 @@ def make_redactor(
 
 
 def _recorder(url: str) -> tuple[Recorder, str]:
+    from refold.adapters.sql.database import engine_of
     from refold.adapters.sql.recorder import Recorder
     from refold.adapters.sql.schema import migrate
+    from refold.adapters.sql.sqlite import SqliteDatabase, SqliteInMemory
 
-    dialect = _database(url)
-    try:
-        store_id = migrate(dialect)
-    except BaseException:
-        dialect.close()
-        raise
-    return Recorder(dialect), store_id
-
-
-def _database(url: str) -> Database:
-    if url == "memory://":
-        from refold.adapters.sql.sqlite import SqliteInMemory
-
-        return SqliteInMemory()
-    from refold.adapters.sql.database import engine_of
-
-    match engine_of(url):
+    database: Database
+    match ("memory", None) if url == "memory://" else engine_of(url):
+        case "memory", _:
+            database = SqliteInMemory()
         case "sqlite", parsed:
-            from refold.adapters.sql.sqlite import SqliteDatabase
-
-            return SqliteDatabase(parsed)
+            database = SqliteDatabase(parsed)
         case "postgresql", parsed:
             from refold.adapters.sql.postgres import PostgresDatabase
 
-            return PostgresDatabase(parsed)
+            database = PostgresDatabase(parsed)
         case _:
             raise InvalidConfiguration(
                 "this is no database URL that Refold knows: sqlite:///agent.db or "
                 "postgresql://user:password@host/database"
             )
+    try:
+        store_id = migrate(database)
+        return Recorder(database), store_id
+    except BaseException:
+        database.close()
+        raise
 
 
 def _key_store(
@@ -289,16 +278,8 @@ def master_key(url: str, *, create: bool) -> MasterKey:
 
 # A redactor takes some tenths of a second to make.
 _REMEMBERED: Final = 8
-
-
-class _Made(NamedTuple):
-    """A redactor, with its policy, so that no other takes that one's ``id``."""
-
-    redactor: Redactor
-    policy: object
-
-
-_made: Final[dict[str | int | None, _Made]] = {}
+# Each with its policy, so that no other takes that one's ``id``.
+_made: Final[dict[str | int | None, tuple[Redactor, object]]] = {}
 
 
 @overload
@@ -318,31 +299,24 @@ def redact(value: Any, policy: str | os.PathLike[str] | Policy | None = None) ->
     Raises RefoldError if it cannot be redacted, InvalidConfiguration for a policy that
     cannot be used.
     """
+    from refold.redaction.policy import Policy
     from refold.redaction.redactor import RedactionError
 
-    redactor = _redactor(policy)
-    try:
-        clean, _ = redactor.value(value)
-    except RedactionError as error:
-        raise RefoldError(f"the value could not be redacted ({error})") from None
-    return clean
-
-
-def _redactor(policy: str | os.PathLike[str] | Policy | None) -> Redactor:
     key: str | int | None
     if policy is None:
         key = os.environ.get("REFOLD_POLICY")
-    elif isinstance(policy, str | os.PathLike):
-        key = os.fspath(policy)
     else:
-        key = id(policy)
-    known = _made.get(key)
-    if known is None:
-        known = _Made(make_redactor(config.policy(policy)), policy)
+        key = id(policy) if isinstance(policy, Policy) else os.fspath(policy)
+    if key not in _made:
+        redactor = make_redactor(config.policy(policy))
         if len(_made) >= _REMEMBERED:
             _made.clear()
-        _made[key] = known
-    return known.redactor
+        _made[key] = redactor, policy
+    try:
+        clean, _ = _made[key][0].value(value)
+    except RedactionError as error:
+        raise RefoldError(f"the value could not be redacted ({error})") from None
+    return clean
 
 
 def for_agent(agent: str, strategy: str | Strategy | None = None) -> Strategy:

@@ -9,12 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
-from typing import (
-    Any,
-    Final,
-    NamedTuple,
-    TypeAlias,
-)
+from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from refold.domain.access_log import Access, AccessTrail, Status
@@ -37,7 +32,6 @@ from refold.domain.ids import MAIN, RESERVED, StreamId
 from refold.domain.ports import (
     Append,
     Appended,
-    Conflict,
     Duplicate,
     EventLog,
     Head,
@@ -196,10 +190,11 @@ class Writer:
         try:
             return self._append(order, born)
         except (InvalidEvent, SessionClosed, StaleSession):
-            earlier = self._earlier(order)
-            if earlier is None:
+            key = order.idempotency_key
+            found = None if key is None else self.log.receipt(order.stream, key)
+            if found is None:
                 raise
-            return earlier
+            return self._confirm(order, {}, found)
 
     async def append_async(self, order: Order) -> Receipt:
         """``append`` without blocking the loop; it raises the same.
@@ -208,7 +203,8 @@ class Writer:
         before.  Where an append cannot be prepared from what this process knows, or is
         large, all of it is done in a thread.
         """
-        async with self._turn(order.stream):
+        locks = _locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+        async with locks.setdefault((id(self.heads), order.stream), asyncio.Lock()):
             request = self._at_hand(order)
             if request is not None:
                 outcome = await _written(self.log, request)
@@ -231,10 +227,6 @@ class Writer:
         first = request.base.state.head_seq + 1
         return Receipt(first, head.state.head_seq, head.hash.hex())
 
-    def _turn(self, stream: StreamId) -> asyncio.Lock:
-        locks = _locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
-        return locks.setdefault((id(self.heads), stream), asyncio.Lock())
-
     def _at_hand(self, order: Order) -> Append | None:
         """The append on the head that was seen last; None where a thread is needed."""
         head = self.heads.get(order.stream)
@@ -246,16 +238,15 @@ class Writer:
             return None  # it may be allowed on the head that is stored
 
     def _append(self, order: Order, born: Head | None) -> Receipt:
-        made: _Made = {}
-        for index, redacted in enumerate(order.prepared):
-            made[index] = order.drafts[index].event, redacted
+        events = [draft.event for draft in order.drafts]
+        made = dict(enumerate(zip(events, order.prepared, strict=False)))
         for _ in range(_OPTIMISTIC):
             request = self._request(order, made, born)
             outcome = self.log.append(request)
             if isinstance(outcome, Appended):
                 return self.acknowledged(request, outcome)
-            if not isinstance(outcome, Conflict):
-                return self._receipt(order, made, request, outcome)
+            if isinstance(outcome, Duplicate):
+                return self._confirm(order, made, outcome)
             head = request.base
             self.heads.correct(outcome.head)
             moved = (outcome.head.seq, outcome.head.hash) != (head.seq, head.hash)
@@ -272,8 +263,10 @@ class Writer:
 
         for _ in range(_EXCLUSIVE):
             outcome = self.log.append_exclusive(order.stream, build)
-            if not isinstance(outcome, Conflict):
-                return self._receipt(order, made, built[-1], outcome)
+            if isinstance(outcome, Appended):
+                return self.acknowledged(built[-1], outcome)
+            if isinstance(outcome, Duplicate):
+                return self._confirm(order, made, outcome)
         raise _stale(order, built[-1].base.seq, self.log.head(order.stream).seq)
 
     def _request(self, order: Order, made: _Made, born: Head | None) -> Append:
@@ -305,31 +298,13 @@ class Writer:
         for index, event in enumerate(events):
             known = made.get(index)
             if known is None or known[0] is not event:
-                draft = order.drafts[index]
+                draft, user_id = order.drafts[index], order.stream.user_id
                 if draft.event is not event:
                     draft = replace(draft, event=event)
-                user_id = order.stream.user_id
                 known = event, self.redacted(draft, user_id=user_id, now=now)
                 made[index] = known
             found.append(known[1])
         return found
-
-    def _receipt(
-        self, order: Order, made: _Made, request: Append, outcome: Outcome
-    ) -> Receipt:
-        match outcome:
-            case Appended():
-                return self.acknowledged(request, outcome)
-            case Duplicate() as earlier:
-                return self._confirm(order, made, earlier)
-            case Conflict():
-                raise AssertionError("a conflict has no receipt")
-
-    def _earlier(self, order: Order) -> Receipt | None:
-        if order.idempotency_key is None:
-            return None
-        found = self.log.receipt(order.stream, order.idempotency_key)
-        return self._confirm(order, {}, found) if found else None
 
     def _confirm(self, order: Order, made: _Made, found: Duplicate) -> Receipt:
         """The receipt of the first use of a key, if the content is the same."""
@@ -427,30 +402,20 @@ def drafts_of(
 
     Raises InvalidEvent for what is no event, or has a ts without a time zone.
     """
-    if isinstance(events, Event | Draft):
+    one = isinstance(events, Event | Draft | str | bytes | Mapping)
+    if one or not isinstance(events, Iterable):
         return (_draft(events, beside),)
-    return tuple([_draft(event, beside) for event in _listed(events)])
+    return tuple([_draft(event, beside) for event in events])
 
 
-def _listed(events: object) -> list[Any]:
-    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
-        raise _no_event(events)
-    return list(events)
-
-
-def _no_event(given: object) -> InvalidEvent:
-    return InvalidEvent(
-        f"append takes events, not {type(given).__name__}: refold.UserInput(text=…)"
-    )
-
-
-def _draft(given: Appendable, beside: Beside) -> Draft:
+def _draft(given: object, beside: Beside) -> Draft:
     if isinstance(given, Draft) and isinstance(given.event, Event):
         draft = replace(given, meta=Meta.of(given.meta))
     elif isinstance(given, Event):
         draft = Draft(given, *beside)
     else:
-        raise _no_event(given)
+        kind = type(given).__name__
+        raise InvalidEvent(f"append takes events, not {kind}: refold.UserInput(text=…)")
     if draft.ts is not None and not (
         isinstance(draft.ts, datetime) and draft.ts.tzinfo
     ):

@@ -47,11 +47,10 @@ LEASE_SEC: Final = 60.0
 _RENEWALS: Final = 3  # in the time of one lease, so that one may fail
 
 log = logging.getLogger("refold")
-THREADS: Final = 2
-QUEUE: Final = 1_000
 Automatic: TypeAlias = Literal["off", "background", "wait"]
 
 
+@dataclass(slots=True)
 class Hold:
     """A lease that is held from ``take`` to the end of the ``with`` block.
 
@@ -59,6 +58,15 @@ class Hold:
     seconds it was taken for.  ``asked`` is set at the end: whether others asked for
     it meanwhile, who were refused.
     """
+
+    _leases: Leases
+    _stream: StreamId
+    _owner: str
+    _clock: Callable[[], int]
+    _sec: float
+    _done: Signal = field(default_factory=Signal, init=False)
+    _renewing: Thread = field(init=False)
+    asked: bool = field(default=False, init=False)
 
     @classmethod
     def take(
@@ -74,20 +82,8 @@ class Hold:
             return None
         return cls(leases, stream, owner, clock, sec)
 
-    def __init__(
-        self,
-        leases: Leases,
-        stream: StreamId,
-        owner: str,
-        clock: Callable[[], int],
-        sec: float,
-    ) -> None:
-        self._leases, self._stream, self._owner = leases, stream, owner
-        self._clock, self._sec = clock, sec
-        self._done, self.asked = Signal(), False
-        self._renewing = Thread(target=self._renew, name="refold-lease", daemon=True)
-
     def __enter__(self) -> Self:
+        self._renewing = Thread(target=self._renew, name="refold-lease", daemon=True)
         self._renewing.start()
         return self
 
@@ -161,7 +157,7 @@ class Compactor:
         After a failure that is when the next attempt may be made.
         """
         outline, now = self.viewer.current(self.strategy), self._now()
-        if self.strategy.decide(outline, now) is not None:
+        if self.is_due(outline):
             return now
         times = (
             self.strategy.due_at(outline, now),
@@ -172,11 +168,10 @@ class Compactor:
 
     def _leased(self) -> tuple[Envelope | None, bool]:
         """A check under the lease, if any is due; and whether others asked for it."""
-        outline = self.viewer.current(self.strategy)
-        if self.strategy.decide(outline, self._now()) is None:
+        if not self.is_due(self.viewer.current(self.strategy)):
             return None, False
-        log_, clock = self.writer.log, self.writer.clock
-        lease = Hold.take(log_.leases, self._derived, clock=clock, sec=self.lease_sec)
+        leases, clock = self.writer.log.leases, self.writer.clock
+        lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
         if lease is None:
             return None, False
         with lease:
@@ -216,15 +211,16 @@ class Compactor:
             log.warning("a compaction failed, the context stays as it was: %s", why)
             self._append(outline, note_of("failed", outline, decision, why))
             return None
-        summary = self._summary(decision, source, written, started)
+        summary = self.summary(decision, source, written, started)
         seq = self._append(outline, summary)
         if seq is None:
             return None
         return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
 
-    def _summary(
+    def summary(
         self, decision: Compaction, source: Source, written: Written, started: int
     ) -> Summary:
+        """The event of what was written; ``started`` is when the work began."""
         return summary_of(
             decision,
             source,
@@ -281,7 +277,7 @@ class Background:
     once more when that ends.  What fails is logged, and no one else's matter.
     """
 
-    def __init__(self, *, threads: int = THREADS, queue: int = QUEUE) -> None:
+    def __init__(self, *, threads: int = 2, queue: int = 1_000) -> None:
         self._threads, self._queue = threads, queue
         self._closed = False
         self._begin()
@@ -309,7 +305,9 @@ class Background:
                 log.warning("too much work waits in the background: it is asked later")
                 return False
             self._waiting.add(name)
-            self._pool().submit(self._run, name, work)
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self._threads, "refold-background")
+            self._executor.submit(self._run, name, work)
             return True
 
     def wait_idle(self) -> None:
@@ -327,11 +325,6 @@ class Background:
         with self._changed:
             self._waiting.clear()
             self._changed.notify_all()
-
-    def _pool(self) -> ThreadPoolExecutor:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._threads, "refold-background")
-        return self._executor
 
     def _run(self, name: Hashable, work: Callable[[], Any]) -> None:
         with self._changed:
@@ -385,22 +378,19 @@ class Upkeep:
 
     def __post_init__(self) -> None:
         known = ", ".join(get_args(Automatic))
-        for name, value in (("compact", self.automatic), ("remember", self.remember)):
-            if value not in get_args(Automatic):
-                raise InvalidConfiguration(
-                    f"{name} takes one of {known}, not {value!r}"
-                )
+        for name, how in (("compact", self.automatic), ("remember", self.remember)):
+            if how not in get_args(Automatic):
+                raise InvalidConfiguration(f"{name} takes one of {known}, not {how!r}")
         due = self.automatic != "off" or self.remember != "off"
         object.__setattr__(self, "is_due", due)
 
-    def appended(
-        self, events: Sequence[Event], name: Hashable, compact: Callable[[], Any]
-    ) -> None:
-        """Compact as configured if ``events`` may have ended a turn; never raises.
+    def appended(self, last: Event, name: Hashable, compact: Callable[[], Any]) -> None:
+        """Compact as configured if ``last`` may have ended a turn; never raises.
 
-        The events are in the log by now: what fails here is logged.
+        It is in the log by now: what fails here is logged.
         """
-        if self.automatic != "off" and ends_turn(events):
+        # The agent has had its say.
+        if self.automatic != "off" and isinstance(last, AgentResponse | Ending):
             self._do(self.automatic, name, compact)
 
     def learned(
@@ -417,8 +407,3 @@ class Upkeep:
             attempt(work)
         else:
             self.background.ask(name, work)
-
-
-def ends_turn(events: Sequence[Event]) -> bool:
-    """Whether a turn may be complete after these: the agent has had its say."""
-    return bool(events) and isinstance(events[-1], AgentResponse | Ending)

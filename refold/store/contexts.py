@@ -13,7 +13,6 @@ from refold.domain.errors import (
     Erased,
     InvalidConfiguration,
     RedactionFailed,
-    SessionNotFound,
 )
 from refold.domain.events import JsonObject, Request, Span, Summary
 from refold.domain.ids import StreamId
@@ -57,6 +56,9 @@ class Handed(NamedTuple):
     budgets: Budgets = MappingProxyType({})
 
 
+NOTHING: Final = Handed()
+
+
 def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
     """``given``, redacted as its request will be when it is recorded.
 
@@ -66,31 +68,21 @@ def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
     Raises InvalidEvent, RedactionFailed.
     """
     if not given:
-        return Handed()
+        return NOTHING
     extras = Extras.of(given)
-    clean = _redacted(writer, user_id, extras.dump())
+    # In the place and the form in which the event of the request holds it.
+    sections: Any = {"handed": {**extras.dump()}}
     try:
-        kept = Extras.load(clean, extras.window_tokens)
+        clean, _ = writer.redactor.value(sections, tag=writer.tagger(user_id))
+    except RedactionError as error:
+        raise RedactionFailed("request", reason=str(error)) from None
+    texts = {name: str(text) for name, text in clean["handed"].items()}
+    try:
+        kept = Extras.load(texts, extras.window_tokens)
     except ValueError:
         reason = "what was handed in is no JSON any more"
         raise RedactionFailed("request", reason=reason) from None
     return Handed(kept, extras.tools, given.get("budgets") or {})
-
-
-def _redacted(
-    writer: Writer, user_id: str, sections: Mapping[str, str]
-) -> dict[str, str]:
-    """In the place and the form in which the event of the request holds them."""
-    try:
-        clean: Any = writer.redactor.value(
-            {"handed": {**sections}}, tag=writer.tagger(user_id)
-        )[0]
-    except RedactionError as error:
-        raise RedactionFailed("request", reason=str(error)) from None
-    return {name: str(text) for name, text in clean["handed"].items()}
-
-
-NOTHING: Final = Handed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +102,17 @@ class Viewer:
 
         ``standing`` is what was read for it already.
         """
-        return self._folded(strategy, standing or self._standing(strategy))
+        standing = standing or self._standing(strategy)
+        outline, stored = _loaded(strategy, standing.view), standing.view
+        known: Sequence[Envelope] | None = standing.new
+        derived = standing.derived
+        if stored is not None and not outline.events:  # it is of no use: all anew
+            known, derived = None, self._derived(strategy)
+        elif len(derived) >= PAGE:
+            derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
+        after = outline.through_seq if outline.events else None
+        events = self.history.events(after=after, known=known)
+        return _with_derived(strategy.read(outline, events), derived)
 
     def show(
         self,
@@ -127,7 +129,7 @@ class Viewer:
         """
         if standing is None:
             standing = self._standing(strategy, shown=True)
-        outline, stored = outline or self._folded(strategy, standing), standing.view
+        outline, stored = outline or self.current(strategy, standing), standing.view
         if outline.through_seq - (stored.through_seq if stored else 0) >= WORTH_STORING:
             self._store(strategy, outline, stored)
         return self.render(strategy, outline, handed, standing=standing)
@@ -144,7 +146,7 @@ class Viewer:
         ``standing`` is what was read for it already.
         """
         standing = standing or self._standing(strategy)
-        outline = self._folded(strategy, standing)
+        outline = self.current(strategy, standing)
         return outline, self._store(strategy, outline, standing.view)
 
     def keep(self, strategy: Strategy, outline: Outline) -> bool:
@@ -175,28 +177,10 @@ class Viewer:
     def _standing(self, strategy: Strategy, *, shown: bool = False) -> Standing:
         return self.log.standing(self.stream, strategy.fingerprint, shown=shown)
 
-    def _folded(self, strategy: Strategy, standing: Standing) -> Outline:
-        """The stored outline with what came behind it; all anew if it is of no use."""
-        outline, stored = _loaded(strategy, standing.view), standing.view
-        known: Sequence[Envelope] | None = standing.new
-        derived = standing.derived
-        if stored is not None and not outline.events:
-            known, derived = None, self._derived(strategy)
-        elif len(derived) >= PAGE:
-            derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
-        after = outline.through_seq if outline.events else None
-        events = self.history.events(after=after, known=known)
-        outline = strategy.read(outline, events)
-        for envelope in derived:
-            outline = fold_derived(outline, envelope)
-        return outline
-
     def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
         """The outline as it was at ``seq``, with the summaries that counted then."""
         outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
-        for envelope in self._counting(strategy, seq, as_):
-            outline = fold_derived(outline, envelope)
-        return outline
+        return _with_derived(outline, self._counting(strategy, seq, as_))
 
     def _counting(self, strategy: Strategy, seq: int, as_: As) -> list[Envelope]:
         """The summaries that count at ``seq``."""
@@ -244,11 +228,12 @@ class Viewer:
         known = () if standing is None else (*standing.shown, *standing.new)
         made = () if standing is None else (*standing.summaries, *standing.derived)
         events = self.history.spans(outline.reads(strategy.show(outline).raw), known)
+        stream, spans = self._stream(strategy), spans_of(outline.shown_summaries)
         view = render(
             strategy,
             outline,
             (with_blobs(self.log, envelope) for envelope in events),
-            summaries=self._named(strategy, outline.shown_summaries, made),
+            summaries=in_spans(self.log, stream, spans, made),
             extras=handed.extras,
             budgets=handed.budgets,
         )
@@ -267,15 +252,11 @@ class Viewer:
             extras = replace(extras, evidence=(), state=None)
         return Handed(extras, extras.tools)
 
-    def _named(
-        self, strategy: Strategy, seqs: Sequence[int], known: Iterable[Envelope]
-    ) -> list[Envelope]:
-        stream = self.stream._replace(stream=strategy.fingerprint)
-        return in_spans(self.log, stream, spans_of(seqs), known)
+    def _stream(self, strategy: Strategy) -> StreamId:
+        return self.stream._replace(stream=strategy.fingerprint)
 
     def _derived(self, strategy: Strategy, after: int = 0) -> list[Envelope]:
-        stream = self.stream._replace(stream=strategy.fingerprint)
-        return self.log.read(stream, after=after)
+        return self.log.read(self._stream(strategy), after=after)
 
     def source_matches(self, envelope: Envelope) -> bool:
         """Whether a summary's source digest follows from what it was made of."""
@@ -309,17 +290,10 @@ def named_in(
     return main, spans_of(outline.shown_summaries)
 
 
-def opened(
-    log: EventLog, stream: StreamId, strategy: Strategy
-) -> tuple[Viewer, Standing]:
-    """What shows a session, and how it stands for its view at the head: one read.
-
-    Raises SessionNotFound.
-    """
-    standing = log.standing(stream, strategy.fingerprint, shown=True)
-    if standing.head.seq == 0:
-        raise SessionNotFound(stream.user_id, stream.session_id)
-    return Viewer(log, History.of(log, standing.head.state)), standing
+def _with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
+    for envelope in derived:
+        outline = fold_derived(outline, envelope)
+    return outline
 
 
 def _loaded(strategy: Strategy, stored: StoredView | None) -> Outline:
@@ -350,32 +324,21 @@ class RequestedViews:
 
     def outline(self, strategy: Strategy, request: Request) -> Outline:
         """The outline that it was made of."""
+        viewer, through, upto = self._viewer, request.through_seq, request.derived_seq
         outline = self._outlines.get(strategy.fingerprint)
-        if outline is None or not _before(outline, request):
+        if outline is None or not (
+            outline.through_seq <= through and outline.derived_seq <= upto
+        ):
             outline = strategy.begin()
-        outline = self._read(strategy, outline, request)
+        after = outline.through_seq if outline.events else None
+        events = viewer.history.events(after=after, upto=through)
+        outline = strategy.read(outline, events)
+        if upto > outline.derived_seq:
+            derived = viewer.stream._replace(stream=strategy.fingerprint)
+            entries = viewer.log.read(derived, after=outline.derived_seq, upto=upto)
+            outline = _with_derived(outline, entries)
         self._outlines[strategy.fingerprint] = outline
         return outline
-
-    def _read(self, strategy: Strategy, outline: Outline, request: Request) -> Outline:
-        viewer = self._viewer
-        after = outline.through_seq if outline.events else None
-        events = viewer.history.events(after=after, upto=request.through_seq)
-        outline = strategy.read(outline, events)
-        if request.derived_seq <= outline.derived_seq:
-            return outline
-        derived = viewer.stream._replace(stream=strategy.fingerprint)
-        for envelope in viewer.log.read(
-            derived, after=outline.derived_seq, upto=request.derived_seq
-        ):
-            outline = fold_derived(outline, envelope)
-        return outline
-
-
-def _before(outline: Outline, request: Request) -> bool:
-    """Whether the outline holds nothing that the request did not read."""
-    main = outline.through_seq <= request.through_seq
-    return main and outline.derived_seq <= request.derived_seq
 
 
 def _no_file(path: Path) -> dict[str, Any]:
@@ -409,12 +372,11 @@ class Settings:
             return given
         if given is None and last is not None:
             return spec.parse(last.strategy.model_dump())
+        given = self.context.get("strategy") if given is None else given
         if given is None:
-            given = self.context.get("strategy")
-            if given is None:
-                return KeepAll()
-            if not isinstance(given, str):
-                raise InvalidConfiguration("[context] strategy must be a text")
+            return KeepAll()
+        if not isinstance(given, str):
+            raise InvalidConfiguration("[context] strategy must be a text")
         return self._configured(given)
 
     def for_agent(self, agent: str, strategy: str | Strategy | None = None) -> Strategy:
@@ -444,13 +406,11 @@ class Settings:
 
 def lagging(log: EventLog, scope: Scope, *, by: int = 1) -> Iterator[Lagging]:
     """The views that are behind by so many events or more, read in pages."""
-    after: Place | None = None
-    full = True
-    while full:
-        page = log.lagging(scope, by=by, limit=PAGE, after=after)
+    page = log.lagging(scope, by=by, limit=PAGE)
+    yield from page
+    while len(page) == PAGE:
+        page = log.lagging(scope, by=by, limit=PAGE, after=page[-1].place)
         yield from page
-        full = len(page) == PAGE
-        after = page[-1].place if page else None
 
 
 def bring_up(log: EventLog, place: Place) -> bool:
@@ -459,15 +419,11 @@ def bring_up(log: EventLog, place: Place) -> bool:
     Raises what reading the session raises, unless it was erased meanwhile.
     """
     try:
-        return _brought_up(log, place)
+        standing = log.standing(StreamId(place.user_id, place.session_id), place.name)
+        if standing.view is None or "strategy" not in standing.view.body:
+            return False
+        strategy = spec.parse(standing.view.body["strategy"])  # type: ignore[arg-type]  # as written
+        viewer = Viewer(log, History.of(log, standing.head.state))
+        return viewer.caught_up(strategy, standing)[1]
     except Erased:
         return False
-
-
-def _brought_up(log: EventLog, place: Place) -> bool:
-    standing = log.standing(StreamId(place.user_id, place.session_id), place.name)
-    if standing.view is None or "strategy" not in standing.view.body:
-        return False
-    strategy = spec.parse(standing.view.body["strategy"])  # type: ignore[arg-type]  # as written
-    viewer = Viewer(log, History.of(log, standing.head.state))
-    return viewer.caught_up(strategy, standing)[1]

@@ -190,23 +190,22 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
 
     Raises CorruptEvent where a blob is not what was written.
     """
-    if isinstance(envelope.payload, Request):  # no message, and all of it in blobs
+    # A request is no message, and all of it is in blobs.
+    if isinstance(envelope.payload, Request) or not _has_stub(envelope.payload):
         return envelope
-    if not _has_stub(envelope.payload):
-        return envelope
+
+    def left(sha256: str) -> bytes | None:
+        try:
+            return log.blob(envelope.stream_id.main, sha256)
+        except Expired:
+            return None
+
     payload = envelope.payload.payload()
-    whole = filled(payload, partial(_left, log, envelope.stream_id.main))
+    whole = filled(payload, left)
     if whole == payload:
         return envelope
     event = event_of(envelope.type, whole)
     return envelope.model_copy(update={"payload": event})
-
-
-def _left(log: EventLog, stream: StreamId, sha256: str) -> bytes | None:
-    try:
-        return log.blob(stream, sha256)
-    except Expired:
-        return None
 
 
 def _has_stub(payload: BaseModel) -> bool:

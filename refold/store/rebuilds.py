@@ -54,18 +54,15 @@ from refold.domain.ports import SessionInfo
 from refold.domain.tokens import estimate_text
 from refold.projections.context.compaction import (
     Compaction,
-    Source,
     Summarizer,
-    Written,
     new_in,
     source_of,
-    summary_of,
 )
 from refold.projections.context.outline import Outline, OutlineBuilder, fold_derived
 from refold.projections.context.strategy import Strategy, why_failed, write
 from refold.projections.context.units import Place
 from refold.store.appends import Order, Writer
-from refold.store.compactions import LEASE_SEC, Hold, note_of
+from refold.store.compactions import LEASE_SEC, Compactor, Hold, note_of
 from refold.store.contexts import Viewer
 from refold.store.history import History
 
@@ -80,9 +77,6 @@ _HELD = (
     "ago: run it again later"
 )
 Progress: TypeAlias = Callable[[int], None]
-# When a strategy was judged: the newest seq, and the time in microseconds.
-_Place: TypeAlias = tuple[int, int]
-
 SessionProgress: TypeAlias = Callable[[SessionInfo, int], None]
 _KILLED: Final = "the process that rebuilt it was killed: run it again"
 
@@ -195,12 +189,13 @@ class _Walk:
         self._timed = type(by.strategy).due_at is not Strategy.due_at
         self._recent: deque[Envelope] = deque(maxlen=_RECENT)
         self._derived = by.writer.log.read(self._stream)
+        # When it was judged: the newest seq, and the time in microseconds.
         self._judged, self._unfinished = _left_off(self._derived)
         self._unread = list(self._derived)
         self._asked = False
-        made = sum(isinstance(entry.payload, Summary) for entry in self._derived)
         self.told = told
         if not told.compactions:
+            made = sum(isinstance(entry.payload, Summary) for entry in self._derived)
             self.told = told._replace(there_before=made)
 
     def go(self) -> Outline:
@@ -286,16 +281,11 @@ class _Walk:
             self._judge(due)
 
     def _due(self, now: datetime, end: datetime) -> datetime | None:
-        failed = self._builder.failed_at
-        if failed is not None and failed == microseconds(now):
-            # What fails here fails now, not then: the next event is soon enough.
-            return None
-        if not self._timed:
+        # What fails here fails now, not then: the next event is soon enough.
+        if not self._timed or self._builder.failed_at == microseconds(now):
             return None
         due = self._strategy.due_at(self._outline, now)
-        if due is None or max(due, now) >= end:
-            return None
-        return max(due, now)
+        return None if due is None or max(due, now) >= end else max(due, now)
 
     def _judge(self, now: datetime) -> None:
         """One check, unless it was done: what is due, and what follows from it."""
@@ -313,20 +303,30 @@ class _Walk:
     def _carry_out(self, decision: Compaction, now: datetime) -> bool:
         if self._lease is not None and not self._lease.renew():
             raise _Overtaken
-        source, started = self._source(decision), self._by.writer.clock()
-        if self._by.costs:
+        by, viewer = self._by, self._viewer
+        own = (event for event in self._recent if event.seq > 0)
+        events = viewer.history.spans(new_in(decision, self._derived), own)
+        source = source_of(decision, events=events, summaries=self._derived)
+        started = by.writer.clock()
+        if by.costs:
             self._record(note_of("started", self._outline, decision), now)
         try:
             target = decision.target_tokens
-            written = write(
-                self._strategy, self._by.summarizer, source, target_tokens=target
-            )
+            written = write(by.strategy, by.summarizer, source, target_tokens=target)
         except Exception as error:
-            self._fail(decision, error, now)
+            why = why_failed(error)
+            if by.strict:
+                name, seq = viewer.stream.session_id, decision.decided_at_seq
+                raise SummarizerFailed(
+                    f"session {name!r} at seq {seq}: {why}"
+                ) from None
+            self._record(note_of("failed", self._outline, decision, why), now)
+            self.told = self.told._replace(failures=self.told.failures + 1)
             return False
-        summary = self._summary(decision, source, written, started)
+        compactor = Compactor(by.writer, viewer, by.strategy, by.summarizer)
+        summary = compactor.summary(decision, source, written, started)
         self._record(summary, now)
-        out = decision.target_tokens if self._by.dry_run else summary.tokens_after
+        out = decision.target_tokens if by.dry_run else summary.tokens_after
         self.told = self.told._replace(
             compactions=self.told.compactions + 1,
             tokens_in=self.told.tokens_in + estimate_text(source.text),
@@ -334,33 +334,6 @@ class _Walk:
         )
         self._progress(max(self._builder.through_seq, 0))
         return True
-
-    def _source(self, decision: Compaction) -> Source:
-        new = new_in(decision, self._derived)
-        own = (event for event in self._recent if event.seq > 0)
-        events = self._viewer.history.spans(new, own)
-        return source_of(decision, events=events, summaries=self._derived)
-
-    def _summary(
-        self, decision: Compaction, source: Source, written: Written, started: int
-    ) -> Summary:
-        writer = self._by.writer
-        return summary_of(
-            decision,
-            source,
-            written,
-            strategy=self._strategy.ref,
-            appended_at_seq=writer.log.head(self._viewer.stream).seq,
-            duration_ms=(writer.clock() - started) / 1000,
-        )
-
-    def _fail(self, decision: Compaction, error: Exception, now: datetime) -> None:
-        why = why_failed(error)
-        if self._by.strict:
-            name, seq = self._viewer.stream.session_id, decision.decided_at_seq
-            raise SummarizerFailed(f"session {name!r} at seq {seq}: {why}") from None
-        self._record(note_of("failed", self._outline, decision, why), now)
-        self.told = self.told._replace(failures=self.told.failures + 1)
 
     def _record(self, event: Summary | CompactionNote, now: datetime) -> None:
         """Write it at the time at which it was decided, and take it in."""
@@ -412,7 +385,7 @@ def _goes_on(newest: Envelope, envelope: Envelope, placed: Place | None) -> bool
     return placed.kind == "call" and placed.exchange != envelope.seq
 
 
-def _left_off(derived: list[Envelope]) -> tuple[_Place, bool]:
+def _left_off(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:
     """Where the newest entry was decided, and whether more may follow from it there."""
     newest, unfinished = (0, 0), False
     for entry in derived:
@@ -437,23 +410,12 @@ def can_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1
 
 
-def rebuild_apart(
-    rebuild: Rebuild,
-    sessions: Sequence[SessionInfo],
-    jobs: int,
-    told: SessionProgress | None,
-) -> Iterator[Rebuilt]:
-    """Rebuild ``sessions`` in ``jobs`` processes, which are there when this returns.
-
-    Yields each session when it is done; one whose process was killed is a problem of
-    its own.  What a rebuild raises is raised here, and ends the others.
-    """
-    team = _Team(rebuild, min(jobs, len(sessions)))
-    return team.run(deque(sessions), told)
-
-
 class _Team:
-    """The processes, and the session that each is at."""
+    """The processes, which are there once this is made, and what each is at.
+
+    A session whose process was killed is a problem of its own.  What a rebuild raises
+    is raised by ``run``, and ends the others.
+    """
 
     def __init__(self, rebuild: Rebuild, size: int) -> None:
         self._processes: list[BaseProcess] = []
@@ -483,7 +445,12 @@ class _Team:
             for info in waiting:
                 yield _lost(info)
         finally:
-            self._end()
+            for end in self._ends:
+                end.close()
+            for process in self._processes:
+                process.terminate()
+            for process in self._processes:
+                process.join()
 
     def _give(self, end: Connection, waiting: deque[SessionInfo]) -> None:
         if waiting:
@@ -495,10 +462,7 @@ class _Team:
                 return  # it was killed: its end says so when it is read
 
     def _heard(
-        self,
-        end: Connection,
-        waiting: deque[SessionInfo],
-        told: SessionProgress | None,
+        self, end: Connection, waiting: deque[SessionInfo], told: SessionProgress | None
     ) -> Iterator[Rebuilt]:
         try:
             kind, what = end.recv()
@@ -514,14 +478,6 @@ class _Team:
             raise _unpacked(*what)
         yield what
         self._give(end, waiting)
-
-    def _end(self) -> None:
-        for end in self._ends:
-            end.close()
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            process.join()
 
 
 def _lost(info: SessionInfo) -> Rebuilt:
@@ -594,7 +550,8 @@ def rebuild_all(
     if jobs == 1 or len(wanted) < 2:
         return (_one(rebuilder, info, progress, Event()) for info in wanted)
     if not rebuilder.costs and rebuilder.writer.log.shared and can_fork():
-        return rebuild_apart(partial(_alone, rebuilder), wanted, jobs, progress)
+        team = _Team(partial(_alone, rebuilder), min(jobs, len(wanted)))
+        return team.run(deque(wanted), progress)
     return _beside(rebuilder, wanted, jobs, progress)
 
 
@@ -651,9 +608,8 @@ def activate(session: Session, strategy: Strategy) -> bool:
     Returns False, with nothing changed, if they get it already, or if the session is
     closed: nothing is sent from it any more.  Raises SessionNotFound.
     """
-    if session.head().status == "closed":
-        return False
-    if default_fingerprint(session) == strategy.fingerprint:
+    closed = session.head().status == "closed"
+    if closed or default_fingerprint(session) == strategy.fingerprint:
         return False
     request = session.context(strategy).request()
     session.append(request, meta={"status": ACTIVATED})
@@ -675,13 +631,12 @@ def retire(session: Session, fingerprint: str, *, why: str = "") -> bool:
             "strategy that is to be retired: activate another one first"
         )
     newest = log.read(stream, limit=1, newest=True)
-    last = newest[0].payload if newest else None
-    retired = isinstance(last, CompactionNote) and last.phase == "retired"
-    if newest and not retired:
+    retires = bool(newest) and getattr(newest[0].payload, "phase", "") != "retired"
+    if retires:
         note = CompactionNote(phase="retired", why=why)
         session.writer.append(Order(stream, (Draft(note),)))
     log.drop_view(session.stream, fingerprint)
-    return bool(newest) and not retired
+    return retires
 
 
 def default_fingerprint(session: Session) -> str:

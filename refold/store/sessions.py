@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from traceback import walk_tb
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, Unpack
 
 import orjson
 
@@ -72,7 +72,6 @@ from refold.store.contexts import (
     Viewer,
     bring_up,
     lagging,
-    opened,
     take,
 )
 from refold.store.explanations import Compared, Explainer, Explanation, How, compare
@@ -93,6 +92,7 @@ _NAMED_CALLS: Final = 20
 _ENDS: Final = ("final", "agent_response", "tool_call")
 _BATCH: Final = 200
 Progress = Callable[[int], None]
+_Prepared = tuple[Draft, RedactedEvent]
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class Attempt:
     _open: frozenset[str] = field(default=frozenset(), init=False)
 
     def __enter__(self) -> Self:
-        state = self._state()
+        state = self.session.writer.log.head(self.session.stream).state
         self._after, self._open = state.head_seq, frozenset(state.open_calls)
         return self
 
@@ -124,8 +124,14 @@ class Attempt:
     ) -> None:
         if not isinstance(error, Exception):
             return  # it went well, or somebody ended it
+        where = f"{self.what}{_place(trace)}"
         try:
-            self._record(error, trace)
+            try:
+                message = str(repaired(str(error)[:_LONGEST])[0])
+                self._record(error, where, message)
+            except (RedactionFailed, InvalidEvent):
+                # What was raised cannot be written down; that it was can.
+                self._record(error, where, "")
         except (RefoldError, OSError) as failed:
             error.add_note(f"refold could not record this failure: {failed}")
 
@@ -140,60 +146,43 @@ class Attempt:
     ) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
-    def _record(self, error: Exception, trace: TracebackType | None) -> None:
-        where = f"{self.what}{_place(trace)}"
-        message = str(repaired(str(error)[:_LONGEST])[0])
-        try:
-            self._append(error, where, message)
-        except (RedactionFailed, InvalidEvent):
-            # What was raised cannot be written down; that it was can.
-            self._append(error, where, "")
-
-    def _append(self, error: Exception, where: str, message: str) -> None:
+    def _record(self, error: Exception, where: str, message: str) -> None:
+        """Where in the session it was, and nothing that the step worked on."""
+        code, retryable = type(error).__name__, self.retryable
+        if retryable is None:
+            retryable = isinstance(error, _PASSING)
+        text = f"{self.what} failed with {code} before there was a result"
         for last in (*[False] * _TRIES, True):
-            state = self._state()
+            state = self.session.writer.log.head(self.session.stream).state
             left = [call for call in state.open_calls if call not in self._open]
+            closing = [
+                ToolResult(call_id=call, content=text, status="unknown")
+                for call in left
+            ]
+            context: dict[str, Any] = {"after_seq": self._after}
+            context["upto_seq"] = state.head_seq
+            if left:
+                context["open_calls"] = left[:_NAMED_CALLS]
+            if error.__cause__ is not None:
+                context["cause"] = type(error.__cause__).__name__
             failure = AgentError(
-                code=type(error).__name__,
+                code=code,
                 message=message,
                 where=where,
-                retryable=self._may_pass(error),
-                context=self._context(state.head_seq, left, error),
+                retryable=retryable,
+                context=context,
             )
             try:
                 self.session.append(
-                    [*self._closing(left, error), failure],
+                    [*closing, failure],
                     request_id=self.request_id,
                     agent=self.agent,
                     expected_seq=state.head_seq,
                 )
+                return
             except StaleSession:
                 if last:
                     raise
-            else:
-                return
-
-    def _closing(self, calls: list[str], error: Exception) -> list[Event]:
-        name = type(error).__name__
-        text = f"{self.what} failed with {name} before there was a result"
-        return [
-            ToolResult(call_id=call, content=text, status="unknown") for call in calls
-        ]
-
-    def _state(self) -> SessionState:
-        return self.session.writer.log.head(self.session.stream).state
-
-    def _may_pass(self, error: Exception) -> bool:
-        return isinstance(error, _PASSING) if self.retryable is None else self.retryable
-
-    def _context(self, head: int, left: list[str], error: Exception) -> JsonObject:
-        """Where in the session it was, and nothing that the step worked on."""
-        context: dict[str, Any] = {"after_seq": self._after, "upto_seq": head}
-        if left:
-            context["open_calls"] = left[:_NAMED_CALLS]
-        if error.__cause__ is not None:
-            context["cause"] = type(error.__cause__).__name__
-        return context
 
 
 def _place(trace: TracebackType | None) -> str:
@@ -313,17 +302,15 @@ class Session:
         return receipt
 
     def _keep_up(self, order: Order) -> None:
-        events = [draft.event for draft in order.drafts]
-        self.upkeep.appended(events, self.stream, self.compact)
+        """Compact, and make the user's memory anew of the scenarios named here."""
+        self.upkeep.appended(order.drafts[-1].event, self.stream, self.compact)
         if self.upkeep.remember != "off":
-            self.upkeep.learned(order.drafts, self.user_id, partial(self._learn, order))
+            from refold.store.memory import Adviser
 
-    def _learn(self, order: Order) -> None:
-        """Make the user's memory anew, of the scenarios that were named here."""
-        from refold.store.memory import Adviser
-
-        tags = {draft.meta.scenario for draft in order.drafts}
-        Adviser(self.writer, self.user_id).learn(*(tag for tag in tags if tag))
+            tags = {draft.meta.scenario for draft in order.drafts}
+            learn = Adviser(self.writer, self.user_id).learn
+            work = partial(learn, *(tag for tag in tags if tag))
+            self.upkeep.learned(order.drafts, self.user_id, work)
 
     def attempt(
         self,
@@ -362,9 +349,9 @@ class Session:
             raise InvalidEvent(f"cannot fork at seq {at}: it is not in the session")
         child = replace(self, stream=self.stream._replace(session_id=session_id))
         event = Fork(session_id=self.session_id, at_seq=at)
-        born_ = Head(born(self.writer.log, child.stream, event))
         order = Order(child.stream, (Draft(event),), expected_seq=0)
-        self.writer.append(order, born=born_)
+        head = Head(born(self.writer.log, child.stream, event))
+        self.writer.append(order, born=head)
         return child
 
     def delegate(
@@ -377,12 +364,10 @@ class Session:
 
         Raises SessionNotFound, StaleSession if the new session exists already.
         """
-        link = {"session_id": self.session_id, "seq": self.head().seq}
+        meta = {"parent": {"session_id": self.session_id, "seq": self.head().seq}}
         check_session_id(session_id)
         child = replace(self, stream=self.stream._replace(session_id=session_id))
-        child.append(
-            UserInput(text=task), agent=agent, meta={"parent": link}, expected_seq=0
-        )
+        child.append(UserInput(text=task), agent=agent, meta=meta, expected_seq=0)
         return child
 
     def parent(self) -> Parent | None:
@@ -409,14 +394,30 @@ class Session:
             raise SessionNotFound(self.user_id, to.session_id)
         if self.parent() is None:
             raise InvalidEvent(f"session {self.session_id!r} was not delegated")
-        result = _result_of(self)
-        source = {"session_id": self.session_id, "seq": result.seq}
+        seq, result = self._result(call_id)
         return to.append(
-            _given(self, result, call_id),
+            result,
             agent=agent,
-            meta={"source": source},
-            idempotency_key=f"handed-over:{self.session_id}:{result.seq}",
+            meta={"source": {"session_id": self.session_id, "seq": seq}},
+            idempotency_key=f"handed-over:{self.session_id}:{seq}",
         )
+
+    def _result(self, call_id: str | None) -> tuple[int, Event]:
+        """The seq of the session's result, and the event that gives it to another."""
+        found = self.writer.log.read(self.stream, types=_ENDS, limit=1, newest=True)
+        match found[0].payload if found else None:
+            case FinalEvent(text=text, outcome=outcome):
+                pass
+            case AgentResponse(text=text) if text.strip():
+                outcome = "unknown"
+            case _:
+                raise InvalidEvent(f"session {self.session_id!r} has no result yet")
+        if call_id is not None:
+            status: Literal["ok", "error"] = "error" if outcome == "failure" else "ok"
+            result = ToolResult(call_id=call_id, content=text, status=status)
+            return found[0].seq, result
+        about = {"session": self.session_id, "outcome": outcome}
+        return found[0].seq, UserInput(text=tagged("agent_result", text, **about))
 
     def head(self) -> Head:
         """The session's end.  Raises SessionNotFound if it has not begun."""
@@ -435,9 +436,9 @@ class Session:
 
     def pages(self, after: int = 0, upto: int | None = None) -> Iterator[Envelope]:
         """The same as an iterator that reads a page at a time."""
-        log, after = self.writer.log, bounded("after", after)
         upto = None if upto is None else bounded("upto", upto)
-        return read_on(log, self.stream, after=after, upto=upto)
+        after = bounded("after", after)
+        return read_on(self.writer.log, self.stream, after=after, upto=upto)
 
     def derived(self, name: str) -> list[Envelope]:
         """The events of a derived stream, in its order."""
@@ -466,13 +467,10 @@ class Session:
             data = self.writer.log.blob(stream, sha256)
             if data is not None:
                 return data.decode()
-            stream = self._parent(stream)
+            # What a session was forked from is read with it, its blobs too.
+            origin = self.writer.log.head(stream).state.forked_from
+            stream = stream._replace(session_id=origin[0]) if origin else None
         raise CorruptEvent(f"blob {sha256}", seq=0, reason="there is no such blob")
-
-    def _parent(self, stream: StreamId) -> StreamId | None:
-        """What ``stream`` was forked from: its events are read, and its blobs too."""
-        origin = self.writer.log.head(stream).state.forked_from
-        return None if origin is None else stream._replace(session_id=origin[0])
 
     def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
         """The events as they happened, summaries and their like where decided.
@@ -527,18 +525,16 @@ class Session:
         self.writer.used(self.stream)
         taken = take(self.writer, self.user_id, handed)
         if at is None:
-            viewer, chosen_, standing = self._opened(strategy)
-            return viewer.show(chosen_, taken, standing=standing)
+            viewer, chosen, standing = self._opened(strategy)
+            return viewer.show(chosen, taken, standing=standing)
         viewer = self._viewer()
         self.at(at)
-        chosen_ = self._chosen(viewer, strategy, at)
+        chosen = self._chosen(viewer, strategy, at)
         taken = taken if handed else viewer.handed_at(at)
-        return viewer.render(chosen_, viewer.at(chosen_, at, as_), taken)
+        return viewer.render(chosen, viewer.at(chosen, at, as_), taken)
 
     def advice(
-        self,
-        strategy: str | Strategy | None = None,
-        **how: Unpack[ChoiceArgs],
+        self, strategy: str | Strategy | None = None, **how: Unpack[ChoiceArgs]
     ) -> Advice:
         """What memory says to the model in this session: ``context(advice=…)``.
 
@@ -554,9 +550,9 @@ class Session:
         from refold.store.memory import Adviser
 
         choosing = chosen_by(how)
-        chosen_ = self._chosen(self._viewer(), strategy, None)
+        chosen = self._chosen(self._viewer(), strategy, None)
         adviser = Adviser(self.writer, self.user_id)
-        return adviser.for_session(self.stream, chosen_, choosing)
+        return adviser.for_session(self.stream, chosen, choosing)
 
     def compact(
         self,
@@ -584,16 +580,16 @@ class Session:
         """
         self.writer.used(self.stream)
         taken = take(self.writer, self.user_id, handed)
-        viewer, chosen_, standing = self._opened(strategy)
-        compactor = self._compactor(viewer, chosen_, summarizer)
+        viewer, chosen, standing = self._opened(strategy)
+        compactor = self._compactor(viewer, chosen, summarizer)
         if not wait:
-            name = (self.stream, chosen_.fingerprint)
+            name = (self.stream, chosen.fingerprint)
             self.upkeep.background.ask(name, compactor.step)
-        outline = viewer.current(chosen_, standing)
+        outline = viewer.current(chosen, standing)
         if wait and compactor.is_due(outline):
             compactor.step()
-            return viewer.show(chosen_, taken)
-        return viewer.show(chosen_, taken, standing=standing, outline=outline)
+            return viewer.show(chosen, taken)
+        return viewer.show(chosen, taken, standing=standing, outline=outline)
 
     def compactor(
         self,
@@ -650,9 +646,11 @@ class Session:
     ) -> Explanation:
         """Why the context at ``at`` is as it is, proved; raises as ``context`` does."""
         self.writer.used(self.stream)
-        viewer = self._viewer() if at is None else self.at(at).session._viewer()
-        chosen_ = self._chosen(viewer, strategy, at)
-        return Explainer(viewer, chosen_).explain(at, message=message)
+        if at is not None:
+            self.at(at)
+        viewer = self._viewer()
+        chosen = self._chosen(viewer, strategy, at)
+        return Explainer(viewer, chosen).explain(at, message=message)
 
     def review(self, rules: ReviewRules | None = None) -> Reviewed:
         """Ask a human, by ``hitl`` events, what the rules say is to be asked.
@@ -686,8 +684,7 @@ class Session:
         chain_only: that no row was changed, added or taken away, and no more: nothing
                     is decrypted.
         """
-        log, stream = self.writer.log, self.stream
-        return Verifier(log, stream, chain_only=chain_only).run()
+        return Verifier(self.writer.log, self.stream, chain_only=chain_only).run()
 
     def catch_up(self) -> int:
         """Bring the stored views to the head; returns how many moved."""
@@ -709,12 +706,15 @@ class Session:
         self, strategy: str | Strategy | None
     ) -> tuple[Viewer, Strategy, Standing]:
         """Of one read; if no strategy is named, it is looked up before."""
+        log = self.writer.log
         if strategy is None:
-            chosen_ = self._chosen(self._viewer(), None, None)
+            chosen = self._chosen(self._viewer(), None, None)
         else:
-            chosen_ = self.settings.strategy(strategy)
-        viewer, standing = opened(self.writer.log, self.stream, chosen_)
-        return viewer, chosen_, standing
+            chosen = self.settings.strategy(strategy)
+        standing = log.standing(self.stream, chosen.fingerprint, shown=True)
+        if standing.head.seq == 0:
+            raise SessionNotFound(self.user_id, self.session_id)
+        return Viewer(log, History.of(log, standing.head.state)), chosen, standing
 
     def _chosen(
         self, viewer: Viewer, strategy: str | Strategy | None, at: int | None
@@ -727,42 +727,12 @@ class Session:
         return self.settings.strategy(None, sent[1] if sent else None)
 
 
-class _Result(NamedTuple):
-    seq: int
-    text: str
-    outcome: str
-
-
-def _result_of(child: Session) -> _Result:
-    found = child.writer.log.read(child.stream, types=_ENDS, limit=1, newest=True)
-    match found[0].payload if found else None:
-        case FinalEvent(text=text, outcome=outcome):
-            return _Result(found[0].seq, text, outcome)
-        case AgentResponse(text=text) if text.strip():
-            return _Result(found[0].seq, text, "unknown")
-        case _:
-            raise InvalidEvent(f"session {child.session_id!r} has no result yet")
-
-
-def _given(child: Session, result: _Result, call_id: str | None) -> Event:
-    if call_id is not None:
-        status = "error" if result.outcome == "failure" else "ok"
-        return ToolResult(call_id=call_id, content=result.text, status=status)
-    about = {"session": child.session_id, "outcome": result.outcome}
-    return UserInput(text=tagged("agent_result", result.text, **about))
-
-
 class Extended(NamedTuple):
     """What an import did: events written, those that were there, findings by type."""
 
     events: int
     duplicates: int
     redactions: Counter[str]
-
-
-class _Prepared(NamedTuple):
-    draft: Draft
-    redacted: RedactedEvent
 
 
 def extend(
@@ -792,19 +762,13 @@ def extend(
     raise ImportFailed(where, "others write to this session all the time: try again")
 
 
-def _imported(session: Session, upto: int) -> Iterator[Envelope]:
-    for envelope in session.pages(upto=upto):
-        if envelope.meta.source is not None:
-            yield envelope
-
-
 def _new(
     session: Session, state: SessionState, drafts: Sequence[Draft], where: str
 ) -> list[_Prepared]:
-    known = 0
-    for draft, envelope in zip(
-        drafts, _imported(session, state.head_seq), strict=False
-    ):
+    """What is not there yet of ``drafts``, as it will be written."""
+    pages, known = session.pages(upto=state.head_seq), 0
+    imported = (event for event in pages if event.meta.source is not None)
+    for draft, envelope in zip(drafts, imported, strict=False):
         known += 1
         if not _same(session, draft, envelope):
             raise ImportFailed(
@@ -814,66 +778,47 @@ def _new(
                 "session",
                 seq=envelope.seq,
             )
-    return _prepare(session, state, drafts[known:], where)
+    new = drafts[known:]
+    try:
+        events = decide(state, [draft.event for draft in new])
+        return [
+            _fitting(session, replace(draft, event=event))
+            for draft, event in zip(new, events, strict=True)
+        ]
+    except (InvalidEvent, SessionClosed, EventTooLarge) as error:
+        raise ImportFailed(where, str(error)) from None
 
 
 def _same(session: Session, draft: Draft, envelope: Envelope) -> bool:
     """Whether the draft is what was recorded, also if the rules changed since."""
     if draft.event.type != envelope.type:
         return False
-    incoming = _fitting(session, draft).redacted.event
+    incoming = _fitting(session, draft)[1].event
     if same_event(envelope.payload, incoming):
         return True
     again = _redact(session, replace(draft, event=envelope.payload))
     return same_event(again.event, incoming) or superseded(envelope, incoming)
 
 
-def _prepare(
-    session: Session, state: SessionState, drafts: Sequence[Draft], where: str
-) -> list[_Prepared]:
-    try:
-        events = decide(state, [draft.event for draft in drafts])
-    except (InvalidEvent, SessionClosed) as error:
-        raise ImportFailed(where, str(error)) from None
-    decided = [
-        replace(draft, event=event) for draft, event in zip(drafts, events, strict=True)
-    ]
-    try:
-        return [_fitting(session, draft) for draft in decided]
-    except (InvalidEvent, EventTooLarge) as error:
-        raise ImportFailed(where, str(error)) from None
-
-
 def _fitting(session: Session, draft: Draft) -> _Prepared:
     """Redact; what is too large in many small pieces is kept as one text and a blob."""
     try:
-        return _Prepared(draft, _redact(session, draft))
+        return draft, _redact(session, draft)
     except EventTooLarge:
-        whole = _as_text(draft)
-        if whole is None:
-            raise
-        return _Prepared(whole, _redact(session, whole))
-
-
-def _as_text(draft: Draft) -> Draft | None:
-    match draft.event:
-        case ToolResult(content=list() | dict() as content):
-            update = {"content": _text(content)}
-        case ToolCall(arguments=dict() as arguments):
-            update = {"arguments": _text(arguments)}
-        case _:
-            return None
-    changed = draft.event.model_copy(update=update)
-    return replace(draft, event=changed, meta=draft.meta.warned("kept_as_text"))
-
-
-def _text(value: object) -> str:
-    return orjson.dumps(value).decode()
+        match draft.event:
+            case ToolResult(content=list() | dict() as content):
+                update = {"content": orjson.dumps(content).decode()}
+            case ToolCall(arguments=dict() as arguments):
+                update = {"arguments": orjson.dumps(arguments).decode()}
+            case _:
+                raise
+    event, meta = draft.event.model_copy(update=update), draft.meta
+    whole = replace(draft, event=event, meta=meta.warned("kept_as_text"))
+    return whole, _redact(session, whole)
 
 
 def _redact(session: Session, draft: Draft) -> RedactedEvent:
-    writer = session.writer
-    user_id = session.stream.user_id
+    writer, user_id = session.writer, session.user_id
     return writer.redacted(draft, user_id=user_id, now=writer.clock())
 
 
@@ -889,16 +834,12 @@ def _append(
         progress(duplicates)
     for start in range(0, len(new), _BATCH):
         batch = new[start : start + _BATCH]
-        order = Order(
-            session.stream,
-            tuple(item.draft for item in batch),
-            None,
-            expected,
-            tuple(item.redacted for item in batch),
-        )
+        drafts = tuple(draft for draft, _ in batch)
+        redacted = tuple(event for _, event in batch)
+        order = Order(session.stream, drafts, None, expected, redacted)
         expected = session.writer.append(order).last_seq
-        for item in batch:
-            found.update(item.redacted.content["redaction"].get("types", {}))  # type: ignore[union-attr, arg-type]  # counts
+        for event in redacted:
+            found.update(event.content["redaction"].get("types", {}))  # type: ignore[union-attr, arg-type]  # counts
         if progress:
             progress(duplicates + start + len(batch))
     return Extended(len(new), duplicates, found)

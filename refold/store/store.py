@@ -13,13 +13,7 @@ from typing import Any, Self
 from refold.domain.access_log import AccessTrail
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
-from refold.domain.ports import (
-    Damage,
-    EventLog,
-    Problem,
-    SessionInfo,
-    scope,
-)
+from refold.domain.ports import Damage, EventLog, Problem, SessionInfo, scope
 from refold.domain.seals import Seals, SealsVerified, TreeHead
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
@@ -261,7 +255,10 @@ class SessionStore:
         for info in self._writable(user_id, session_id):
             done = reredact(self.writer, info)
             if done.applied is not None:
-                self._drop_views_of_forks(info)
+                stream = StreamId(info.user_id, info.session_id, MAIN)
+                others = self._readable(info.user_id, None)
+                for name in (USER_SESSION, *forks_of(self.writer, others, stream)):
+                    self.log.drop_views(info.user_id, name)
             yield done
 
     def _readable(
@@ -277,12 +274,6 @@ class SessionStore:
         """Of all users, but those that are frozen; of one by name, whatever it is."""
         found = self._readable(user_id, session_id)
         return (info for info in found if info.is_live or user_id is not None)
-
-    def _drop_views_of_forks(self, info: SessionInfo) -> None:
-        stream = StreamId(info.user_id, info.session_id, MAIN)
-        others = self._readable(info.user_id, None)
-        for session_id in (USER_SESSION, *forks_of(self.writer, others, stream)):
-            self.log.drop_views(info.user_id, session_id)
 
     def rebuild(
         self,
@@ -310,13 +301,8 @@ class SessionStore:
         """
         taken = self.settings.strategy(strategy)
         writes = summarizer or self.upkeep.summarizer or Abridged()
-        rebuilder = Rebuilder(
-            self.writer,
-            taken,
-            Abridged() if dry_run else fitting(taken, writes),
-            strict=strict,
-            dry_run=dry_run,
-        )
+        fits = Abridged() if dry_run else fitting(taken, writes)
+        rebuilder = Rebuilder(self.writer, taken, fits, strict, dry_run)
         found = list(self._writable(user_id, session_id))
         self.access_log.flush()  # no thread of it stands in the way of forking
         return rebuild_all(rebuilder, found, jobs=jobs, progress=progress)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from refold.domain.envelope import microseconds
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.ports import Scope, SessionInfo
+from refold.domain.ports import Scope
 from refold.domain.seals import TreeHead
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
@@ -109,7 +109,8 @@ class Worker:
                 break
             if not attempt(partial(self._visit, key), otherwise=_GOES_ON):
                 self._timers[key] = self._list_at
-            self._tell()
+            while self._untold and self._done is not None:
+                self._done(*self._untold.pop())
         if listing:
             attempt(self._sweep, otherwise=_GOES_ON)
         next_at = min([self._list_at, *self._timers.values()])
@@ -122,7 +123,8 @@ class Worker:
             for info in self._store.log.sessions(
                 self._user_id, session_id=self._session_id
             )
-            if _can_be_compacted(info)
+            # A closed session is as long as it will ever be, but is still read.
+            if info.is_live and not info.session_id.startswith("_")
         }
         grown = [key for key, seq in found.items() if self._seen.get(key) != seq]
         kept = {key: at for key, at in self._timers.items() if key in found}
@@ -148,7 +150,7 @@ class Worker:
         made = False
         while not self._stopping and compactor.step() is not None:
             made = True
-        if made:
+        if made and self._done is not None:
             self._untold.append((session, strategy, known))
         compactor.viewer.catch_up(strategy)
         due = compactor.due_at()
@@ -157,19 +159,8 @@ class Worker:
             # Due and not done: another is at it, or it cannot be done now.
             self._timers[key] = at if at > self._now() else self._list_at
 
-    def _tell(self) -> None:
-        untold, self._untold = self._untold, []
-        for compacted in untold:
-            if self._done is not None:
-                self._done(*compacted)
-
     def _now(self) -> int:
         return self._store.clock()
-
-
-def _can_be_compacted(info: SessionInfo) -> bool:
-    """A closed session is as long as it will ever be, but is still read."""
-    return info.is_live and not info.session_id.startswith("_")
 
 
 class Sealer:
@@ -203,7 +194,7 @@ class Sealer:
     def run(self) -> None:
         """Seal until ``stop``."""
         while not self._stopping:
-            attempt(partial(self.round), otherwise=_SEALING_GOES_ON)
+            attempt(self.round, otherwise=_SEALING_GOES_ON)
             with suppress(Empty):
                 self._woken.get(timeout=self._every)
 

@@ -23,7 +23,7 @@ STEPS: Final[dict[str, tuple[type, str, bool]]] = {
     "the lease is taken": (Recorder, "take_lease", True),
     "the start is recorded": (Counting, "summarise", False),
     "the model has answered": (Counting, "summarise", True),
-    "the summary is made": (Compactor, "_summary", True),
+    "the summary is made": (Compactor, "summary", True),
     "the summary is recorded": (Viewer, "caught_up", False),
     "the view is stored": (Viewer, "caught_up", True),
     "all but the lease": (Recorder, "release_lease", False),
