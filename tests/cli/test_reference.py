@@ -1,7 +1,7 @@
 """The reference of the command line has every command and option, and no others."""
 
 import re
-from enum import StrEnum
+from typing import Any, get_args
 
 import pytest
 
@@ -71,20 +71,20 @@ def test_options_of_the_program_are_documented() -> None:
         ("redact", Engines),
     ],
 )
-def test_every_choice_is_documented(command: str, choices: type[StrEnum]) -> None:
-    for choice in choices:
+def test_every_choice_is_documented(command: str, choices: Any) -> None:
+    for choice in get_args(choices):
         assert f"`{choice}`" in section(command)
 
 
 def test_the_formats_are_those_of_the_importers() -> None:
-    assert [form.value for form in Transcripts] == list(FORMATS)
+    assert list(get_args(Transcripts)) == list(FORMATS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_a_command_does_is_said_once(command: str) -> None:
     first, _, _ = (COMMANDS[command].help or "").partition("\n")
 
-    assert first == TABLE[command].does
+    assert first == TABLE[command][1]
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

@@ -10,30 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 from refold.adapters.cli.output import STUB, counted
 from refold.domain import events
 from refold.domain.errors import RefoldError
-from refold.domain.events import (
-    AgentError,
-    AgentResponse,
-    Aggregate,
-    Attachment,
-    CompactionNote,
-    Consent,
-    Forget,
-    Fork,
-    HumanReview,
-    Pin,
-    Planner,
-    ProviderEdit,
-    RedactionApplied,
-    Reflection,
-    Request,
-    SessionEvent,
-    StateUpdate,
-    Summary,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
@@ -65,62 +41,62 @@ class Preview(NamedTuple):
     failed: bool = False
 
 
-def preview(event: SessionEvent) -> Preview:
+def preview(event: events.SessionEvent) -> Preview:
     """Say what ``event`` says; nothing of it is cut here."""
     match event:
-        case UserInput(text=text, attachments=attachments):
+        case events.UserInput(text=text, attachments=attachments):
             return Preview(body=_lines(text, *map(_attachment, attachments)))
-        case AgentResponse():
+        case events.AgentResponse():
             return _response(event)
-        case ToolCall(tool_name=name, arguments=arguments):
+        case events.ToolCall(tool_name=name, arguments=arguments):
             return Preview(name, readable(arguments))
-        case ToolResult():
+        case events.ToolResult():
             return _result(event)
-        case Planner(plan=plan, iteration=iteration):
+        case events.Planner(plan=plan, iteration=iteration):
             note = f"version {iteration}" if iteration is not None else ""
             return Preview(note, readable(plan))
-        case Reflection():
+        case events.Reflection():
             return _reflection(event)
-        case Aggregate(results=results):
+        case events.Aggregate(results=results):
             verdicts = (f"{item.item_id}: {item.verdict}" for item in results)
             return Preview(counted(len(results), "item"), _lines(*verdicts))
         case events.Final():
             return _final(event)
-        case HumanReview():
+        case events.HumanReview():
             return _review(event)
-        case AgentError():
+        case events.AgentError():
             return _error(event)
-        case SystemPrompt(text=text, closed=closed):
+        case events.SystemPrompt(text=text, closed=closed):
             return Preview("the session was closed" if closed else "prompt", text or "")
-        case StateUpdate(set=changed, unset=gone):
+        case events.StateUpdate(set=changed, unset=gone):
             unset = (f"{key}: (unset)" for key in gone)
             return Preview(body=_lines(readable(changed) if changed else "", *unset))
-        case Request():
+        case events.Request():
             sent = f"{event.tokens:,} tokens through seq {event.through_seq}"
             return Preview(
                 event.strategy.name, f"{sent}, digest {event.digest[:DIGEST]}"
             )
-        case Summary():
+        case events.Summary():
             return _summary(event)
-        case CompactionNote(phase=phase, why=why):
+        case events.CompactionNote(phase=phase, why=why):
             span = _span(event.first_seq, event.last_seq)
             return Preview(f"{phase}{span}", why, failed=phase == "failed")
-        case Pin(seqs=seqs, reason=reason, unpin=unpin):
+        case events.Pin(seqs=seqs, reason=reason, unpin=unpin):
             which = ", ".join(map(str, seqs))
             return Preview(f"{'unpinned' if unpin else 'pinned'} seq {which}", reason)
-        case Fork(session_id=parent, at_seq=at):
+        case events.Fork(session_id=parent, at_seq=at):
             return Preview(f"goes on from {parent} at seq {at}")
-        case ProviderEdit(edits=edits, blocks=blocks):
+        case events.ProviderEdit(edits=edits, blocks=blocks):
             counts = f"{counted(len(edits), 'edit')}, {counted(len(blocks), 'block')}"
             return Preview(f"{counts} of the provider")
-        case RedactionApplied(stream=stream, seqs=()):
+        case events.RedactionApplied(stream=stream, seqs=()):
             span = _span(event.first_seq, event.last_seq)
             return Preview(f"a new key for {stream}{span}")
-        case RedactionApplied(stream=stream, seqs=seqs):
+        case events.RedactionApplied(stream=stream, seqs=seqs):
             return Preview(f"{counted(len(seqs), 'event')} of {stream} redacted again")
-        case Consent(scope=scope, granted=granted, reason=reason):
+        case events.Consent(scope=scope, granted=granted, reason=reason):
             return Preview(f"{scope} {'granted' if granted else 'withdrawn'}", reason)
-        case Forget(item_id=item, reason=reason):
+        case events.Forget(item_id=item, reason=reason):
             return Preview(f"item {item}", reason)
         case unknown:
             assert_never(unknown)
@@ -159,9 +135,10 @@ def readable(value: Any) -> str:
         return value
     if isinstance(value, dict) and value:
         fields = [_field(key, item) for key, item in value.items()]
-        return "\n".join(sorted(fields, key=_is_long))  # what is short, first
+        # What is short, first.
+        return "\n".join(sorted(fields, key=lambda f: "\n" in f or len(f) > _LONG))
     if isinstance(value, list) and value:
-        return "\n".join(_item(item) for item in value)
+        return "\n".join("- " + _indented(_text(one)).lstrip(" ") for one in value)
     return _compact(value)
 
 
@@ -180,17 +157,12 @@ def _block(block: dict[str, Any]) -> str:
 
 
 def _field(key: str, item: Any) -> str:
-    text = item if isinstance(item, str) else _compact(item)
+    text = _text(item)
     return f"{key}:\n{_indented(text)}" if "\n" in text else f"{key}: {text}"
 
 
-def _is_long(field: str) -> bool:
-    return "\n" in field or len(field) > _LONG
-
-
-def _item(item: Any) -> str:
-    text = item if isinstance(item, str) else _compact(item)
-    return "- " + _indented(text).lstrip(" ")
+def _text(item: Any) -> str:
+    return item if isinstance(item, str) else _compact(item)
 
 
 def _indented(text: str) -> str:
@@ -205,43 +177,31 @@ def _lines(*parts: str) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _attachment(item: Attachment) -> str:
+def _attachment(item: events.Attachment) -> str:
     about = " ".join(filter(None, (item.name, item.media_type, item.url)))
     return f"[{item.kind}{': ' if about else ''}{about}]"
 
 
-def _response(event: AgentResponse) -> Preview:
+def _response(event: events.AgentResponse) -> Preview:
     thoughts = [block.thinking or "(encrypted)" for block in event.thinking]
     thinking = _lines(*(f"(thinking) {thought}" for thought in thoughts))
     cut_off = event.stop_reason == "max_tokens"
     return Preview("cut off" if cut_off else "", _lines(thinking, event.text))
 
 
-def _result(event: ToolResult) -> Preview:
-    took = "" if event.duration_ms is None else _duration(event.duration_ms)
-    marks = (
-        event.tool_name,
-        event.status,
-        took,
-        "untrusted" if event.untrusted else "",
-    )
-    note = " · ".join(mark for mark in marks if mark)
+def _result(event: events.ToolResult) -> Preview:
+    took = ""
+    if (ms := event.duration_ms) is not None:
+        took = f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+    trust = "untrusted" if event.untrusted else ""
+    note = " · ".join(filter(None, (event.tool_name, event.status, took, trust)))
     return Preview(note, content(event.content), failed=event.status != "ok")
 
 
-def _duration(milliseconds: float) -> str:
-    if milliseconds < 1000:
-        return f"{milliseconds:.0f} ms"
-    return f"{milliseconds / 1000:.1f} s"
-
-
-def _reflection(event: Reflection) -> Preview:
+def _reflection(event: events.Reflection) -> Preview:
     verdict = {True: "passed", False: "not passed", None: ""}[event.pass_]
     sure = "" if event.confidence is None else f"confidence {event.confidence:g}"
-    issues = (
-        f"- {issue if isinstance(issue, str) else _compact(issue)}"
-        for issue in event.issues
-    )
+    issues = (f"- {_text(issue)}" for issue in event.issues)
     return Preview(
         " · ".join(filter(None, (verdict, sure))),
         _lines(*issues, event.suggestion or ""),
@@ -256,7 +216,7 @@ def _final(event: events.Final) -> Preview:
     return Preview(note, _lines(event.text, result), failed=event.outcome == "failure")
 
 
-def _review(event: HumanReview) -> Preview:
+def _review(event: events.HumanReview) -> Preview:
     if event.decision is None:
         return Preview(f"{event.trigger} · {event.severity}", event.question)
     by = f" by {event.decided_by}" if event.decided_by else ""
@@ -264,14 +224,14 @@ def _review(event: HumanReview) -> Preview:
     return Preview(f"{event.trigger} · decided{by}{about}", event.decision)
 
 
-def _error(event: AgentError) -> Preview:
+def _error(event: events.AgentError) -> Preview:
     again = "may be tried again" if event.retryable else ""
     note = " · ".join(filter(None, (event.code, event.where, again)))
     context = readable(event.context) if event.context else ""
     return Preview(note, _lines(event.message, context), failed=True)
 
 
-def _summary(event: Summary) -> Preview:
+def _summary(event: events.Summary) -> Preview:
     span = f"seq {event.first_seq} to {event.last_seq}"
     size = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
     absorbs = (
@@ -358,26 +318,29 @@ class Numbering:
     def number(self, envelopes: Iterable[Envelope]) -> Iterator[Numbered]:
         """Each event with its number; entries of derived streams have none."""
         for envelope in envelopes:
-            yield (
-                self._numbered(envelope)
-                if envelope.stream == "main"
-                else Numbered(envelope)
-            )
+            is_main = envelope.stream == "main"
+            yield self._numbered(envelope) if is_main else Numbered(envelope)
 
     def _numbered(self, envelope: Envelope) -> Numbered:
         match envelope.payload:
-            case AgentResponse():
+            case events.AgentResponse():
                 self._respond(envelope, direct=False)
                 return Numbered(envelope, response=self.responses, began=self._began)
-            case ToolCall(call_id=call_id):
+            case events.ToolCall(call_id=call_id):
                 self._respond(envelope, direct=self._direct)
                 self.calls += 1
                 self._open[call_id] = self.calls
                 return Numbered(envelope, self.responses, self.calls, self._began)
-            case ToolResult(call_id=call_id):
+            case events.ToolResult(call_id=call_id):
                 self._direct = False
                 return Numbered(envelope, call=self._open.pop(call_id, None))
-            case UserInput() | Planner() | Reflection() | Aggregate() | AgentError():
+            case (
+                events.UserInput()
+                | events.Planner()
+                | events.Reflection()
+                | events.Aggregate()
+                | events.AgentError()
+            ):
                 self._direct = False
         return Numbered(envelope)
 
@@ -399,7 +362,7 @@ def before(envelopes: Iterable[Envelope], what: Countable, n: int) -> int:
     """
     calls, numbering = what == "tool call", Numbering()
     for item in numbering.number(envelopes):
-        is_call = isinstance(item.envelope.payload, ToolCall)
+        is_call = isinstance(item.envelope.payload, events.ToolCall)
         if n == ((item.call if is_call else None) if calls else item.response):
             began = item.began or 1
             if began > 1:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from refold.store import SessionStore
 
 
-def _user(name: str | None) -> str | None:
-    return None if name is None else _named("user", name)
+def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
+    """Refuses a name that nobody can have, as the wrong argument that it is."""
+
+    def checked(name: str | None) -> str | None:
+        try:
+            return None if name is None else check(name)
+        except InvalidEvent as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return checked
 
 
-def _session(name: str | None) -> str | None:
-    return None if name is None else _named("session", name)
-
-
-def _named(what: str, name: str) -> str:
-    """Refuse a name that nobody can have, as the wrong argument that it is."""
-    try:
-        return check_id(what, name) if what == "user" else check_session_id(name)
-    except InvalidEvent as error:
-        raise typer.BadParameter(str(error)) from None
+_user = _checked(partial(check_id, "user"))
+_session = _checked(check_session_id)
 
 
 _SPAN = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
@@ -138,26 +138,16 @@ KeyBackups = Annotated[
 WHY = "Say why; the text is redacted and recorded."
 
 
-class Verbosity(StrEnum):
-    """How much of a timeline is shown."""
-
-    DEFAULT = "default"
-    COMPACT = "compact"
-    QUIET = "quiet"
+Verbosity = Literal["default", "compact", "quiet"]
+"""How much of a timeline is shown."""
 
 
-class As(StrEnum):
-    """Which summaries a context at an earlier seq may show."""
-
-    SENT = "sent"
-    REBUILT = "rebuilt"
+As = Literal["sent", "rebuilt"]
+"""Which summaries a context at an earlier seq may show."""
 
 
-class Summarizer(StrEnum):
-    """What writes the text of a summary."""
-
-    ABRIDGED = "abridged"
-    ANTHROPIC = "anthropic"
+Summarizer = Literal["abridged", "anthropic"]
+"""What writes the text of a summary."""
 
 
 WritesSummaries = Annotated[
@@ -173,33 +163,25 @@ SummarizerModel = Annotated[
 ]
 
 
-class Transcripts(StrEnum):
-    """The formats of transcripts; ``auto`` tells them by what is in a file."""
-
-    AUTO = "auto"
-    CLAUDE_CODE = "claude-code"
-    OPENAI = "openai"
-    ANTHROPIC = "anthropic"
-    TAU_BENCH = "tau-bench"
-    SWE_AGENT = "swe-agent"
-    LETTA = "letta"
-    INSPECT = "inspect"
-
-
-class Engines(StrEnum):
-    """What looks for values: all of them find the same."""
-
-    AUTO = "auto"
-    VECTORSCAN = "vectorscan"
-    STDLIB = "stdlib"
+Transcripts = Literal[
+    "auto",
+    "claude-code",
+    "openai",
+    "anthropic",
+    "tau-bench",
+    "swe-agent",
+    "letta",
+    "inspect",
+]
+"""The formats of transcripts; ``auto`` tells them by what is in a file."""
 
 
-class Values(StrEnum):
-    """What ``redact`` reads: text, one JSON value, or one in each line."""
+Engines = Literal["auto", "vectorscan", "stdlib"]
+"""What looks for values: all of them find the same."""
 
-    TEXT = "text"
-    JSON = "json"
-    JSONL = "jsonl"
+
+Values = Literal["text", "json", "jsonl"]
+"""What ``redact`` reads: text, one JSON value, or one in each line."""
 
 
 class Call(typer.Context):

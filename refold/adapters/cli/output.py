@@ -10,13 +10,11 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from itertools import zip_longest
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar, TaskID
+    from rich.progress import Progress as Bar
     from rich.text import Text
 
 Part = str | tuple[str, str]
@@ -63,12 +61,11 @@ _CONTROL = re.compile(
 
 def visible(text: str) -> str:
     """``text`` without what would drive a terminal; such characters show as signs."""
-    text = text.replace("\r\n", "\n")
-    return _CONTROL.sub(lambda match: _sign(match[0]), text)
+    return _CONTROL.sub(_sign, text.replace("\r\n", "\n"))
 
 
-def _sign(character: str) -> str:
-    code = ord(character)
+def _sign(found: re.Match[str]) -> str:
+    code = ord(found[0])
     if code < 0x20:
         return chr(0x2400 + code)
     return "\u2421" if code == 0x7F else f"<U+{code:04X}>"
@@ -192,18 +189,16 @@ def mark(ok: bool | None) -> tuple[str, str]:
 
 def moment(microseconds: int) -> str:
     """A time as people read it: UTC, to the second."""
-    return _utc(microseconds).strftime("%Y-%m-%d %H:%M:%S")
+    from refold.domain.envelope import from_microseconds
+
+    return f"{from_microseconds(microseconds):%Y-%m-%d %H:%M:%S}"
 
 
 def rfc3339(microseconds: int) -> str:
     """The same time for programs."""
-    return _utc(microseconds).isoformat().replace("+00:00", "Z")
-
-
-def _utc(microseconds: int) -> datetime:
     from refold.domain.envelope import from_microseconds
 
-    return from_microseconds(microseconds).astimezone(UTC)
+    return from_microseconds(microseconds).isoformat().replace("+00:00", "Z")
 
 
 _GAP: Final = 3  # columns between those of a table
@@ -218,22 +213,17 @@ class Screen:
         sys.stdout.write((text if text.strip() else "") + "\n")
 
     def body(
-        self, body: str, *, indent: str | Sequence[Part] = "", tall: int | None = None
+        self,
+        body: str,
+        *,
+        indent: str | Sequence[Part] = "",
+        tall: int | None = None,  # noqa: ARG002  # what is piped is not cut
     ) -> None:
         """Print a text of the log behind ``indent``.
 
         On a terminal it is wrapped, and at most ``tall`` lines of it are printed.
         """
-        if body:
-            self._body(body.rstrip("\n").split("\n"), indent, tall)
-
-    def _body(
-        self,
-        lines: list[str],
-        indent: str | Sequence[Part],
-        tall: int | None,  # noqa: ARG002  # what is piped is not cut
-    ) -> None:
-        for line in lines:
+        for line in body.rstrip("\n").split("\n") if body else ():
             self.line(*indent, shown(line))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
@@ -291,28 +281,24 @@ class Terminal(Screen):
             text.append(" " * max(2, room - text.cell_len + 2)).append_text(last)
         self._console.print(text, soft_wrap=True)
 
-    def _body(
-        self, lines: list[str], indent: str | Sequence[Part], tall: int | None
+    def body(
+        self, body: str, *, indent: str | Sequence[Part] = "", tall: int | None = None
     ) -> None:
         before = _styled(*indent)
-        for text in self._wrapped(lines, self._width - len(before), tall):
-            self._console.print(before + text, soft_wrap=True)
-
-    def _wrapped(self, lines: list[str], room: int, tall: int | None) -> Iterator[Text]:
+        room = max(_NARROWEST // 2, self._width - len(before))
+        lines = body.rstrip("\n").split("\n") if body else []
         drawn = 0
         for index, line in enumerate(lines):
-            wrapped = _styled(shown(line)).wrap(
-                self._console, max(_NARROWEST // 2, room)
-            )
-            pieces = list(wrapped) or [_styled("")]
-            for at, piece in enumerate(pieces):
+            pieces = list(_styled(shown(line)).wrap(self._console, room))
+            for at, piece in enumerate(pieces or [_styled("")]):
                 if drawn == tall:
                     rest = [part.plain for part in pieces[at:]] + lines[index + 1 :]
                     left = sum(len(part) for part in rest) + len(lines) - index - 1
-                    yield _styled((f"… {counted(left, 'more character')}", "dim"))
-                    return
+                    piece = _styled((f"… {counted(left, 'more character')}", "dim"))
                 piece.rstrip()
-                yield piece
+                self._console.print(before + piece, soft_wrap=True)
+                if drawn == tall:
+                    return
                 drawn += 1
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
@@ -356,20 +342,14 @@ class Progress:
     def __init__(self, total: int) -> None:
         self._total, self._stack = total, ExitStack()
         self._bar: Bar | None = None
-        self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
         if self._total >= _LONG and sys.stderr.isatty():
             self._bar = self._stack.enter_context(_bar())
-            self._task = self._bar.add_task("", total=self._total)
+            self._bar.add_task("", total=self._total)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @contextmanager
@@ -381,8 +361,8 @@ class Progress:
 
     def advance(self, name: str, by: int) -> None:
         """Say that ``by`` more are done, of what is called ``name``."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=by, description=name)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], advance=by, description=name)
 
 
 class Stretch:

@@ -74,7 +74,7 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: HelpFormatter) -> None:  # noqa: ARG002  # the same
         for name, group in GROUPS.items():
             with formatter.section(name):
-                formatter.write_dl([(one, of.does) for one, of in group.items()])
+                formatter.write_dl([(one, does) for one, (_, does) in group.items()])
 
 
 def application() -> Any:
@@ -104,7 +104,7 @@ def application() -> Any:
 def command(name: str) -> Any:
     """The command of that name, ready to be called."""
     app = _typer(add_completion=False)
-    module = import_module(f"{commands.__name__}.{COMMANDS[name].module}")
+    module = import_module(f"{commands.__name__}.{COMMANDS[name][0]}")
     function = getattr(module, "import_" if name == "import" else name)
     app.command(name, cls=Command)(function)
     return typer.main.get_command(app)
@@ -148,6 +148,7 @@ def run(args: Sequence[str]) -> int:
     try:
         code = _invoke(list(args))
         sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -155,7 +156,6 @@ def run(args: Sequence[str]) -> int:
         return READER_GONE
     except Exception as error:
         return _failed(error)
-    return code
 
 
 def mend_streams() -> None:

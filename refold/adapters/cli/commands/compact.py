@@ -59,7 +59,7 @@ def compact(
     strategy: str | None = option(
         None, f"Let this strategy decide, given {SPEC}.", of="SPEC"
     ),
-    summarizer: WritesSummaries = Summarizer.ABRIDGED,
+    summarizer: WritesSummaries = "abridged",
     model: SummarizerModel = None,
     until_idle: bool = flag("--until-idle", "Go on until nothing is due."),
     watch: bool = flag("--watch", "Compact what becomes due until SIGTERM or Ctrl-C."),
@@ -115,7 +115,7 @@ def _writer(name: Summarizer, model: str | None) -> Writes | None:
 
     Raises InvalidConfiguration if it cannot be had.
     """
-    if name is Summarizer.ABRIDGED:
+    if name == "abridged":
         if model is not None:
             raise InvalidConfiguration("--model is for --summarizer anthropic")
         return None
@@ -225,7 +225,7 @@ def rebuild(
     ),
     user: SomeUser = None,
     session: SomeSession = None,
-    summarizer: WritesSummaries = Summarizer.ABRIDGED,
+    summarizer: WritesSummaries = "abridged",
     model: SummarizerModel = None,
     jobs: int = option(1, "Rebuild N sessions at a time.", of="N", min=1),
     dry_run: bool = flag("--dry-run", "Say what would be done, and change nothing."),

@@ -115,6 +115,7 @@ def _show(screen: Screen, compared: Compared) -> None:
 
 
 def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
+    recall = outcome.reference_recall
     return [
         visible(outcome.label),
         number(outcome.tokens_total),
@@ -124,9 +125,7 @@ def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
         _share(outcome.uncached, outcome.tokens_total),
         number(len(outcome.compactions)) if outcome.compactions else _DASH,
         _best(outcome.cost, [one.cost for one in outcomes]),
-        _DASH
-        if outcome.reference_recall is None
-        else f"{outcome.reference_recall:.1%}",
+        _DASH if recall is None else f"{recall:.1%}",
     ]
 
 
@@ -157,13 +156,12 @@ def _notes(compared: Compared) -> list[str]:
     if made:
         notes.append("Summaries took no model.  One at these prices would add:")
         notes += [_added(one) for one in made]
-    over = [one for one in compared.outcomes if one.over_budget]
-    notes += [
+    return notes + [
         f"{visible(one.label)} is over the window by up to {number(one.over_budget)} "
         "tokens"
-        for one in over
+        for one in compared.outcomes
+        if one.over_budget
     ]
-    return notes
 
 
 def _added(outcome: Outcome) -> str:

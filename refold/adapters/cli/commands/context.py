@@ -32,7 +32,7 @@ def context(
         None, "Show what it was sent before its N-th response.", of="N", min=1
     ),
     as_: As = option(
-        As.SENT,
+        "sent",
         "sent: show the summaries that were there then; rebuilt: those that the "
         "strategy would have had.",
         "--as",
@@ -53,7 +53,7 @@ def context(
         at = before(chosen.pages(), "tool call", before_call)
     if before_response is not None:
         at = before(chosen.pages(), "response", before_response)
-    view = chosen.context(strategy, at=at, as_=as_.value)
+    view = chosen.context(strategy, at=at, as_=as_)
     return Result(
         view.to_json, lambda out: _show(out, view, chosen.pages(upto=view.at))
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args
 
 import typer
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from refold.store.sessions import Extended
 
 
-_FORMATS = ", ".join(Transcripts)
+_FORMATS = ", ".join(get_args(Transcripts))
 
 
 def import_(
@@ -42,7 +42,7 @@ def import_(
     user: User,
     session: NewSession = None,
     form: Transcripts = option(
-        Transcripts.AUTO,
+        "auto",
         f"Read them as this program's: {_FORMATS}.",
         "--format",
         of="FORMAT",
@@ -55,7 +55,7 @@ def import_(
     is written.
     """
     different = {path.absolute(): path for path in paths}.values()
-    found = [(path, read(path, format=form.value)) for path in different]
+    found = [(path, read(path, format=form)) for path in different]
     wanted = [item for item in named(found, session) if item.transcript.drafts]
     skipped = [item for _, all_ in found for one in all_ for item in one.skipped]
     store, done = call.store(new=True), _Done()

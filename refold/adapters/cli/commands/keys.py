@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,12 +17,8 @@ if TYPE_CHECKING:
     from refold.store import SessionStore
 
 
-class Action(StrEnum):
-    """What to do with keys."""
-
-    STATUS = "status"
-    ROTATE = "rotate"
-    RECONCILE = "reconcile"
+Action = Literal["status", "rotate", "reconcile"]
+"""What to do with keys."""
 
 
 def keys(
@@ -41,14 +36,14 @@ def keys(
     status counts them; rotate replaces the master key, a user's or a session's;
     reconcile destroys again what an older key store brought back.
     """
-    if action is Action.RECONCILE:
+    if action == "reconcile":
         return _told({"destroyed": reconcile_keys(call.url)})
-    rotates = action is Action.ROTATE and master and user is None
+    rotates = action == "rotate" and master and user is None
     file = MasterKeyFile() if rotates and not os.environ.get(VARIABLE) else None
     if file is not None and not drop_older:
         file.add()  # before the store is opened, which reads it
     store = call.store()
-    if action is Action.STATUS:
+    if action == "status":
         return _told(dict(store.keys.status()))
     if rotates:
         return _told(_rotate_master(store, file, drop_older))

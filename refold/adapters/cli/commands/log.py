@@ -56,30 +56,25 @@ def sessions(call: Call, user: SomeUser = None) -> Result:
         names = ("user", "session", "#events", "#tokens", "begun (UTC)")
         out.table((*names, "last change (UTC)"), map(_row, found))
 
-    return Result([_session(info) for info in found], show)
+    told = [
+        {
+            "user_id": info.user_id,
+            "session_id": info.session_id,
+            "head_seq": info.head_seq,
+            "created_at": rfc3339(info.created_at),
+            "updated_at": rfc3339(info.updated_at),
+            "tokens": info.tokens,
+        }
+        for info in found
+    ]
+    return Result(told, show)
 
 
 def _row(info: SessionInfo) -> list[Part]:
     ended = "" if info.status == "open" else f" ({info.status})"
-    return [
-        info.user_id,
-        info.session_id + ended,
-        number(info.head_seq),
-        number(info.tokens),
-        moment(info.created_at),
-        moment(info.updated_at),
-    ]
-
-
-def _session(info: SessionInfo) -> dict[str, object]:
-    return {
-        "user_id": info.user_id,
-        "session_id": info.session_id,
-        "head_seq": info.head_seq,
-        "created_at": rfc3339(info.created_at),
-        "updated_at": rfc3339(info.updated_at),
-        "tokens": info.tokens,
-    }
+    times = (moment(info.created_at), moment(info.updated_at))
+    name = info.session_id + ended
+    return [info.user_id, name, number(info.head_seq), number(info.tokens), *times]
 
 
 def log(
@@ -89,7 +84,7 @@ def log(
     after: int = option(0, "Show events after this seq.", of="N", min=0),
     limit: int | None = option(None, "Show at most N entries.", of="N", min=0),
     verbosity: Verbosity = option(
-        Verbosity.DEFAULT,
+        "default",
         "default: show everything; compact: a line each, but for what the user "
         "said and each turn's answer; quiet: the last answer alone.",
     ),
@@ -105,7 +100,7 @@ def log(
     entries = chosen.timeline(after=after, limit=limit)
 
     def show(screen: Screen) -> None:
-        if verbosity is Verbosity.QUIET:
+        if verbosity == "quiet":
             _answer(screen, entries)
             return
         numbering = Numbering()
@@ -139,7 +134,7 @@ class Timeline:
     """Prints events as they come, in the order of the log."""
 
     def __init__(self, screen: Screen, verbosity: Verbosity, *, last_seq: int) -> None:
-        self._screen, self._short = screen, verbosity is Verbosity.COMPACT
+        self._screen, self._short = screen, verbosity == "compact"
         self._seq = max(3, len(str(last_seq)))
         self._rails = Rails()
         self._day = ""
@@ -209,15 +204,12 @@ class Timeline:
         self._screen.line(*head, end=_end(envelope, marks(envelope)))
 
     def _rail(self, item: Numbered) -> str:
-        if item.envelope.stream != "main":
-            return self._rails.passing()
         match item.envelope.payload:
             case ToolCall(call_id=call_id):
                 return self._rails.open(call_id)
             case ToolResult(call_id=call_id):
                 return self._rails.close(call_id)
-            case _:
-                return self._rails.passing()
+        return self._rails.passing()
 
 
 def _number(item: Numbered) -> str:

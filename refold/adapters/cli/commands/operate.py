@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import orjson
 import typer
@@ -57,8 +57,8 @@ def stats(call: Call, user: SomeUser = None, session: SomeSession = None) -> Res
     takes a while.
     """
     store = call.store()
+    _needs_user(session, user)
     if user is None:
-        _needs_user(session)
         figures = store.stats()
     else:
         sessions(store, user, session)
@@ -81,8 +81,8 @@ def stats(call: Call, user: SomeUser = None, session: SomeSession = None) -> Res
     return Result(figures, show)
 
 
-def _needs_user(session: str | None) -> None:
-    if session is not None:
+def _needs_user(session: str | None, user: str | None) -> None:
+    if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
 
 
@@ -132,17 +132,15 @@ def audit(
     The audit log holds no content, and no names: --user finds the records of a user who
     is not erased by a keyed hash.  It is kept where REFOLD_AUDIT says table.
     """
-    if user is None:
-        _needs_user(session)
+    _needs_user(session, user)
     store = call.store()
     records = store.access_log.records(user, session, since=since)
 
     def show(screen: Screen) -> None:
-        empty = True
+        record = None
         for record in records:
             _record(screen, record)
-            empty = False
-        if empty:
+        if record is None:
             whose = "" if user is None else f" of user {user!r}"
             hint = "" if store.access_log.is_on else ": REFOLD_AUDIT=table keeps them"
             complain(f"there are no audit records{whose}{hint}")
@@ -252,11 +250,8 @@ def _written(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-class Database(StrEnum):
-    """The engines that have a schema."""
-
-    POSTGRESQL = "postgresql"
-    SQLITE = "sqlite"
+Database = Literal["postgresql", "sqlite"]
+"""The engines that have a schema."""
 
 
 _HEADS: Final = {
@@ -282,7 +277,7 @@ def schema(
     from refold.adapters.sql import schema as written
     from refold.adapters.sql.database import engine_of
 
-    name = engine.value if engine else (engine_of(call.url) or [None])[0]
+    name = engine or (engine_of(call.url) or [None])[0]
     if name is None:
         raise InvalidConfiguration(
             "only SQLite and PostgreSQL have a schema: --engine names one"
@@ -299,12 +294,8 @@ def schema(
     return Result({"engine": name, "statements": statements}, "\n".join(said))
 
 
-class Subject(StrEnum):
-    """What can be measured."""
-
-    REDACTION = "redaction"
-    STORE = "store"
-    MEMORY = "memory"
+Subject = Literal["redaction", "store", "memory"]
+"""What can be measured."""
 
 
 class Part(StrEnum):

@@ -57,7 +57,7 @@ def redact(
         str, typer.Argument(metavar="[FILE|-]", help="What to read; - is stdin.")
     ] = "-",
     form: Values = option(
-        Values.TEXT,
+        "text",
         "Read text; json: one value; jsonl: one value a line, each answered by a "
         "line, in order.",
         "--format",
@@ -233,7 +233,7 @@ def _policy(
         if packs is not None:
             chosen = chosen.with_packs([name.strip() for name in packs.split(",")])
         if engine is not None:
-            chosen = chosen.with_engine(engine.value)
+            chosen = chosen.with_engine(engine)
     except PolicyError as error:
         raise InvalidConfiguration(error.reason) from None
     return chosen
@@ -254,7 +254,7 @@ def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> No
 def _cleaned(
     redactor: Redactor, form: Values, name: str, source: BinaryIO
 ) -> Iterator[_Clean]:
-    if form is Values.TEXT:
+    if form == "text":
         text, counts = redactor.text(_decoded(source.read(), name))
         yield _Clean(text, redactor.receipt(counts))
         return
@@ -264,7 +264,7 @@ def _cleaned(
 
 
 def _values(form: Values, name: str, source: BinaryIO) -> Iterator[Any]:
-    if form is Values.JSON:
+    if form == "json":
         yield _parsed(source.read(), name)
         return
     for number, line in enumerate(source, start=1):
@@ -299,7 +299,7 @@ def _decoded(data: bytes, where: str) -> str:
 def _write(clean: _Clean, form: Values, *, as_json: bool) -> None:
     if as_json:
         write_line(_dumped({"value": clean.value, "redaction": clean.receipt}))
-    elif form is Values.TEXT:
+    elif form == "text":
         sys.stdout.flush()
         sys.stdout.buffer.write(clean.value.encode())
     else:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import orjson
 import typer
@@ -33,22 +32,12 @@ if TYPE_CHECKING:
     from refold.store.reviews import Reviewed
 
 
-class Action(StrEnum):
-    """What to do with questions to humans."""
-
-    LIST = "list"
-    SHOW = "show"
-    DECIDE = "decide"
-    SCAN = "scan"
+Action = Literal["list", "show", "decide", "scan"]
+"""What to do with questions to humans."""
 
 
-class Decision(StrEnum):
-    """What can be decided."""
-
-    ACCEPT = "accept"
-    REJECT = "reject"
-    CORRECTED = "corrected"
-    DISMISSED = "dismissed"
+Decision = Literal["accept", "reject", "corrected", "dismissed"]
+"""What can be decided."""
 
 
 def review(
@@ -79,23 +68,23 @@ def review(
     yet.  show and decide take the session and the seq of a question, and its --user.
     """
     given = _given(name, seq, user)
-    if (action in (Action.SHOW, Action.DECIDE)) is (given is None):
+    if (action in ("show", "decide")) is (given is None):
         raise typer.BadParameter(
             "show and decide take SESSION, SEQ and --user; list and scan neither "
             "SESSION nor SEQ"
         )
-    if (action is Action.DECIDE) is (decision is None):
+    if (action == "decide") is (decision is None):
         raise typer.BadParameter("--decision says what was decided, for decide alone")
 
     store = call.store()
     if given is not None and decision is not None:
         one, at = store.session(*given[:2]), given[2]
-        seq = one.decide(at, decision.value, by=operator(by), note=note).last_seq
-        told = {"seq": seq, "decision": decision.value}
-        return Result(told, f"recorded at seq {seq}: {decision.value}")
+        seq = one.decide(at, decision, by=operator(by), note=note).last_seq
+        told = {"seq": seq, "decision": decision}
+        return Result(told, f"recorded at seq {seq}: {decision}")
     if given is not None:
         return _question(store, *given)
-    if action is Action.SCAN:
+    if action == "scan":
         return _scan(store, rules, user, session)
     if user is not None or session is not None:
         sessions(store, user, session)

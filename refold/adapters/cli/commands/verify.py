@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from refold.domain.seals import SealsVerified
     from refold.store.verification import Verified
 
-Subject = tuple[str | None, str | None, str | None]
-"""Whose a certificate is said to be: a user, a session of theirs, and the salt."""
-
 
 def verify(
     call: Call,
@@ -65,24 +62,7 @@ def verify(
     if export is not None:
         return _exported(export)
     if certificate is not None:
-        whose = (user, session, salt)
-        return _certificate(call, certificate, public_key, whose)
-    return _store(call, user, session, chain_only=chain_only)
-
-
-_COUNTED: Final = (
-    "events",
-    "compactions",
-    "requests",
-    "superseded",
-    "superseded_digests",
-)
-_SEALS_COUNTED: Final = ("tree_heads", "leaves", "erased", "anchored", "unsealed")
-
-
-def _store(
-    call: Call, user: str | None, session: str | None, *, chain_only: bool
-) -> Result:
+        return _certificate(call, certificate, public_key, user, session, salt)
     totals = dict.fromkeys(("sessions", *_COUNTED), 0)
     problems: list[Any] = []
     store = call.store()
@@ -109,6 +89,10 @@ def _store(
         "problems": [problem.to_json() for problem in problems],
     }
     return Result(told, show, int(bool(problems)))
+
+
+_COUNTED = ("events", "compactions", "requests", "superseded", "superseded_digests")
+_SEALS_COUNTED: Final = ("tree_heads", "leaves", "erased", "anchored", "unsealed")
 
 
 def _session(screen: Screen, info: SessionInfo, verified: Verified) -> None:
@@ -153,12 +137,11 @@ def _verdict(totals: Mapping[str, int], problems: int) -> tuple[str, str]:
 
 def _counts(counts: Mapping[str, int]) -> str:
     told = [
-        counted(counts[f"{what}s"], what) for what in ("event", "compaction", "request")
+        counted(counts[f"{one}s"], one) for one in ("event", "compaction", "request")
     ]
-    if counts["superseded"]:
-        told.append(counted(counts["superseded"], "superseded event"))
-    if counts["superseded_digests"]:
-        told.append(counted(counts["superseded_digests"], "superseded digest"))
+    for name, what in (("superseded", "event"), ("superseded_digests", "digest")):
+        if counts[name]:
+            told.append(counted(counts[name], f"superseded {what}"))
     return ", ".join(told)
 
 
@@ -219,7 +202,12 @@ def _exported(folder: Path) -> Result:
 
 
 def _certificate(
-    call: Call, file: Path, public_key: Path | None, whose: Subject
+    call: Call,
+    file: Path,
+    public_key: Path | None,
+    user: str | None,
+    session: str | None,
+    salt: str | None,
 ) -> Result:
     """Check its signature, and with a salt whose it is."""
     from refold.domain.erasure import Signed
@@ -228,7 +216,9 @@ def _certificate(
         signed = Signed.read(file.read_bytes())
     except ValueError as error:
         raise RefoldError(f"{file}: {error}") from None
-    problems = [*_forged(call, signed, public_key), *_misattributed(signed, whose)]
+    problems = _forged(call, signed, public_key)
+    if salt is not None:
+        problems += _misattributed(signed, user, session, salt)
 
     def show(screen: Screen) -> None:
         for problem in problems:
@@ -240,11 +230,7 @@ def _certificate(
             said = shown(signed.statement.get(name, ""))
             screen.line(f"  {name.replace('_', ' '):16}", said)
 
-    told = {
-        "ok": not problems,
-        "certificate": signed.statement,
-        "problems": problems,
-    }
+    told = {"ok": not problems, "certificate": signed.statement, "problems": problems}
     return Result(told, show, int(bool(problems)))
 
 
@@ -265,12 +251,11 @@ def _forged(call: Call, signed: Signed, public_key: Path | None) -> list[str]:
     return []
 
 
-def _misattributed(signed: Signed, whose: Subject) -> list[str]:
+def _misattributed(
+    signed: Signed, user: str | None, session: str | None, salt: str
+) -> list[str]:
     from refold.domain.erasure import subject
 
-    user, session, salt = whose
-    if salt is None:
-        return []
     if user is None:
         raise typer.BadParameter("--salt needs --user: whose it is said to be")
     try:

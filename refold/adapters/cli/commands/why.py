@@ -26,8 +26,6 @@ from refold.projections.context.units import spans_of
 from refold.store.explanations import BECAUSE, LEFT_OUT
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from refold.domain.envelope import Envelope
     from refold.projections.context.why import Asked, Part
     from refold.store.explanations import Explanation, Record
@@ -69,19 +67,14 @@ def why(
     if open_ is None:
         return Result(explained.to_json, lambda out: _show(out, explained), code)
     records = explained.opened(open_)
-    return Result(
-        lambda: _opened(explained, open_, records),
-        lambda out: _show_opened(out, explained, records),
-        code,
-    )
 
+    def told() -> dict[str, Any]:
+        seqs = {record.node.seq for record in records}
+        every = explained.to_json()["summaries"]
+        opened = [one for one in every if one["seq"] in seqs]
+        return {"summary": open_, "summaries": opened}
 
-def _opened(
-    explained: Explanation, summary: int, records: Sequence[Record]
-) -> dict[str, Any]:
-    seqs = {record.node.seq for record in records}
-    told = [one for one in explained.to_json()["summaries"] if one["seq"] in seqs]
-    return {"summary": summary, "summaries": told}
+    return Result(told, lambda out: _show_opened(out, explained, records), code)
 
 
 def _broken(explained: Explanation) -> bool:
@@ -96,6 +89,7 @@ def _broken(explained: Explanation) -> bool:
 
 _WIDTH: Final = 100
 _DEEPEST: Final = 8
+_MOMENT: Final = "%Y-%m-%d %H:%M:%S"
 _FEW_TYPES: Final = 4
 _PROOFS: Final = {
     "holds": ("✓ derived again", "green"),
@@ -205,9 +199,7 @@ def _part(screen: Screen, explained: Explanation, part: Part) -> None:
     where = "" if span is None or span.first is None else _where(span.first, span.last)
     number = f" {span.summary}" if span and span.summary is not None else ""
     events = [explained.events[seq] for seq in part.seqs]
-    about = ""
-    if events:
-        about = f"{_types(events)}  {_clock(events[0].ts)}"
+    about = f"{_types(events)}  {events[0].ts:%H:%M:%S}" if events else ""
     gone = explained.superseded.intersection(part.seqs)
     rest = f"  {where:<16}  {about}".rstrip()
     screen.line(
@@ -220,8 +212,7 @@ def _part(screen: Screen, explained: Explanation, part: Part) -> None:
 
 def _whole_reason(explained: Explanation, part: Part) -> str:
     because = BECAUSE[part.cause]
-    pins = {explained.pins[seq].seq for seq in part.seqs if seq in explained.pins}
-    if pins:
+    if pins := {explained.pins[seq].seq for seq in part.seqs if seq in explained.pins}:
         because += f" (pin at seq {', '.join(map(str, sorted(pins)))})"
     if part.cause in ("open", "newest_input", "pinned", "raw") and explained.newest:
         because += f"; summary {explained.newest} was the newest decision"
@@ -231,11 +222,11 @@ def _whole_reason(explained: Explanation, part: Part) -> str:
 def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None:
     """Who decided, by which rule, who wrote it, and whether all of it follows."""
     node, summary = record.node, record.node.summary
-    on = f" ({_moment(record.decided_on.ts)})" if record.decided_on else ""
+    on = f" ({record.decided_on.ts:{_MOMENT}})" if record.decided_on else ""
     screen.line(
         indent,
         f"decided at seq {summary.decided_at_seq}{on}, recorded "
-        f"{_moment(node.envelope.ts)} at seq {summary.appended_at_seq}",
+        f"{node.envelope.ts:{_MOMENT}} at seq {summary.appended_at_seq}",
     )
     _asked(screen, record.asked, record.source, indent)
     model = f" ({summary.summarizer.model})" if summary.summarizer.model else ""
@@ -263,9 +254,8 @@ def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
             indent, "rule: ", asked.reason, "  ", ("✓ decides the same again", "green")
         )
         if asked.clock_mattered and asked.clock:
-            screen.line(
-                indent, f"time mattered: it was asked at {_moment(asked.clock)}"
-            )
+            at = f"{asked.clock:{_MOMENT}}"
+            screen.line(indent, f"time mattered: it was asked at {at}")
         return
     made = asked.decided
     other = "nothing" if made is None else _where(made.first_seq, made.last_seq)
@@ -300,7 +290,7 @@ def _event(
 ) -> None:
     said = preview(envelope.payload)
     text = " ".join(f"{said.note} {said.body}".split())
-    head = f"{indent}{envelope.seq:>4}  {_clock(envelope.ts)}  "
+    head = f"{indent}{envelope.seq:>4}  {envelope.ts:%H:%M:%S}  "
     less = "  redacted since" if envelope.seq in explained.superseded else ""
     end = f"  {envelope.hash[:DIGEST]}{less}"
     room = _WIDTH - len(head) - len(envelope.type) - 2 - len(end)
@@ -314,25 +304,15 @@ def _event(
 
 
 def _said(screen: Screen, text: str, indent: str) -> None:
-    for line in wrap(text, _WIDTH - len(indent)) or [""]:
-        if line:
-            screen.line((indent + line, "dim"))
+    for line in wrap(text, _WIDTH - len(indent)):
+        screen.line((indent + line, "dim"))
 
 
 def _types(events: Iterable[Envelope]) -> str:
-    found = types(Counter(event.type for event in events))
-    few = found.split(", ")
+    few = types(Counter(event.type for event in events)).split(", ")
     more = f", {counted(len(few) - _FEW_TYPES, 'other type')}"
     return ", ".join(few[:_FEW_TYPES]) + (more if len(few) > _FEW_TYPES else "")
 
 
 def _where(first: int | None, last: int | None) -> str:
     return f"seq {first}" if first == last else f"seq {first} to {last}"
-
-
-def _clock(ts: datetime) -> str:
-    return f"{ts:%H:%M:%S}"
-
-
-def _moment(ts: datetime) -> str:
-    return f"{ts:%Y-%m-%d %H:%M:%S}"
