@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from refold.auditor import check
+from refold.domain import errors
 from refold.domain.erasure import (
     FREEZE,
     Accesses,
@@ -17,15 +18,6 @@ from refold.domain.erasure import (
     Unused,
     Whose,
 )
-from refold.domain.errors import (
-    Erased,
-    Expired,
-    Frozen,
-    NotErased,
-    OnHold,
-    RefoldError,
-)
-from refold.domain.events import Event
 from refold.domain.ids import StreamId
 from refold.domain.ports import Appended, EventLog, Scanned
 from refold.domain.seals import Seals
@@ -72,11 +64,11 @@ def cut(log: EventLog, stream: StreamId = ADA) -> str:
     return str(request.events[0].blobs[0].sha256)
 
 
-def refused(log: EventLog, stream: StreamId, *events: Event) -> bool:
-    """Whether the events are not written, whatever is said of it."""
+def refused(log: EventLog, stream: StreamId) -> bool:
+    """Whether an event is not written, whatever is said of it."""
     try:
-        return not isinstance(write(log, stream, *(events or said("x"))), Appended)
-    except RefoldError:
+        return not isinstance(write(log, stream, *said("x")), Appended)
+    except errors.RefoldError:
         return True
 
 
@@ -108,9 +100,9 @@ class ErasuresContract:
 
         log.erasures.mark(begin(log))
 
-        with pytest.raises(Erased):
+        with pytest.raises(errors.Erased):
             log.head(ADA)
-        with pytest.raises(Erased):
+        with pytest.raises(errors.Erased):
             log.read(ADA)
         assert refused(log, ADA)
         assert refused(log, ADA._replace(session_id="new"))
@@ -120,7 +112,7 @@ class ErasuresContract:
         log.erasures.mark(begin(log))
 
         assert refused(log, ADA)
-        assert isinstance(write(log, BOB, *said("x")), Appended)
+        assert not refused(log, BOB)
 
     def test_destroyed_keys_are_counted_and_gone(self, log: EventLog) -> None:
         fill(log)
@@ -129,7 +121,7 @@ class ErasuresContract:
 
         assert log.erasures.destroy_keys(job, now=NOW) == 3
         assert log.erasures.destroy_keys(job, now=NOW) == 0
-        with pytest.raises(Erased):
+        with pytest.raises(errors.Erased):
             log.erasures.refuse_erased("ada")
         log.erasures.refuse_erased("bob")
         assert log.erasures.key_status()["erased_users"] == 1
@@ -139,16 +131,14 @@ class ErasuresContract:
         before, job = log.read(ADA), begin(log)
         log.erasures.mark(job)
         assert log.erasures.hold_keys(job, now=NOW) == 3
-        with pytest.raises(Erased):
+        with pytest.raises(errors.Erased):
             log.read(ADA)
 
         log.erasures.restore(job)
 
         assert log.read(ADA) == before
-        assert isinstance(write(log, ADA, *said("on")), Appended)
-        assert isinstance(
-            write(log, ADA._replace(session_id="new"), *said("x")), Appended
-        )
+        assert not refused(log, ADA)
+        assert not refused(log, ADA._replace(session_id="new"))
 
     def test_all_rows_are_counted_then_deleted_and_no_others(
         self, log: EventLog
@@ -180,7 +170,7 @@ class ErasuresContract:
         assert refused(log, ADA)
         assert len(log.read(_TWO)) == 3
         assert log.blob(_TWO, digest)
-        assert isinstance(write(log, _TWO, *said("on")), Appended)
+        assert not refused(log, _TWO)
 
     def test_more_sessions_are_taken_into_a_job(self, log: EventLog) -> None:
         fill(log)
@@ -211,18 +201,18 @@ class ErasuresContract:
         self, log: EventLog
     ) -> None:
         fill(log)
-        with pytest.raises(NotErased):
+        with pytest.raises(errors.NotErased):
             log.erasures.readmit("ada", now=NOW)
         job = shred(log)
         list(log.erasures.delete(job))
-        with pytest.raises(NotErased):
+        with pytest.raises(errors.NotErased):
             log.erasures.readmit("ada", now=NOW)
         end(log, job)
 
         assert log.erasures.readmit("ada", now=NOW) == 2
 
         assert log.read(ADA) == []
-        assert isinstance(write(log, ADA, *said("again")), Appended)
+        assert not refused(log, ADA)
 
     def test_a_hold_keeps_an_erasure_from_beginning(self, log: EventLog) -> None:
         fill(log)
@@ -230,9 +220,9 @@ class ErasuresContract:
         assert not log.erasures.hold("ada", _CASE)
         assert log.erasures.holds("ada") == [_CASE]
 
-        with pytest.raises(OnHold):
+        with pytest.raises(errors.OnHold):
             begin(log)
-        with pytest.raises(OnHold):
+        with pytest.raises(errors.OnHold):
             begin(log, _ONE)
 
         assert log.erasures.jobs() == []
@@ -255,7 +245,7 @@ class ErasuresContract:
         fill(log)
         shred(log)
 
-        with pytest.raises(Erased):
+        with pytest.raises(errors.Erased):
             log.erasures.rotate_user("ada")
 
 
@@ -273,21 +263,21 @@ class RetentionContract:
         assert not log.retention.freeze("ada", _FROZEN)
 
         for stream in (ADA, _TWO, ADA._replace(session_id="new")):
-            with pytest.raises(Frozen):
+            with pytest.raises(errors.Frozen):
                 write(log, stream, *said("x"))
         assert len(log.read(ADA)) == 2
-        assert isinstance(write(log, BOB, *said("x")), Appended)
+        assert not refused(log, BOB)
         assert [hold.name for hold in log.erasures.holds("ada")] == [FREEZE]
 
         assert log.retention.unfreeze("ada")
         assert not log.retention.unfreeze("ada")
-        assert isinstance(write(log, ADA, *said("on")), Appended)
+        assert not refused(log, ADA)
 
     def test_who_is_erased_is_not_frozen(self, log: EventLog) -> None:
         fill(log)
         begin(log)
 
-        with pytest.raises(Erased):
+        with pytest.raises(errors.Erased):
             log.retention.freeze("ada", _FROZEN)
 
     def test_accesses_add_up_where_the_session_is(self, log: EventLog) -> None:
@@ -309,7 +299,7 @@ class RetentionContract:
         assert begun is not None
         assert log.erasures.jobs() == [begun]
         assert refused(log, ADA)
-        assert isinstance(write(log, _TWO, *said("x")), Appended)
+        assert not refused(log, _TWO)
 
     @pytest.mark.parametrize(
         "how",
@@ -323,7 +313,7 @@ class RetentionContract:
         assert self._unused(log, **how) is None
 
         assert log.erasures.jobs() == []
-        assert isinstance(write(log, ADA, *said("on")), Appended)
+        assert not refused(log, ADA)
 
     def test_what_was_read_stays_where_that_counts(self, log: EventLog) -> None:
         fill(log)
@@ -336,10 +326,10 @@ class RetentionContract:
         fill(log)
         log.erasures.hold("ada", _CASE)
 
-        with pytest.raises(OnHold):
+        with pytest.raises(errors.OnHold):
             self._unused(log)
 
-        assert isinstance(write(log, ADA, *said("on")), Appended)
+        assert not refused(log, ADA)
 
     def test_old_blobs_expire_and_say_so(self, log: EventLog) -> None:
         digest, kept = cut(log), cut(log, BOB)
@@ -349,7 +339,7 @@ class RetentionContract:
         assert log.retention.expire_blobs(found["ada"]) == 1
         assert log.retention.expire_blobs(found["ada"]) == 0
 
-        with pytest.raises(Expired):
+        with pytest.raises(errors.Expired):
             log.blob(ADA, digest)
         assert log.blob(BOB, kept)
         assert [one.user_id for one in log.retention.old_blobs(NOW)] == ["bob"]
@@ -378,7 +368,7 @@ class RepairsContract:
         assert log.repairs.put_head(ADA, other)
 
         assert log.head(ADA).tokens == 4711
-        assert isinstance(write(log, ADA, *said("on")), Appended)
+        assert not refused(log, ADA)
 
     def test_a_head_that_the_events_left_behind_is_not_put(self, log: EventLog) -> None:
         fill(log)
@@ -396,7 +386,7 @@ class RepairsContract:
         assert not log.repairs.put_head(BOB, other)
         shred(log)
 
-        with pytest.raises(Erased):
+        with pytest.raises(errors.Erased):
             log.repairs.put_head(ADA, head)
 
     def test_a_blob_that_an_event_names_is_not_given_up(self, log: EventLog) -> None:

@@ -119,6 +119,8 @@ def texts(events: Sequence[Envelope]) -> list[str]:
 
 
 _DERIVED: Final = ADA._replace(stream="f" * 64)
+_RETIRED: Final = CompactionNote(phase="retired")
+_VIEW: Final = StoredView(1, 0, {"n": 1})
 _LATER: Final = NOW + 1_000
 
 
@@ -263,16 +265,15 @@ class RewritingContract:
         assert len(list(log.audit(ADA))) == 4
 
     def test_a_rewriting_says_what_it_replaced(self, log: EventLog) -> None:
-        derived = ADA._replace(stream="f" * 64)
         write(log, ADA, *said("a", "b secret"))
-        write(log, derived, CompactionNote(phase="retired"))
+        write(log, _DERIVED, _RETIRED)
 
         log.rewrite(ADA, Without("secret"), now=NOW)
 
         said_so = [event.payload for event in log.read(ADA, after=2)]
         assert [event.stream for event in said_so] == ["main", "f" * 64]  # type: ignore[union-attr]  # both are redaction_applied
         assert [event.seqs for event in said_so] == [(2,), ()]  # type: ignore[union-attr]  # the same
-        assert [item for item in log.audit(derived) if isinstance(item, Problem)] == []
+        assert [item for item in log.audit(_DERIVED) if isinstance(item, Problem)] == []
 
     def test_a_rewriting_can_follow_another(self, log: EventLog) -> None:
         write(log, ADA, *said("one two three"))
@@ -295,20 +296,17 @@ class RewritingContract:
         assert isinstance(log.append(append_to(unaware, *said("b"))), Conflict)
 
     def test_a_rewriting_drops_views_and_keeps_streams(self, log: EventLog) -> None:
-        derived = ADA._replace(stream="f" * 64)
         write(log, ADA, *said("a secret"))
-        write(log, derived, CompactionNote(phase="retired"))
-        log.save_view(ADA, "v", StoredView(1, 0, {"n": 1}), replaces=0)
-        before = log.head(derived)
+        write(log, _DERIVED, _RETIRED)
+        log.save_view(ADA, "v", _VIEW, replaces=0)
+        before = log.head(_DERIVED)
         assert log.view_names("ada", "s-1") == ["v"]
 
         log.rewrite(ADA, Without("secret"), now=NOW)
 
         assert log.view_names("ada", "s-1") == []
-        assert log.head(derived) == before
-        assert isinstance(
-            write(log, derived, CompactionNote(phase="retired")), Appended
-        )
+        assert log.head(_DERIVED) == before
+        assert isinstance(write(log, _DERIVED, _RETIRED), Appended)
 
     def test_a_blob_goes_with_the_text_it_was_cut_from(self, log: EventLog) -> None:
         gone, kept = "secret. " * 2000, "a long line. " * 2000
@@ -545,12 +543,11 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert info.created_at == info.updated_at == NOW
 
     def test_a_derived_stream_counts_for_itself(self, log: EventLog) -> None:
-        derived = ADA._replace(stream="f" * 64)
         write(log, ADA, *said("a", "b"))
 
-        write(log, derived, CompactionNote(phase="retired"))
+        write(log, _DERIVED, _RETIRED)
 
-        assert log.head(derived).seq == 1
+        assert log.head(_DERIVED).seq == 1
         assert log.head(ADA).seq == 2
         assert log.streams("ada", "s-1") == ["main", "f" * 64]
 
@@ -558,9 +555,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         derived = StreamId("ada", "none", "f" * 64)
         write(log, ADA, *said("a"))
 
-        assert isinstance(
-            write(log, derived, CompactionNote(phase="retired")), Conflict
-        )
+        assert isinstance(write(log, derived, _RETIRED), Conflict)
         assert log.streams("ada", "none") == []
         assert log.streams("ada", "s-1") == ["main"]
 
@@ -580,9 +575,7 @@ class EventLogContract(RewritingContract, LeaseContract):
 
     def test_a_long_text_is_found_by_its_digest(self, log: EventLog) -> None:
         text = "a long line. " * 2000
-        request = append_to(
-            log.head(ADA), *said(text), limits=Limits(leaf_bytes=2048, event_bytes=8192)
-        )
+        request = append_to(log.head(ADA), *said(text), limits=_SMALL)
         write(log, BOB, *said("x"))
 
         log.append(request)
@@ -595,7 +588,7 @@ class EventLogContract(RewritingContract, LeaseContract):
 
     def test_a_view_is_replaced_only_by_who_knows_it(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
-        first, second = StoredView(1, 0, {"n": 1}), StoredView(3, 1, {"n": 2})
+        first, second = _VIEW, StoredView(3, 1, {"n": 2})
 
         assert log.save_view(ADA, "v", first, replaces=0)
         assert not log.save_view(ADA, "v", second, replaces=0)
@@ -609,8 +602,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         for stream in (ADA, BOB):
             write(log, stream, *said("a"))
             for name in ("one", "other"):
-                view = StoredView(1, 0, {"n": 1})
-                assert log.save_view(stream, name, view, replaces=0)
+                assert log.save_view(stream, name, _VIEW, replaces=0)
 
         log.drop_view(ADA, "one")
 
@@ -620,17 +612,16 @@ class EventLogContract(RewritingContract, LeaseContract):
 
     def test_of_who_is_frozen_no_view_is_stored(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
-        view = StoredView(1, 0, {"n": 1})
         assert log.retention.freeze("ada", LegalHold(FREEZE, "disputed", NOW))
 
-        assert not log.save_view(ADA, "v", view, replaces=0)
+        assert not log.save_view(ADA, "v", _VIEW, replaces=0)
         assert log.load_view(ADA, "v") is None
 
     def test_how_a_session_stands_is_read_at_once(self, log: EventLog) -> None:
         derived = ADA._replace(stream="v")
         write(log, ADA, *said(*"abcdef"))
         for _ in range(3):
-            write(log, derived, CompactionNote(phase="retired"))
+            write(log, derived, _RETIRED)
         view = StoredView(
             4, 1, {"n": 1}, shows=((1, 1), (3, 4)), shows_derived=((1, 1),)
         )

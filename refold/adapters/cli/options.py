@@ -43,10 +43,6 @@ def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
     return checked
 
 
-_user = _checked(partial(check_id, "user"))
-_session = _checked(check_session_id)
-
-
 _SPAN = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
@@ -82,32 +78,24 @@ def option(
     )
 
 
-User = Annotated[
-    str,
-    option(..., "Name the user whose session it is.", "--user", of="U", check=_user),
-]
-OneSession = Annotated[
-    str, option(..., "Name the session.", "--session", of="S", check=_session)
-]
-SomeUser = Annotated[
-    str | None,
-    option(..., "Take only sessions of this user.", "--user", of="U", check=_user),
-]
-SomeSession = Annotated[
-    str | None,
-    option(
-        ..., "Take only sessions of this name.", "--session", of="S", check=_session
-    ),
-]
+def _user(does: str) -> Any:
+    check = _checked(partial(check_id, "user"))
+    return option(..., does, "--user", of="U", check=check)
+
+
+def _session(does: str) -> Any:
+    return option(..., does, "--session", of="S", check=_checked(check_session_id))
+
+
+User = Annotated[str, _user("Name the user whose session it is.")]
+OneSession = Annotated[str, _session("Name the session.")]
+SomeUser = Annotated[str | None, _user("Take only sessions of this user.")]
+SomeSession = Annotated[str | None, _session("Take only sessions of this name.")]
 NewSession = Annotated[
     str | None,
-    option(
-        ...,
+    _session(
         "Call the session S; several are called S-0001, S-0002 and so on.  Left out: "
-        "as the file says, else after the file.",
-        "--session",
-        of="S",
-        check=_session,
+        "as the file says, else after the file."
     ),
 ]
 SPEC = "as name, name:key=value or @file.toml"

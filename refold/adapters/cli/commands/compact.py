@@ -28,7 +28,6 @@ from refold.adapters.cli.options import (
     sessions,
 )
 from refold.adapters.cli.output import (
-    Part,
     Progress,
     Result,
     Screen,
@@ -44,7 +43,6 @@ from refold.store import rebuilds
 from refold.store.workers import EVERY_SEC, Worker
 
 if TYPE_CHECKING:
-    from refold.domain.envelope import Envelope
     from refold.domain.ports import SessionInfo
     from refold.projections.context.compaction import Summarizer as Writes
     from refold.projections.context.strategy import Strategy
@@ -79,16 +77,18 @@ def compact(
         if until_idle:
             raise _wrong("--until-idle is not for --watch, which is never idle")
         store = call.store()
-        worker = partial(
-            Worker,
+        worker = Worker(
             store,
             None if strategy is None else store.settings.strategy(strategy),
             summarizer=writes,
             user_id=user,
             session_id=session,
             every=EVERY_SEC if every is None else every,
+            done=partial(_tell_done, call),
         )
-        _watch(call, worker)
+        # The compaction that it is at ends first; a second signal does not wait.
+        with stopped_by_signals(worker.stop):
+            worker.run()
         return None
     if user is None or session is None or strategy is None:
         raise _wrong("--user, --session and --strategy are needed, but for --watch")
@@ -96,7 +96,10 @@ def compact(
         raise _wrong("--every is for --watch")
     store = call.store()
     one, decides = store.session(user, session), store.settings.strategy(strategy)
-    told = _compacted(one, decides, writes, until_idle)
+    before = len(one.derived(decides.fingerprint))
+    while one.compact(decides, summarizer=writes) and until_idle:
+        pass
+    told = one.derived(decides.fingerprint)[before:]
     made = [(e.seq, e.payload) for e in told if isinstance(e.payload, Summary)]
     failed = any(getattr(e.payload, "phase", None) == "failed" for e in told)
     return Result(
@@ -127,16 +130,6 @@ def _writer(name: Summarizer, model: str | None) -> Writes | None:
             "`pip install anthropic` installs what is missing"
         ) from None
     return AnthropicSummarizer(model=model or DEFAULT_MODEL)
-
-
-def _compacted(
-    session: Session, strategy: Strategy, writes: Writes | None, until_idle: bool
-) -> list[Envelope]:
-    """Do the steps that are due; returns the events that tell of them."""
-    before = len(session.derived(strategy.fingerprint))
-    while session.compact(strategy, summarizer=writes) and until_idle:
-        pass
-    return session.derived(strategy.fingerprint)[before:]
 
 
 def _show(screen: Screen, records: Sequence[Summary], failed: bool) -> None:
@@ -170,32 +163,23 @@ def _record(screen: Screen, record: Summary) -> None:
     )
 
 
-def _watch(call: Call, worker: Callable[..., Worker]) -> None:
-    """Run the worker that ``worker(done=…)`` makes until SIGTERM or SIGINT comes.
+def _tell_done(call: Call, session: Session, strategy: Strategy, known: int) -> None:
+    """Print the summaries that a worker made behind seq ``known``."""
+    made = [
+        (envelope.seq, envelope.payload)
+        for envelope in session.derived(strategy.fingerprint)
+        if envelope.seq > known and isinstance(envelope.payload, Summary)
+    ]
+    whose = {"user_id": session.user_id, "session_id": session.session_id}
 
-    The compaction that it is at then ends first; a second signal does not wait.
-    """
+    def show(screen: Screen) -> None:
+        screen.line((f"{session.user_id} {session.session_id}", "bold"))
+        for _, record in made:
+            _record(screen, record)
 
-    def done(session: Session, strategy: Strategy, known: int) -> None:
-        made = [
-            (envelope.seq, envelope.payload)
-            for envelope in session.derived(strategy.fingerprint)
-            if envelope.seq > known and isinstance(envelope.payload, Summary)
-        ]
-        whose = {"user_id": session.user_id, "session_id": session.session_id}
-
-        def show(screen: Screen) -> None:
-            screen.line((f"{session.user_id} {session.session_id}", "bold"))
-            for _, record in made:
-                _record(screen, record)
-
-        lines = ({**whose, **record.payload(), "seq": seq} for seq, record in made)
-        call.tell(Result(lines, show))
-        sys.stdout.flush()
-
-    working = worker(done=done)
-    with stopped_by_signals(working.stop):
-        working.run()
+    lines = ({**whose, **record.payload(), "seq": seq} for seq, record in made)
+    call.tell(Result(lines, show))
+    sys.stdout.flush()
 
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -438,9 +422,6 @@ def _session(screen: Screen, one: Rebuilt, *, dry_run: bool) -> None:
     made = counted(one.compactions, "summary", "summaries")
     before = f", {one.there_before:,} were there before" if one.there_before else ""
     failed = f", {counted(one.failures, 'attempt')} failed" if one.failures else ""
-    told: list[Part] = [
-        f"  {made} {'to make' if dry_run else 'made'}",
-        (before, "dim"),
-        (failed, "yellow"),
-    ]
-    screen.line(mark(None if one.failures else True), name, *told)
+    done = f"  {made} {'to make' if dry_run else 'made'}"
+    sign = mark(None if one.failures else True)
+    screen.line(sign, name, done, (before, "dim"), (failed, "yellow"))

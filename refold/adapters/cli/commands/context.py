@@ -69,9 +69,9 @@ def _show(screen: Screen, view: View, behind: Iterable[Envelope]) -> None:
     told: dict[str, Any] = view.to_json()
     _figures(screen, told)
     if told["system"]:
-        _message(screen, "system", [{"type": "text", "text": _text(told["system"])}])
+        _message(screen, "system", _text(told["system"]))
     for message in told["messages"]:
-        _message(screen, message["role"], _blocks(message["content"]))
+        _message(screen, message["role"], message["content"])
     _hidden(screen, told["spans"], behind)
 
 
@@ -100,10 +100,12 @@ def _span(span: Mapping[str, Any]) -> str:
     return f"{span['kind']:<8} {where}"
 
 
-def _message(screen: Screen, role: str, blocks: Sequence[Mapping[str, Any]]) -> None:
+def _message(screen: Screen, role: str, content: Any) -> None:
+    """Print a message; its content is a text, or blocks."""
     screen.line("")
     screen.line((role, _ROLES.get(role, "bold")))
-    for block in blocks:
+    whole = [{"type": "text", "text": content}]
+    for block in whole if isinstance(content, str) else content:
         head, body, style = _said(block)
         if head:
             screen.line("  ", (head, style))
@@ -131,12 +133,6 @@ def _said(block: Mapping[str, Any]) -> tuple[str, str, str]:
             return str(kind), readable(rest), "magenta"
 
 
-def _blocks(content: Any) -> list[Mapping[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return list(content)
-
-
 def _text(system: Any) -> str:
     if isinstance(system, str):
         return system
@@ -150,8 +146,13 @@ def _hidden(
     found: Counter[str] = Counter()
     places: dict[str, list[int]] = {}
     stubs: list[int] = []
+    shown = [
+        range(span["first"], span["last"] + 1)
+        for span in spans
+        if span.get("first") is not None
+    ]
     for envelope in behind:
-        if not _within(envelope.seq, spans):
+        if not any(envelope.seq in span for span in shown):
             continue
         hidden = marks(envelope)
         found.update(hidden.redacted)
@@ -170,13 +171,6 @@ def _hidden(
         screen.line("  ", (what, "yellow"), f" in seq {_listed(stubs)}")
     if not found and not stubs:
         screen.line("  nothing: they are as they were given")
-
-
-def _within(seq: int, spans: Sequence[Mapping[str, Any]]) -> bool:
-    return any(
-        span.get("first") is not None and span["first"] <= seq <= span["last"]
-        for span in spans
-    )
 
 
 def _listed(seqs: Sequence[int]) -> str:

@@ -78,7 +78,11 @@ def erase(
     if listed:
         return _list(store, user)
     if due:
-        return _due(call, store, vacuum=vacuum)
+        done = []
+        for one in store.erasures.complete(vacuum=vacuum):
+            done.append(_erased(one))
+            call.remark(partial(_report, erased=one))
+        return Result(done, "")
     if user is None:
         raise typer.BadParameter("--user says who; or give --due or --list")
     if dry_run:
@@ -102,14 +106,6 @@ def erase(
         text = erased.certificate.to_json()
         out.write_bytes(orjson.dumps(text, option=orjson.OPT_INDENT_2) + b"\n")
     return Result(_erased(erased), lambda screen: _report(screen, erased))
-
-
-def _due(call: Call, store: SessionStore, *, vacuum: bool) -> Result:
-    done = []
-    for erased in store.erasures.complete(vacuum=vacuum):
-        done.append(_erased(erased))
-        call.remark(partial(_report, erased=erased))
-    return Result(done, lambda _: None)
 
 
 def _confirm(store: SessionStore, user: str, session: str | None) -> None:
@@ -277,9 +273,8 @@ def hold(
 
 
 def _signed(signed: Signed, done: str) -> Result:
-    return Result(
-        signed.to_json, f"{done}: certificate {signed.statement['certificate_id']}"
-    )
+    name = signed.statement["certificate_id"]
+    return Result(signed.to_json, f"{done}: certificate {name}")
 
 
 def freeze(
@@ -335,16 +330,7 @@ def retain(
     done = call.store().erasures.retain(
         chosen, dry_run=dry_run, operator=who(operator), key_backups=key_backups
     )
-    return Result(_retained(done), lambda screen: _went(screen, done))
-
-
-def _retained(done: Retained) -> dict[str, Any]:
-    certificates = [
-        {"certificate": one.certificate.to_json(), "salt": one.salt}
-        for one in done.erasures
-        if one.certificate is not None
-    ]
-    return {
+    told = {
         "dry_run": done.dry_run,
         "sessions": [
             {"user_id": user, "session_id": name} for user, name in done.sessions
@@ -353,8 +339,13 @@ def _retained(done: Retained) -> dict[str, Any]:
         "completed": done.completed,
         "blobs": done.blobs,
         "audit": done.audit,
-        "certificates": certificates,
+        "certificates": [
+            {"certificate": one.certificate.to_json(), "salt": one.salt}
+            for one in done.erasures
+            if one.certificate is not None
+        ],
     }
+    return Result(told, lambda screen: _went(screen, done))
 
 
 def _went(screen: Screen, done: Retained) -> None:

@@ -27,7 +27,7 @@ from refold.store.sessions import extend
 
 if TYPE_CHECKING:
     from refold.adapters.importers import Skipped, Transcript
-    from refold.store import SessionStore
+    from refold.store import Session
     from refold.store.sessions import Extended
 
 
@@ -59,11 +59,10 @@ def import_(
     wanted = [item for item in named(found, session) if item.transcript.drafts]
     skipped = [item for _, all_ in found for one in all_ for item in one.skipped]
     store, done = call.store(new=True), _Done()
-    for item in wanted:
-        store.session(user, item.session)
+    opened = [store.session(user, item.session) for item in wanted]
     with Progress(sum(len(item.transcript.drafts) for item in wanted)) as progress:
-        for item in wanted:
-            _extend(store, user, item, done, progress)
+        for one, item in zip(opened, wanted, strict=True):
+            done.extend(one, item, progress)
     told = {
         "sessions": [item.session for item, _ in done.sessions],
         "events": done.events,
@@ -79,47 +78,33 @@ class _Done:
     """What was written so far, session by session."""
 
     sessions: list[tuple[Named, Extended]] = field(default_factory=list)
+    events: int = 0
+    duplicates: int = 0
+    redactions: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def events(self) -> int:
-        return sum(result.events for _, result in self.sessions)
+    def extend(self, session: Session, item: Named, progress: Progress) -> None:
+        """Bring one transcript in; if it fails, say what has been written before."""
+        where, drafts = str(item.path), item.transcript.drafts
+        with progress.of(item.session, len(drafts)) as advance:
+            try:
+                result = extend(session, drafts, where=where, progress=advance)
+            except RefoldError as error:
+                why = str(error).removeprefix(f"{where}: ")
+                raise ImportFailed(where, self._reason(why, advance.written)) from error
+        self.sessions.append((item, result))
+        self.events += result.events
+        self.duplicates += result.duplicates
+        self.redactions += result.redactions
 
-    @property
-    def duplicates(self) -> int:
-        return sum(result.duplicates for _, result in self.sessions)
-
-    @property
-    def redactions(self) -> Counter[str]:
-        return sum((result.redactions for _, result in self.sessions), Counter())
-
-
-def _extend(
-    store: SessionStore, user: str, item: Named, done: _Done, progress: Progress
-) -> None:
-    """Bring one transcript in; if it fails, say what has been written before."""
-    session = store.session(user, item.session)
-    where = str(item.path)
-    with progress.of(item.session, len(item.transcript.drafts)) as advance:
-        try:
-            result = extend(
-                session, item.transcript.drafts, where=where, progress=advance
-            )
-        except RefoldError as error:
-            raise ImportFailed(
-                where, _reason(error, where, done, advance.written)
-            ) from error
-    done.sessions.append((item, result))
-
-
-def _reason(error: Exception, where: str, done: _Done, written: int) -> str:
-    why = str(error).removeprefix(f"{where}: ")
-    events, sessions = done.events + written, len(done.sessions)
-    if not events:
-        return why if "nothing was written" in why else f"{why}; nothing was written"
-    return (
-        f"{why}; {counted(events, 'event')} of this import were written before, "
-        f"{counted(sessions, 'session')} whole: importing again goes on from there"
-    )
+    def _reason(self, why: str, written: int) -> str:
+        events, sessions = self.events + written, len(self.sessions)
+        if not events:
+            said = "" if "nothing was written" in why else "; nothing was written"
+            return f"{why}{said}"
+        return (
+            f"{why}; {counted(events, 'event')} of this import were written before, "
+            f"{counted(sessions, 'session')} whole: importing again goes on from there"
+        )
 
 
 def _show(screen: Screen, done: _Done, skipped: Sequence[Skipped]) -> None:
@@ -146,10 +131,6 @@ def _show(screen: Screen, done: _Done, skipped: Sequence[Skipped]) -> None:
         f", {done.duplicates:,} were there before",
         f", {counted(found, 'value')} redacted" if found else "",
     )
-    _show_skipped(screen, skipped)
-
-
-def _show_skipped(screen: Screen, skipped: Sequence[Skipped]) -> None:
     reasons: dict[str, list[str]] = {}
     for item in skipped:
         reasons.setdefault(item.why, []).append(item.where)
@@ -186,65 +167,40 @@ def named(
 
     Raises ImportFailed if two of them would become one session.
     """
-    given = [
-        (path, transcript, name)
-        for path, transcripts in read
-        for transcript, name in zip(
-            transcripts, _main_names(path, transcripts), strict=True
-        )
-    ]
-    if session is not None:
-        given = _renamed(given, session)
-    made = [*_with_sub_agents(given)]
+    given = [(path, one) for path, transcripts in read for one in transcripts]
+    mains = [item for item in given if item[1].parent_session_id is None]
+    names = _main_names(mains, session)
+    keys = ((path, one.session_id) for path, one in mains)
+    called = dict(zip(keys, names, strict=True))
+    unused = iter(names)
+    made = []
+    for path, one in given:
+        parent = one.parent_session_id
+        if parent is None:
+            name = next(unused)
+        else:
+            suffix = one.session_id.removeprefix(f"{parent}~") or "sub-agent"
+            name = f"{called.get((path, parent), parent)}~{suffix}"
+        made.append(Named(path, one, name))
     _check_apart(made)
     return made
 
 
-_Given = tuple[Path, "Transcript", str]
-
-
-def _main_names(path: Path, transcripts: Iterable[Transcript]) -> list[str]:
-    """What the file calls each conversation; NAME-0001… where it does not."""
-    stem = _usable(path.stem)
-    names, nameless = [], 0
-    for transcript in transcripts:
-        if not transcript.session_id and transcript.parent_session_id is None:
-            nameless += 1
-            names.append(f"{stem}-{nameless:04}")
-        else:
-            names.append(transcript.session_id)
+def _main_names(
+    mains: Sequence[tuple[Path, Transcript]], session: str | None
+) -> list[str]:
+    """What each conversation is called; by its file, with a number, if by nobody."""
+    if session is not None:
+        several = [f"{session}-{number:04}" for number in range(1, len(mains) + 1)]
+        return [session] if len(mains) == 1 else several
+    nameless: Counter[Path] = Counter()
+    names = []
+    for path, transcript in mains:
+        nameless[path] += not transcript.session_id
+        printable = "".join(c if c.isprintable() else "?" for c in path.stem)
+        stem = printable.lstrip("_")[: MAX_ID - _ROOM] or "session"
+        names.append(transcript.session_id or f"{stem}-{nameless[path]:04}")
     return names
-
-
-def _usable(stem: str) -> str:
-    """A file's name as the beginning of a session's name."""
-    printable = "".join(c if c.isprintable() else "?" for c in stem)
-    return printable.lstrip("_")[: MAX_ID - _ROOM] or "session"
-
-
-def _renamed(given: Sequence[_Given], session: str) -> list[_Given]:
-    mains = sum(1 for _, transcript, _ in given if transcript.parent_session_id is None)
-    renamed, number = [], 0
-    for path, transcript, name in given:
-        if transcript.parent_session_id is None:
-            number += 1
-            name = session if mains == 1 else f"{session}-{number:04}"
-        renamed.append((path, transcript, name))
-    return renamed
-
-
-def _with_sub_agents(given: Sequence[_Given]) -> Iterable[Named]:
-    mains = {
-        (path, transcript.session_id): name
-        for path, transcript, name in given
-        if transcript.parent_session_id is None
-    }
-    for path, transcript, name in given:
-        parent = transcript.parent_session_id
-        if parent is not None:
-            suffix = transcript.session_id.removeprefix(f"{parent}~") or "sub-agent"
-            name = f"{mains.get((path, parent), parent)}~{suffix}"
-        yield Named(path, transcript, name)
 
 
 def _check_apart(made: Iterable[Named]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -127,7 +127,8 @@ def _check(what: list[str], whose: list[str], how: Iterable[str]) -> None:
     Raises typer.BadParameter.
     """
     if len(what) > 1:
-        raise typer.BadParameter(f"{_and(what)} do not go together: give one of them")
+        both = f"{', '.join(what[:-1])} and {what[-1]}"
+        raise typer.BadParameter(f"{both} do not go together: give one of them")
     one = what[0] if what else ""
     if one == "--refresh" and "--everyone" in whose:
         raise typer.BadParameter(
@@ -142,10 +143,6 @@ def _check(what: list[str], whose: list[str], how: Iterable[str]) -> None:
         of_all = name == "--all" and "--everyone" in whose
         if of_all or name not in takes.split():
             raise typer.BadParameter(_WRONG[name])
-
-
-def _and(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def profiled(profile: Profile, now: int) -> Result:
@@ -170,10 +167,8 @@ def profiled(profile: Profile, now: int) -> Result:
         if rows:
             screen.table(head, rows)
         for area in profile.improvement_areas:
-            because = ", ".join(area.because)
-            screen.line(
-                "improve: ", shown(area.name), (f"  because of {because}", "dim")
-            )
+            because = f"  because of {', '.join(area.because)}"
+            screen.line("improve: ", shown(area.name), (because, "dim"))
         for line in _levels(profile):
             screen.line(shown(line))
         items = counted(len(profile.items), "item")
@@ -220,7 +215,7 @@ def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result
                 shown(one.scenario),
                 shown(said(one)),
                 str(one.sessions),
-                _percent(one.success),
+                _said(one.success),
                 f"{one.confidence:.2f}",
             )
             for one in some[:_SHOWN]
@@ -241,13 +236,8 @@ def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result
     return Result([one.to_json() for one in some], show)
 
 
-class _Opened(NamedTuple):
-    """One item: what it says, why it is not said to a model, and what else is told."""
-
-    item: Item
-    says: str
-    not_said: list[str]
-    facts: list[str]
+# An item, what it says, why it is not said to a model, and what else is told of it.
+_Opened = tuple["Item", str, list[str], list[str]]
 
 
 def _item(store: SessionStore, user: str, name: str) -> Result:
@@ -261,17 +251,18 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
             f"there is no item {name!r}: `refold memory --all` and `refold memory "
             "--profile` list those there are"
         )
-    events = list(_events(store, opened.item))
-    item: dict[str, Any] = opened.item.to_json()
+    one, says, not_said, facts = opened
+    events = list(_events(store, one))
+    item: dict[str, Any] = one.to_json()
 
     def show(screen: Screen) -> None:
-        screen.line(shown(opened.says))
-        for fact in opened.facts:
+        screen.line(shown(says))
+        for fact in facts:
             screen.line(fact)
         screen.line(f"seen {item['created_at']} to {item['updated_at']}")
-        if not opened.not_said:
+        if not not_said:
             screen.line(f"may be said to a model until {item['expires_at']}")
-        for reason in opened.not_said:
+        for reason in not_said:
             screen.line(f"not said to a model: {reason}")
         for event in events:
             note, body, _ = preview(event.payload)
@@ -280,7 +271,7 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
             screen.line(shown(place), "  ", (line[:_LINE], "dim"))
 
     shows = [envelope.to_json() for envelope in events]
-    return Result({**item, "not_said": opened.not_said, "events": shows}, show)
+    return Result({**item, "not_said": not_said, "events": shows}, show)
 
 
 def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
@@ -291,11 +282,10 @@ def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
     reasons = advice_why_not(
         one, now=now, threshold=Choice().threshold, means=found.means
     )
-    facts, mean = [], found.means.get(one.scenario)
+    facts, mean = [_sure(one)], found.means.get(one.scenario)
     if one.success is not None and mean is not None:
-        facts.append(f"success {one.success:.0%}, of all sessions {mean:.0%}")
-    facts.append(_sure(one))
-    return _Opened(one, said(one), reasons, facts)
+        facts.insert(0, f"success {one.success:.0%}, of all sessions {mean:.0%}")
+    return one, said(one), reasons, facts
 
 
 def _declarative(store: SessionStore, user: str, name: str) -> _Opened | None:
@@ -305,8 +295,7 @@ def _declarative(store: SessionStore, user: str, name: str) -> _Opened | None:
         return None
     own = {"preference": "the user's own word", "mistake": "one event"}
     facts = [own.get(one.kind) or _sure(one)]
-    says = f"{_kind(one)}: {told(one)}"
-    return _Opened(one, says, _unsaid(found, one, now), facts)
+    return one, f"{_kind(one)}: {told(one)}", _unsaid(found, one, now), facts
 
 
 def _sure(one: Item) -> str:
@@ -351,12 +340,12 @@ def _effect(found: Memory) -> Result:
                 lift.memory_id,
                 shown(said(item)) if item else "(not there any more)",
                 str(lift.shown),
-                _percent(lift.success),
+                _said(lift.success),
                 str(lift.without),
-                _percent(lift.otherwise),
+                _said(lift.otherwise),
                 f"{low:+.0%} to {high:+.0%}" if known else "",
-                _number(lift.iterations),
-                _number(lift.iterations_otherwise),
+                _said(lift.iterations, ".1f"),
+                _said(lift.iterations_otherwise, ".1f"),
             ]
             rows.append(row)
         head = ("item", "what", "#shown", "#success", "#without", "#success")
@@ -370,12 +359,8 @@ def _effect(found: Memory) -> Result:
     return Result([lift.to_json() for lift in found.effect], show)
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.0%}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+def _said(value: float | None, form: str = ".0%") -> str:
+    return "" if value is None else f"{value:{form}}"
 
 
 _COUNTED: Final = ("users", "sessions", "items", "opted_out", "frozen", "failed")
@@ -397,18 +382,13 @@ def _refreshed(store: SessionStore, user: str | None) -> Result:
             complain(f"user {name!r}: {error}")
 
     def show(screen: Screen) -> None:
-        items = counted(done["items"], "item")
-        of = f"{counted(done['sessions'], 'session')} of "
-        of += counted(done["users"], "user")
-        left = [
-            f"{done[what]:,} {words}" for what, words in _LEFT.items() if done[what]
-        ]
+        made = (counted(done[f"{one}s"], one) for one in ("item", "session", "user"))
+        left = [f"{done[one]:,} {words}" for one, words in _LEFT.items() if done[one]]
         end = f"; left out: {', '.join(left)}" if left else ""
-        screen.line(f"{items} of {of}", (end, "dim"))
+        screen.line(" of ".join(made), (end, "dim"))
 
-    return Result(
-        {what: done[what] for what in _COUNTED}, show, int(done["failed"] > 0)
-    )
+    told = {what: done[what] for what in _COUNTED}
+    return Result(told, show, int(done["failed"] > 0))
 
 
 def _made(store: SessionStore, user: str) -> Counter[str]:

@@ -368,21 +368,16 @@ def bench(
         for name, value in given.items()
         if value is not None and value is not False
     }
-    _check(subject, chosen, {field.name for field in fields(run.Options)})
+    known = {field.name for field in fields(run.Options)}
+    for name in chosen:
+        if name not in known:
+            raise typer.BadParameter(
+                f"the benchmark of {subject} has no use for it: leave it out",
+                param_hint="--engine" if name == "engines" else f"--{name}",
+            )
     code: int = run.run(run.Options(**chosen))
     if code:
         raise typer.Exit(code)
-
-
-def _check(subject: Subject, chosen: dict[str, object], known: set[str]) -> None:
-    """Refuse an option that this benchmark has no use for."""
-    for name in chosen:
-        if name not in known:
-            option = f"--{name.removesuffix('s') if name == 'engines' else name}"
-            raise typer.BadParameter(
-                f"the benchmark of {subject} has no use for it: leave it out",
-                param_hint=option,
-            )
 
 
 def _benchmark(subject: Subject) -> ModuleType:

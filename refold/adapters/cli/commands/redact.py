@@ -6,9 +6,9 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -42,13 +42,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from refold.redaction.redactor import Redactor
-    from refold.store import SessionStore
+    from refold.redaction.values import Tally
     from refold.store.verification import Exposure, Rechecked
-
-
-class _Clean(NamedTuple):
-    value: Any
-    receipt: dict[str, Any]
 
 
 def redact(
@@ -98,22 +93,6 @@ def redact(
         return None
     limits = chosen.limits() if chosen else None
     store = call.store(redactor=redactor, limits=limits)
-    return _stored(call, store, user, session, apply=apply)
-
-
-def _stored(
-    call: Call,
-    store: SessionStore,
-    user: str | None,
-    session: str | None,
-    *,
-    apply: bool,
-) -> Result:
-    """Say what the rules find in stored sessions, and replace it with ``apply``.
-
-    Nothing of what is found is printed but its type and place.  Exits with 1 if a
-    session could not be looked at or replaced.
-    """
     sessions(store, user, session)
     found: list[Rechecked] = []
     look = store.reredact if apply else store.recheck
@@ -172,30 +151,21 @@ def _session(screen: Screen, one: Rechecked) -> None:
     else:
         screen.line(mark(True), name, ("  nothing found", "dim"))
     for exposure in one.exposures:
-        _place(screen, exposure)
-
-
-def _place(screen: Screen, exposure: Exposure) -> None:
-    stream = "" if exposure.stream == "main" else f"{exposure.stream[:12]} "
-    seq = exposure.where if exposure.seq is None else f"seq {exposure.seq}"
-    blobs = counted(exposure.blobs, "blob")
-    also = f", also in {blobs}" if exposure.blobs else ""
-    screen.line(
-        "    ", f"{stream}{seq}  ", (types(exposure.types), "red"), (also, "dim")
-    )
+        stream = "" if exposure.stream == "main" else f"{exposure.stream[:12]} "
+        seq = exposure.where if exposure.seq is None else f"seq {exposure.seq}"
+        blobs = counted(exposure.blobs, "blob")
+        also = f", also in {blobs}" if exposure.blobs else ""
+        kinds = (types(exposure.types), "red")
+        screen.line("    ", f"{stream}{seq}  ", kinds, (also, "dim"))
 
 
 def _total(screen: Screen, found: list[Rechecked], *, apply: bool) -> None:
     findings = _types([exposure for one in found for exposure in one.exposures])
     looked = f"{counted(sum(one.events for one in found), 'event')} of "
     looked += counted(len(found), "session")
-    if apply or not (findings or any(one.unfinished for one in found)):
-        way_out = ""
-    else:
-        way_out = ": --apply replaces what was found, for good"
-    screen.line(
-        (counted(findings.total(), "finding"), "bold"), f" in {looked}{way_out}"
-    )
+    if not apply and (findings or any(one.unfinished for one in found)):
+        looked += ": --apply replaces what was found, for good"
+    screen.line((counted(findings.total(), "finding"), "bold"), f" in {looked}")
 
 
 # What only the filter reads, and what only --recheck does.
@@ -206,19 +176,16 @@ _OF_RECHECK: Final = {"apply": "--apply", "user": "--user", "session": "--sessio
 def _check(call: Call, *, recheck: bool) -> None:
     """Refuse what does not go with ``--recheck``, or does not go without it."""
     wrong = _OF_FILTER if recheck else _OF_RECHECK
-    shown = next((wrong[name] for name in wrong if _is_given(call, name)), None)
-    if shown and recheck:
-        raise typer.BadParameter(
-            f"{shown} is for values to be redacted, --recheck for the store: leave one "
-            "of them out"
-        )
-    if shown:
-        raise typer.BadParameter(f"{shown} is for the store: add --recheck")
-
-
-def _is_given(call: Call, name: str) -> bool:
-    source = call.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    for name, written in wrong.items():
+        source = call.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        if recheck:
+            raise typer.BadParameter(
+                f"{written} is for values to be redacted, --recheck for the store: "
+                "leave one of them out"
+            )
+        raise typer.BadParameter(f"{written} is for the store: add --recheck")
 
 
 def _policy(
@@ -240,10 +207,19 @@ def _policy(
 
 
 def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> None:
-    with _input(file) as (name, source):
+    name = "stdin" if file == "-" else file
+    with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source:
         try:
-            for clean in _cleaned(redactor, form, name, source):
-                _write(clean, form, as_json=as_json)
+            for clean, counts in _cleaned(redactor, form, name, source):
+                if as_json:
+                    receipt = redactor.receipt(counts)
+                    write_line(_dumped({"value": clean, "redaction": receipt}))
+                elif form == "text":
+                    sys.stdout.flush()
+                    sys.stdout.buffer.write(clean.encode())
+                else:
+                    write_line(_dumped(clean))
+                sys.stdout.buffer.flush()
         except RedactionError as error:
             raise RefoldError(
                 f"{name}: could not be redacted ({error}): split it, or raise "
@@ -253,23 +229,15 @@ def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> No
 
 def _cleaned(
     redactor: Redactor, form: Values, name: str, source: BinaryIO
-) -> Iterator[_Clean]:
+) -> Iterator[tuple[Any, Tally]]:
     if form == "text":
-        text, counts = redactor.text(_decoded(source.read(), name))
-        yield _Clean(text, redactor.receipt(counts))
-        return
-    for value in _values(form, name, source):
-        clean, counts = redactor.value(value)
-        yield _Clean(clean, redactor.receipt(counts))
-
-
-def _values(form: Values, name: str, source: BinaryIO) -> Iterator[Any]:
-    if form == "json":
-        yield _parsed(source.read(), name)
-        return
-    for number, line in enumerate(source, start=1):
-        if line.strip():
-            yield _parsed(line, f"{name} line {number}")
+        yield redactor.text(_decoded(source.read(), name))
+    elif form == "json":
+        yield redactor.value(_parsed(source.read(), name))
+    else:
+        for number, line in enumerate(source, start=1):
+            if line.strip():
+                yield redactor.value(_parsed(line, f"{name} line {number}"))
 
 
 def _parsed(data: bytes, where: str) -> Any:
@@ -296,29 +264,9 @@ def _decoded(data: bytes, where: str) -> str:
         ) from None
 
 
-def _write(clean: _Clean, form: Values, *, as_json: bool) -> None:
-    if as_json:
-        write_line(_dumped({"value": clean.value, "redaction": clean.receipt}))
-    elif form == "text":
-        sys.stdout.flush()
-        sys.stdout.buffer.write(clean.value.encode())
-    else:
-        write_line(_dumped(clean.value))
-    sys.stdout.buffer.flush()
-
-
 def _dumped(value: Any) -> bytes:
     """Compact JSON; what UTF-8 cannot hold stays as the escape that it came as."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode()
-
-
-@contextmanager
-def _input(file: str) -> Iterator[tuple[str, BinaryIO]]:
-    if file == "-":
-        yield "stdin", sys.stdin.buffer
-        return
-    with open(file, "rb") as source:
-        yield file, source

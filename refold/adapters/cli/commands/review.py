@@ -102,15 +102,7 @@ def _given(
     return user, name, seq
 
 
-_HEAD: Final = (
-    "severity",
-    "asked (UTC)",
-    "user",
-    "session",
-    "#seq",
-    "rule",
-    "question",
-)
+_HEAD = ("severity", "asked (UTC)", "user", "session", "#seq", "rule", "question")
 
 
 def _list(
@@ -155,15 +147,14 @@ def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
     """One question with what it was asked for."""
     store.session(user, session).head()  # says if it is not there
     found = store.reviews.list(user, session, open_only=False)
-    one = next((one for one in found if one.seq == seq), None)
-    if one is None:
+    asked = next((one for one in found if one.seq == seq), None)
+    if asked is None:
         if found.unreadable:
             raise found.unreadable[0].error
         raise InvalidEvent(
             f"seq {seq} of the session is no question to a human: "
             "`refold review list --all` names those there are"
         )
-    asked = one
 
     def show(screen: Screen) -> None:
         severity = (asked.severity, _STYLES.get(asked.severity, ""))
@@ -312,13 +303,6 @@ def _facts(screen: Screen, bundle: Bundle) -> None:
     screen.line("before    ", shown_in_line(", ".join(map(str, steps))))
     made = f"refold {bundle.refold}, rules {bundle.rules[:_DIGEST]}"
     screen.line("asked by  ", shown_in_line(made))
-    sent = _sent(bundle)
-    if sent:
-        screen.line("sent      ", shown_in_line(sent))
-
-
-def _sent(bundle: Bundle) -> str:
-    """What the model was sent: by which strategy, and the digests of it."""
     strategy: Any = bundle.strategy or {}
     parts = {
         "strategy": strategy.get("name"),
@@ -326,7 +310,9 @@ def _sent(bundle: Bundle) -> str:
         "request": bundle.request_digest and bundle.request_digest[:_DIGEST],
         "system": bundle.system_digest and bundle.system_digest[:_DIGEST],
     }
-    return ", ".join(f"{key} {value}" for key, value in parts.items() if value)
+    sent = ", ".join(f"{key} {value}" for key, value in parts.items() if value)
+    if sent:
+        screen.line("sent      ", shown_in_line(sent))
 
 
 def _entry(screen: Screen, entry: Entry, *, marked: bool) -> None:
