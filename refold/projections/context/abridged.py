@@ -111,21 +111,6 @@ TOOLS: Final[Mapping[str, Reader]] = MappingProxyType(
 )
 
 
-def action_of(call: ToolCall, tools: Mapping[str, Reader]) -> Action | None:
-    """What the call did, or None if the mapping cannot tell."""
-    reader = tools.get(call.tool_name)
-    if reader is None or isinstance(call.arguments, str):
-        return None
-    return reader(call.arguments)
-
-
-def main_argument(arguments: JsonObject | str) -> str:
-    """The one argument that says most about a call."""
-    if isinstance(arguments, str):
-        return arguments
-    return _first(arguments, _MAIN) or next(_texts(arguments), "")
-
-
 def _first(arguments: JsonObject, keys: tuple[str, ...]) -> str | None:
     values = (arguments.get(key) for key in keys)
     return next((value for value in values if isinstance(value, str) and value), None)
@@ -239,9 +224,7 @@ def told(
             case UserInput(text=text, attachments=attachments):
                 attached = (attachment.text or "" for attachment in attachments)
                 turn.user = "\n".join((text, *attached)).strip()
-            case AgentResponse(text=text):
-                turn.agent, turn.end = text.strip() or turn.agent, ""
-            case Ending(text=text):
+            case AgentResponse(text=text) | Ending(text=text):
                 turn.agent, turn.end = text.strip() or turn.agent, ""
             case ToolCall():
                 turn.end = "interrupted"
@@ -256,19 +239,20 @@ def _tell(
     turn: Told, call: ToolCall, tools: Mapping[str, Reader], open_file: str | None
 ) -> str | None:
     """Note what a call did; return the file that is open afterwards."""
-    action = action_of(call, tools)
+    reader, given = tools.get(call.tool_name), call.arguments
+    action = None if reader is None or isinstance(given, str) else reader(given)
     what = (action.what or open_file) if action else None
     if action is None or what is None:
-        turn.lists["tools"].append(_named(call))
+        # The one argument that says most about a call.
+        main = given
+        if not isinstance(main, str):
+            main = _first(main, _MAIN) or next(_texts(main), "")
+        named = f"{call.tool_name}: {main}" if main else call.tool_name
+        turn.lists["tools"].append(named)
         return open_file
     name = "commands" if action.deed == "command" else action.deed
     turn.lists[name].append(what)
     return open_file if action.deed in ("command", "deleted") else what
-
-
-def _named(call: ToolCall) -> str:
-    argument = main_argument(call.arguments)
-    return f"{call.tool_name}: {argument}" if argument else call.tool_name
 
 
 def _failed(events: Iterable[Envelope]) -> set[int]:
@@ -287,29 +271,23 @@ def _failed(events: Iterable[Envelope]) -> set[int]:
 def _shown(turn: Told, limits: Limits) -> str:
     lines = [f'<turn first="{turn.first}" last="{turn.last}">']
     if turn.user:
-        user = markup.harmless(cut_middle(turn.user, limits.user_chars))
-        lines.append(f"<user>{user}</user>")
+        lines.append(f"<user>{_short(turn.user, limits.user_chars)}</user>")
     for name in markup.LISTS:
-        lines += _listed(name, turn.lists.get(name, []), limits)
+        # The newest, each once, at the place of its newest mention.
+        flat = (" ".join(item.split()) for item in reversed(turn.lists.get(name, [])))
+        newest = list(dict.fromkeys(filter(None, flat)))[: limits.listed]
+        if newest:
+            items = [_short(item, limits.action_chars) for item in reversed(newest)]
+            lines += [f"<{name}>", *items, f"</{name}>"]
     if turn.agent:
-        agent = markup.harmless(cut_middle(turn.agent, limits.agent_chars))
-        lines.append(f"<agent>{agent}</agent>")
+        lines.append(f"<agent>{_short(turn.agent, limits.agent_chars)}</agent>")
     if turn.end:
         lines.append(f"<{turn.end}/>")
     return "\n".join((*lines, "</turn>"))
 
 
-def _listed(name: str, items: Sequence[str], limits: Limits) -> list[str]:
-    """The newest of ``items``, each once, at the place of its newest mention."""
-    flat = (" ".join(item.split()) for item in reversed(items))
-    newest = list(dict.fromkeys(item for item in flat if item))[: limits.listed]
-    if not newest:
-        return []
-    shown = [
-        markup.harmless(cut_middle(item, limits.action_chars))
-        for item in reversed(newest)
-    ]
-    return [f"<{name}>", *shown, f"</{name}>"]
+def _short(text: str, chars: int) -> str:
+    return markup.harmless(cut_middle(text, chars))
 
 
 def _fitted(turns: Sequence[Told], tokens: int, limits: Limits) -> str:
@@ -347,8 +325,7 @@ def _newest(
 ) -> str:
     """As many of the newest turns as fit, after how many are left out; "" if none."""
     room, chars, first = tokens - _NOTE_TOKENS, limits.total_chars - 40, len(shown)
-    while first:
-        text = shown[first - 1]
+    for text in reversed(shown):
         room, chars = room - estimate_text(text) - 1, chars - len(text) - 1
         if room < 0 or chars < 0:
             break

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, Self, TypedDict
 
 import orjson
@@ -59,17 +60,15 @@ class Advice:
     @classmethod
     def recorded(cls, handed: JsonObject | None, items: tuple[str, ...]) -> Advice:
         """What ``handed`` made; NO_ADVICE if it is not that."""
-        found: dict[str, Any] = dict(handed or {})
-        text, sessions = found.get("text"), found.get("sessions")
-        derived = found.get("derived_seq")
-        if not isinstance(text, str) or not text.startswith(TITLE):
-            return NO_ADVICE
-        if not isinstance(sessions, list) or not isinstance(derived, int):
-            return NO_ADVICE
-        if not all(item in text for item in items):
-            return NO_ADVICE
-        names = tuple(map(str, sessions))
-        return cls(text, items, cost(text), (), names, derived)
+        match handed:
+            case {
+                "text": str(text),
+                "sessions": list(sessions),
+                "derived_seq": int(derived),
+            } if text.startswith(TITLE) and all(item in text for item in items):
+                names = tuple(map(str, sessions))
+                return cls(text, items, cost(text), (), names, derived)
+        return NO_ADVICE
 
 
 NO_ADVICE: Final = Advice()
@@ -186,21 +185,18 @@ class Extras:
             tools=_tuple("tools", given.get("tools", ()), dict),
             window_tokens=WINDOW_TOKENS if window is None else window,
         )
-        extras._check()
-        return extras
-
-    def _check(self) -> None:
-        if not isinstance(self.system, str | None):
+        if not isinstance(extras.system, str | None):
             raise InvalidEvent("system: must be a text")
-        if not isinstance(self.state, dict | None):
+        if not isinstance(extras.state, dict | None):
             raise InvalidEvent("state: must be an object of names and JSON values")
-        if not isinstance(self.window_tokens, int) or self.window_tokens < 1:
-            raise InvalidEvent(f"window: at least 1 token, not {self.window_tokens!r}")
-        problems = violations(self.examples) if self.examples else []
+        if not isinstance(extras.window_tokens, int) or extras.window_tokens < 1:
+            raise InvalidEvent(f"window: at least 1 token, not {window!r}")
+        problems = violations(extras.examples) if extras.examples else []
         if problems:
             raise InvalidEvent(f"examples: {problems[0]}")
-        if self.examples and self.examples[-1]["role"] != "assistant":
+        if extras.examples and extras.examples[-1]["role"] != "assistant":
             raise InvalidEvent("examples: the last message must be the assistant's")
+        return extras
 
     def dump(self) -> dict[str, str]:
         """The sections that hold something, each as canonical JSON."""
@@ -217,11 +213,10 @@ class Extras:
     @classmethod
     def load(cls, dumped: Mapping[str, str], window_tokens: int) -> Self:
         """The extras that ``dump`` wrote.  Raises ValueError for anything else."""
-        values: dict[str, Any] = {
-            name: orjson.loads(text) for name, text in dumped.items()
-        }
-        for name in _LISTS & values.keys():
-            values[name] = tuple(values[name])
+        values: dict[str, Any] = {}
+        for name, text in dumped.items():
+            value = orjson.loads(text)
+            values[name] = tuple(value) if name in _LISTS else value
         if not isinstance(values.get("advice"), dict | None):
             raise ValueError("advice is no object")
         try:
@@ -230,18 +225,13 @@ class Extras:
             raise ValueError(str(error)) from None
 
     def _items(self, section: str) -> list[_Item]:
-        """What there is in a section, in its order."""
         match section:
             case "examples":
-                groups = _groups(self.examples)
-                return [(group, sum(map(_tokens, group))) for group in groups]
-            case "memory":
-                return [
-                    ((text,), estimate_text(text) + MESSAGE_OVERHEAD)
-                    for text in self.memory
-                ]
-            case "evidence":
-                return [((text,), estimate_text(text)) for text in self.evidence]
+                return _groups(self.examples)
+            case "memory" | "evidence":
+                more = MESSAGE_OVERHEAD if section == "memory" else 0
+                texts: tuple[str, ...] = getattr(self, section)
+                return [((text,), estimate_text(text) + more) for text in texts]
             case "advice":
                 text = self.advice_text
                 return [((self.advice,), cost(text))] if text else []
@@ -266,9 +256,9 @@ class Extras:
         extras, cuts = self, []
         for name, budget in budgets.items():
             if name not in SECTIONS:
-                known = ", ".join(SECTIONS)
                 raise InvalidEvent(
-                    f"budgets: there is no section {name!r} (there is: {known})"
+                    f"budgets: there is no section {name!r} "
+                    f"(there is: {', '.join(SECTIONS)})"
                 )
             if not isinstance(budget, int) or budget < 0:
                 raise InvalidEvent(f"budgets: {name} must be 0 tokens or more")
@@ -279,10 +269,8 @@ class Extras:
             if name not in _GIVEN_UP:
                 cuts.append(Cut(name, tokens, budget, "sent whole: it cannot be cut"))
                 continue
-            kept, left = 0, budget
-            while kept < len(items) and items[kept][1] <= left:
-                left -= items[kept][1]
-                kept += 1
+            sums = accumulate(cost for _, cost in items)
+            kept = sum(total <= budget for total in sums)
             extras = extras._with(name, items[:kept])
             cuts.append(Cut(name, tokens, budget, _dropped(items, kept)))
         return extras, cuts
@@ -313,27 +301,22 @@ class Extras:
 NO_EXTRAS: Final = Extras()
 
 
-def _groups(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
+def _groups(messages: Sequence[Message]) -> list[_Item]:
     """Examples, each from a question of the user to before the next."""
-    groups: list[tuple[Message, ...]] = []
+    groups: list[_Item] = []
     for message in messages:
-        if groups and not _asks(message):
-            groups[-1] = (*groups[-1], message)
+        content = message["content"]
+        asks = message["role"] == "user" and not (
+            isinstance(content, list)
+            and any(block["type"] == "tool_result" for block in content)
+        )
+        tokens = estimate(content) + MESSAGE_OVERHEAD
+        if groups and not asks:
+            group, before = groups[-1]
+            groups[-1] = (*group, message), before + tokens
         else:
-            groups.append((message,))
+            groups.append(((message,), tokens))
     return groups
-
-
-def _tokens(message: Message) -> int:
-    return estimate(message["content"]) + MESSAGE_OVERHEAD
-
-
-def _asks(message: Message) -> bool:
-    content = message["content"]
-    return message["role"] == "user" and not (
-        isinstance(content, list)
-        and any(block["type"] == "tool_result" for block in content)
-    )
 
 
 def _dropped(items: Sequence[_Item], kept: int) -> str:
@@ -407,14 +390,11 @@ def _cut(block: Block, tokens: int, seq: int | None) -> Block:
         case {"type": "text", "text": str(text)}:
             return {**block, "text": cut_to(text, tokens, seq)}
         case {"type": "tool_use", "input": arguments}:
-            return {**block, "input": _cut_input(arguments, tokens, seq)}
+            short = cut_to(value_text(arguments), tokens, seq)
+            return {**block, "input": {"arguments": short}}
         case {"type": "tool_result", "content": str(text)}:
             return {**block, "content": cut_to(text, tokens, seq)}
         case {"type": "tool_result", "content": list(parts)}:
             cut = [_cut(part, tokens * _size(part) // size, seq) for part in parts]
             return {**block, "content": cut}
     return block
-
-
-def _cut_input(arguments: Any, tokens: int, seq: int | None) -> dict[str, Any]:
-    return {"arguments": cut_to(value_text(arguments), tokens, seq)}

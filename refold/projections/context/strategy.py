@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -54,7 +55,6 @@ from refold.projections.context.outline import (
 from refold.projections.context.text import own_words
 from refold.projections.context.units import (
     Spans,
-    Turn,
     joined,
     seen_by,
     spans_of,
@@ -96,13 +96,8 @@ def since(outline: Outline, index: int) -> Shown:
 def with_input(outline: Outline, raw: Spans) -> Spans:
     """With what is always sent: newest input and event, and exchanges that wait."""
     seqs = {outline.through_seq, outline.user_seq or outline.through_seq}
-    waiting = [
-        span
-        for hold in outline.waiting.holds
-        if hold.closed is None
-        for span in hold.spans
-    ]
-    spans = joined((*raw, *((seq, seq) for seq in seqs), *waiting))
+    open_ = (hold.spans for hold in outline.waiting.holds if hold.closed is None)
+    spans = joined(chain(raw, ((seq, seq) for seq in seqs), *open_))
     through = outline.compacted_through
     if through is None:
         return spans
@@ -183,7 +178,8 @@ class Layers(BaseModel):
         ]
         if not new or outline.first_seq is None:
             return None
-        new = _first(new, _SCOPE_STEP)
+        sums = accumulate(turn.tokens for turn in new)
+        new = new[: max(1, sum(total <= _SCOPE_STEP for total in sums))]
         tokens = sum(turn.tokens for turn in new)
         return Compaction(
             first_seq=before.first if before else outline.first_seq,
@@ -221,9 +217,6 @@ class Layers(BaseModel):
         )
 
 
-NO_LAYERS: Final = Layers()
-
-
 def profile(envelopes: Iterable[Envelope]) -> JsonObject:
     """What the working memory says of the user after these events, oldest first."""
     known: JsonObject = {}
@@ -235,14 +228,6 @@ def profile(envelopes: Iterable[Envelope]) -> JsonObject:
                 if name in update.set:
                     known[name] = update.set[name]
     return {name.removeprefix(_USER): value for name, value in known.items()}
-
-
-def _first(turns: list[Turn], tokens: int) -> list[Turn]:
-    """The oldest turns that have so many tokens together, one at least."""
-    count = 1
-    while count < len(turns) and sum(t.tokens for t in turns[: count + 1]) <= tokens:
-        count += 1
-    return turns[:count]
 
 
 def _names(update: StateUpdate) -> list[str]:
@@ -258,16 +243,11 @@ def _older(notes: tuple[Note, ...], keep: int) -> tuple[Note, ...]:
     return notes[:count]
 
 
-# How summaries are told: as user text, the same with an answer of the agent behind
-# it, or as the result of a tool that the agent called.
-SummaryForm = Literal["text", "acknowledged", "tool"]
-
-
 class Manner(NamedTuple):
     """How a strategy's views are told and its summaries asked for.
 
-    form:            how summaries are told; ``acknowledgement`` is what the agent
-                     answers to them, where they are acknowledged.
+    form:            how summaries are told: as user text, ``acknowledged`` by what the
+                     agent answers to it, or as the result of a tool it called.
     pin_tokens:      how many tokens pinned exchanges may take behind the summaries.
     layers:          what is shown before the summaries of the session, if anything.
     sends_back:      the types of the provider's own blocks that it is given back.
@@ -278,7 +258,7 @@ class Manner(NamedTuple):
                      text.
     """
 
-    form: SummaryForm = "text"
+    form: Literal["text", "acknowledged", "tool"] = "text"
     acknowledgement: str = "I have read what happened before and go on from there."
     pin_tokens: int = 4_000
     layers: Layers | None = None

@@ -26,14 +26,10 @@ def tagged(name: str, text: str, /, **attributes: object) -> str:
     )
     if not text:
         return f"<{name}{opening}/>"
-    return f"<{name}{opening}>\n{closed_in(name, text)}\n</{name}>"
-
-
-def closed_in(name: str, text: str) -> str:
-    """``text`` with what would close the tag ``name`` made harmless."""
-    if "</" not in text:
-        return text
-    return re.sub(rf"</(?={re.escape(name)}\b)", r"<\\/", text, flags=re.IGNORECASE)
+    if "</" in text:
+        closing = rf"</(?={re.escape(name)}\b)"
+        text = re.sub(closing, r"<\\/", text, flags=re.IGNORECASE)
+    return f"<{name}{opening}>\n{text}\n</{name}>"
 
 
 def value_text(value: Any) -> str:
@@ -267,12 +263,10 @@ def result_text(content: Any) -> str:
 
 
 def _is_block(part: Any) -> bool:
-    if not isinstance(part, dict):
-        return False
-    text = part.get("type") == "text" and isinstance(part.get("text"), str)
-    return text or (
-        part.get("type") == "image" and isinstance(part.get("source"), dict)
-    )
+    match part:
+        case {"type": "text", "text": str()} | {"type": "image", "source": dict()}:
+            return True
+    return False
 
 
 def cleared_text(seq: int, tokens: int) -> str:
@@ -305,8 +299,10 @@ def text_block(text: str) -> Block:
 
 def user_blocks(event: events.UserInput) -> list[Block]:
     """The user's text and attachments; never empty."""
-    text = [text_block(event.text)] if event.text.strip() else []
-    blocks = [*text, *map(_attached, event.attachments)]
+    blocks = [text_block(event.text)] if event.text.strip() else []
+    for one in event.attachments:
+        image = _image(one.media_type, one.data)
+        blocks.append(image or text_block(attachment_text(one)))
     return blocks or [text_block(NO_INPUT)]
 
 
@@ -331,11 +327,6 @@ def result_block(tool_use_id: str, event: events.ToolResult | None) -> Block:
         content = f"{CUT_OFF}\n{content}" if text else [text_block(CUT_OFF), *content]
     block["content"] = content
     return {**block, "is_error": True} if event.status == "error" else block
-
-
-def _attached(attachment: events.Attachment) -> Block:
-    image = _image(attachment.media_type, attachment.data)
-    return image or text_block(attachment_text(attachment))
 
 
 def _image(media_type: object, data: object) -> Block | None:
@@ -373,14 +364,12 @@ def _result_content(content: Any) -> str | list[Block]:
 
 def _result_part(part: Any) -> Block | None:
     """A block of a result's list, {} for one without content, None for no block."""
-    if not isinstance(part, dict):
-        return None
-    text, source = part.get("text"), part.get("source")
-    if part.get("type") == "text" and isinstance(text, str):
-        return text_block(text) if text.strip() else {}
-    if part.get("type") == "image" and isinstance(source, dict):
-        image = _image(source.get("media_type"), source.get("data"))
-        return image or text_block(NOT_AN_IMAGE)
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text_block(text) if text.strip() else {}
+        case {"type": "image", "source": dict(source)}:
+            image = _image(source.get("media_type"), source.get("data"))
+            return image or text_block(NOT_AN_IMAGE)
     return None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain.canonical import digest, text_digest
@@ -12,8 +12,6 @@ from refold.domain.events import JsonObject, Request, StrategyRef
 from refold.projections.context.budget import WINDOW_TOKENS, Cut, Extras
 from refold.projections.context.text import Block, Message, text_block
 
-# A block by its message and its place in that.
-_Block = tuple[int, int]
 # How many marks the API takes, and what cannot carry one.
 _MOST: Final = 4
 _NEVER: Final = frozenset({"thinking", "redacted_thinking"})
@@ -117,8 +115,8 @@ class View:
             request["tools"] = tools
         return {**request, "messages": messages, **self.api}
 
-    def _ends(self) -> Iterator[_Block]:
-        """The blocks after which something else begins.
+    def _ends(self) -> Iterator[tuple[int, int]]:
+        """The blocks, by message and place, after which something else begins.
 
         They are the ends of examples and memory, of the summaries, and, if the view is
         stable, of everything before evidence and state.
@@ -128,22 +126,20 @@ class View:
             for message, origins in enumerate(self.origins)
             for block, origin in enumerate(origins)
         ]
-        for section in (_HEAD, {"summary"}):
-            own = [place for kind, place in kinds if kind in section]
-            yield from self._cacheable(reversed(own))
+        sections = [
+            [place for kind, place in kinds if kind in section]
+            for section in (_HEAD, {"summary"})
+        ]
         if self.stable:
-            passing = [i for i, (kind, _) in enumerate(kinds) if kind in _PASSING]
-            before = kinds[: passing[0]] if passing else kinds
-            yield from self._cacheable(place for _, place in reversed(before))
-
-    def _cacheable(self, places: Iterable[_Block]) -> Iterator[_Block]:
-        """The first of ``places`` that may be marked, if it is not."""
-        for message, block in places:
-            held = self.messages[message]["content"][block]
-            if held["type"] not in _NEVER:
-                if "cache_control" not in held:
-                    yield message, block
-                return
+            before = takewhile(lambda one: one[0] not in _PASSING, kinds)
+            sections.append([place for _, place in before])
+        for section in sections:
+            for message, block in reversed(section):
+                held = self.messages[message]["content"][block]
+                if held["type"] not in _NEVER:
+                    if "cache_control" not in held:
+                        yield message, block
+                    break
 
     def request(
         self, *, model: str | None = None, matches: bool | None = None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -102,9 +103,7 @@ class HistorySummary(Pinning):
         if notes or held_back(outline, now):
             return notes
         reason = self._reason(outline, now)
-        if not reason:
-            return None
-        return self._head(outline, reason)
+        return self._head(outline, reason) if reason else None
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The rest of a head that was too long for one summary."""
@@ -146,7 +145,9 @@ class HistorySummary(Pinning):
         omitted: Spans = ()
         if sum(unit.chars for unit in units) > self.second_guard_chars:
             if self.second_guard == "fold":
-                units = oldest_units(outline, self._fitting(units))
+                sums = accumulate(unit.chars for unit in units)
+                fitting = sum(total <= self.second_guard_chars for total in sums)
+                units = oldest_units(outline, max(fitting, 1))
             else:
                 omitted = _truncated(units, self.second_guard_chars)
         made = batch(
@@ -170,14 +171,6 @@ class HistorySummary(Pinning):
             # Once one is refused all older ones are, so what was walked is the tail.
             total, count = total + size, count + 1
         return 0
-
-    def _fitting(self, units: Sequence[Unit]) -> int:
-        total = 0
-        for index, unit in enumerate(units):
-            total += unit.chars
-            if total > self.second_guard_chars:
-                return max(index, 1)
-        return len(units)
 
 
 def exchanges(units: Sequence[Unit]) -> Iterator[list[Unit]]:

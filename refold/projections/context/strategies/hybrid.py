@@ -126,24 +126,23 @@ class Hybrid(Pinning):
                 yield unit
 
     def _reason(self, outline: Outline, now: datetime) -> str:
+        units, idle = outline.units, self.trigger_idle_sec
         match self.trigger:
             case "tokens":
                 due = outline.tokens >= self.threshold_high
-                return f"{outline.tokens} tokens, {self.threshold_high} are high" * due
+                reason = f"{outline.tokens} tokens, {self.threshold_high} are high"
             case "count":
-                count = sum(1 + unit.results for unit in outline.units)
-                return f"{count} events, {self.trigger_count} are due" * (
-                    count >= self.trigger_count
-                )
+                count = sum(1 + unit.results for unit in units)
+                due = count >= self.trigger_count
+                reason = f"{count} events, {self.trigger_count} are due"
             case "idle":
-                idle = microseconds(now) - (
-                    outline.units[-1].at if outline.units else 0
-                )
-                due = bool(outline.units) and idle >= self.trigger_idle_sec * 1_000_000
-                return f"nothing new for {self.trigger_idle_sec} s" * due
+                waited = microseconds(now) - units[-1].at if units else -1
+                due = waited >= idle * 1_000_000
+                reason = f"nothing new for {idle} s"
             case "event":
-                due = any(unit.type == self.trigger_event for unit in outline.units)
-                return f"a {self.trigger_event} came" * due
+                due = any(unit.type == self.trigger_event for unit in units)
+                reason = f"a {self.trigger_event} came"
+        return reason if due else ""
 
     def _batch(self, outline: Outline, reason: str) -> Compaction | None:
         older = len(outline.units) - self.keep_last

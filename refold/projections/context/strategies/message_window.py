@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import accumulate
 from typing import ClassVar
 
 from pydantic import Field, model_validator
@@ -17,7 +18,6 @@ from refold.projections.context.compaction import (
 )
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Pinning, Shown, everything, since
-from refold.projections.context.units import Unit
 
 
 class MessageWindow(Pinning):
@@ -54,13 +54,12 @@ class MessageWindow(Pinning):
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """What is before the tail, if it is many, or the last batch is long ago."""
         delta = self._delta(outline)
-        at_most = self.compression_cooldown_sec
-        if delta < self.compression_hard_limit and held_back(
-            outline, now, at_most=at_most
-        ):
+        held = held_back(outline, now, at_most=self.compression_cooldown_sec)
+        if held and delta < self.compression_hard_limit:
             return None
         if reason := self._reason(outline, delta, now):
-            units = oldest_units(outline, _within(outline.units, delta))
+            sums = accumulate(unit.messages for unit in outline.units)
+            units = oldest_units(outline, sum(total <= delta for total in sums))
             if units:
                 return batch(outline, units, target=self.summary_tokens, reason=reason)
         return self._fold(outline)
@@ -109,12 +108,3 @@ class MessageWindow(Pinning):
         return over_budget(
             outline, budget=self.session_memory_tokens, target=self.summary_tokens
         )
-
-
-def _within(units: tuple[Unit, ...], messages: int) -> int:
-    """How many of the oldest exchanges have at most so many messages."""
-    for index, unit in enumerate(units):
-        messages -= unit.messages
-        if messages < 0:
-            return index
-    return len(units)

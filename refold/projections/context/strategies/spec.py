@@ -26,7 +26,22 @@ from refold.projections.context.strategies.tool_clearing import ToolClearing
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
 
-STRATEGIES: Final[dict[str, type[Strategy]]] = {}
+STRATEGIES: Final[dict[str, type[Strategy]]] = {
+    kind.name: kind
+    for kind in (
+        KeepAll,
+        TurnWindow,
+        MessageWindow,
+        Hybrid,
+        LastTurns,
+        TokenBudget,
+        RecursiveSummary,
+        HistorySummary,
+        TokenRatio,
+        ToolClearing,
+        Native,
+    )
+}
 _HOW: Final = "write NAME or NAME:key=value,key=value with values in TOML syntax"
 _NO_PARAMS: Final = frozenset({"name", "params", "version", "fingerprint"})
 
@@ -41,22 +56,6 @@ def register(kind: Kind) -> Kind:
     if STRATEGIES.setdefault(kind.name, kind) is not kind:
         raise UnknownStrategy(f"there is a strategy {kind.name!r} already")
     return kind
-
-
-for _kind in (
-    KeepAll,
-    TurnWindow,
-    MessageWindow,
-    Hybrid,
-    LastTurns,
-    TokenBudget,
-    RecursiveSummary,
-    HistorySummary,
-    TokenRatio,
-    ToolClearing,
-    Native,
-):
-    register(_kind)
 
 
 def parse(spec: str | Mapping[str, Any]) -> Strategy:
@@ -75,21 +74,18 @@ def parse(spec: str | Mapping[str, Any]) -> Strategy:
             return of_steps([parse(step) for step in steps])
     name, params = read(spec)
     if name == Pipeline.name:
-        return of_steps([parse(step) for step in _steps(params)])
+        steps = params.get("steps")
+        if not isinstance(steps, list):
+            raise UnknownStrategy("a pipeline needs its steps, as a list of strategies")
+        return of_steps([parse(step) for step in steps])
     if name == ForAgent.name:
-        return _for_agent(params)
+        agent, inner = params.pop("agent", ""), params.pop("strategy", KeepAll.name)
+        if params or not isinstance(inner, str | Mapping):
+            raise UnknownStrategy(
+                'for_agent takes agent="NAME" and strategy="SPEC", and nothing else'
+            )
+        return for_one(agent, parse(inner))
     return strategy(name, params)
-
-
-def _for_agent(params: Mapping[str, Any]) -> Strategy:
-    given = {**params}
-    inner = given.pop("strategy", KeepAll.name)
-    agent = given.pop("agent", "")
-    if given or not isinstance(inner, str | Mapping):
-        raise UnknownStrategy(
-            'for_agent takes agent="NAME" and strategy="SPEC", and nothing else'
-        )
-    return for_one(agent, parse(inner))
 
 
 def split(spec: str) -> list[str]:
@@ -113,13 +109,6 @@ def _signs(before: str) -> bool:
     """Whether a + here is the sign of a number, or of its exponent."""
     last = before.rstrip()[-1:]
     return last == "=" or (last in ("e", "E") and before.rstrip()[-2:-1].isdigit())
-
-
-def _steps(params: Mapping[str, Any]) -> list[Any]:
-    steps = params.get("steps")
-    if not isinstance(steps, list):
-        raise UnknownStrategy("a pipeline needs its steps, as a list of strategies")
-    return steps
 
 
 def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -71,17 +71,13 @@ class TokenRatio(Pinning):
         limit = self.window * self.trigger_threshold
         if not self.enabled or outline.tokens < limit or held_back(outline, now):
             return None
-        units = oldest_units(outline, self._older(outline))
+        units, recent = outline.units, self.keep_recent_turns
+        inputs = [i for i, unit in enumerate(units) if unit.type == "user_input"]
+        older = inputs[-recent] if len(inputs) >= recent else 0
         return batch(
             outline,
-            units,
+            oldest_units(outline, older),
             target=self.summary_tokens,
             reason=f"{outline.tokens} tokens, at most {limit:.0f} of {self.window}",
             absorbs=outline.summaries,
         )
-
-    def _older(self, outline: Outline) -> int:
-        """How many exchanges are before the newest turns and the turn that goes on."""
-        units, recent = outline.units, self.keep_recent_turns
-        inputs = [i for i, unit in enumerate(units) if unit.type == "user_input"]
-        return inputs[-recent] if len(inputs) >= recent else 0

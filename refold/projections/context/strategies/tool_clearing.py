@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field
@@ -125,18 +125,11 @@ def _lighten(units: list[Unit], saved: Mapping[int, int]) -> int:
     """Take what is saved from the exchanges of these seqs; returns how much it was."""
     total = 0
     for seq, tokens in saved.items():
-        place = _place_of(units, seq)
-        if place is not None:
+        # It is near the end.
+        for place in range(len(units) - 1, -1, -1):
             unit = units[place]
-            units[place] = unit._replace(tokens=unit.tokens - tokens)
-            total += tokens
+            if unit.first <= seq <= unit.last and holds(unit.seqs, seq):
+                units[place] = unit._replace(tokens=unit.tokens - tokens)
+                total += tokens
+                break
     return total
-
-
-def _place_of(units: Sequence[Unit], seq: int) -> int | None:
-    """The place of the exchange that holds this event; it is near the end."""
-    for place in range(len(units) - 1, -1, -1):
-        unit = units[place]
-        if unit.first <= seq <= unit.last and holds(unit.seqs, seq):
-            return place
-    return None

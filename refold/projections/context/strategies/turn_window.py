@@ -17,7 +17,7 @@ from refold.projections.context.compaction import (
     over_budget,
 )
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import NO_LAYERS, Layers, Manner, Pinning
+from refold.projections.context.strategy import Layers, Manner, Pinning
 
 VARIABLES: Final = {
     "full_turns": "REFOLD_FULL_CONTEXT_TURNS",
@@ -48,7 +48,7 @@ class TurnWindow(Pinning):
     cached_turns: int = Field(default=3, ge=1)
     summary_tokens: int = Field(default=600, ge=1)
     session_memory_tokens: int = Field(default=8_000, ge=1)
-    layers: Layers = NO_LAYERS
+    layers: Layers = Layers()
 
     @cached_property
     def manner(self) -> Manner:
