@@ -124,8 +124,6 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-_SCALES = (1, 2, 4)
-_LAST_SCALES = (4, 8, 16, 32)
 _NOTE_TOKENS = 8
 _TELLING = (UserInput, AgentResponse, ToolCall, Ending)
 
@@ -293,12 +291,12 @@ def _short(text: str, chars: int) -> str:
 def _fitted(turns: Sequence[Told], tokens: int, limits: Limits) -> str:
     """All turns if they fit, with longer fields cut more; else the newest that do."""
     shown: list[str] = []
-    for scale in _SCALES:
+    for scale in (1, 2, 4):
         shown = [_shown(turn, limits.scaled(scale)) for turn in turns]
         if _fits("\n".join(shown), tokens, limits):
             return "\n".join(shown)
     newest = _newest(shown, tokens, limits)
-    for scale in _LAST_SCALES:
+    for scale in (4, 8, 16, 32):
         if newest or not turns:
             return newest
         last = _shown(turns[-1], limits.scaled(scale))

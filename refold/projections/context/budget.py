@@ -239,7 +239,6 @@ class Extras:
         return [((value,), estimate(value))] if value else []
 
     def _with(self, section: str, items: Sequence[_Item]) -> Self:
-        """With no more in a section than these items."""
         kept: Any = tuple(one for group, _ in items for one in group)
         if section == "advice":
             kept = kept[0] if kept else None
@@ -366,20 +365,16 @@ def cut_to(text: str, tokens: int, seq: int | None) -> str:
 
 def _size(block: Block) -> int:
     """The tokens of what can be cut in a block."""
-    return sum(estimate_text(text) for text in _texts(block))
-
-
-def _texts(block: Block) -> list[str]:
     match block:
         case {"type": "text", "text": str(text)}:
-            return [text]
+            return estimate_text(text)
         case {"type": "tool_use", "input": arguments}:
-            return [value_text(arguments)]
+            return estimate_text(value_text(arguments))
         case {"type": "tool_result", "content": str(text)}:
-            return [text]
+            return estimate_text(text)
         case {"type": "tool_result", "content": list(parts)}:
-            return [text for part in parts for text in _texts(part)]
-    return []
+            return sum(map(_size, parts))
+    return 0
 
 
 def _cut(block: Block, tokens: int, seq: int | None) -> Block:

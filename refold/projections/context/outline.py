@@ -445,7 +445,6 @@ class OutlineBuilder:
             self.idle = False
 
     def _join(self, envelope: Envelope, placed: Place) -> None:
-        """Put the event in its exchange, or begin one."""
         new, units = unit_of(envelope, placed), self.units
         self.messages += new.messages
         if self.began_at is None:
@@ -640,7 +639,6 @@ def _pack_summaries(live: Sequence[LiveSummary]) -> list[Any]:
 
 
 def _unpack_summaries(packed: Any) -> list[LiveSummary]:
-    """The summaries that ``_pack_summaries`` wrote."""
     first, *runs = packed
     if first is None:
         return [LiveSummary(*numbers) for numbers in runs]
@@ -693,7 +691,6 @@ def _pack_units(units: Sequence[Unit]) -> list[Any]:
 
 
 def _unpack_units(packed: Any) -> list[Unit]:
-    """The exchanges that ``_pack_units`` wrote."""
     units: list[Unit] = []
     first = at = 0
     for kind, step, length, tokens, chars, messages, results, since, *more in packed:

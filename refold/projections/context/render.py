@@ -15,18 +15,9 @@ from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
+from refold.domain import events
 from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Envelope
-from refold.domain.events import (
-    AgentResponse,
-    Event,
-    ProviderEdit,
-    Summary,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context.budget import (
     NO_EXTRAS,
@@ -225,7 +216,7 @@ def _examples(extras: Extras, press: Press) -> Iterator[Piece]:
 def _memory(
     outline: Outline,
     rows: Sequence[Envelope],
-    summaries: Mapping[int, Event],
+    summaries: Mapping[int, events.Event],
     extras: Extras,
 ) -> Iterator[Piece]:
     """The user's profile, what was handed in, the scope's digest, the agent's notes."""
@@ -275,7 +266,7 @@ def _note(
 
 
 def _summaries(
-    manner: Manner, outline: Outline, found: Mapping[int, Event]
+    manner: Manner, outline: Outline, found: Mapping[int, events.Event]
 ) -> Iterator[Piece]:
     for index, live in enumerate(outline.summaries):
         summary = _found(found, live)
@@ -288,14 +279,14 @@ def _summaries(
         yield _note(manner.acknowledgement, span, role="assistant")
 
 
-def _found(summaries: Mapping[int, Event], live: LiveSummary) -> Summary:
+def _found(summaries: Mapping[int, events.Event], live: LiveSummary) -> events.Summary:
     summary = summaries.get(live.seq)
-    if not isinstance(summary, Summary):
+    if not isinstance(summary, events.Summary):
         raise ValueError(f"summary {live.seq} of the derived stream is missing")
     return summary
 
 
-def _as_text(live: LiveSummary, summary: Summary, before: str) -> Piece:
+def _as_text(live: LiveSummary, summary: events.Summary, before: str) -> Piece:
     body = summary_text(summary)
     if summary.abridged and summary.text:
         parts = tagged("abridged", summary.abridged), tagged("text", summary.text)
@@ -306,7 +297,7 @@ def _as_text(live: LiveSummary, summary: Summary, before: str) -> Piece:
     return Piece("user", [(None, text_block(before + text))], tokens, span)
 
 
-def _as_tool(live: LiveSummary, summary: Summary) -> list[Piece]:
+def _as_tool(live: LiveSummary, summary: events.Summary) -> list[Piece]:
     """The summary as what a call of ``memory_compress`` returned."""
     id_ = f"toolu_refold_{live.seq}"
     use = {"type": "tool_use", "id": id_, "name": _TOOL, "input": {}}
@@ -371,7 +362,7 @@ def _system(
     seq, text, tokens = None, extras.system, estimate_text(extras.system or "")
     if text is None and outline.system_seq is not None:
         row = next(row for row in rows if row.seq == outline.system_seq)
-        if isinstance(row.payload, SystemPrompt):
+        if isinstance(row.payload, events.SystemPrompt):
             seq, text, tokens = row.seq, row.payload.text, row.token_estimate
     if not text or not text.strip():
         return None, 0, []
@@ -438,10 +429,10 @@ class Press:
         partial: the exchange may lack events that the log has, so a call without a
                  result is told as text: it may have one.
         """
-        if isinstance(exchange[0].payload, AgentResponse | ToolCall):
+        if isinstance(exchange[0].payload, events.AgentResponse | events.ToolCall):
             return self._response(exchange, partial=partial)
         (envelope,) = exchange
-        if isinstance(envelope.payload, UserInput):
+        if isinstance(envelope.payload, events.UserInput):
             blocks: Numbered = [
                 (envelope.seq, block) for block in user_blocks(envelope.payload)
             ]
@@ -459,7 +450,7 @@ class Press:
         ids = [self.take_id(call.call_id, at.seq) for at, call, _ in made]
         thought: Numbered = []
         blocks: Numbered = [*map(_told, told), *map(self._use, ids, made)]
-        if isinstance(response := first.payload, AgentResponse):
+        if isinstance(response := first.payload, events.AgentResponse):
             thought = [(first.seq, block) for block in thinking_blocks(response)]
             if response.text.strip():
                 # The API takes no text with white space at its end as the last one.
@@ -467,7 +458,9 @@ class Press:
                 blocks = [(first.seq, said), *blocks]
         back = self.back.get(first.seq, [])
         blocks = [*back, *(thought if blocks else ()), *blocks]
-        own = [one for one in exchange if not isinstance(one.payload, ToolResult)]
+        own = [
+            one for one in exchange if not isinstance(one.payload, events.ToolResult)
+        ]
         pieces = self._piece("assistant", blocks, own)
         if back and pieces:
             more = estimate([block for _, block in back])
@@ -544,19 +537,19 @@ class Called(NamedTuple):
     """A call where it is recorded, and its result where that is."""
 
     envelope: Envelope
-    call: ToolCall
-    result: tuple[Envelope, ToolResult] | None = None
+    call: events.ToolCall
+    result: tuple[Envelope, events.ToolResult] | None = None
 
 
-def _calls(events: Sequence[Envelope]) -> list[Called]:
+def _calls(exchange: Exchange) -> list[Called]:
     calls: list[Called] = []
     waiting: dict[str, int] = {}
-    for envelope in events:
+    for envelope in exchange:
         match envelope.payload:
-            case ToolCall() as call:
+            case events.ToolCall() as call:
                 waiting[call.call_id] = len(calls)
                 calls.append(Called(envelope, call))
-            case ToolResult() as result:
+            case events.ToolResult() as result:
                 index = waiting.pop(result.call_id)
                 calls[index] = calls[index]._replace(result=(envelope, result))
     return calls
@@ -580,9 +573,9 @@ def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Nu
     for envelope in rows:
         redacted = envelope.redaction.get("n")
         match envelope.payload:
-            case AgentResponse():
+            case events.AgentResponse():
                 response = envelope.seq
-            case ProviderEdit(blocks=blocks) if response and not redacted:
+            case events.ProviderEdit(blocks=blocks) if response and not redacted:
                 # Those that the guard cut nothing out of.
                 kept: Numbered = [
                     (envelope.seq, block)

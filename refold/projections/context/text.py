@@ -544,18 +544,17 @@ def _result_problems(block: Block) -> Iterator[str]:
 
 
 def _image_problems(block: Block) -> Iterator[str]:
-    source = block.get("source")
-    source = source if isinstance(source, dict) else {}
-    if source.get("type") == "url":
-        if not _filled(source.get("url")):
-            yield ": an image needs its address"
-    elif source.get("type") != "base64":
-        yield ": an image needs a base64 or url source"
-    else:
-        if source.get("media_type") not in IMAGE_TYPES:
-            yield f": media_type must be one of {', '.join(sorted(IMAGE_TYPES))}"
-        if not is_base64(source.get("data")):
-            yield ": data must be base64"
+    match block.get("source"):
+        case {"type": "url", **source}:
+            if not _filled(source.get("url")):
+                yield ": an image needs its address"
+        case {"type": "base64", **source}:
+            if source.get("media_type") not in IMAGE_TYPES:
+                yield f": media_type must be one of {', '.join(sorted(IMAGE_TYPES))}"
+            if not is_base64(source.get("data")):
+                yield ": data must be base64"
+        case _:
+            yield ": an image needs a base64 or url source"
 
 
 def _blocks(index: int, message: Message) -> Iterator[tuple[str, Block]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -45,7 +45,7 @@ class Native(Strategy):
     @cached_property
     def manner(self) -> Manner:
         """With the edits that a request asks for; compaction blocks are sent back."""
-        edits: list[JsonObject] = []
+        edits: list[Any] = []
         if self.clear_tool_uses:
             edits.append(self._clearing())
         if self.compact:
@@ -63,7 +63,7 @@ class Native(Strategy):
             "keep": {"type": "tool_uses", "value": self.keep},
         }
         if self.clear_at_least:
-            least = {"type": "input_tokens", "value": self.clear_at_least}
+            least: JsonObject = {"type": "input_tokens", "value": self.clear_at_least}
             edit["clear_at_least"] = least
         if self.exclude_tools:
             edit["exclude_tools"] = [*self.exclude_tools]

@@ -74,10 +74,10 @@ def parse(spec: str | Mapping[str, Any]) -> Strategy:
             return of_steps([parse(step) for step in steps])
     name, params = read(spec)
     if name == Pipeline.name:
-        steps = params.get("steps")
-        if not isinstance(steps, list):
+        listed = params.get("steps")
+        if not isinstance(listed, list):
             raise UnknownStrategy("a pipeline needs its steps, as a list of strategies")
-        return of_steps([parse(step) for step in steps])
+        return of_steps([parse(step) for step in listed])
     if name == ForAgent.name:
         agent, inner = params.pop("agent", ""), params.pop("strategy", KeepAll.name)
         if params or not isinstance(inner, str | Mapping):
