@@ -259,18 +259,13 @@ def master_key(url: str, *, create: bool) -> MasterKey:
 
     Raises InvalidConfiguration, KeyUnavailable.
     """
-    from refold.adapters.keys.master import (
-        VARIABLE,
-        LocalMasterKey,
-        MasterKeyFile,
-        from_environment,
-    )
+    from refold.adapters.keys import master
 
     if url == "memory://":
-        return LocalMasterKey(os.urandom(32), origin="memory")
-    if given := os.environ.get(VARIABLE):
-        return from_environment(given)
-    file = MasterKeyFile()
+        return master.LocalMasterKey(os.urandom(32), origin="memory")
+    if given := os.environ.get(master.VARIABLE):
+        return master.from_environment(given)
+    file = master.MasterKeyFile()
     if create:
         file.create()
     return file.open()

@@ -29,14 +29,7 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.ids import MAIN, RESERVED, StreamId
-from refold.domain.ports import (
-    Append,
-    Appended,
-    Duplicate,
-    EventLog,
-    Head,
-    Outcome,
-)
+from refold.domain.ports import Append, Appended, Duplicate, EventLog, Head, Outcome
 from refold.domain.session import decide, evolve
 from refold.redaction.chokepoint import RedactedEvent, redact
 from refold.redaction.guard import Limits
@@ -53,6 +46,7 @@ _CACHED: Final = 10_000
 # The redacted events of an order, with what was redacted: each is redacted once.
 _Made: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
 Appendable: TypeAlias = Event | Draft
+_Beside: TypeAlias = tuple[datetime | None, str | None, str | None, Meta]
 # So many characters are redacted and sealed in the loop; it takes well under 1 ms.
 _LIGHT: Final = 16_384
 _Locks = WeakValueDictionary[tuple[int, StreamId], asyncio.Lock]
@@ -386,19 +380,12 @@ class Heads:
                 self._heads.popitem(last=False)
 
 
-class Beside(NamedTuple):
-    """What all events of one append have beside them, as in ``Draft``."""
-
-    ts: datetime | None
-    request_id: str | None
-    agent: str | None
-    meta: Meta
-
-
 def drafts_of(
-    events: Appendable | Sequence[Appendable], beside: Beside
+    events: Appendable | Sequence[Appendable], beside: _Beside
 ) -> tuple[Draft, ...]:
-    """A draft for each event, with what ``beside`` has beside it unless it has its own.
+    """A draft for each event, with what is to be beside it unless it has its own.
+
+    beside: ts, request_id, agent and meta of them all, as in ``Draft``.
 
     Raises InvalidEvent for what is no event, or has a ts without a time zone.
     """
@@ -408,7 +395,7 @@ def drafts_of(
     return tuple([_draft(event, beside) for event in events])
 
 
-def _draft(given: object, beside: Beside) -> Draft:
+def _draft(given: object, beside: _Beside) -> Draft:
     if isinstance(given, Draft) and isinstance(given.event, Event):
         draft = replace(given, meta=Meta.of(given.meta))
     elif isinstance(given, Event):
@@ -447,11 +434,9 @@ async def _written(log: EventLog, request: Append) -> Outcome | None:
 
 
 def _light(order: Order) -> bool:
-    left = _LIGHT
-    for draft in order.drafts:
-        beside = (draft.meta.__dict__, draft.meta.__pydantic_extra__)
-        left -= _characters((draft.event.__dict__, *beside), left)
-    return left > 0
+    drafts = order.drafts
+    parts = [(one.event, one.meta, one.meta.__pydantic_extra__) for one in drafts]
+    return _characters(parts, _LIGHT) < _LIGHT
 
 
 def _characters(value: Any, most: int) -> int:

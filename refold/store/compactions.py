@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Condition, Event as Signal, Thread
-from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, get_args
 from uuid import uuid4
 
@@ -87,12 +86,7 @@ class Hold:
         self._renewing.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._done.set()
         self._renewing.join()
         try:
@@ -141,10 +135,17 @@ class Compactor:
         """
         if not self._costs:
             return self._check()
-        first, again = None, True
-        while again:
-            done, again = self._leased()
+        first: Envelope | None = None
+        leases, clock = self.writer.log.leases, self.writer.clock
+        while self.is_due(self.viewer.current(self.strategy)):
+            lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
+            if lease is None:
+                break
+            with lease:
+                done = self._check(lease)
             first = first or done
+            if not lease.asked:
+                break
         return first
 
     def is_due(self, outline: Outline) -> bool:
@@ -165,18 +166,6 @@ class Compactor:
             retry_at(outline.layers),
         )
         return min((time for time in times if time is not None), default=None)
-
-    def _leased(self) -> tuple[Envelope | None, bool]:
-        """A check under the lease, if any is due; and whether others asked for it."""
-        if not self.is_due(self.viewer.current(self.strategy)):
-            return None, False
-        leases, clock = self.writer.log.leases, self.writer.clock
-        lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
-        if lease is None:
-            return None, False
-        with lease:
-            done = self._check(lease)
-        return done, lease.asked
 
     def _check(self, lease: Hold | None = None) -> Envelope | None:
         first: Envelope | None = None

@@ -8,23 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from refold.domain import errors, ports
 from refold.domain.envelope import Envelope
-from refold.domain.errors import (
-    Erased,
-    InvalidConfiguration,
-    RedactionFailed,
-)
 from refold.domain.events import JsonObject, Request, Span, Summary
 from refold.domain.ids import StreamId
-from refold.domain.ports import (
-    PAGE,
-    EventLog,
-    Lagging,
-    Place,
-    Scope,
-    Standing,
-    StoredView,
-)
 from refold.projections.context.budget import NO_EXTRAS, Budgets, Extras, HandedIn
 from refold.projections.context.compaction import Compaction, Source, new_in, source_of
 from refold.projections.context.outline import Outline, fold_derived
@@ -75,13 +62,13 @@ def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
     try:
         clean, _ = writer.redactor.value(sections, tag=writer.tagger(user_id))
     except RedactionError as error:
-        raise RedactionFailed("request", reason=str(error)) from None
+        raise errors.RedactionFailed("request", reason=str(error)) from None
     texts = {name: str(text) for name, text in clean["handed"].items()}
     try:
         kept = Extras.load(texts, extras.window_tokens)
     except ValueError:
         reason = "what was handed in is no JSON any more"
-        raise RedactionFailed("request", reason=reason) from None
+        raise errors.RedactionFailed("request", reason=reason) from None
     return Handed(kept, extras.tools, given.get("budgets") or {})
 
 
@@ -89,7 +76,7 @@ def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
 class Viewer:
     """Shows one session under any strategy; writes nothing but stored outlines."""
 
-    log: EventLog
+    log: ports.EventLog
     history: History
 
     @property
@@ -97,7 +84,9 @@ class Viewer:
         """The main stream of the session."""
         return self.history.stream
 
-    def current(self, strategy: Strategy, standing: Standing | None = None) -> Outline:
+    def current(
+        self, strategy: Strategy, standing: ports.Standing | None = None
+    ) -> Outline:
         """The outline at the head: the stored one and what came after it.
 
         ``standing`` is what was read for it already.
@@ -108,7 +97,7 @@ class Viewer:
         derived = standing.derived
         if stored is not None and not outline.events:  # it is of no use: all anew
             known, derived = None, self._derived(strategy)
-        elif len(derived) >= PAGE:
+        elif len(derived) >= ports.PAGE:
             derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
         after = outline.through_seq if outline.events else None
         events = self.history.events(after=after, known=known)
@@ -119,7 +108,7 @@ class Viewer:
         strategy: Strategy,
         handed: Handed = NOTHING,
         *,
-        standing: Standing | None = None,
+        standing: ports.Standing | None = None,
         outline: Outline | None = None,
     ) -> View:
         """The view at the head; its outline is stored once enough is new in it.
@@ -134,14 +123,10 @@ class Viewer:
             self._store(strategy, outline, stored)
         return self.render(strategy, outline, handed, standing=standing)
 
-    def catch_up(self, strategy: Strategy) -> bool:
-        """Store the outline at the head; True if it moved and nobody was first."""
-        return self.caught_up(strategy)[1]
-
     def caught_up(
-        self, strategy: Strategy, standing: Standing | None = None
+        self, strategy: Strategy, standing: ports.Standing | None = None
     ) -> tuple[Outline, bool]:
-        """The outline at the head, which is stored; and whether this did it.
+        """The outline at the head, which is stored; and whether it moved by this.
 
         ``standing`` is what was read for it already.
         """
@@ -157,7 +142,7 @@ class Viewer:
         return self._store(strategy, outline, stored)
 
     def _store(
-        self, strategy: Strategy, outline: Outline, stored: StoredView | None
+        self, strategy: Strategy, outline: Outline, stored: ports.StoredView | None
     ) -> bool:
         through, derived = (
             (stored.through_seq, stored.derived_seq) if stored else (0, 0)
@@ -169,35 +154,33 @@ class Viewer:
             "strategy": strategy.ref.model_dump(mode="json"),
         }
         shows = named_in(strategy, outline)
-        view = StoredView(outline.through_seq, outline.derived_seq, body, *shows)
+        view = ports.StoredView(outline.through_seq, outline.derived_seq, body, *shows)
         return self.log.save_view(
             self.stream, strategy.fingerprint, view, replaces=through
         )
 
-    def _standing(self, strategy: Strategy, *, shown: bool = False) -> Standing:
+    def _standing(self, strategy: Strategy, *, shown: bool = False) -> ports.Standing:
         return self.log.standing(self.stream, strategy.fingerprint, shown=shown)
 
     def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
         """The outline as it was at ``seq``, with the summaries that counted then."""
-        outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
-        return _with_derived(outline, self._counting(strategy, seq, as_))
+        sent = None
+        if as_ == "sent":
+            sent = self.sent(upto=seq, fingerprint=strategy.fingerprint)
 
-    def _counting(self, strategy: Strategy, seq: int, as_: As) -> list[Envelope]:
-        """The summaries that count at ``seq``."""
-        summaries = [
-            (envelope, envelope.payload)
-            for envelope in self._derived(strategy)
-            if isinstance(envelope.payload, Summary)
+        def counts(entry: Envelope, summary: Summary) -> bool:
+            if sent is not None:
+                return entry.seq <= sent[1].derived_seq
+            made_at = summary.appended_at_seq
+            return (summary.decided_at_seq if as_ == "rebuilt" else made_at) <= seq
+
+        counting = [
+            entry
+            for entry in self._derived(strategy)
+            if isinstance(entry.payload, Summary) and counts(entry, entry.payload)
         ]
-        if as_ == "rebuilt":
-            return [
-                entry for entry, summary in summaries if summary.decided_at_seq <= seq
-            ]
-        sent = self.sent(upto=seq, fingerprint=strategy.fingerprint)
-        if sent is not None:
-            upto = sent[1].derived_seq
-            return [entry for entry, _ in summaries if entry.seq <= upto]
-        return [entry for entry, summary in summaries if summary.appended_at_seq <= seq]
+        outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
+        return _with_derived(outline, counting)
 
     def sent(
         self, *, upto: int | None = None, fingerprint: str | None = None
@@ -221,7 +204,7 @@ class Viewer:
         outline: Outline,
         handed: Handed = NOTHING,
         *,
-        standing: Standing | None = None,
+        standing: ports.Standing | None = None,
     ) -> View:
         """The view of an outline: the events and summaries it names, and no others."""
         outline = strategy.judged(outline)
@@ -296,7 +279,7 @@ def _with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
     return outline
 
 
-def _loaded(strategy: Strategy, stored: StoredView | None) -> Outline:
+def _loaded(strategy: Strategy, stored: ports.StoredView | None) -> Outline:
     if stored is None:
         return strategy.begin()
     try:
@@ -342,7 +325,9 @@ class RequestedViews:
 
 
 def _no_file(path: Path) -> dict[str, Any]:
-    raise InvalidConfiguration(f"{path}: this store reads no files of strategies")
+    raise errors.InvalidConfiguration(
+        f"{path}: this store reads no files of strategies"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +361,7 @@ class Settings:
         if given is None:
             return KeepAll()
         if not isinstance(given, str):
-            raise InvalidConfiguration("[context] strategy must be a text")
+            raise errors.InvalidConfiguration("[context] strategy must be a text")
         return self._configured(given)
 
     def for_agent(self, agent: str, strategy: str | Strategy | None = None) -> Strategy:
@@ -398,22 +383,24 @@ class Settings:
             return self.for_agent(agent, inner)
         table = self.context.get(name, {})
         if not isinstance(table, dict):
-            raise InvalidConfiguration(f"[context] {name} must be a table")
+            raise errors.InvalidConfiguration(f"[context] {name} must be a table")
         if name == turn_window.TurnWindow.name:
             return turn_window.from_settings(params, self.environ, table)
         return spec.strategy(name, {**table, **params})
 
 
-def lagging(log: EventLog, scope: Scope, *, by: int = 1) -> Iterator[Lagging]:
+def lagging(
+    log: ports.EventLog, scope: ports.Scope, *, by: int = 1
+) -> Iterator[ports.Lagging]:
     """The views that are behind by so many events or more, read in pages."""
-    page = log.lagging(scope, by=by, limit=PAGE)
+    page = log.lagging(scope, by=by, limit=ports.PAGE)
     yield from page
-    while len(page) == PAGE:
-        page = log.lagging(scope, by=by, limit=PAGE, after=page[-1].place)
+    while len(page) == ports.PAGE:
+        page = log.lagging(scope, by=by, limit=ports.PAGE, after=page[-1].place)
         yield from page
 
 
-def bring_up(log: EventLog, place: Place) -> bool:
+def bring_up(log: ports.EventLog, place: ports.Place) -> bool:
     """Store the view as of now; False if another was first, or it cannot be read.
 
     Raises what reading the session raises, unless it was erased meanwhile.
@@ -425,5 +412,5 @@ def bring_up(log: EventLog, place: Place) -> bool:
         strategy = spec.parse(standing.view.body["strategy"])  # type: ignore[arg-type]  # as written
         viewer = Viewer(log, History.of(log, standing.head.state))
         return viewer.caught_up(strategy, standing)[1]
-    except Erased:
+    except errors.Erased:
         return False

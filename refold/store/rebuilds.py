@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -25,6 +26,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from refold.domain import errors
 from refold.domain.envelope import (
     ACTIVATED,
     Draft,
@@ -32,14 +34,6 @@ from refold.domain.envelope import (
     Meta,
     from_microseconds,
     microseconds,
-)
-from refold.domain.errors import (
-    CorruptEvent,
-    Erased,
-    InvalidConfiguration,
-    KeyUnavailable,
-    StaleSession,
-    SummarizerFailed,
 )
 from refold.domain.events import (
     AgentResponse,
@@ -135,15 +129,16 @@ class Rebuilder:
 
         Raises SummarizerFailed if strict, Erased, CorruptEvent, KeyUnavailable.
         """
+        progress = progress or (lambda _: None)
         if not self.costs:
-            return self._run(stream, progress or _nobody)
+            return self._run(stream, progress)
         log, clock = self.writer.log, self.writer.clock
         derived = stream._replace(stream=self.strategy.fingerprint)
         lease = Hold.take(log.leases, derived, clock=clock, sec=LEASE_SEC)
         if lease is None:
             return Rebuilt(stream.user_id, stream.session_id, problem=_HELD)
         with lease:
-            return self._run(stream, progress or _nobody, lease)
+            return self._run(stream, progress, lease)
 
     def _run(
         self, stream: StreamId, progress: Progress, lease: Hold | None = None
@@ -155,7 +150,7 @@ class Rebuilder:
             walk = _Walk(self, viewer, told, progress, lease)
             try:
                 outline = walk.go()
-            except StaleSession:
+            except errors.StaleSession:
                 # Another rebuild, or a live one, made the step: go on behind it.
                 told = walk.told
                 continue
@@ -317,9 +312,8 @@ class _Walk:
             why = why_failed(error)
             if by.strict:
                 name, seq = viewer.stream.session_id, decision.decided_at_seq
-                raise SummarizerFailed(
-                    f"session {name!r} at seq {seq}: {why}"
-                ) from None
+                where = f"session {name!r} at seq {seq}"
+                raise errors.SummarizerFailed(f"{where}: {why}") from None
             self._record(note_of("failed", self._outline, decision, why), now)
             self.told = self.told._replace(failures=self.told.failures + 1)
             return False
@@ -337,8 +331,7 @@ class _Walk:
 
     def _record(self, event: Summary | CompactionNote, now: datetime) -> None:
         """Write it at the time at which it was decided, and take it in."""
-        keep = self._imagined if self._by.dry_run else self._kept
-        entry = keep(event, now)
+        entry = (self._imagined if self._by.dry_run else self._kept)(event, now)
         if isinstance(event, Summary):
             # What was absorbed is asked for no more: a long session makes thousands.
             gone = set(event.absorbs)
@@ -372,10 +365,6 @@ class _Walk:
             hash="",
             schema_version=event.version,
         )
-
-
-def _nobody(_: int) -> None:
-    """Progress that nobody is told of."""
 
 
 def _goes_on(newest: Envelope, envelope: Envelope, placed: Place | None) -> bool:
@@ -417,12 +406,19 @@ class _Team:
     is raised by ``run``, and ends the others.
     """
 
-    def __init__(self, rebuild: Rebuild, size: int) -> None:
+    def __init__(
+        self,
+        rebuild: Rebuild,
+        sessions: Sequence[SessionInfo],
+        jobs: int,
+        told: SessionProgress | None,
+    ) -> None:
+        self._waiting, self._told = deque(sessions), told
         self._processes: list[BaseProcess] = []
         self._ends: list[Connection] = []
         self._at: dict[Connection, SessionInfo] = {}
         context = multiprocessing.get_context("fork")
-        for _ in range(size):
+        for _ in range(min(jobs, len(sessions))):
             ours, theirs = Pipe()
             self._ends.append(ours)
             process = context.Process(
@@ -432,17 +428,15 @@ class _Team:
             theirs.close()
             self._processes.append(process)
 
-    def run(
-        self, waiting: deque[SessionInfo], told: SessionProgress | None
-    ) -> Iterator[Rebuilt]:
+    def run(self) -> Iterator[Rebuilt]:
         try:
             for end in self._ends:
-                self._give(end, waiting)
+                self._give(end)
             while self._at:
                 heard = wait(list(self._at))
                 for end in [end for end in self._at if end in heard]:
-                    yield from self._heard(end, waiting, told)
-            for info in waiting:
+                    yield from self._heard(end)
+            for info in self._waiting:
                 yield _lost(info)
         finally:
             for end in self._ends:
@@ -452,32 +446,27 @@ class _Team:
             for process in self._processes:
                 process.join()
 
-    def _give(self, end: Connection, waiting: deque[SessionInfo]) -> None:
-        if waiting:
-            info = waiting.popleft()
-            self._at[end] = info
-            try:
-                end.send(info)
-            except OSError:
-                return  # it was killed: its end says so when it is read
+    def _give(self, end: Connection) -> None:
+        if self._waiting:
+            self._at[end] = self._waiting.popleft()
+            with suppress(OSError):  # it was killed: its end says so when it is read
+                end.send(self._at[end])
 
-    def _heard(
-        self, end: Connection, waiting: deque[SessionInfo], told: SessionProgress | None
-    ) -> Iterator[Rebuilt]:
+    def _heard(self, end: Connection) -> Iterator[Rebuilt]:
         try:
             kind, what = end.recv()
         except (EOFError, OSError):
             yield _lost(self._at.pop(end))
             return
         if kind == "walked":
-            if told is not None:
-                told(self._at[end], what)
+            if self._told is not None:
+                self._told(self._at[end], what)
             return
         del self._at[end]
         if kind == "failed":
             raise _unpacked(*what)
         yield what
-        self._give(end, waiting)
+        self._give(end)
 
 
 def _lost(info: SessionInfo) -> Rebuilt:
@@ -545,13 +534,12 @@ def rebuild_all(
     Raises InvalidConfiguration if ``jobs`` is under 1.
     """
     if jobs < 1:
-        raise InvalidConfiguration(f"jobs must be at least 1, got {jobs}")
+        raise errors.InvalidConfiguration(f"jobs must be at least 1, got {jobs}")
     wanted = [info for info in sessions if info.session_id not in RESERVED]
     if jobs == 1 or len(wanted) < 2:
         return (_one(rebuilder, info, progress, Event()) for info in wanted)
     if not rebuilder.costs and rebuilder.writer.log.shared and can_fork():
-        team = _Team(partial(_alone, rebuilder), min(jobs, len(wanted)))
-        return team.run(deque(wanted), progress)
+        return _Team(partial(_alone, rebuilder), wanted, jobs, progress).run()
     return _beside(rebuilder, wanted, jobs, progress)
 
 
@@ -595,7 +583,7 @@ def _one(
 
     try:
         return rebuilder.run(StreamId(info.user_id, info.session_id, MAIN), told)
-    except (CorruptEvent, Erased, KeyUnavailable) as error:
+    except (errors.CorruptEvent, errors.Erased, errors.KeyUnavailable) as error:
         return Rebuilt(info.user_id, info.session_id, problem=str(error))
 
 
@@ -626,7 +614,7 @@ def retire(session: Session, fingerprint: str, *, why: str = "") -> bool:
     """
     log, stream = session.writer.log, session.stream._replace(stream=fingerprint)
     if default_fingerprint(session) == fingerprint:
-        raise InvalidConfiguration(
+        raise errors.InvalidConfiguration(
             f"session {session.session_id!r} shows what it is asked for under the "
             "strategy that is to be retired: activate another one first"
         )

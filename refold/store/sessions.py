@@ -56,7 +56,6 @@ from refold.projections.review.rules import ReviewRules
 from refold.redaction.chokepoint import RedactedEvent
 from refold.store.appends import (
     Appendable,
-    Beside,
     Order,
     Receipt,
     Writer,
@@ -124,7 +123,12 @@ class Attempt:
     ) -> None:
         if not isinstance(error, Exception):
             return  # it went well, or somebody ended it
-        where = f"{self.what}{_place(trace)}"
+        where = self.what
+        *_, innermost = [None, *walk_tb(trace)]
+        if innermost is not None:  # by module: a path would name the machine
+            frame, line = innermost
+            module = frame.f_globals.get("__name__", "?")
+            where = f"{where} ({module}.{frame.f_code.co_qualname}, line {line})"
         try:
             try:
                 message = str(repaired(str(error)[:_LONGEST])[0])
@@ -138,13 +142,8 @@ class Attempt:
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.__enter__)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+    async def __aexit__(self, *raised: Any) -> None:
+        await asyncio.to_thread(self.__exit__, *raised)
 
     def _record(self, error: Exception, where: str, message: str) -> None:
         """Where in the session it was, and nothing that the step worked on."""
@@ -183,16 +182,6 @@ class Attempt:
             except StaleSession:
                 if last:
                     raise
-
-
-def _place(trace: TracebackType | None) -> str:
-    """The innermost place in code, by module: a path would name the machine."""
-    *_, innermost = [None, *walk_tb(trace)]
-    if innermost is None:
-        return ""
-    frame, line = innermost
-    module = frame.f_globals.get("__name__", "?")
-    return f" ({module}.{frame.f_code.co_qualname}, line {line})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +258,8 @@ class Session:
         Raises InvalidEvent, EventTooLarge, RedactionFailed, StaleSession,
         IdempotencyConflict, SessionClosed, Erased, KeyUnavailable, StoreUnavailable.
         """
-        drafts = drafts_of(
-            events, Beside(ts, request_id, agent, Meta.of(meta) if meta else NO_META)
-        )
+        beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
+        drafts = drafts_of(events, beside)
         order = Order(self.stream, drafts, idempotency_key, expected_seq)
         receipt = self.writer.append(order)
         if self.upkeep.is_due:
@@ -290,9 +278,8 @@ class Session:
         expected_seq: int | None = None,
     ) -> Receipt:
         """``append`` for asyncio: the loop is not blocked meanwhile."""
-        drafts = drafts_of(
-            events, Beside(ts, request_id, agent, Meta.of(meta) if meta else NO_META)
-        )
+        beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
+        drafts = drafts_of(events, beside)
         order = Order(self.stream, drafts, idempotency_key, expected_seq)
         receipt = await self.writer.append_async(order)
         if "wait" in (self.upkeep.automatic, self.upkeep.remember):

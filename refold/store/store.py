@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from refold.domain.access_log import AccessTrail
@@ -77,16 +76,10 @@ class SessionStore:
         self.upkeep, self.settings = upkeep or Upkeep(), settings or Settings()
         self._seals = seals
         reads = Reads(log.retention, clock) if count_uses else None
-        recorded = audit is not None and audit.on
-        self.writer = (RecordedWriter if recorded else Writer)(
-            log,
-            redactor,
-            limits,
-            clock,
-            Heads(),
-            audit if recorded else None,
-            reads.note if reads else uncounted,
-        )
+        told = audit if audit is not None and audit.on else None
+        kind = RecordedWriter if told else Writer
+        used = reads.note if reads else uncounted
+        self.writer = kind(log, redactor, limits, clock, Heads(), told, used)
         self.access_log = AccessLog(self.writer, audit, reads)
         self.erasures = Erasures(self.writer, self.access_log)
         self.keys = Keys(self.writer)
@@ -329,12 +322,7 @@ class SessionStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

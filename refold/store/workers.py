@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from refold.domain.envelope import microseconds
 from refold.domain.errors import InvalidConfiguration
@@ -25,10 +25,7 @@ EVERY_SEC: Final = 30.0
 _LONGEST_SEC: Final = 86_400
 _SECOND: Final = 1_000_000
 _GOES_ON: Final = "the worker goes on, it will try again"
-Told: TypeAlias = Callable[[Session, Strategy, int], object]
-
 SEALING_EVERY_SEC: Final = 60.0
-_SEALING_GOES_ON: Final = "the sealer goes on, it will try again"
 
 
 class Worker:
@@ -62,7 +59,7 @@ class Worker:
         user_id: str | None = None,
         session_id: str | None = None,
         every: float = EVERY_SEC,
-        done: Told | None = None,
+        done: Callable[[Session, Strategy, int], object] | None = None,
     ) -> None:
         if not 0 < every <= _LONGEST_SEC:
             raise InvalidConfiguration(
@@ -152,7 +149,7 @@ class Worker:
             made = True
         if made and self._done is not None:
             self._untold.append((session, strategy, known))
-        compactor.viewer.catch_up(strategy)
+        compactor.viewer.caught_up(strategy)
         due = compactor.due_at()
         if due is not None:
             at = microseconds(due)
@@ -194,7 +191,7 @@ class Sealer:
     def run(self) -> None:
         """Seal until ``stop``."""
         while not self._stopping:
-            attempt(self.round, otherwise=_SEALING_GOES_ON)
+            attempt(self.round, otherwise="the sealer goes on, it will try again")
             with suppress(Empty):
                 self._woken.get(timeout=self._every)
 

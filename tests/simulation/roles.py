@@ -249,7 +249,7 @@ class Reading:
         if len(seqs) < known:
             world.violated(f"{self.session_id}: {known} was acknowledged, read {seqs}")
         compactor = session.compactor(self.spec)
-        compactor.viewer.catch_up(compactor.strategy)
+        compactor.viewer.caught_up(compactor.strategy)
         session.context(self.spec)
 
 

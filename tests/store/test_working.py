@@ -277,7 +277,7 @@ def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> 
     for name in ("s-1", "s-2"):
         session = store.session("ada", name)
         talk(session, 4)
-        session.compactor(other).viewer.catch_up(session.compactor(other).strategy)
+        session.compactor(other).viewer.caught_up(session.compactor(other).strategy)
         talk(session, 32 if name == "s-1" else 31)
     worker = Worker(store, "keep_all", every=EVERY)
 
