@@ -28,15 +28,12 @@ class Leases(Protocol):
         Otherwise the request is remembered: its holder learns of it in the end.  A
         session that is not there, or erased, has no leases.
         """
-        ...
 
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
         """Hold it longer; False if ``owner`` does not hold it any more."""
-        ...
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         """Give it back if it is still held; True if others asked for it meanwhile."""
-        ...
 
 
 # In the names of stored views that are of no strategy: nobody brings them up.
@@ -224,15 +221,12 @@ class Rewriting(Protocol):
 
     def again(self, envelope: Envelope) -> Recordable | None:
         """What stands in the event's place, or None to leave it as it is."""
-        ...
 
     def state(self, state: SessionState) -> SessionState:
         """The state of a stream, without what is not to be kept of it."""
-        ...
 
     def record(self, event: RedactionApplied) -> Recordable:
         """The event that binds what was replaced, with what the rules say of it."""
-        ...
 
 
 class Rewritten(NamedTuple):
@@ -253,7 +247,6 @@ class EventLog(Protocol):
 
     def head(self, stream: StreamId) -> Head:
         """The stream's end; seq 0 if there is no such stream."""
-        ...
 
     def append(self, request: Append) -> Outcome:
         """Write all of ``request.events`` after ``request.base``, or nothing.
@@ -261,7 +254,6 @@ class EventLog(Protocol):
         Returns when the events are durable.  A derived stream begins only where
         its session exists.
         """
-        ...
 
     def append_soon(
         self, request: Append, done: Callable[[Outcome | Exception], None]
@@ -272,7 +264,6 @@ class EventLog(Protocol):
         thread, with the outcome or the error that ``append`` would raise; it must
         return at once and raise nothing.
         """
-        ...
 
     def append_exclusive(
         self, stream: StreamId, build: Callable[[Head], Append]
@@ -281,11 +272,9 @@ class EventLog(Protocol):
 
         What ``build`` raises leaves the stream as it was.
         """
-        ...
 
     def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
         """The seqs that were written under this key, if it was used."""
-        ...
 
     def read(
         self,
@@ -306,45 +295,36 @@ class EventLog(Protocol):
 
         Raises CorruptEvent where a row is not what was written.
         """
-        ...
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
         """Every event of the stream with its chain proved, or what is wrong."""
-        ...
 
     @property
     def shared(self) -> bool:
         """Whether other processes that open it see the same log."""
-        ...
 
     def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
         """The number of events, page by page, their chain proved; or what is wrong.
 
         No event is decrypted but those that say which were replaced.
         """
-        ...
 
     def sessions(
         self, user_id: str | None = None, *, session_id: str | None = None
     ) -> list[SessionInfo]:
         """The sessions of a user, or of all, by user and name."""
-        ...
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""
-        ...
 
     def orphans(self, scope: Scope = EVERYTHING) -> list[Problem]:
         """Streams that have events and no head: their session is not listed."""
-        ...
 
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
         """The whole text of that digest, if an event of this session was cut."""
-        ...
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         """The stored state of a projection over this session."""
-        ...
 
     def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
         """The session's head, the stored view of that name, and what is behind it.
@@ -354,7 +334,6 @@ class EventLog(Protocol):
 
         Raises CorruptEvent where a row behind the view is not what was written.
         """
-        ...
 
     def save_view(
         self, stream: StreamId, name: str, view: StoredView, *, replaces: int
@@ -363,19 +342,15 @@ class EventLog(Protocol):
 
         False if another projector was first; nothing is changed then.
         """
-        ...
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """The names of the projections that are kept for this session."""
-        ...
 
     def drop_view(self, stream: StreamId, name: str) -> None:
         """Forget the session's stored view of that name; it is folded again."""
-        ...
 
     def drop_views(self, user_id: str, session_id: str) -> None:
         """Forget the stored views of this session; they are folded again."""
-        ...
 
     def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
         """Replace what ``rewriting`` changes in the session of ``stream``.
@@ -386,42 +361,34 @@ class EventLog(Protocol):
         destroyed.  All of it or nothing is seen; a call that was cut off is
         completed by the next one, or by ``retire_keys``.
         """
-        ...
 
     def retire_keys(self, stream: StreamId) -> int:
         """Destroy the keys that a rewriting which was cut off left; how many."""
-        ...
 
     def retired_keys(self, stream: StreamId) -> int:
         """How many keys of before a rewriting are not destroyed yet."""
-        ...
 
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
         """What this user's pseudonyms are made with; it goes when the user's key goes.
 
         The key of a user who has nothing in the log yet is made at ``now``.
         """
-        ...
 
     @property
     def leases(self) -> Leases:
         """The leases of all derived streams; they hold nothing of what is in them."""
-        ...
 
     @property
     def erasures(self) -> ErasureSteps:
         """What erases users and sessions."""
-        ...
 
     @property
     def retention(self) -> Retention:
         """What freezes users, and knows which sessions are used."""
-        ...
 
     @property
     def repairs(self) -> Repairs:
         """What repairs.  Raises InvalidConfiguration for a log in memory."""
-        ...
 
     def lagging(
         self, scope: Scope, *, by: int, limit: int, after: Place | None = None
@@ -431,18 +398,15 @@ class EventLog(Protocol):
         What is kept beside those of strategies, under a name with ``-``, is none.
         They are in the order of their places, from behind ``after`` on.
         """
-        ...
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
         """Sizes, rates up to ``now``, and how far stored views are behind.
 
         All that is in the scope is counted.
         """
-        ...
 
     def close(self) -> None:
         """Let go of the database."""
-        ...
 
 
 Kind: TypeAlias = Literal["events", "head", "view", "blob", "key"]
@@ -487,15 +451,12 @@ class Repairs(Protocol):
 
         Raises Erased, KeyUnavailable.
         """
-        ...
 
     def unnamed_blobs(self, stream: StreamId) -> Scanned:
         """The blobs of the session that none of its events names.
 
         Raises CorruptEvent, KeyUnavailable: then nobody can tell.
         """
-        ...
 
     def drop_blobs(self, stream: StreamId, scanned: Scanned) -> bool:
         """Delete these; False if the session has moved on, and nothing was deleted."""
-        ...

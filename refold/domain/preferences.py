@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 from refold.domain.errors import InvalidEvent
@@ -30,12 +30,9 @@ def is_preference(key: object, value: object) -> bool:
         return True
     if isinstance(value, int | float):
         return abs(value) <= _LARGEST  # false of what is not a number
-    return isinstance(value, str) and _is_token(value)
-
-
-def _is_token(value: str) -> bool:
-    words = [word for word in _PARTED.split(value) if word]
-    return bool(_TOKEN.fullmatch(value)) and len(words) <= _WORDS
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        return False
+    return len([word for word in _PARTED.split(value) if word]) <= _WORDS
 
 
 def stating(key: str, value: Preference) -> StateUpdate:
@@ -60,31 +57,22 @@ def unstating(key: str) -> StateUpdate:
 
 def check_update(update: StateUpdate) -> None:
     """See that preferences in it are such.  Raises InvalidEvent."""
-    for name, value in update.set.items():
-        if _is_named(name):
-            stating(_key(name), value)  # type: ignore[arg-type]  # it looks at what it is
-    for name in update.unset:
-        if _is_named(name):
-            unstating(_key(name))
+    for name in _named(update.set):
+        stating(name, update.set[_PREFIX + name])  # type: ignore[arg-type]  # it looks at what it is
+    for name in _named(update.unset):
+        unstating(name)
 
 
 def stated(update: StateUpdate) -> Iterator[tuple[str, Any]]:
     """The preferences that an update sets, those left out that redaction changed."""
-    for name, value in update.set.items():
-        if _is_named(name) and is_preference(_key(name), value):
-            yield _key(name), value
+    found = ((name, update.set[_PREFIX + name]) for name in _named(update.set))
+    return (one for one in found if is_preference(*one))
 
 
 def unstated(update: StateUpdate) -> Iterator[str]:
     """The preferences that an update takes back."""
-    for name in update.unset:
-        if _is_named(name):
-            yield _key(name)
+    return _named(update.unset)
 
 
-def _is_named(name: str) -> bool:
-    return name.startswith(_PREFIX)
-
-
-def _key(name: str) -> str:
-    return name[len(_PREFIX) :]
+def _named(keys: Iterable[str]) -> Iterator[str]:
+    return (key[len(_PREFIX) :] for key in keys if key.startswith(_PREFIX))

@@ -117,8 +117,14 @@ def accepted_next(state: SessionState, event: Event) -> Event:
                 f"a call of this call_id waits for its result since seq "
                 f"{state.open_calls[call_id].seq}: one call, one call_id"
             )
-        case ToolResult(call_id=call_id):
-            return _answer(state, event, call_id)
+        case ToolResult(call_id=call_id) if call_id not in state.open_calls:
+            raise InvalidEvent(
+                "no open call of this call_id: it was never made here, or has its "
+                "result already"
+            )
+        case ToolResult(call_id=call_id, tool_name=None):
+            named = {"tool_name": state.open_calls[call_id].tool_name}
+            return event.model_copy(update=named)
         case Fork(session_id=parent, at_seq=at):
             if state.head_seq or state.forked_from != (parent, at):
                 raise InvalidEvent("a session is forked by session.fork(at, …) alone")
@@ -131,18 +137,6 @@ def accepted_next(state: SessionState, event: Event) -> Event:
             raise InvalidEvent(f"a review cannot refer to seq {seq}, which is to come")
         case SystemPrompt(text=None, closed=False):
             raise InvalidEvent("a system event needs a text")
-    return event
-
-
-def _answer(state: SessionState, event: ToolResult, call_id: str) -> ToolResult:
-    call = state.open_calls.get(call_id)
-    if call is None:
-        raise InvalidEvent(
-            "no open call of this call_id: it was never made here, or has its result "
-            "already"
-        )
-    if event.tool_name is None:
-        return event.model_copy(update={"tool_name": call.tool_name})
     return event
 
 

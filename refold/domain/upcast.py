@@ -52,9 +52,8 @@ def _filled(shape: _Shape, given: JsonObject) -> Any:
     fields = {**shape.blank, **given}
     if len(fields) != len(shape.blank):
         raise _Unlike
-    for name in shape.required:
-        if name not in given:
-            raise _Unlike
+    if not shape.required <= given.keys():
+        raise _Unlike
     for name, turn in shape.turned:
         fields[name] = turn(fields[name])
     for name, make in shape.made:
@@ -106,8 +105,8 @@ def _shape(cls: type[BaseModel]) -> _Shape | None:
 
 def _turn(field: FieldInfo) -> _Turn | None:
     """What makes of JSON what the field holds; None: it holds JSON as it is."""
-    annotation = field.annotation
-    kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
+    kind = field.annotation
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     turns = {_turn_of(kind) for kind in kinds} - {None}
     return turns.pop() if len(turns) == 1 else _never if turns else None
 
@@ -126,7 +125,9 @@ def _turn_of(kind: Any) -> _Turn | None:
         return _float
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return _model(kind)
-    return None if kind in _AS_JSON or origin is Literal else _alias(kind)
+    # JSON values are what they are; whatever else there may be is not known here.
+    json = kind in _AS_JSON or getattr(kind, "__name__", "") == "JsonValue"
+    return None if json or origin is Literal else _never
 
 
 @cache
@@ -155,15 +156,6 @@ def _each(turn: _Turn) -> _Turn:
         return tuple([turn(item) for item in value])
 
     return each
-
-
-def _alias(kind: Any) -> _Turn | None:
-    """JSON values are what they are; whatever else there may be is not known here."""
-    return None if getattr(kind, "__name__", "") == "JsonValue" else _never
-
-
-def _is_union(annotation: Any) -> bool:
-    return get_origin(annotation) in (Union, UnionType)
 
 
 def _tuple(value: Any) -> Any:

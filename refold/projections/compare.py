@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -222,7 +222,11 @@ class Elements:
         element = self.known.get(key)
         if element is None:
             weight, texts = estimate_text(key.decode()), tuple(_told(block))
-            element = Element(key, weight, frozenset(_names(block, texts)), texts)
+            if block["type"] == "tool_use":
+                names = in_value(block["input"])
+            else:
+                names = {name for text in texts for name in in_text(text)}
+            element = Element(key, weight, frozenset(names), texts)
             self.known[key] = element
         return element
 
@@ -239,12 +243,6 @@ def _told(block: dict[str, Any]) -> Iterator[str]:
         case {"type": "tool_result", "content": list(blocks)}:
             for element in blocks:
                 yield from _told(element)
-
-
-def _names(block: dict[str, Any], texts: Iterable[str]) -> set[str]:
-    if block["type"] == "tool_use":
-        return in_value(block["input"])
-    return {name for text in texts for name in in_text(text)}
 
 
 _ALL: Final = KeepAll()
@@ -287,7 +285,11 @@ class Requests:
         shown = self.strategy.show(outline)
         request = self._grown(outline, shown)
         if request is None:
-            request = self._whole(outline, shown, summaries)
+            read = self.within(outline.reads(shown.raw))
+            view = render(
+                self.strategy, outline, read, summaries=summaries, extras=self.extras
+            )
+            request = Rendered(view.tokens, self.elements.of(view))
         self._before = (request, outline, shown)
         return request
 
@@ -300,18 +302,6 @@ class Requests:
                 bisect_left(self._seqs, first) : bisect_right(self._seqs, last)
             ]
         ]
-
-    def _whole(
-        self, outline: Outline, shown: Shown, summaries: Sequence[Envelope]
-    ) -> Rendered:
-        view = render(
-            self.strategy,
-            outline,
-            self.within(outline.reads(shown.raw)),
-            summaries=summaries,
-            extras=self.extras,
-        )
-        return Rendered(view.tokens, self.elements.of(view))
 
     def _grown(self, outline: Outline, shown: Shown) -> Rendered | None:
         """The request of before with what is new behind it; None if it is no such."""
@@ -434,20 +424,15 @@ class Walk:
                 self._sent += 1
             self._wait(clock, event.ts, judged=clock if judged else None)
             self._outline = self.strategy.fold(self._outline, event)
-            newest, ended = event, self._ends_turn(event)
-
-    def _ends_turn(self, event: Envelope) -> bool:
-        answered = isinstance(event.payload, AgentResponse) and self._outline.idle
-        return answered or isinstance(event.payload, Ended)
+            answered = isinstance(event.payload, AgentResponse) and self._outline.idle
+            newest, ended = event, answered or isinstance(event.payload, Ended)
 
     def _goes_on(self, newest: Envelope | None, event: Envelope) -> bool:
         """Whether an answer that seemed to end its turn has a call in it."""
         if newest is None or not isinstance(newest.payload, AgentResponse):
             return False
-        _, placed = place(self._outline.thread, event)
-        if placed is None:
-            return False
-        return placed.kind == "call" and placed.exchange != event.seq
+        _, at = place(self._outline.thread, event)
+        return at is not None and at.kind == "call" and at.exchange != event.seq
 
     def _wait(self, now: datetime, end: datetime, *, judged: datetime | None) -> None:
         """Let time pass, and judge at each time at which something may become due."""
@@ -462,14 +447,6 @@ class Walk:
     def _check(self, now: datetime) -> None:
         if self._outline.through_seq < 1:
             return  # in the session that this one was forked from
-        if self.recorded is not None:
-            self._take_recorded()
-            return
-        due = self.strategy.decide(self._outline, now)
-        while due is not None and self._compact(due, now):
-            due = self.strategy.follow_up(self._outline, now)
-
-    def _take_recorded(self) -> None:
         for envelope in (self.recorded or ())[len(self.derived) :]:
             summary = envelope.payload
             if not isinstance(summary, Summary):
@@ -477,7 +454,12 @@ class Walk:
             elif summary.decided_at_seq <= self._outline.through_seq:
                 self._take(envelope, summary, summary.tokens_before)
             else:
-                return
+                break
+        if self.recorded is not None:
+            return
+        due = self.strategy.decide(self._outline, now)
+        while due is not None and self._compact(due, now):
+            due = self.strategy.follow_up(self._outline, now)
 
     def _compact(self, due: Compaction, now: datetime) -> bool:
         """Do what is due; False if that failed."""
@@ -672,17 +654,14 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as ``refold compare --json`` shows it."""
+        tokens = ("tokens_total", "tokens_peak", "over_budget")
+        cache = ("cached", "cache_writes", "uncached")
         return {
             "strategy": self.label,
             "name": self.name,
             "fingerprint": self.fingerprint,
             "requests": len(self.sent),
-            "tokens_total": self.tokens_total,
-            "tokens_peak": self.tokens_peak,
-            "over_budget": self.over_budget,
-            "cached": self.cached,
-            "cache_writes": self.cache_writes,
-            "uncached": self.uncached,
+            **{name: getattr(self, name) for name in (*tokens, *cache)},
             "compactions": len(self.compactions),
             "compacted_before": [done.request for done in self.compactions],
             "summarizer_calls": len(self.done),
@@ -692,12 +671,10 @@ class Outcome:
             "summarizer_cost": self.summarizer_cost,
             "references": self.references,
             "reference_recall": self.reference_recall,
-            "per_request": [_request(one) for one in self.sent],
+            "per_request": [
+                {**one._asdict(), "at": one.at.isoformat()} for one in self.sent
+            ],
         }
-
-
-def _request(one: Sent) -> dict[str, Any]:
-    return {**one._asdict(), "at": one.at.isoformat()}
 
 
 @dataclass(slots=True)

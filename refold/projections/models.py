@@ -28,13 +28,9 @@ _BEHIND = re.compile(
 )
 
 
-def _input_price(given: dict[str, Any]) -> float:
+def _as(name: str) -> Callable[[dict[str, Any]], float]:
     # Not there if it was wrong, which is then the error.
-    return float(given.get("input", 0))
-
-
-def _write_price(given: dict[str, Any]) -> float:
-    return float(given.get("cache_write_5m", 0))
+    return lambda given: float(given.get(name, 0))
 
 
 class Prices(BaseModel):
@@ -51,9 +47,9 @@ class Prices(BaseModel):
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
-    cache_write_5m: float = Field(default_factory=_input_price, ge=0)
-    cache_write_1h: float = Field(default_factory=_write_price, ge=0)
-    cache_read: float = Field(default_factory=_input_price, ge=0)
+    cache_write_5m: float = Field(default_factory=_as("input"), ge=0)
+    cache_write_1h: float = Field(default_factory=_as("cache_write_5m"), ge=0)
+    cache_read: float = Field(default_factory=_as("input"), ge=0)
     above: int | None = Field(default=None, gt=0)
     long: Prices | None = None
 

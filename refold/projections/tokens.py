@@ -103,20 +103,20 @@ def _of_content(content: str | Sequence[Mapping[str, Any]]) -> Iterator[Features
 
 def _of_block(block: Mapping[str, Any]) -> Iterator[Features]:
     match block:
-        case {"type": "text", "text": str(text)}:
-            yield of_text(text)
         case {"type": "tool_use", "name": str(name), "input": given}:
             yield of_text(name)._replace(frame=2 * MESSAGE_OVERHEAD)
             yield of_json(given)
         case {"type": "tool_result"}:
             yield Features(frame=2 * MESSAGE_OVERHEAD)
             yield from _of_content(block.get("content") or "")
-        case {"type": "thinking", "thinking": str(text)}:
-            yield of_text(text)
         case {"type": "redacted_thinking"}:
             # Encrypted: it says nothing of its tokens.
             yield Features()
-        case {"source": {"type": "text", "data": str(text)}}:
+        case (
+            {"type": "text", "text": str(text)}
+            | {"type": "thinking", "thinking": str(text)}
+            | {"source": {"type": "text", "data": str(text)}}
+        ):
             yield of_text(text)
         case {"type": "image" | "document"}:
             yield Features(frame=ATTACHMENT_TOKENS)

@@ -175,16 +175,21 @@ class _Captured:
     def _ask(
         self,
         content: Content,
-        *,
         request_id: str | None,
         options: Mapping[str, Any] | None,
         handed: HandedIn,
     ) -> Asked:
         """Record what the user brings, and the request, before anything is sent."""
         told = _told(options or {})
-        events = events_of_user(content)
-        if events:
-            self._brought(events, request_id)
+        if events := events_of_user(content):
+            try:
+                self._append(events, request_id)
+            except InvalidEvent:  # some results in it may be recorded already
+                new = not_recorded(self.session, events)
+                if len(new) == len(events):
+                    raise
+                if new:
+                    self._append(new, request_id)
         given: HandedIn = {**self._window(), **self._handed, **handed}
         summarizer = self._summarizer
         view = self.session.prepare(self._chosen(), summarizer=summarizer, **given)
@@ -196,17 +201,6 @@ class _Captured:
         meta = {"max_tokens": self._max_tokens, **({"options": told} if told else {})}
         self._append(view.request(model=self._model, matches=True), request_id, meta)
         return Asked(body, self.session.writer.clock(), request_id, bool(betas))
-
-    def _brought(self, events: list[Event], request_id: str | None) -> None:
-        """Record what the user brings, and no result that is recorded already."""
-        try:
-            self._append(events, request_id)
-        except InvalidEvent:
-            new = not_recorded(self.session, events)
-            if len(new) == len(events):
-                raise
-            if new:
-                self._append(new, request_id)
 
     def _answer(
         self, answer: Any, request_id: str | None, took: float | None = None
@@ -273,9 +267,7 @@ class Capture(_Captured):
         and ``session.prepare`` raise, before anything is sent; RecordingFailed, with
         the answer, if it cannot be recorded.
         """
-        asked = self._ask(
-            content, request_id=request_id, options=options, handed=handed
-        )
+        asked = self._ask(content, request_id, options, handed)
         try:
             message: Message = _api(self.client, asked).create(**asked.body)
         except BaseException as error:
@@ -298,9 +290,7 @@ class Capture(_Captured):
         What breaks off, or is left early, is recorded as far as it came, with the
         ``stop_reason`` ``interrupted``, and an ``error``.  Its calls are no calls.
         """
-        asked = self._ask(
-            content, request_id=request_id, options=options, handed=handed
-        )
+        asked = self._ask(content, request_id, options, handed)
         stream = None
         try:
             with _api(self.client, asked).stream(**asked.body) as stream:
@@ -328,9 +318,8 @@ class AsyncCapture(_Captured):
         **handed: Unpack[HandedIn],
     ) -> Message:
         """``Capture.create`` for asyncio."""
-        asked = await asyncio.to_thread(
-            self._ask, content, request_id=request_id, options=options, handed=handed
-        )
+        given = content, request_id, options, handed
+        asked = await asyncio.to_thread(self._ask, *given)
         try:
             message: Message = await _api(self.client, asked).create(**asked.body)
         except BaseException as error:
@@ -349,9 +338,8 @@ class AsyncCapture(_Captured):
         **handed: Unpack[HandedIn],
     ) -> AsyncIterator[AsyncMessageStream]:
         """``Capture.stream`` for asyncio."""
-        asked = await asyncio.to_thread(
-            self._ask, content, request_id=request_id, options=options, handed=handed
-        )
+        given = content, request_id, options, handed
+        asked = await asyncio.to_thread(self._ask, *given)
         stream = None
         try:
             async with _api(self.client, asked).stream(**asked.body) as stream:
@@ -449,8 +437,5 @@ def _betas(body: Mapping[str, Any]) -> list[str]:
     """The betas that the context management of a request needs."""
     edits = body.get("context_management", {}).get("edits", ())
     kinds = [edit["type"] for edit in edits]
-    return [
-        beta
-        for start, beta in _BETAS.items()
-        if any(kind.startswith(start) for kind in kinds)
-    ]
+    known = _BETAS.items()
+    return [beta for start, beta in known if any(k.startswith(start) for k in kinds)]

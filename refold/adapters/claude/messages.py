@@ -113,18 +113,16 @@ def _failed(
 
 def _response(message: JsonObject, stop_reason: Any) -> AgentResponse:
     blocks, usage = _blocks(message), message.get("usage")
+    names = ("type", "thinking", "signature", "data")
     return AgentResponse(
         text="".join(block["text"] for block in blocks if block["type"] == "text"),
-        thinking=tuple(_thought(b) for b in blocks if b["type"] in _THINKING),
+        thinking=tuple(
+            Thinking(**{name: b[name] for name in names if b.get(name) is not None})
+            for b in blocks
+            if b["type"] in _THINKING
+        ),
         stop_reason=stop_reason,
         usage=usage if isinstance(usage, dict) else None,
-    )
-
-
-def _thought(block: dict[str, Any]) -> Thinking:
-    names = ("type", "thinking", "signature", "data")
-    return Thinking(
-        **{name: block[name] for name in names if block.get(name) is not None}
     )
 
 
@@ -180,7 +178,9 @@ def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
         if message.get("role") == "assistant" and since_answer is None:
             since_answer = list(new)
         for index in range(len(events) - 1, -1, -1):
-            if _key(_as_recorded(session, events[index])) == last:
+            draft, now = Draft(events[index]), session.writer.clock()
+            kept = session.writer.redacted(draft, user_id=session.user_id, now=now)
+            if _key(kept.event) == last:  # as it would be in the log
                 return News([*events[index + 1 :], *new])
         new = [*events, *new]
     return News(new if since_answer is None else since_answer, differs=True)
@@ -188,23 +188,17 @@ def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
 
 def normal(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages as a view has them: in blocks, without what the SDK and a cache add."""
-    return [
-        {"role": message["role"], "content": _in_blocks(message["content"])}
-        for message in plain(list(messages))
-    ]
-
-
-def _in_blocks(content: Any) -> list[Any]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [
-        {
-            key: value
-            for key, value in block.items()
-            if key not in _ADDED and value is not None
-        }
-        for block in content
-    ]
+    found = []
+    for message in plain(list(messages)):
+        content = message["content"]
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        blocks = [
+            {k: v for k, v in block.items() if k not in _ADDED and v is not None}
+            for block in content
+        ]
+        found.append({"role": message["role"], "content": blocks})
+    return found
 
 
 def _of(message: Mapping[str, Any]) -> list[Event]:
@@ -234,13 +228,6 @@ def _newest(session: Session) -> Key | None:
     return next((key for key in keys if key is not None), None)
 
 
-def _as_recorded(session: Session, event: Event) -> Event:
-    """The event as it would be in the log: redacted."""
-    writer = session.writer
-    now = writer.clock()
-    return writer.redacted(Draft(event), user_id=session.user_id, now=now).event
-
-
 def _key(event: Event) -> Key | None:
     """What tells a piece of a conversation; None of a response that says nothing."""
     match event:
@@ -253,5 +240,4 @@ def _key(event: Event) -> Key | None:
             return ("call", call_id)
         case ToolResult(call_id=call_id):
             return ("result", call_id)
-        case _:
-            return None
+    return None

@@ -148,20 +148,16 @@ def refuse_long_waits(request: Any, call_next: Any) -> APIResponse[Any]:
     Raises SummarizerFailed for what is to be asked again in over a minute.
     """
     response: APIResponse[Any] = call_next(request)
-    wait = _wait(response.headers.get("retry-after"))
+    try:
+        wait = float(response.headers.get("retry-after") or 0)
+    except ValueError:  # a date, which the API does not send
+        wait = 0
     if response.status_code >= 400 and wait > LONGEST_WAIT_SEC:
         response.close()
         raise SummarizerFailed(
             f"HTTP {response.status_code}, not to be asked again for {wait:.0f} s"
         )
     return response
-
-
-def _wait(header: str | None) -> float:
-    try:
-        return float(header or 0)
-    except ValueError:  # a date, which the API does not send
-        return 0
 
 
 def _status(error: anthropic.APIStatusError) -> str:
@@ -262,12 +258,23 @@ class AnthropicSummarizer:
         if not source.words:
             raise SummarizerFailed("there are no words to summarise")
         words = max(1, min(target_tokens * 3 // 4, source.words))
-        prompt = self._prompt_for(source)
+        match source.kind:
+            case "session":
+                prompt = self.prompt
+            case "scope":
+                prompt = Prompt.named(SCOPE)
+            case _:
+                prompt = Prompt.for_notes(source)
         asked = prompt.within(words)
         max_tokens = self._max_tokens or 2 * target_tokens + _ANSWER_TOKENS
         message = self._ask(asked, tagged(source), max_tokens)
         check_stop(message, max_tokens=max_tokens)
-        text = _between_tags(message)
+        said = "".join(b.text for b in message.content if b.type == "text")
+        _, opened, rest = said.partition("<summary>")
+        text, closed, _ = rest.rpartition("</summary>")
+        if not (opened and closed):
+            raise SummarizerFailed("the answer has no <summary> tags")
+        text = text.strip()
         check_summary(text, source)
         return Written(
             text,
@@ -290,17 +297,15 @@ class AnthropicSummarizer:
         except anthropic.AnthropicError as error:
             # What the SDK raises carries the request: it is not passed on.
             raise failure(error, timeout=self._timeout) from None
-        if not _is_message(answer):
+        # The SDK takes what another server sends too.
+        sent = isinstance(answer, anthropic.types.Message)
+        if (
+            not sent
+            or not isinstance(answer.content, list)
+            or (not isinstance(answer.model, str))
+        ):
             raise SummarizerFailed("the answer is no message: check the base URL")
         return answer
-
-    def _prompt_for(self, source: Source) -> Prompt:
-        match source.kind:
-            case "session":
-                return self.prompt
-            case "scope":
-                return Prompt.named(SCOPE)
-        return Prompt.for_notes(source)
 
     def _ref(self, message: Message, max_tokens: int, prompt: Prompt) -> SummarizerRef:
         params: JsonObject = {"prompt": prompt.name, "max_tokens": max_tokens}
@@ -331,24 +336,6 @@ def _client() -> anthropic.Anthropic:
             "there is no key for Claude: set ANTHROPIC_API_KEY, or take abridged"
         )
     return client
-
-
-def _is_message(answer: Any) -> bool:
-    """Whether it is what the API sends; the SDK takes what another server sends too."""
-    return (
-        isinstance(answer, anthropic.types.Message)
-        and isinstance(answer.content, list)
-        and isinstance(answer.model, str)
-    )
-
-
-def _between_tags(message: Message) -> str:
-    text = "".join(block.text for block in message.content if block.type == "text")
-    _, opened, rest = text.partition("<summary>")
-    summary, closed, _ = rest.rpartition("</summary>")
-    if not (opened and closed):
-        raise SummarizerFailed("the answer has no <summary> tags")
-    return summary.strip()
 
 
 def _counts(usage: Usage | None) -> JsonObject | None:

@@ -252,7 +252,12 @@ def _cut(key: str, value: Any, fit: Fit) -> Any:
             for one in value[: fit.items]
         ]
     if key == "results":
-        return [_verdict(one, fit) for one in value[: fit.items]]
+        return [  # objects of texts
+            one
+            if _size(one) <= fit.bytes
+            else {k: cut(v, 40) if isinstance(v, str) else v for k, v in one.items()}
+            for one in value[: fit.items]
+        ]
     if key in _ANY:
         return squeezed(value, fit.bytes, fit.items)
     if key == "context":
@@ -281,13 +286,6 @@ def _issue(value: Any, fit: Fit, names: Sequence[str]) -> Any:
     short = squeezed(value, fit.bytes, fit.items)
     found = risks([value], names)
     return short if risks([short], names) == found else found[0]
-
-
-def _verdict(value: dict[str, Any], fit: Fit) -> dict[str, Any]:
-    """The verdict on an item, which is an object of texts."""
-    if _size(value) <= fit.bytes:
-        return value
-    return {k: cut(v, 40) if isinstance(v, str) else v for k, v in value.items()}
 
 
 _DEEPEST: Final = 128
@@ -442,6 +440,19 @@ def _head(
     """The bundle of these events."""
     due, stream = source.due, source.events[0]
     kept = sum(entry.seq >= due.turn_seq for entry in entries)
+    # What the model was sent, by digests: what it was is in the log.
+    found: dict[str, Any] = {}
+    match source.system and source.system.payload:
+        case SystemPrompt(text=str(text)):
+            found["system_digest"] = text_digest(text)
+    match source.request and source.request.payload:
+        case Request() as request:
+            strategy = request.strategy.model_dump(mode="json")
+            if _size(strategy) > 2_000:
+                strategy.pop("params")  # the fingerprint stands for them
+            model = request.model and cut(request.model, 200)
+            found |= {"strategy": strategy, "model": model}
+            found["request_digest"] = request.digest
     return Bundle(
         refold=source.refold,
         rules=source.rules.digest(),
@@ -457,25 +468,8 @@ def _head(
         events=tuple(entries),
         left_out=due.at_seq - due.turn_seq + 1 - kept,
         refused=refused,
-        **_context(source),
+        **found,
     )
-
-
-def _context(source: Source) -> dict[str, Any]:
-    """What the model was sent, by digests: what it was is in the log."""
-    found: dict[str, Any] = {}
-    match source.system and source.system.payload:
-        case SystemPrompt(text=str(text)):
-            found["system_digest"] = text_digest(text)
-    match source.request and source.request.payload:
-        case Request() as request:
-            strategy = request.strategy.model_dump(mode="json")
-            if _size(strategy) > 2_000:
-                strategy.pop("params")  # the fingerprint stands for them
-            model = request.model and cut(request.model, 200)
-            found |= {"strategy": strategy, "model": model}
-            found["request_digest"] = request.digest
-    return found
 
 
 def read_bundle(data: str | bytes) -> Bundle:

@@ -244,7 +244,10 @@ class Watch:
             return
         self.counts.take(seq, event)
         if isinstance(event, UserInput):
-            self._next_turn(seq)
+            self._end(seq)
+            self.turn, live = seq, self.live.items()
+            # A tool that fails turn after turn is one question, until it is answered.
+            self.live = {k: one for k, one in live if isinstance(one.rule, ToolRule)}
         if warnings:
             for incident in self.live.values():
                 incident.tried(seq, warnings)
@@ -282,21 +285,13 @@ class Watch:
             incident.over = True
             self._look(incident, seq)
 
-    def _next_turn(self, seq: int) -> None:
-        self._end(seq)
-        self.turn = seq
-        # A tool that fails turn after turn is one question, until it is answered.
-        self.live = {k: o for k, o in self.live.items() if isinstance(o.rule, ToolRule)}
-
     def _look(self, incident: Incident, seq: int) -> None:
-        due = incident.look(seq)
-        if due is not None:
+        if (due := incident.look(seq)) is not None:
             self.due.append(due)
 
     def _reviewed(self, seq: int, review: HumanReview) -> None:
         if review.decision is None:
-            asked = asked_for(review)
-            if asked is not None:
+            if (asked := asked_for(review)) is not None:
                 self.asked.setdefault(asked, seq)
             return
         names = [name for name, at in self.asked.items() if at == review.refers_to]
@@ -392,7 +387,18 @@ def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Revi
     for envelope in events:
         match envelope.payload:
             case HumanReview(decision=None) as asked:
-                found[envelope.seq] = _asked(envelope, asked, closed)
+                found[envelope.seq] = Review(
+                    user_id=envelope.user_id,
+                    session_id=envelope.session_id,
+                    seq=envelope.seq,
+                    at=timestamp(envelope.at),
+                    trigger=asked.trigger,
+                    severity=asked.severity,
+                    question=asked.question,
+                    bundle=asked.bundle,
+                    decided=None,
+                    closed=closed,
+                )
             case HumanReview(refers_to=int(seq)) as said if seq in found:
                 if found[seq].decided is None:
                     found[seq] = found[seq]._replace(decided=_decided(envelope, said))
@@ -410,21 +416,6 @@ def asked_for(review: HumanReview) -> tuple[str, int] | None:
     where = (review.bundle or {}).get("where")
     seq = where.get("first_seq") if isinstance(where, dict) else None
     return (review.trigger, seq) if isinstance(seq, int) else None
-
-
-def _asked(envelope: Envelope, asked: HumanReview, closed: bool) -> Review:
-    return Review(
-        user_id=envelope.user_id,
-        session_id=envelope.session_id,
-        seq=envelope.seq,
-        at=timestamp(envelope.at),
-        trigger=asked.trigger,
-        severity=asked.severity,
-        question=asked.question,
-        bundle=asked.bundle,
-        decided=None,
-        closed=closed,
-    )
 
 
 def _decided(envelope: Envelope, said: HumanReview) -> Decided:

@@ -14,20 +14,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
 import orjson
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator
 
+from refold.domain import events
 from refold.domain.canonical import digest
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.events import (
-    AgentError,
-    Aggregate,
-    Final as Ending,
-    JsonObject,
-    Planner,
-    Reflection,
-    SessionEvent,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
 from refold.domain.model import Model
 from refold.projections.memory.sessions import reason_of
 
@@ -61,7 +50,7 @@ class _Rule(Model):
             raise ValueError("what is to be done with less comes before trying again")
         return steps
 
-    def says(self) -> JsonObject:
+    def says(self) -> events.JsonObject:
         """All of it, as JSON."""
         return self.model_dump(mode="json")
 
@@ -115,9 +104,11 @@ class ReviewRules:
     rules: tuple[Rule, ...]
 
     @classmethod
+    @cache
     def default(cls) -> ReviewRules:
         """The rules that are shipped."""
-        return _shipped()
+        shipped = files("refold.projections") / "data" / "review.toml"
+        return cls.read(shipped.read_bytes())
 
     @classmethod
     def read(cls, text: str | bytes) -> Self:
@@ -149,13 +140,6 @@ def rule_of(table: Mapping[str, Any]) -> Rule:
     """The rule of this table, its ``name`` in it.  Raises InvalidConfiguration."""
     rest = {key: value for key, value in table.items() if key != "name"}
     return _rule(table.get("name"), rest)
-
-
-@cache
-def _shipped() -> ReviewRules:
-    return ReviewRules.read(
-        (files("refold.projections") / "data" / "review.toml").read_bytes()
-    )
 
 
 def _rule(name: object, table: object) -> Rule:
@@ -206,7 +190,7 @@ class Found(NamedTuple):
     """
 
     subject: str
-    figures: JsonObject
+    figures: events.JsonObject
     seqs: tuple[int, ...]
 
 
@@ -234,19 +218,19 @@ class Counts:
     rejected: list[int] = field(default_factory=list)
     calls: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def take(self, seq: int, event: SessionEvent) -> None:
+    def take(self, seq: int, event: events.SessionEvent) -> None:
         """Count the next event."""
         self.tool = None
         match event:
-            case UserInput():
+            case events.UserInput():
                 self.rejected = []
-            case ToolCall(call_id=call_id, tool_name=tool):
+            case events.ToolCall(call_id=call_id, tool_name=tool):
                 self.calls[call_id] = (seq, tool)
-            case ToolResult():
+            case events.ToolResult():
                 self._result(seq, event)
-            case Reflection(pass_=True):
+            case events.Reflection(pass_=True):
                 self.rejected = []
-            case Reflection(pass_=False):
+            case events.Reflection(pass_=False):
                 self.rejected = [*self.rejected, seq][-MOST:]
 
     def forgive(self, tool: str) -> None:
@@ -254,7 +238,7 @@ class Counts:
         self.failures.pop(tool, None)
         self.lengths.pop(tool, None)
 
-    def _result(self, seq: int, result: ToolResult) -> None:
+    def _result(self, seq: int, result: events.ToolResult) -> None:
         named = result.tool_name or NAMELESS
         call, tool = self.calls.pop(result.call_id, (0, named))
         self.tool = tool = tool[:_LONGEST]
@@ -265,44 +249,51 @@ class Counts:
         self.lengths[tool] = self.lengths.get(tool, 0) + 1
 
 
-def found_by(rule: Rule, counts: Counts, seq: int, event: SessionEvent) -> Found | None:
+def found_by(
+    rule: Rule, counts: Counts, seq: int, event: events.SessionEvent
+) -> Found | None:
     """What the rule finds at this event, which was counted; None if nothing."""
     match rule, event:
-        case ErrorRule(), AgentError(code=code):
-            return _error(rule, code, seq)
-        case ReflectionRule(reflections=limit), Reflection(pass_=False):
+        case ErrorRule(codes=codes), events.AgentError(code=code):
+            # All that is no ``*`` stands for itself.
+            plain = (one.replace("[", "[[]").replace("?", "[?]") for one in codes)
+            if any(fnmatchcase(code, one) for one in plain):
+                return Found(code[:_LONGEST], {"code": code[:_LONGEST]}, (seq,))
+        case ReflectionRule(reflections=limit), events.Reflection(pass_=False):
             rejected = counts.rejected
             if len(rejected) < limit:
                 return None
-            figures: JsonObject = {"reflections": len(rejected), "limit": limit}
+            figures: events.JsonObject = {"reflections": len(rejected), "limit": limit}
             return Found("", figures, tuple(rejected[-limit:]))
-        case ConfidenceRule(below=below), Reflection(confidence=float(sure)):
+        case ConfidenceRule(below=below), events.Reflection(confidence=float(sure)):
             figures = {"confidence": sure, "below": below}
             return Found("", figures, (seq,)) if sure < below else None
-        case IssueRule(issues=risky), Reflection(issues=issues):
+        case IssueRule(issues=risky), events.Reflection(issues=issues):
             named = risks(issues, risky)
             figures = {"issues": list[JsonValue](named[:_NAMED])}
             return Found("+".join(named), figures, (seq,)) if named else None
-        case ToolRule(), ToolResult():
+        case ToolRule(), events.ToolResult():
             return _tool(rule, counts)
     return None
 
 
-def settles(rule: Rule, subject: str, counts: Counts, event: SessionEvent) -> bool:
+def settles(
+    rule: Rule, subject: str, counts: Counts, event: events.SessionEvent
+) -> bool:
     """Whether this event shows that what the rule found is over, and went well."""
     match rule, event:
-        case ErrorRule() | ToolRule(), Ending(outcome="success"):
+        case ErrorRule() | ToolRule(), events.Final(outcome="success"):
             return True
-        case ErrorRule(), Reflection() | Aggregate() | Planner():
+        case ErrorRule(), events.Reflection() | events.Aggregate() | events.Planner():
             # What could not be parsed was this: now it could.
             return subject.startswith(_MADE_BY[type(event)])
-        case ReflectionRule(), Reflection(pass_=True):
+        case ReflectionRule(), events.Reflection(pass_=True):
             return True
-        case ConfidenceRule(below=below), Reflection(confidence=float(sure)):
+        case ConfidenceRule(below=below), events.Reflection(confidence=float(sure)):
             return sure >= below
-        case IssueRule(issues=risky), Reflection(issues=issues):
+        case IssueRule(issues=risky), events.Reflection(issues=issues):
             return not risks(issues, risky)
-        case ToolRule(), ToolResult():
+        case ToolRule(), events.ToolResult():
             return counts.tool == subject and subject not in counts.failures
     return False
 
@@ -313,7 +304,7 @@ def risks(issues: Iterable[JsonValue], risky: Iterable[str]) -> list[str]:
     return sorted(code for code in {_plain(code) for code in risky} if code in named)
 
 
-def told(figures: JsonObject) -> str:
+def told(figures: events.JsonObject) -> str:
     """What a rule found, as a sentence."""
     match figures:
         case {"code": code}:
@@ -330,25 +321,17 @@ def told(figures: JsonObject) -> str:
 
 
 _MADE_BY: Final = {
-    Reflection: ("reflector", "reflection"),
-    Aggregate: ("aggregator", "aggregate"),
-    Planner: ("planner", "plan"),
+    events.Reflection: ("reflector", "reflection"),
+    events.Aggregate: ("aggregator", "aggregate"),
+    events.Planner: ("planner", "plan"),
 }
-
-
-def _error(rule: ErrorRule, code: str, seq: int) -> Found | None:
-    # All that is no ``*`` stands for itself.
-    patterns = (one.replace("[", "[[]").replace("?", "[?]") for one in rule.codes)
-    if not any(fnmatchcase(code, one) for one in patterns):
-        return None
-    return Found(code[:_LONGEST], {"code": code[:_LONGEST]}, (seq,))
 
 
 def _tool(rule: ToolRule, counts: Counts) -> Found | None:
     tool = counts.tool
     if tool is None or counts.lengths.get(tool, 0) < rule.failures:
         return None
-    figures: JsonObject = {
+    figures: events.JsonObject = {
         "tool": tool,
         "failures": counts.lengths[tool],
         "limit": rule.failures,
