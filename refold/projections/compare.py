@@ -109,7 +109,6 @@ def _joins(neighbour: str, edge: str) -> bool:
 
 
 def _word(word: str) -> str | None:
-    """The identifier that a run of characters is, if it is one."""
     word = word.rstrip(".-/+~@,:;!?)]*").lstrip("-+")
     if len(word) < 3 or len(word) > _LONGEST:
         return None
@@ -326,7 +325,6 @@ class Requests:
         return Rendered(request.tokens + view.tokens, [*request.elements, *elements])
 
     def _cleared(self, shown: Shown) -> list[int]:
-        """The results that are shown as stubs."""
         return [event.seq for event in self._results if shown.cleared(event)]
 
 

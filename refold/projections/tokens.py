@@ -342,7 +342,6 @@ def _answered(events: Iterable[Envelope]) -> Iterable[tuple[Envelope, Envelope]]
 
 
 def _input_tokens(envelope: Envelope) -> int:
-    """What the prompt of a response was, cached or not; 0 if it does not say."""
     response = envelope.payload
     usage = response.usage if isinstance(response, AgentResponse) else None
     return input_tokens(usage or envelope.meta.usage)

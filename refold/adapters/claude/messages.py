@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import anthropic
@@ -26,7 +27,7 @@ from refold.domain.events import (
 from refold.store.sessions import Session
 
 INTERRUPTED: Final = "interrupted"
-_WHERE: Final = "anthropic.messages"
+_failed: Final = partial(AgentError, where="anthropic.messages")
 _THINKING: Final = ("thinking", "redacted_thinking")
 _RETRYABLE: Final = frozenset({408, 409, 429})
 
@@ -85,30 +86,22 @@ def error_of(error: BaseException | None) -> AgentError:
     Never the API's own words, which may quote the request.  None: the caller left.
     """
     if error is None:
-        return _failed(INTERRUPTED, "the stream was left before its end")
+        return _failed(code=INTERRUPTED, message="the stream was left before its end")
     if isinstance(error, anthropic.APIStatusError):
         status = error.status_code
         code = error.type or f"http_{status}"
         context: JsonObject = {"status": status, "request_id": error.request_id}
         retryable = status in _RETRYABLE or status >= 500 or "overloaded" in code
-        return _failed(code, f"HTTP {status}", retryable=retryable, context=context)
+        return _failed(
+            code=code, message=f"HTTP {status}", retryable=retryable, context=context
+        )
     if isinstance(error, anthropic.APITimeoutError):
-        return _failed("timeout", "no answer in time", retryable=True)
+        return _failed(code="timeout", message="no answer in time", retryable=True)
     if isinstance(error, anthropic.APIConnectionError):
-        return _failed("connection", "the API could not be reached", retryable=True)
-    return _failed(INTERRUPTED, f"{type(error).__name__} while the model answered")
-
-
-def _failed(
-    code: str,
-    message: str,
-    *,
-    retryable: bool = False,
-    context: JsonObject | None = None,
-) -> AgentError:
-    return AgentError(
-        code=code, message=message, where=_WHERE, retryable=retryable, context=context
-    )
+        why = "the API could not be reached"
+        return _failed(code="connection", message=why, retryable=True)
+    why = f"{type(error).__name__} while the model answered"
+    return _failed(code=INTERRUPTED, message=why)
 
 
 def _response(message: JsonObject, stop_reason: Any) -> AgentResponse:
@@ -168,7 +161,11 @@ def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
 
     Raises InvalidEvent for a message that cannot be told.
     """
-    last = _newest(session)
+    # The key of the newest event that messages would hold too.
+    found = session.writer.log.read(
+        session.stream, types=_SAID, limit=_NEWEST, newest=True
+    )
+    last = next(filter(None, (_key(one.payload) for one in reversed(found))), None)
     if last is None:
         return News([event for message in messages for event in _of(message)])
     new: list[Event] = []
@@ -217,15 +214,6 @@ def _events(found: Iterable[Found]) -> list[Event]:
             raise InvalidEvent(f"a message cannot be recorded: {piece.why}")
         events.append(event_of(piece.type, piece.fields))
     return events
-
-
-def _newest(session: Session) -> Key | None:
-    """The key of the newest event that messages would hold too."""
-    found = session.writer.log.read(
-        session.stream, types=_SAID, limit=_NEWEST, newest=True
-    )
-    keys = (_key(envelope.payload) for envelope in reversed(found))
-    return next((key for key in keys if key is not None), None)
 
 
 def _key(event: Event) -> Key | None:

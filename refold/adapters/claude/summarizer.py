@@ -18,7 +18,7 @@ from refold.projections.tokens import Messages
 
 if TYPE_CHECKING:
     from anthropic import APIResponse
-    from anthropic.types import Message, Usage
+    from anthropic.types import Message
 
 NEWEST: Final = "summary-1"
 SCOPE: Final = "scope-1"
@@ -276,10 +276,11 @@ class AnthropicSummarizer:
             raise SummarizerFailed("the answer has no <summary> tags")
         text = text.strip()
         check_summary(text, source)
+        counts = ((name, getattr(message.usage, name, None)) for name in _COUNTS)
         return Written(
             text,
             self._ref(message, max_tokens, prompt),
-            usage=_counts(message.usage),
+            usage={name: n for name, n in counts if isinstance(n, int)} or None,
             prompt_digest=text_digest(asked),
         )
 
@@ -338,11 +339,6 @@ def _client() -> anthropic.Anthropic:
     return client
 
 
-def _counts(usage: Usage | None) -> JsonObject | None:
-    counts = {name: getattr(usage, name, None) for name in _COUNTS}
-    return {name: n for name, n in counts.items() if isinstance(n, int)} or None
-
-
 class AnthropicCounter:
     """Has the Messages API count, which costs a request but no tokens.
 
@@ -354,11 +350,7 @@ class AnthropicCounter:
     """
 
     def __init__(
-        self,
-        client: anthropic.Anthropic,
-        *,
-        timeout: float = 30,
-        max_retries: int = 2,
+        self, client: anthropic.Anthropic, *, timeout: float = 30, max_retries: int = 2
     ) -> None:
         self._timeout = timeout
         self._client = client.with_options(timeout=timeout, max_retries=max_retries)

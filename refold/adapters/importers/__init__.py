@@ -63,7 +63,12 @@ def read(
         raise ImportFailed(
             shown(path), "is nested too deeply to be read: flatten it"
         ) from None
-    return _with_repairs(source, _named_apart(transcripts))
+    named = _named_apart(transcripts)
+    if source.repairs and named:  # the first tells what had to be replaced in the file
+        repairs = source.repairs.items()
+        told = (Skipped(source.at(place), replaced(count)) for place, count in repairs)
+        named[0] = replace(named[0], skipped=(*named[0].skipped, *told))
+    return named
 
 
 def _importer(source: Source, name: str) -> Importer:
@@ -94,15 +99,3 @@ def _named_apart(transcripts: Iterable[Transcript]) -> list[Transcript]:
             transcript = replace(transcript, session_id=f"{name}~{seen[name]}")
         apart.append(transcript)
     return apart
-
-
-def _with_repairs(source: Source, transcripts: list[Transcript]) -> list[Transcript]:
-    """Tell with the first transcript what had to be replaced in the file."""
-    told = tuple(
-        Skipped(source.at(place), replaced(count))
-        for place, count in source.repairs.items()
-    )
-    if not told or not transcripts:
-        return transcripts
-    first, *others = transcripts
-    return [replace(first, skipped=(*first.skipped, *told)), *others]

@@ -273,17 +273,12 @@ def _is_json(raw: bytes) -> bool:
     return True
 
 
-def _is_cut(raw: bytes, error: Exception) -> bool:
-    if raw.endswith(b"\n"):
-        return False
+def _problem(error: Exception, raw: bytes = b"\n") -> str:
+    cut = isinstance(error, UnicodeDecodeError) and error.end >= len(raw)
     if isinstance(error, json.JSONDecodeError):
         at_end = error.pos >= len(error.doc.rstrip()) - _LONGEST_TOKEN
-        return at_end or error.msg.startswith("Unterminated")
-    return isinstance(error, UnicodeDecodeError) and error.end >= len(raw)
-
-
-def _problem(error: Exception, raw: bytes = b"\n") -> str:
-    if _is_cut(raw, error):
+        cut = at_end or error.msg.startswith("Unterminated")
+    if cut and not raw.endswith(b"\n"):
         return (
             "is cut off: import the file again when it is written to its end, or "
             "remove what is broken"

@@ -33,7 +33,6 @@ _NOTES = {
         "a note of the client, not part of the conversation",
     ),
 }
-_BOUNDARY = "marks a compaction: its summary has an entry of its own"
 _FLAGS = {
     "isMeta": "meta",
     "isCompactSummary": "compact_summary",
@@ -69,8 +68,6 @@ class ClaudeCode:
 
 
 class _Conversations:
-    """The conversations of one file as they unfold line by line."""
-
     def __init__(self, source: base.Source) -> None:
         self._source = source
         self._recordings: dict[str, base.Recording] = {}
@@ -114,10 +111,7 @@ class _Conversations:
             _transcript(chain, self._recording(chain), session)
             for chain in chains or [_MAIN]
         )
-        return [
-            replace(first, skipped=(*first.skipped, *self._skipped)),
-            *others,
-        ]
+        return [replace(first, skipped=(*first.skipped, *self._skipped)), *others]
 
     def _skip(self, why: str, place: str) -> None:
         self._skipped.append(base.Skipped(self._source.at(place), why))
@@ -196,7 +190,7 @@ def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
     if kind == "assistant":
         return _assistant(entry)
     if entry.get("subtype") == "compact_boundary":
-        return _BOUNDARY
+        return "marks a compaction: its summary has an entry of its own"
     if not isinstance(kind, str):
         return "no entry: it is no object with a type"
     return _NOTES.get(kind, "an entry of a type that is not known")

@@ -204,18 +204,12 @@ def _result(message: dict[str, Any], timing: Timing) -> base.Found:
     call_id = base.text(message.get("tool_call_id"))
     if call_id is None:
         return messages.NO_CALL
-    error = base.mapping(message.get("error"))
-    content = _content(message.get("content"), error)
+    error, content = base.mapping(message.get("error")), message.get("content")
+    failure = base.text(error.get("message"))
+    if failure and content != failure:  # what was returned and why it failed, as told
+        content = {"error": failure, "content": content} if content else failure
     took = timing.took(call_id)
     return messages.returned(call_id, content, failed=bool(error), took=took)
-
-
-def _content(content: Any, error: dict[str, Any]) -> Any:
-    """What a tool returned and, as the model is told, why it failed."""
-    failure = base.text(error.get("message"))
-    if not failure or content == failure:
-        return "" if content is None else content
-    return {"error": failure, "content": content} if content else failure
 
 
 def _thought(part: dict[str, Any]) -> JsonObject:

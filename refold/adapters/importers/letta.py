@@ -130,11 +130,8 @@ def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
     if known is None:
         return None
     kind, held, field = known
-    return {
-        "type": kind,
-        field: base.text(part.get(held)) or "",
-        "signature": base.text(part.get("signature")),
-    }
+    thought = base.text(part.get(held)) or ""
+    return {"type": kind, field: thought, "signature": base.text(part.get("signature"))}
 
 
 def _results(value: dict[str, Any]) -> Iterator[base.Found]:
@@ -144,9 +141,8 @@ def _results(value: dict[str, Any]) -> Iterator[base.Found]:
     named = [item for item in returns if base.text(item.get("tool_call_id"))]
     if len(named) > 1:
         for item in named:
-            yield _result(
-                item["tool_call_id"], item.get("func_response"), item.get("status")
-            )
+            given = item["tool_call_id"], item.get("func_response")
+            yield _result(*given, item.get("status"))
         return
     call_id = base.text(value.get("tool_call_id")) or next(
         (item["tool_call_id"] for item in named), None

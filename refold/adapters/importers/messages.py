@@ -277,7 +277,6 @@ Dialect: TypeAlias = Literal["openai", "anthropic"]
 _SESSION_KEYS = ("session_id", "conversation_id", "thread_id", "id")
 _READ_KEYS = frozenset({*_SESSION_KEYS, "messages", "system", "model"})
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-_AGENT_FILE = "core_memory"  # such messages have more to them: a format of their own
 _OPENAI_ROLES = frozenset({"tool", "function"})
 _OPENAI_KEYS = ("tool_calls", "function_call", "tool_call_id", "refusal")
 _OPENAI_PARTS = frozenset({"image_url", "input_audio", "file", "refusal"})
@@ -366,7 +365,7 @@ def dialect(source: base.Source) -> Dialect | None:
     found: set[Dialect] = set()
     aside = chatting = False
     for conversation in conversations(source):
-        if _AGENT_FILE in conversation.header:
+        if "core_memory" in conversation.header:  # with more: a format of its own
             return None
         aside |= "system" in conversation.header
         for message in conversation.messages:
@@ -424,7 +423,6 @@ def numbered(
 
 
 def _evidence(message: dict[str, Any]) -> set[Dialect]:
-    """What a message shows of whose it is."""
     found: set[Dialect] = set()
     by_key = any(message.get(key) for key in _OPENAI_KEYS)
     if message["role"] in _OPENAI_ROLES or by_key:

@@ -10,7 +10,6 @@ from refold.adapters.importers import base, messages
 from refold.domain.events import JsonObject
 
 _TEXTS = ("text", "input_text", "output_text")
-_DATA_URL = "data:"
 
 
 class OpenAI:
@@ -217,24 +216,24 @@ def _file(part: dict[str, Any]) -> JsonObject | None:
             data = base.text(audio.get("data"))
             return {"kind": "file", "media_type": media, "data": data} if data else None
         case "file":
-            return _named(base.mapping(part.get("file")))
+            file = base.mapping(part.get("file"))
+            data, held = (
+                base.text(file.get("file_data")),
+                base.text(file.get("file_id")),
+            )
+            if not data and not held:
+                return None
+            made = located("file", data or f"file:{held}")
+            if base.text(file.get("filename")):
+                made["name"] = file["filename"]
+            return made
     return None
-
-
-def _named(file: dict[str, Any]) -> JsonObject | None:
-    data, file_id = base.text(file.get("file_data")), base.text(file.get("file_id"))
-    if not data and not file_id:
-        return None
-    made = located("file", data or f"file:{file_id}")
-    if base.text(file.get("filename")):
-        made["name"] = file["filename"]
-    return made
 
 
 def located(kind: str, url: str) -> JsonObject:
     """The attachment at ``url``; what a data URL holds is taken out of it."""
     head, comma, data = url.partition(",")
-    if url.startswith(_DATA_URL) and comma and head.endswith(";base64"):
-        media = head.removeprefix(_DATA_URL).removesuffix(";base64")
+    if url.startswith("data:") and comma and head.endswith(";base64"):
+        media = head.removeprefix("data:").removesuffix(";base64")
         return {"kind": kind, "media_type": media or None, "data": data}
     return {"kind": kind, "url": url}

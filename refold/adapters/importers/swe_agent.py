@@ -8,7 +8,6 @@ from typing import Any
 from refold.adapters.importers import base, messages, openai
 from refold.adapters.importers.messages import Message
 
-_DEMONSTRATION = "a demonstration from another run"
 _NOT_OBSERVED = frozenset({"thought", "action", "demonstration", "system_prompt"})
 _TOLD = frozenset({"history", "info"})
 _RESULT = ("exit_status", "submission", "model_stats")
@@ -50,8 +49,6 @@ class SWEAgent:
 
 
 class _History:
-    """A history, message by message."""
-
     def __init__(self, recording: base.Recording, steps: list[Any]) -> None:
         self._recording, self._steps = recording, iter(steps)
         self._calls = openai.UnnamedCalls()
@@ -68,7 +65,7 @@ class _History:
     def _found(self, message: Message) -> Iterator[base.Found]:
         value = message.value
         if value.get("is_demo"):
-            yield base.Skipped("", _DEMONSTRATION)
+            yield base.Skipped("", "a demonstration from another run")
         elif message.of_model:
             yield from self._assistant(message)
         elif ids := self._answered(value):

@@ -202,13 +202,8 @@ def upper_bound(successes: float, sessions: float) -> float:
 
 
 _Key: TypeAlias = tuple[Procedural, bytes]
-
-
-class _Witness(NamedTuple):
-    """One session, and where it shows a thing."""
-
-    shown: Shown
-    seqs: tuple[int, ...]
+# A session, and where it shows a thing.
+_Witness: TypeAlias = tuple[Shown, tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -241,26 +236,20 @@ def _of_scenario(
     claims: dict[_Key, _Claim] = {}
     callers: dict[str, list[Shown]] = defaultdict(list)
     for one in sessions:
-        for key, content, seqs in _claimed(one):
-            claim = claims.setdefault(key, _Claim(content))
-            into = claim.tainted if one.taints else claim.witnesses
-            into.append(_Witness(one, seqs))
+        said: set[_Key] = set()  # each thing once: it is one witness, however often
+        for kind, content, seqs in _said(one):
+            key = (kind, canonical(content))
+            if key not in said:
+                said.add(key)
+                claim = claims.setdefault(key, _Claim(content))
+                into = claim.tainted if one.taints else claim.witnesses
+                into.append((one, tuple(sorted({seq for seq in seqs if seq}))))
         if not one.taints:
             for tool in {tool for _, _, step in one.walked for tool in step}:
                 callers[tool].append(one)
     calls = {tool: sum(_shares(some, counted)) for tool, some in callers.items()}
     for (kind, _), claim in claims.items():
         yield _item(user_id, kind, scenario, claim, counted, calls)
-
-
-def _claimed(shown: Shown) -> Iterator[tuple[_Key, JsonObject, tuple[int, ...]]]:
-    """All that a session claims, each thing once: it is one witness, however often."""
-    said: set[_Key] = set()
-    for kind, content, seqs in _said(shown):
-        key = (kind, canonical(content))
-        if key not in said:
-            said.add(key)
-            yield key, content, tuple(sorted({seq for seq in seqs if seq}))
 
 
 def _said(shown: Shown) -> Iterator[tuple[Procedural, JsonObject, tuple[int, ...]]]:
@@ -297,8 +286,8 @@ def _item(
     calls: Mapping[str, float],
 ) -> Item:
     """``counted`` is what each session's word counts, ``calls`` those of a tool."""
-    sessions = [witness.shown for witness in claim.witnesses]
-    seen = sessions or [witness.shown for witness in claim.tainted]
+    sessions = [one for one, _ in claim.witnesses]
+    seen = sessions or [one for one, _ in claim.tainted]
     ended = [one for one in sessions if one.success is not None]
     shares = _shares(ended, counted)
     counts = sum(shares)
@@ -309,11 +298,9 @@ def _item(
         called = calls.get(str(claim.content["tool"]), 0.0)
         sure, against = lower_bound(met, max(called, met)), 0.0
     # Of the newest sessions, for what is old may be gone soon.
-    newest = sorted(
-        claim.witnesses, key=lambda w: (-w.shown.ended_at, w.shown.session_id)
-    )
+    newest = sorted(claim.witnesses, key=lambda w: (-w[0].ended_at, w[0].session_id))
     independent = {one.family for one in sessions}
-    tainted = {witness.shown.family for witness in claim.tainted} - independent
+    tainted = {one.family for one, _ in claim.tainted} - independent
     return Item(
         memory_id=memory_id(kind, scenario, claim.content),
         user_id=user_id,
@@ -325,7 +312,7 @@ def _item(
         success=round(good / counts, 6) if counts else None,
         confidence=round(sure, 6),
         against=round(against, 6),
-        evidence=tuple(Evidence(w.shown.session_id, w.seqs) for w in newest[:EVIDENCE]),
+        evidence=tuple(Evidence(o.session_id, seqs) for o, seqs in newest[:EVIDENCE]),
         created_at=min(one.began_at for one in seen),
         updated_at=max(one.ended_at for one in seen),
         models=tuple(sorted({model for one in seen for model in one.models})),

@@ -230,7 +230,11 @@ def areas(
     Then the common errors that are not in any of them.
     """
     common = [one for one in of_kind(items, "error") if one.established]
-    made, done = _errors_in(sessions), set[str]()
+    made: dict[tuple[str, str], set[str]] = defaultdict(set)  # which errors, in what
+    for judged in clean(sessions):
+        for tally in judged.tallies:
+            made[tally.subject, tally.topic].update(e for e, _, _ in tally.errors)
+    done = set[str]()
     for weak in standing(items, "weak"):
         here = made[str(weak.content["subject"]), str(weak.content["topic"])]
         found = [one for one in common if one.content["error"] in here]
@@ -243,15 +247,6 @@ def areas(
         if one.memory_id not in done:
             error = str(one.content["error"])
             yield Area(f"{taxonomy.advice_on(error)}_{error}", (one.memory_id,))
-
-
-def _errors_in(sessions: Sequence[Judged]) -> dict[tuple[str, str], set[str]]:
-    """By subject and topic, the types of error made in it."""
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for one in clean(sessions):
-        for tally in one.tallies:
-            found[tally.subject, tally.topic].update(e for e, _, _ in tally.errors)
-    return found
 
 
 def levels(
@@ -484,7 +479,6 @@ def errors(
 
 
 def _errors_of(judged: Judged) -> Iterator[tuple[str, Witness]]:
-    """Each error of a session, and how often it was made in it."""
     counts: Counter[str] = Counter()
     seqs: dict[str, list[int]] = defaultdict(list)
     times: dict[str, list[int]] = defaultdict(list)
@@ -704,10 +698,9 @@ def told(item: Item) -> str:
         case "mistake":
             about = (content["item_id"], place(content), content["error"])
             return " ".join((timestamp(item.updated_at)[:10], *filter(None, about)))
-        case _:
-            value = content["value"]
-            shown = str(value).lower() if isinstance(value, bool) else value
-            return f"{content['key']} = {shown}"
+    value = content["value"]
+    shown = str(value).lower() if isinstance(value, bool) else value
+    return f"{content['key']} = {shown}"
 
 
 def place(content: dict[str, Any]) -> str:

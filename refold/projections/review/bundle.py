@@ -437,7 +437,6 @@ def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
 def _head(
     source: Source, entries: Sequence[Entry], refused: str | None = None
 ) -> Bundle:
-    """The bundle of these events."""
     due, stream = source.due, source.events[0]
     kept = sum(entry.seq >= due.turn_seq for entry in entries)
     # What the model was sent, by digests: what it was is in the log.

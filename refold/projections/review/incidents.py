@@ -280,7 +280,7 @@ class Watch:
         self._look(self.live[key], seq)
 
     def _end(self, seq: int) -> None:
-        """Nothing of the turn is tried again: what is not settled is for a human."""
+        # Nothing of the turn is tried again: what is not settled is for a human.
         for incident in self.live.values():
             incident.over = True
             self._look(incident, seq)
@@ -400,8 +400,17 @@ def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Revi
                     closed=closed,
                 )
             case HumanReview(refers_to=int(seq)) as said if seq in found:
-                if found[seq].decided is None:
-                    found[seq] = found[seq]._replace(decided=_decided(envelope, said))
+                if found[seq].decided is not None:
+                    continue
+                note = (envelope.meta.__pydantic_extra__ or {}).get(NOTE)
+                decided = Decided(
+                    seq=envelope.seq,
+                    decision=said.decision or "",
+                    by=said.decided_by,
+                    note=note if isinstance(note, str) else "",
+                    at=timestamp(envelope.at),
+                )
+                found[seq] = found[seq]._replace(decided=decided)
     return list(found.values())
 
 
@@ -416,17 +425,6 @@ def asked_for(review: HumanReview) -> tuple[str, int] | None:
     where = (review.bundle or {}).get("where")
     seq = where.get("first_seq") if isinstance(where, dict) else None
     return (review.trigger, seq) if isinstance(seq, int) else None
-
-
-def _decided(envelope: Envelope, said: HumanReview) -> Decided:
-    note = (envelope.meta.__pydantic_extra__ or {}).get(NOTE)
-    return Decided(
-        seq=envelope.seq,
-        decision=said.decision or "",
-        by=said.decided_by,
-        note=note if isinstance(note, str) else "",
-        at=timestamp(envelope.at),
-    )
 
 
 # Of what is folded and kept: a new number wherever one of the two changes.

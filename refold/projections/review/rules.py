@@ -273,7 +273,13 @@ def found_by(
             figures = {"issues": list[JsonValue](named[:_NAMED])}
             return Found("+".join(named), figures, (seq,)) if named else None
         case ToolRule(), events.ToolResult():
-            return _tool(rule, counts)
+            tool, limit = counts.tool, rule.failures
+            if tool is None or counts.lengths.get(tool, 0) < limit:
+                return None
+            failed = counts.failures[tool][-limit:]
+            seqs = sorted({seq for one in failed for seq in one if seq})
+            figures = {"tool": tool, "failures": counts.lengths[tool], "limit": limit}
+            return Found(tool, figures, tuple(seqs))
     return None
 
 
@@ -300,7 +306,8 @@ def settles(
 
 def risks(issues: Iterable[JsonValue], risky: Iterable[str]) -> list[str]:
     """Which of ``risky`` are among the issues, in the order of their names."""
-    named = {_code(issue) for issue in issues}
+    codes = (one.get("code") if isinstance(one, dict) else one for one in issues)
+    named = {_plain(code) for code in codes if isinstance(code, str)}
     return sorted(code for code in {_plain(code) for code in risky} if code in named)
 
 
@@ -325,26 +332,6 @@ _MADE_BY: Final = {
     events.Aggregate: ("aggregator", "aggregate"),
     events.Planner: ("planner", "plan"),
 }
-
-
-def _tool(rule: ToolRule, counts: Counts) -> Found | None:
-    tool = counts.tool
-    if tool is None or counts.lengths.get(tool, 0) < rule.failures:
-        return None
-    figures: events.JsonObject = {
-        "tool": tool,
-        "failures": counts.lengths[tool],
-        "limit": rule.failures,
-    }
-    shown = counts.failures[tool][-rule.failures :]
-    seqs = {seq for one in shown for seq in one if seq}
-    return Found(tool, figures, tuple(sorted(seqs)))
-
-
-def _code(issue: JsonValue) -> str:
-    if isinstance(issue, dict):
-        issue = issue.get("code")
-    return _plain(issue) if isinstance(issue, str) else ""
 
 
 def _plain(code: str) -> str:
