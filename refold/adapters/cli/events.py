@@ -73,9 +73,8 @@ def preview(event: events.SessionEvent) -> Preview:
             return Preview(body=_lines(readable(changed) if changed else "", *unset))
         case events.Request():
             sent = f"{event.tokens:,} tokens through seq {event.through_seq}"
-            return Preview(
-                event.strategy.name, f"{sent}, digest {event.digest[:DIGEST]}"
-            )
+            sent += f", digest {event.digest[:DIGEST]}"
+            return Preview(event.strategy.name, sent)
         case events.Summary():
             return _summary(event)
         case events.CompactionNote(phase=phase, why=why):
@@ -145,7 +144,7 @@ def readable(value: Any) -> str:
 def content(value: Any) -> str:
     """What a tool returned: its texts, where it is made of blocks."""
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        return "\n".join(_block(item) for item in value)
+        return "\n".join(map(_block, value))
     return readable(value)
 
 
@@ -234,9 +233,8 @@ def _error(event: events.AgentError) -> Preview:
 def _summary(event: events.Summary) -> Preview:
     span = f"seq {event.first_seq} to {event.last_seq}"
     size = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
-    absorbs = (
-        f" · absorbs {', '.join(map(str, event.absorbs))}" if event.absorbs else ""
-    )
+    absorbed = ", ".join(map(str, event.absorbs))
+    absorbs = f" · absorbs {absorbed}" if absorbed else ""
     note = f"{event.strategy.name} · {span} · {size}{absorbs}"
     return Preview(note, _lines(event.abridged, event.text))
 
@@ -277,7 +275,7 @@ class Rails:
 
     def _drawn(self, lane: int, corner: str) -> str:
         """The corner in its lane, and a line from there to the event."""
-        drawn = [("│" if call else " ") for call in self._lanes]
+        drawn = list(self.passing())
         drawn[lane] = corner
         for right in range(lane + 1, LANES):
             drawn[right] = "┼" if self._lanes[right] else "─"

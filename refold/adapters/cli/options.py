@@ -110,8 +110,7 @@ SomeStrategy = Annotated[
     ),
 ]
 Operator = Annotated[
-    str | None,
-    option(..., "Name who does it.  Left out: who is logged in.", of="NAME"),
+    str | None, option(..., "Name who does it.  Left out: who is logged in.", of="NAME")
 ]
 Span = timedelta | None
 KeyBackups = Annotated[

@@ -192,8 +192,11 @@ def _invoke(args: list[str]) -> int:
 
 
 def _failed(error: Exception) -> int:
-    if hasattr(error, "format_message"):
-        complain(_usage(error))
+    if hasattr(error, "format_message"):  # of typer: a wrong option or argument
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "refold"
+        said = one_line(error.format_message()).rstrip(".")
+        complain(f"{said}: `{path} --help` shows what it takes")
         return WRONG
     if isinstance(error, RefoldError):
         complain(str(error))
@@ -209,14 +212,6 @@ def _failed(error: Exception) -> int:
     else:
         complain(_unexpected(error))
     return FAILED
-
-
-def _usage(error: Any) -> str:
-    """Say what typer says of a wrong option or argument, in one sentence."""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "refold"
-    message = one_line(error.format_message()).rstrip(".")
-    return f"{message}: `{path} --help` shows what it takes"
 
 
 def _unexpected(error: Exception) -> str:

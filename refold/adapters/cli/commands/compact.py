@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -231,7 +231,9 @@ def rebuild(
     writes, begun = _writer(summarizer, model), time.monotonic()
     store = call.store()
     found = sessions(store, user, session)
-    new, old = store.settings.strategy(strategy), _fingerprint(store, retire)
+    new, old = store.settings.strategy(strategy), retire
+    if retire is not None and not re.fullmatch("[0-9a-f]{64}", retire):
+        old = store.settings.strategy(retire).fingerprint
     work = _Work(store, user, session, found, new, old, jobs)
     work.check(activate=activate)
     asks = getattr(writes, "model", None)
@@ -276,8 +278,14 @@ class _Done:
         }
 
     def result(self, *, model: str | None, seconds: float) -> Result:
-        """``model`` is the one whose price is said."""
-        cost = _cost(model, self.totals) if model else None
+        """``model`` is the one whose price is said, in US dollars, if it is known."""
+        cost, totals = None, self.totals
+        if model:
+            with suppress(UnknownModel):
+                prices = models.price_of(model)
+                spent = totals["tokens_in"] * prices.input
+                spent += totals["tokens_out"] * prices.output
+                cost = round(spent / models.MILLION, 4)
 
         def show(screen: Screen) -> None:
             for one in self.sessions:
@@ -286,7 +294,7 @@ class _Done:
 
         told: dict[str, Any] = {
             "sessions": len(self.sessions),
-            **self.totals,
+            **totals,
             "seconds": round(seconds, 3),
             "problems": [
                 {
@@ -395,23 +403,6 @@ class _Work:
                 why = f"replaced by {self.strategy.fingerprint}"
                 retired = rebuilds.retire(session, self.old, why=why)
                 done.switched += Counter(retired=int(retired))
-
-
-def _fingerprint(store: SessionStore, given: str | None) -> str | None:
-    """What ``--retire`` names: a strategy, or the fingerprint of one not known now."""
-    if given is None or re.fullmatch("[0-9a-f]{64}", given):
-        return given
-    return store.settings.strategy(given).fingerprint
-
-
-def _cost(model: str, totals: dict[str, int]) -> float | None:
-    """US dollars; None if the model's prices are not known."""
-    try:
-        prices = models.price_of(model)
-    except UnknownModel:
-        return None
-    spent = totals["tokens_in"] * prices.input + totals["tokens_out"] * prices.output
-    return round(spent / models.MILLION, 4)
 
 
 def _session(screen: Screen, one: Rebuilt, *, dry_run: bool) -> None:

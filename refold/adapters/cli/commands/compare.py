@@ -98,7 +98,6 @@ _DASH: Final = "–"
 
 
 def _show(screen: Screen, compared: Compared) -> None:
-    """Print the table, and below it what its figures mean."""
     outcomes = compared.outcomes
     first = outcomes[0] if outcomes else None
     screen.line(
@@ -152,10 +151,8 @@ def _notes(compared: Compared) -> list[str]:
         "Cost is that of the prompts.  Recall: how much of what the agent referred "
         "back to it was shown.",
     ]
-    made = [one for one in compared.outcomes if one.done]
-    if made:
-        notes.append("Summaries took no model.  One at these prices would add:")
-        notes += [_added(one) for one in made]
+    if made := [_added(one) for one in compared.outcomes if one.done]:
+        notes += ["Summaries took no model.  One at these prices would add:", *made]
     return notes + [
         f"{visible(one.label)} is over the window by up to {number(one.over_budget)} "
         "tokens"

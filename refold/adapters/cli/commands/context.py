@@ -68,8 +68,10 @@ def _show(screen: Screen, view: View, behind: Iterable[Envelope]) -> None:
     """Print ``view``; ``behind`` are the events up to its seq."""
     told: dict[str, Any] = view.to_json()
     _figures(screen, told)
-    if told["system"]:
-        _message(screen, "system", _text(told["system"]))
+    if system := told["system"]:
+        if not isinstance(system, str):
+            system = "\n\n".join(str(block.get("text", "")) for block in system)
+        _message(screen, "system", system)
     for message in told["messages"]:
         _message(screen, message["role"], message["content"])
     _hidden(screen, told["spans"], behind)
@@ -87,17 +89,11 @@ def _figures(screen: Screen, told: Mapping[str, Any]) -> None:
     screen.line((f"digest {told['digest']}", "dim"))
     screen.line((f"strategy fingerprint {told['fingerprint'][:DIGEST]}", "dim"))
     for span in told["spans"]:
-        screen.line(
-            ("  " + _span(span), "blue" if span["kind"] == "summary" else "dim")
-        )
-
-
-def _span(span: Mapping[str, Any]) -> str:
-    first, last = span.get("first"), span.get("last")
-    if first is None:
-        return str(span["kind"])
-    where = f"seq {first}" if first == last else f"seq {first} to {last}"
-    return f"{span['kind']:<8} {where}"
+        said, first, last = span["kind"], span.get("first"), span.get("last")
+        if first is not None:
+            until = "" if first == last else f" to {last}"
+            said = f"{said:<8} seq {first}{until}"
+        screen.line(("  " + said, "blue" if span["kind"] == "summary" else "dim"))
 
 
 def _message(screen: Screen, role: str, content: Any) -> None:
@@ -131,12 +127,6 @@ def _said(block: Mapping[str, Any]) -> tuple[str, str, str]:
         case kind:
             rest = {key: item for key, item in block.items() if key != "type"}
             return str(kind), readable(rest), "magenta"
-
-
-def _text(system: Any) -> str:
-    if isinstance(system, str):
-        return system
-    return "\n\n".join(str(block.get("text", "")) for block in system)
 
 
 def _hidden(

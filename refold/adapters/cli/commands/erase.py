@@ -89,8 +89,13 @@ def erase(
         return _plan(store.erasures.plan(user, session))
     if not reason:
         raise typer.BadParameter("--reason says why, for the certificate")
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("it cannot be undone: --yes says that you mean it")
     if not yes:
-        _confirm(store, user, session)
+        plan = store.erasures.plan(user, session)
+        events = counted(plan.counts.get("events", 0), "event")
+        of = counted(len(plan.sessions), "session")
+        typer.confirm(f"Erase {events} of {of} for good?", abort=True, err=True)
     quiet = call.as_json or not sys.stderr.isatty()
     erased = store.erase(
         user,
@@ -108,17 +113,7 @@ def erase(
     return Result(_erased(erased), lambda screen: _report(screen, erased))
 
 
-def _confirm(store: SessionStore, user: str, session: str | None) -> None:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("it cannot be undone: --yes says that you mean it")
-    plan = store.erasures.plan(user, session)
-    events = counted(plan.counts.get("events", 0), "event")
-    sessions = counted(len(plan.sessions), "session")
-    typer.confirm(f"Erase {events} of {sessions} for good?", abort=True, err=True)
-
-
 def _tell(table: str, done: int, total: int) -> None:
-    """Say on a terminal how far the deleting is."""
     end = "\n" if done >= total else ""
     sys.stderr.write(f"\r{table}: {done:,} of {total:,} {end}")
     sys.stderr.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args
@@ -42,10 +42,7 @@ def import_(
     user: User,
     session: NewSession = None,
     form: Transcripts = option(
-        "auto",
-        f"Read them as this program's: {_FORMATS}.",
-        "--format",
-        of="FORMAT",
+        "auto", f"Read them as this program's: {_FORMATS}.", "--format", of="FORMAT"
     ),
 ) -> Result:
     """Bring transcripts into the log, each as a session.
@@ -173,7 +170,7 @@ def named(
     keys = ((path, one.session_id) for path, one in mains)
     called = dict(zip(keys, names, strict=True))
     unused = iter(names)
-    made = []
+    made: dict[str, Named] = {}
     for path, one in given:
         parent = one.parent_session_id
         if parent is None:
@@ -181,9 +178,16 @@ def named(
         else:
             suffix = one.session_id.removeprefix(f"{parent}~") or "sub-agent"
             name = f"{called.get((path, parent), parent)}~{suffix}"
-        made.append(Named(path, one, name))
-    _check_apart(made)
-    return made
+        if name in made:
+            first = made[name].path
+            both = f"twice in it and in {first}" if first != path else "twice in it"
+            raise ImportFailed(
+                str(path),
+                f"session {name!r} is {both}: import one of them on its own with "
+                "--session NAME",
+            )
+        made[name] = Named(path, one, name)
+    return list(made.values())
 
 
 def _main_names(
@@ -201,17 +205,3 @@ def _main_names(
         stem = printable.lstrip("_")[: MAX_ID - _ROOM] or "session"
         names.append(transcript.session_id or f"{stem}-{nameless[path]:04}")
     return names
-
-
-def _check_apart(made: Iterable[Named]) -> None:
-    seen: dict[str, Path] = {}
-    for path, _, session in made:
-        if session in seen:
-            first = seen[session]
-            both = f"twice in it and in {first}" if first != path else "twice in it"
-            raise ImportFailed(
-                str(path),
-                f"session {session!r} is {both}: import one of them on its own with "
-                "--session NAME",
-            )
-        seen[session] = path

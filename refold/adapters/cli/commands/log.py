@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from refold.adapters.cli.events import (
     OTHER_STYLE,
     STYLES,
-    Marks,
     Numbered,
     Numbering,
     Preview,
@@ -114,7 +113,6 @@ def log(
 
 
 def _answer(screen: Screen, entries: Iterable[Envelope]) -> None:
-    """Print the last thing that the agent said as an answer, and nothing else."""
     answer = ""
     for envelope in entries:
         if isinstance(envelope.payload, AgentResponse | events.Final):
@@ -183,13 +181,14 @@ class Timeline:
         envelope = item.envelope
         style = STYLES.get(envelope.type, OTHER_STYLE)
         derived = envelope.stream != "main"
+        nth = item.response if item.call is None else item.call
         seq = f"·{envelope.seq}" if derived else str(envelope.seq)
         head: list[Part] = [
             (f"{seq:>{self._seq}}  {envelope.ts:%H:%M:%S} ", "dim"),
             (self._rail(item), "yellow"),
             " ",
             (envelope.type, "bold red" if said.failed else style),
-            (_number(item), style),
+            ("" if nth is None else f" #{nth}", style),
         ]
         if envelope.agent:
             head += [("  agent ", "dim"), shown(envelope.agent)]
@@ -201,7 +200,7 @@ class Timeline:
             head.append((f"  stream {envelope.stream[:_STREAM]}", "dim"))
         if text:
             head += ["  ", shown(text)]
-        self._screen.line(*head, end=_end(envelope, marks(envelope)))
+        self._screen.line(*head, end=_end(envelope))
 
     def _rail(self, item: Numbered) -> str:
         match item.envelope.payload:
@@ -212,14 +211,8 @@ class Timeline:
         return self._rails.passing()
 
 
-def _number(item: Numbered) -> str:
-    if item.call is not None:
-        return f" #{item.call}"
-    return f" #{item.response}" if item.response is not None else ""
-
-
-def _end(envelope: Envelope, hidden: Marks) -> list[Part]:
-    end: list[Part] = []
+def _end(envelope: Envelope) -> list[Part]:
+    hidden, end = marks(envelope), list[Part]()
     if hidden.redacted:
         end += [(f" redacted {types(hidden.redacted)} ", "bold white on red"), "  "]
     if hidden.guarded:

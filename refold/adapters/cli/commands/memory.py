@@ -169,8 +169,12 @@ def profiled(profile: Profile, now: int) -> Result:
         for area in profile.improvement_areas:
             because = f"  because of {', '.join(area.because)}"
             screen.line("improve: ", shown(area.name), (because, "dim"))
-        for line in _levels(profile):
-            screen.line(shown(line))
+        for subject, topics in sorted(profile.levels.items()):
+            for topic, errors in sorted(topics.items()):
+                where = place({"topic": topic, "subject": subject}) or "unnamed"
+                made = (f"{error} {n:,}×" for error, n in sorted(errors.items()))
+                if errors:
+                    screen.line(shown(f"{where}: {', '.join(made)}"))
         items = counted(len(profile.items), "item")
         whole = f"{items} of {counted(profile.sessions, 'session')} with verdicts"
         tainted = f"{profile.tainted_sessions:,} of them may not speak"
@@ -180,7 +184,6 @@ def profiled(profile: Profile, now: int) -> Result:
 
 
 def _kind(one: Item) -> str:
-    """What kind of item it is, as people are told."""
     return f"{one.content['standing']} topic" if one.kind == "topic" else one.kind
 
 
@@ -189,22 +192,11 @@ def _unsaid(profile: Profile, one: Item, now: int) -> list[str]:
     return why_not(profile, one, now=now, threshold=Choice().threshold)
 
 
-def _levels(profile: Profile) -> Iterator[str]:
-    """The three levels, a line a topic."""
-    for subject, topics in sorted(profile.levels.items()):
-        for topic, errors in sorted(topics.items()):
-            where = place({"topic": topic, "subject": subject}) or "unnamed"
-            made = ", ".join(f"{error} {n:,}×" for error, n in sorted(errors.items()))
-            if made:
-                yield f"{where}: {made}"
-
-
 _SHOWN: Final = 30  # items that are listed
 _LINE: Final = 100  # characters of an event behind an item
 
 
 def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result:
-    """A line an item, the surest first."""
     some = [one for one in items if scenario in (None, one.scenario)]
 
     def show(screen: Screen) -> None:
@@ -310,7 +302,6 @@ def _events(store: SessionStore, one: Item) -> Iterator[Envelope]:
 
 
 def _advice(advice: Advice) -> Result:
-    """The section as a model is sent it."""
 
     def show(screen: Screen) -> None:
         for line in advice.text.splitlines():
@@ -329,7 +320,6 @@ def _advice(advice: Advice) -> Result:
 
 
 def _effect(found: Memory) -> Result:
-    """How sessions ended that were shown an item, against those that were not."""
 
     def show(screen: Screen) -> None:
         rows: list[Sequence[Part]] = []

@@ -104,7 +104,6 @@ _STYLES: Final = {"ok": "", "denied": "yellow", "error": "red"}
 
 
 def _since(text: str) -> datetime:
-    """A date, a time, or how long ago it is."""
     try:
         if _DATE.match(text):
             found = datetime.fromisoformat(text)
@@ -192,7 +191,14 @@ def export(
                 "--output",
                 param_hint="--out",
             )
-        return _of_user(call.store(), user, out)
+        manifest: dict[str, Any] = call.store().export_user(user, out).manifest
+        counts, digest = manifest["counts"], manifest["digest"]
+        kinds = ("session", "event", "blob")
+        told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
+        return Result(
+            {"out": repaired(str(out))[0], "counts": counts, "digest": digest},
+            f"wrote {told} to {visible(str(out))}",
+        )
     store = call.store()
     found = sessions(store, user, session)
     names = [(info.user_id, info.session_id) for info in found]
@@ -209,17 +215,6 @@ def export(
     return Result(
         {"sessions": len(names), "events": count, "output": repaired(str(output))[0]},
         f"wrote {of} to {visible(str(output))}",
-    )
-
-
-def _of_user(store: SessionStore, user: str, out: Path) -> Result:
-    manifest: dict[str, Any] = store.export_user(user, out).manifest
-    counts, digest = manifest["counts"], manifest["digest"]
-    kinds = ("session", "event", "blob")
-    told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
-    return Result(
-        {"out": repaired(str(out))[0], "counts": counts, "digest": digest},
-        f"wrote {told} to {visible(str(out))}",
     )
 
 

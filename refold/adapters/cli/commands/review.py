@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import orjson
 import typer
 
-from refold.adapters.cli.events import OTHER_STYLE, STYLES, preview, readable
+from refold.adapters.cli.events import DIGEST, OTHER_STYLE, STYLES, preview, readable
 from refold.adapters.cli.options import (
     Call,
     SomeSession,
@@ -144,7 +144,6 @@ _STYLES: Final = {"critical": "bold red", "high": "red", "medium": "yellow"}
 
 
 def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
-    """One question with what it was asked for."""
     store.session(user, session).head()  # says if it is not there
     found = store.reviews.list(user, session, open_only=False)
     asked = next((one for one in found if one.seq == seq), None)
@@ -202,7 +201,7 @@ def _scan(
             continue
         if reviewed.asked or reviewed.recoveries:
             done.append((info, reviewed))
-    told = [
+    looked = [
         {
             "user_id": info.user_id,
             "session_id": info.session_id,
@@ -211,26 +210,21 @@ def _scan(
         }
         for info, reviewed in done
     ]
-    return Result(
-        {"sessions": told, "skipped": skipped, "failed": failed},
-        lambda screen: _scanned(screen, done, skipped),
-        int(failed > 0),
-    )
 
+    def show(screen: Screen) -> None:
+        for info, reviewed in done:
+            place = f"{info.user_id} / {info.session_id}"
+            for seq in reviewed.asked:
+                screen.line(shown_in_line(f"{place}: asked at seq {seq}"))
+            for one in reviewed.recoveries:
+                said = f"{place}: {one.rule} at seq {one.seq}: the agent is to "
+                screen.line(shown_in_line(said), (one.step, "bold"))
+        asked = sum(len(reviewed.asked) for _, reviewed in done)
+        ended = f", {counted(skipped, 'closed or frozen session')} left out"
+        screen.line(f"{counted(asked, 'question')} asked{ended if skipped else ''}")
 
-def _scanned(
-    screen: Screen, done: list[tuple[SessionInfo, Reviewed]], skipped: int
-) -> None:
-    for info, reviewed in done:
-        place = f"{info.user_id} / {info.session_id}"
-        for seq in reviewed.asked:
-            screen.line(shown_in_line(f"{place}: asked at seq {seq}"))
-        for one in reviewed.recoveries:
-            said = f"{place}: {one.rule} at seq {one.seq}: the agent is to "
-            screen.line(shown_in_line(said), (one.step, "bold"))
-    asked = sum(len(reviewed.asked) for _, reviewed in done)
-    ended = f", {counted(skipped, 'closed or frozen session')} left out"
-    screen.line(f"{counted(asked, 'question')} asked{ended if skipped else ''}")
+    told = {"sessions": looked, "skipped": skipped, "failed": failed}
+    return Result(told, show, int(failed > 0))
 
 
 # A bundle is 64 KiB at most; what is around it may be a little more.
@@ -267,7 +261,6 @@ def _data(name: str) -> bytes:
     return data
 
 
-_DIGEST: Final = 12
 _TALL: Final = 12
 
 
@@ -301,14 +294,14 @@ def _facts(screen: Screen, bundle: Bundle) -> None:
     screen.line("where     ", shown_in_line(place + until))
     steps: Any = rule.get("steps") or ["none"]
     screen.line("before    ", shown_in_line(", ".join(map(str, steps))))
-    made = f"refold {bundle.refold}, rules {bundle.rules[:_DIGEST]}"
+    made = f"refold {bundle.refold}, rules {bundle.rules[:DIGEST]}"
     screen.line("asked by  ", shown_in_line(made))
     strategy: Any = bundle.strategy or {}
     parts = {
         "strategy": strategy.get("name"),
         "model": bundle.model,
-        "request": bundle.request_digest and bundle.request_digest[:_DIGEST],
-        "system": bundle.system_digest and bundle.system_digest[:_DIGEST],
+        "request": bundle.request_digest and bundle.request_digest[:DIGEST],
+        "system": bundle.system_digest and bundle.system_digest[:DIGEST],
     }
     sent = ", ".join(f"{key} {value}" for key, value in parts.items() if value)
     if sent:

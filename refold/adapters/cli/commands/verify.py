@@ -80,7 +80,13 @@ def verify(
     def show(screen: Screen) -> None:
         if seals is not None:
             _seals(screen, seals)
-        screen.line(_verdict(totals, len(problems)), f", {_counts(totals)}")
+        looked = counted(totals["sessions"], "session")
+        what = "all that is not superseded" if totals["superseded"] else "all"
+        verdict = (f"{what} is as it was written: {looked}", "bold green")
+        if problems:
+            found = counted(len(problems), "problem")
+            verdict = (f"{found} in {looked}", "bold red")
+        screen.line(verdict, f", {_counts(totals)}")
 
     told = {
         "ok": not problems,
@@ -109,7 +115,6 @@ def _session(screen: Screen, info: SessionInfo, verified: Verified) -> None:
 
 
 def _seals(screen: Screen, seals: SealsVerified) -> None:
-    """The tree in a line, what is wrong with it below."""
     if not seals.tree_heads and not seals.problems:
         screen.line(("nothing is sealed: `refold seal` signs what is there", "dim"))
         return
@@ -127,14 +132,6 @@ def _seals(screen: Screen, seals: SealsVerified) -> None:
         screen.line("    ", (problem.code, "red"), "  ", what)
 
 
-def _verdict(totals: Mapping[str, int], problems: int) -> tuple[str, str]:
-    sessions = counted(totals["sessions"], "session")
-    if problems:
-        return f"{counted(problems, 'problem')} in {sessions}", "bold red"
-    what = "all that is not superseded" if totals["superseded"] else "all"
-    return f"{what} is as it was written: {sessions}", "bold green"
-
-
 def _counts(counts: Mapping[str, int]) -> str:
     told = [
         counted(counts[f"{one}s"], one) for one in ("event", "compaction", "request")
@@ -146,7 +143,6 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _proof(call: Call, file: Path, public_key: Path | None) -> Result:
-    """Check a proof with the key in that file, or with the store's."""
     from refold import auditor
 
     try:
@@ -179,7 +175,6 @@ def _key(file: Path) -> bytes:
 
 
 def _exported(folder: Path) -> Result:
-    """Say whether an export is whole and as it was written."""
     from refold.store.exports import check_export
 
     checked = check_export(folder)

@@ -99,7 +99,6 @@ _PROOFS: Final = {
 
 
 def _show(screen: Screen, explained: Explanation) -> None:
-    """Print a whole context, or the one message that was asked about."""
     _figures(screen, explained)
     records = {record.node.seq: record for record in explained.records}
     because = ""
@@ -126,7 +125,6 @@ def _show(screen: Screen, explained: Explanation) -> None:
 def _show_opened(
     screen: Screen, explained: Explanation, records: Sequence[Record]
 ) -> None:
-    """Print a summary, what it absorbed, and the events at the bottom."""
     for record in records:
         indent = "  " * min(record.depth, _DEEPEST)
         summary = record.node.summary
