@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -91,8 +92,11 @@ class Viewer:
 
         ``standing`` is what was read for it already.
         """
-        standing = standing or self._standing(strategy)
-        outline, stored = _loaded(strategy, standing.view), standing.view
+        standing = standing or self.log.standing(self.stream, strategy.fingerprint)
+        outline, stored = strategy.begin(), standing.view
+        if stored is not None:
+            with suppress(KeyError, ValueError):
+                outline = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # as written
         known: Sequence[Envelope] | None = standing.new
         derived = standing.derived
         if stored is not None and not outline.events:  # it is of no use: all anew
@@ -117,7 +121,7 @@ class Viewer:
         and ``outline`` what was folded of that.
         """
         if standing is None:
-            standing = self._standing(strategy, shown=True)
+            standing = self.log.standing(self.stream, strategy.fingerprint, shown=True)
         outline, stored = outline or self.current(strategy, standing), standing.view
         if outline.through_seq - (stored.through_seq if stored else 0) >= WORTH_STORING:
             self._store(strategy, outline, stored)
@@ -130,7 +134,7 @@ class Viewer:
 
         ``standing`` is what was read for it already.
         """
-        standing = standing or self._standing(strategy)
+        standing = standing or self.log.standing(self.stream, strategy.fingerprint)
         outline = self.current(strategy, standing)
         return outline, self._store(strategy, outline, standing.view)
 
@@ -144,10 +148,8 @@ class Viewer:
     def _store(
         self, strategy: Strategy, outline: Outline, stored: ports.StoredView | None
     ) -> bool:
-        through, derived = (
-            (stored.through_seq, stored.derived_seq) if stored else (0, 0)
-        )
-        if (through, derived) == (outline.through_seq, outline.derived_seq):
+        known = (stored.through_seq, stored.derived_seq) if stored else (0, 0)
+        if known == (outline.through_seq, outline.derived_seq):
             return False
         body: JsonObject = {
             "outline": outline.dump(),
@@ -155,12 +157,8 @@ class Viewer:
         }
         shows = named_in(strategy, outline)
         view = ports.StoredView(outline.through_seq, outline.derived_seq, body, *shows)
-        return self.log.save_view(
-            self.stream, strategy.fingerprint, view, replaces=through
-        )
-
-    def _standing(self, strategy: Strategy, *, shown: bool = False) -> ports.Standing:
-        return self.log.standing(self.stream, strategy.fingerprint, shown=shown)
+        name = strategy.fingerprint
+        return self.log.save_view(self.stream, name, view, replaces=known[0])
 
     def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
         """The outline as it was at ``seq``, with the summaries that counted then."""
@@ -277,15 +275,6 @@ def _with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
     for envelope in derived:
         outline = fold_derived(outline, envelope)
     return outline
-
-
-def _loaded(strategy: Strategy, stored: ports.StoredView | None) -> Outline:
-    if stored is None:
-        return strategy.begin()
-    try:
-        return Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # as written
-    except (KeyError, ValueError):
-        return strategy.begin()
 
 
 class RequestedViews:

@@ -72,7 +72,6 @@ _HELD = (
 )
 Progress: TypeAlias = Callable[[int], None]
 SessionProgress: TypeAlias = Callable[[SessionInfo, int], None]
-_KILLED: Final = "the process that rebuilt it was killed: run it again"
 
 
 class Rebuilt(NamedTuple):
@@ -300,8 +299,8 @@ class _Walk:
             raise _Overtaken
         by, viewer = self._by, self._viewer
         own = (event for event in self._recent if event.seq > 0)
-        events = viewer.history.spans(new_in(decision, self._derived), own)
-        source = source_of(decision, events=events, summaries=self._derived)
+        new = viewer.history.spans(new_in(decision, self._derived), own)
+        source = source_of(decision, events=new, summaries=self._derived)
         started = by.writer.clock()
         if by.costs:
             self._record(note_of("started", self._outline, decision), now)
@@ -470,7 +469,8 @@ class _Team:
 
 
 def _lost(info: SessionInfo) -> Rebuilt:
-    return Rebuilt(info.user_id, info.session_id, problem=_KILLED)
+    problem = "the process that rebuilt it was killed: run it again"
+    return Rebuilt(info.user_id, info.session_id, problem=problem)
 
 
 def _serve(rebuild: Rebuild, end: Connection, parents: tuple[Connection, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -742,10 +743,8 @@ def extend(
     for _ in range(_TRIES):
         head = session.writer.log.head(session.stream)
         new = _new(session, head.state, drafts, where)
-        try:
+        with suppress(StaleSession):
             return _append(session, head.seq, new, len(drafts) - len(new), progress)
-        except StaleSession:
-            continue
     raise ImportFailed(where, "others write to this session all the time: try again")
 
 
