@@ -46,8 +46,6 @@ APPEND: Final = "session_append_event"
 EVERY: Final = 30.0  # seconds: what a killed process loses at most
 MOST: Final = 10_000  # sessions; of more, the others are counted from the next time on
 
-_Place = tuple[str, str]
-
 _DENIED: Final = (SessionNotFound, Erased, Frozen, OnHold)
 _IDS: Final = ("user_id", "session_id")
 _inside: ContextVar[str | None] = ContextVar("refold_access_inside", default=None)
@@ -70,7 +68,7 @@ class Reads:
         """Nothing is counted: at first, and in a forked child."""
         self._pid = os.getpid()
         self._lock, self._writing = Lock(), Lock()
-        self._counted: dict[_Place, tuple[int, int]] = {}
+        self._counted: dict[tuple[str, str], tuple[int, int]] = {}
         self._thread: Thread | None = None
         self._closed = threading.Event()
 
@@ -99,14 +97,11 @@ class Reads:
                 found = Accesses(user_id, session_id, reads, last)
                 users.setdefault(user_id, []).append(found)
             for user_id, accesses in users.items():
-                self._write(user_id, accesses)
-
-    def _write(self, user_id: str, accesses: list[Accesses]) -> None:
-        try:
-            self._retention.add_accesses(user_id, accesses)
-        except RefoldError as error:
-            log.debug("uses of sessions are not written yet: %s", error)
-            self._take_back(accesses)
+                try:
+                    self._retention.add_accesses(user_id, accesses)
+                except RefoldError as error:
+                    log.debug("uses of sessions are not written yet: %s", error)
+                    self._take_back(accesses)
 
     def _take_back(self, accesses: list[Accesses]) -> None:
         with self._lock:
@@ -127,9 +122,8 @@ class Reads:
         if self._pid != os.getpid():
             return
         self._closed.set()
-        thread = self._thread
-        if thread is not None:
-            thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self.flush()
 
 
@@ -297,7 +291,7 @@ def _failed(access: Access, error: BaseException, spent: int) -> Access:
 
 
 def _recorded(method: Callable[..., Any], how: Call) -> Callable[..., Any]:
-    whom = _whom(method) if how.named else _nobody
+    whom: _Whom = _whom(method) if how.named else lambda *_: (None, None)
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -403,7 +397,7 @@ def _whom(method: Callable[..., Any]) -> _Whom:
     names = list(signature(method).parameters)[1:]
     places = [(name, names.index(name)) for name in _IDS if name in names]
     if not places:
-        return _its_own
+        return lambda of, *_: (getattr(of, _IDS[0], None), getattr(of, _IDS[1], None))
 
     def whom(_: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Who:
         given = {
@@ -413,14 +407,6 @@ def _whom(method: Callable[..., Any]) -> _Whom:
         return given.get("user_id"), given.get("session_id")
 
     return whom
-
-
-def _its_own(self: Any, *_: Any) -> _Who:
-    return getattr(self, "user_id", None), getattr(self, "session_id", None)
-
-
-def _nobody(*_: Any) -> _Who:
-    return None, None
 
 
 _LOAD: Final = Call("session_load")
@@ -495,35 +481,4 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
         "is_frozen": Call("hold_list", named=False),
         "retain": Call("retention", named=False),
     },
-}
-
-# Not recorded themselves, each for its reason; a test asks for all that is public.
-ELSEWHERE: Final[Mapping[str, str]] = {
-    "Session.append": "every append is recorded, by whatever it is made",
-    "Session.append_async": "the same",
-    "Session.close": "the same",
-    "Session.record_request": "the same",
-    "Session.attempt": "the same",
-    "Session.decide": "the same",
-    "User.consent": "the same",
-    "User.withdraw": "the same",
-    "User.opt_out": "the same",
-    "User.opt_in": "the same",
-    "User.forget": "the same",
-    "User.prefer": "the same",
-    "User.unprefer": "the same",
-    "Session.fork": "it looks at the head, and appends",
-    "Session.at": "it looks at the head",
-    "Session.delegate": "it looks at the head, and appends",
-    "Session.hand_over": "it reads, and appends to another session",
-    "Session.parent": "it reads the first event",
-    "SessionStore.verify": "each session is recorded, when it is proved",
-    "SessionStore.session": "it reads nothing",
-    "SessionStore.user": "it reads nothing",
-    "Erasures.public_key": "it is public",
-    "Erasures.unfinished": "it is part of verifying",
-    "AccessLog.count": "it reads nothing",
-    "AccessLog.flush": "it reads nothing",
-    "AccessLog.close": "what waits to be recorded is written by it",
-    "SessionStore.close": "what waits to be recorded is written by it",
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import Envelope, microseconds
+from refold.domain.erasure import timestamp
 from refold.domain.errors import (
     InvalidConfiguration,
     InvalidEvent,
@@ -18,41 +19,26 @@ from refold.domain.errors import (
     UnknownModel,
 )
 from refold.domain.events import AgentResponse, Pin, RedactionApplied, Request
-from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import EXPIRED, EventLog, Problem
+from refold.domain.ids import StreamId
+from refold.domain.ports import EXPIRED, Problem
 from refold.projections import models
 from refold.projections.compare import Comparison, Outcome
+from refold.projections.context import why
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
-from refold.projections.context.compaction import Compaction, Summarizer, source_of
+from refold.projections.context.compaction import Summarizer
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.strategies import spec
-from refold.projections.context.strategies.composite import reader_of
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
-from refold.projections.context.why import (
-    Asked,
-    Cause,
-    Node,
-    Part,
-    Reason,
-    Unshown,
-    ask_again,
-    nodes_of,
-    opened,
-    parts_of,
-    pin_of,
-    told,
-    unshown,
-)
 from refold.projections.models import ModelInfo
 from refold.store.contexts import RequestedViews, Settings, Viewer
 from refold.store.history import History, with_blobs
-from refold.store.verification import Superseded
+from refold.store.verification import Superseded, differs
 
 Proof = Literal["holds", "superseded", "broken"]
-BECAUSE: Final[Mapping[Cause, str]] = {
+BECAUSE: Final[Mapping[why.Cause, str]] = {
     "system": "the newest system prompt of the session",
     "handed_in": "handed in by the caller",
     "memory": "a memory layer, as it was at the newest compaction or the first request",
@@ -68,7 +54,7 @@ BECAUSE: Final[Mapping[Cause, str]] = {
     "pins_budget": "a stub: pinned, but over the budget of pins",
     "window": "says how much the strategy leaves out",
 }
-LEFT_OUT: Final[Mapping[Reason, str]] = {
+LEFT_OUT: Final[Mapping[why.Reason, str]] = {
     "agent": "not shown: it is another agent's",
     "type": "not shown: its type is for the log alone",
     "replaced": "not shown: another system prompt took its place",
@@ -83,6 +69,8 @@ LEFT_OUT: Final[Mapping[Reason, str]] = {
     "later": "recorded after this context was made",
 }
 
+# Sent word for word because the newest compaction left them out.
+_DECIDED_RAW: Final = ("raw", "open", "newest_input", "pinned", "pins_budget")
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 
 
@@ -96,11 +84,11 @@ class Record(NamedTuple):
                 was made of has been redacted since.
     """
 
-    node: Node
+    node: why.Node
     depth: int
     live: bool
     decided_on: Envelope | None
-    asked: Asked
+    asked: why.Asked
     source: Proof
 
 
@@ -148,9 +136,9 @@ class Explanation:
     message: int | None
     view: View
     sent: Sent | None
-    parts: tuple[Part, ...]
+    parts: tuple[why.Part, ...]
     records: tuple[Record, ...]
-    unshown: tuple[Unshown, ...]
+    unshown: tuple[why.Unshown, ...]
     events: Mapping[int, Envelope]
     pins: Mapping[int, Envelope]
     newest: int | None
@@ -171,15 +159,15 @@ class Explanation:
         nodes = {seq: record.node for seq, record in known.items()}
         return tuple(
             known[node.seq]._replace(depth=depth)
-            for depth, node in opened(nodes, summary)
+            for depth, node in why.opened(nodes, summary)
         )
 
-    def runs(self) -> Iterator[tuple[Unshown, list[Envelope]]]:
+    def runs(self) -> Iterator[tuple[why.Unshown, list[Envelope]]]:
         """The events that are not shown, those together that have all in common.
 
         The ``seq`` of a run is its first event's; runs of one reason are neighbours.
         """
-        runs: dict[tuple[object, ...], dict[object, list[Unshown]]] = {}
+        runs: dict[tuple[object, ...], dict[object, list[why.Unshown]]] = {}
         for one in self.unshown:
             same = runs.setdefault((one.why, one.summary), {})
             same.setdefault(one.via, []).append(one)
@@ -194,7 +182,7 @@ class Explanation:
             return []
         found = map(self.events.get, range(span[0], span[1] + 1))
         seen = (self.strategy.sees(event) for event in found if event)
-        return told(record.node, [event for event in seen if event])
+        return why.told(record.node, [event for event in seen if event])
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON; events by seq, type, time and hash, never by content."""
@@ -211,19 +199,29 @@ class Explanation:
                 "over_budget": view.over_budget,
                 "messages": len(view.messages),
             },
-            "request": None if self.sent is None else _sent(self.sent),
-            "chains": [_chain(chain) for chain in self.chains],
+            "request": self.sent and _sent(self.sent),
+            "chains": [
+                {
+                    "session_id": chain.stream.session_id,
+                    "stream": chain.stream.stream,
+                    "events": chain.events,
+                    "hash": chain.hash,
+                    "problems": [problem.to_json() for problem in chain.problems],
+                }
+                for chain in self.chains
+            ],
             "parts": [self._part(part) for part in self.parts],
             "summaries": [self._record(record) for record in self.records],
             "left_out": [self._run(run, events) for run, events in self.runs()],
             "superseded": sorted(self.superseded),
         }
 
-    def _part(self, part: Part) -> dict[str, Any]:
-        span, newest = part.span, self.newest
+    def _part(self, part: why.Part) -> dict[str, Any]:
+        span = part.span
         pins = {seq: self.pins[seq] for seq in part.seqs if seq in self.pins}
-        own = span.summary if span else None
-        raw = part.cause in ("raw", "open", "newest_input", "pinned", "pins_budget")
+        decided_by = own = span.summary if span else None
+        if own is None and part.cause in _DECIDED_RAW:
+            decided_by = self.newest
         return {
             "message": part.message,
             "role": part.role,
@@ -235,9 +233,9 @@ class Explanation:
             "summary": own,
             "cause": part.cause,
             "why": BECAUSE[part.cause],
-            "decided_by": own if own is not None else newest if raw else None,
+            "decided_by": decided_by,
             "pinned_by": [
-                {"seq": seq, "pin": pin.seq, "reason": _reason(pin)}
+                {"seq": seq, "pin": pin.seq, "reason": pin.payload.payload()["reason"]}
                 for seq, pin in pins.items()
             ],
             "events": [self.reference(self.events[seq]) for seq in part.seqs],
@@ -247,30 +245,27 @@ class Explanation:
         envelope, summary = record.node.envelope, record.node.summary
         hidden = ("strategy", "text", "abridged")
         fields = {k: v for k, v in summary.payload().items() if k not in hidden}
-        own = self.told(record)
         decided_on, asked = record.decided_on, record.asked
+        decided, clock = asked.decided, asked.clock
         return {
             "seq": record.node.seq,
             "live": record.live,
             **fields,
-            "ts": _time(envelope),
+            "ts": timestamp(envelope.at),
             "hash": envelope.hash,
-            "decided_at": decided_on and _time(decided_on),
+            "decided_at": decided_on and timestamp(decided_on.at),
             "asked_again": {
-                "same": asked.same,
-                "reason": asked.reason,
-                "clock": asked.clock and rfc3339(asked.clock),
-                "clock_mattered": asked.clock_mattered,
-                "decided": asked.decided
-                and [asked.decided.first_seq, asked.decided.last_seq],
+                **asked._asdict(),
+                "clock": clock and timestamp(microseconds(clock)),
+                "decided": decided and [decided.first_seq, decided.last_seq],
             },
             "source": record.source,
             "text": summary.text,
             "abridged": summary.abridged,
-            "events": [self.reference(event) for event in own],
+            "events": [self.reference(event) for event in self.told(record)],
         }
 
-    def _run(self, run: Unshown, events: list[Envelope]) -> dict[str, Any]:
+    def _run(self, run: why.Unshown, events: list[Envelope]) -> dict[str, Any]:
         return {
             "why": run.why,
             "meaning": LEFT_OUT[run.why],
@@ -286,7 +281,7 @@ class Explanation:
         told_ = {
             "seq": envelope.seq,
             "type": envelope.type,
-            "ts": _time(envelope),
+            "ts": timestamp(envelope.at),
             "tokens": envelope.token_estimate,
             "hash": envelope.hash,
         }
@@ -298,41 +293,19 @@ class Explanation:
 
 
 def _sent(sent: Sent) -> dict[str, Any]:
+    request = sent.request
     return {
         "seq": sent.envelope.seq,
-        "ts": _time(sent.envelope),
-        "model": sent.request.model,
-        "through_seq": sent.request.through_seq,
-        "derived_seq": sent.request.derived_seq,
-        "digest": sent.request.digest,
+        "ts": timestamp(sent.envelope.at),
+        "model": request.model,
+        "through_seq": request.through_seq,
+        "derived_seq": request.derived_seq,
+        "digest": request.digest,
         "derived_again": sent.digest,
         "proof": sent.proof,
-        "matches": sent.request.matches,
+        "matches": request.matches,
         "is_this_view": sent.shown,
     }
-
-
-def _chain(chain: Chain) -> dict[str, Any]:
-    return {
-        "session_id": chain.stream.session_id,
-        "stream": chain.stream.stream,
-        "events": chain.events,
-        "hash": chain.hash,
-        "problems": [problem.to_json() for problem in chain.problems],
-    }
-
-
-def _reason(pin: Envelope) -> str:
-    return pin.payload.reason if isinstance(pin.payload, Pin) else ""
-
-
-def _time(envelope: Envelope) -> str:
-    return rfc3339(envelope.ts)
-
-
-def rfc3339(ts: datetime) -> str:
-    """A time for programs."""
-    return ts.isoformat().replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +314,6 @@ class Explainer:
 
     viewer: Viewer
     strategy: Strategy
-
-    @property
-    def log(self) -> EventLog:
-        """Where the events are."""
-        return self.viewer.log
 
     def explain(self, at: int | None, *, message: int | None = None) -> Explanation:
         """Take apart what a model was sent when ``at`` was the newest event.
@@ -367,10 +335,10 @@ class Explainer:
                 f"message {message} is not in this context: it has "
                 f"{len(view.messages)}, counted from 1"
             )
-        derived = self.log.read(self._derived, upto=outline.derived_seq)
-        nodes = nodes_of(derived)
-        parts = parts_of(self.strategy, outline, view, events)
-        out = unshown(self.strategy, outline, parts, nodes, list(events.values()))
+        derived = self.viewer.log.read(self._derived, upto=outline.derived_seq)
+        nodes = why.nodes_of(derived)
+        parts = why.parts_of(self.strategy, outline, view, events)
+        out = why.unshown(self.strategy, outline, parts, nodes, list(events.values()))
         chosen = [part for part in parts if message in (None, part.message)]
         past = Superseded(self.viewer.history, self._redacted())
         live = [part.span.summary for part in chosen if part.span]
@@ -387,7 +355,7 @@ class Explainer:
             events=events,
             pins=_pins(chosen, outline, events.values()),
             newest=max((one.seq for one in outline.summaries), default=None),
-            chains=tuple(self._chains(self.viewer.history, with_derived=bool(derived))),
+            chains=tuple(self._chains(with_derived=bool(derived))),
             superseded=past.main.intersection(events),
         )
 
@@ -414,38 +382,37 @@ class Explainer:
         if sent is None:
             return None
         envelope, request = sent
-        again = RequestedViews(self.viewer).view(request).request()
+        again = RequestedViews(self.viewer).view(request)
         proof: Proof = "holds"
-        if _digests(again) != _digests(request):
+        if differs(again, request):
             proof = "superseded" if past.touches_request(envelope) else "broken"
         shown = view.digest == again.digest
         return Sent(envelope, request, again.digest, proof, shown)
 
     def _records(
         self,
-        nodes: Mapping[int, Node],
-        live: Iterable[int],
+        nodes: Mapping[int, why.Node],
+        live: Collection[int],
         events: Mapping[int, Envelope],
         derived: Sequence[Envelope],
         past: Superseded,
     ) -> Iterator[Record]:
-        live = list(live)
-        found = list(opened(nodes, *live))
+        found = list(why.opened(nodes, *live))
         outlines = self._decided_on([node for _, node in found], events, derived)
         for depth, node in found:
             summary = node.summary
             source: Proof = "holds"
-            if not _follows(node, nodes, events):
+            if not self.viewer.source_matches(node.envelope):
                 past_it = past.touches_summary(node.envelope)
                 source = "superseded" if past_it else "broken"
             decided_on = events.get(summary.decided_at_seq)
             clocks = list(_clocks(node.envelope, summary.decided_at_seq, events))
-            asked = ask_again(self.strategy, outlines[node.seq], summary, clocks)
+            asked = why.ask_again(self.strategy, outlines[node.seq], summary, clocks)
             yield Record(node, depth, node.seq in live, decided_on, asked, source)
 
     def _decided_on(
         self,
-        nodes: Iterable[Node],
+        nodes: Iterable[why.Node],
         events: Mapping[int, Envelope],
         derived: Sequence[Envelope],
     ) -> dict[int, Outline]:
@@ -459,7 +426,8 @@ class Explainer:
         for node in sorted(nodes, key=lambda node: node.seq):
             while own and own[0].seq < node.seq:
                 envelope = own.popleft()
-                outline = self._read(outline, main, _decided_at(envelope))
+                upto = getattr(envelope.payload, "decided_at_seq", None) or 0
+                outline = self._read(outline, main, upto)
                 outline = fold_derived(outline, envelope)
             outline = self._read(outline, main, node.summary.decided_at_seq)
             outlines[node.seq] = outline
@@ -473,24 +441,25 @@ class Explainer:
     def _redacted(self) -> dict[str, set[int]]:
         """The seqs of the session's events that were redacted again, by stream."""
         seqs: dict[str, set[int]] = {}
-        for envelope in self.log.read(self.viewer.stream, types=("redaction_applied",)):
+        viewer = self.viewer
+        for envelope in viewer.log.read(viewer.stream, types=("redaction_applied",)):
             if isinstance(envelope.payload, RedactionApplied):
                 named = envelope.payload
                 seqs.setdefault(named.stream, set()).update(named.seqs)
         return seqs
 
-    def _chains(self, history: History, *, with_derived: bool) -> Iterator[Chain]:
+    def _chains(self, *, with_derived: bool) -> Iterator[Chain]:
         """The chains of the session and of those it was forked from."""
-        streams = [history.stream._replace(stream=MAIN)]
-        parent = history.parent
-        while parent is not None:
-            streams.append(parent.stream)
-            parent = parent.parent
+        history: History | None = self.viewer.history
+        streams = []
+        while history is not None:
+            streams.append(history.stream.main)
+            history = history.parent
         if with_derived:
             streams.append(self._derived)
         for stream in streams:
             count, last, problems = 0, "", []
-            for item in self.log.audit(stream):
+            for item in self.viewer.log.audit(stream):
                 if isinstance(item, Problem):
                     problems += [item] if item.code != EXPIRED else []
                 else:
@@ -498,29 +467,9 @@ class Explainer:
             yield Chain(stream, count, last, tuple(problems))
 
 
-def _follows(
-    node: Node, nodes: Mapping[int, Node], events: Mapping[int, Envelope]
-) -> bool:
-    """Whether a summary's source digest is that of what it was made of."""
-    summary, (first, last) = node.summary, node.own or (1, 0)
-    compaction = Compaction.of(summary, reader=reader_of(summary.strategy))
-    source = source_of(
-        compaction,
-        events=[events[seq] for seq in range(first, last + 1) if seq in events],
-        summaries=[nodes[seq].envelope for seq in summary.absorbs],
-    )
-    return source.digest == summary.source_digest
-
-
-def _decided_at(envelope: Envelope) -> int:
-    return getattr(envelope.payload, "decided_at_seq", None) or 0
-
-
-def _digests(request: Request) -> tuple[str | None, ...]:
-    return (request.digest, request.system_digest, request.tools_digest)
-
-
-def _of_parts(found: Iterable[Unshown], parts: Sequence[Part]) -> Iterator[Unshown]:
+def _of_parts(
+    found: Iterable[why.Unshown], parts: Sequence[why.Part]
+) -> Iterator[why.Unshown]:
     """What these parts stand for."""
     stubs: Final = ("cleared", "pins_budget", "window")
     spans = [(part.cause, part.span) for part in parts if part.span is not None]
@@ -537,16 +486,19 @@ def _of_parts(found: Iterable[Unshown], parts: Sequence[Part]) -> Iterator[Unsho
 
 
 def _pins(
-    parts: Iterable[Part], outline: Outline, events: Iterable[Envelope]
+    parts: Iterable[why.Part], outline: Outline, events: Iterable[Envelope]
 ) -> dict[int, Envelope]:
-    pins = [event for event in events if isinstance(event.payload, Pin)]
-    upto = outline.decided_at or 0
-    found = {}
-    for part in parts:
-        for seq in part.seqs if part.cause == "pinned" else ():
-            if (pin := pin_of(seq, pins, upto=upto)) is not None:
-                found[seq] = pin
-    return found
+    """Of each event that is shown because it is pinned, the newest that pins it."""
+    pins: dict[int, Envelope] = {}
+    for envelope in events:
+        pin = envelope.payload
+        if isinstance(pin, Pin) and envelope.seq <= (outline.decided_at or 0):
+            for seq in pin.seqs:
+                pins.pop(seq, None)
+                if not pin.unpin:
+                    pins[seq] = envelope
+    shown = (seq for part in parts if part.cause == "pinned" for seq in part.seqs)
+    return {seq: pins[seq] for seq in shown if seq in pins}
 
 
 def _clocks(
@@ -611,9 +563,13 @@ def compare(
 
     Raises UnknownStrategy, UnknownModel, InvalidConfiguration.
     """
-    _know_models(how.get("prices"), settings)
-    named = None if strategies is None else list(_labelled(strategies, settings))
-    model, recorded = how.get("model"), how.get("recorded", False)
+    if (prices := how.get("prices")) is not None:
+        table = settings.read_toml(Path(prices)).get("models")
+        if not isinstance(table, dict):
+            raise InvalidConfiguration(f"{prices} has no table [models]")
+        models.register_models(table, where=os.fspath(prices))
+    named = [(given, settings.strategy(given)) for given in strategies or ()]
+    model = how.get("model")
     known = models.model_info(model) if model else None
     events = [with_blobs(viewer.log, event) for event in viewer.history.events()]
     comparison = Comparison(
@@ -622,54 +578,20 @@ def compare(
         how.get("summarizer") or Abridged(),
         Extras(window_tokens=known.context_tokens) if known else NO_EXTRAS,
     )
-    if named is None:
-        return _all(comparison, viewer, settings, recorded=recorded)
-    outcomes = (
-        _under(comparison, viewer, one, label, recorded=recorded)
-        for label, one in named
-    )
-    return Compared(tuple(outcomes), (), comparison.model, len(events))
 
+    def under(strategy: Strategy, label: str) -> Outcome:
+        stream = viewer.stream._replace(stream=strategy.fingerprint)
+        recorded = viewer.log.read(stream) if how.get("recorded") else None
+        return comparison.under(strategy, label=label, recorded=recorded)
 
-def _know_models(prices: str | os.PathLike[str] | None, settings: Settings) -> None:
-    """Make the models of the file ``prices`` known."""
-    if prices is None:
-        return
-    table = settings.read_toml(Path(prices)).get("models")
-    if not isinstance(table, dict):
-        raise InvalidConfiguration(f"{prices} has no table [models]")
-    models.register_models(table, where=os.fspath(prices))
-
-
-def _all(
-    comparison: Comparison, viewer: Viewer, settings: Settings, *, recorded: bool
-) -> Compared:
-    """Every registered strategy with its defaults; what cannot run is left out."""
-    outcomes, skipped = [], []
-    for name in spec.STRATEGIES:
+    outcomes, skipped = [under(one, _label(given, one)) for given, one in named], []
+    for name in spec.STRATEGIES if strategies is None else ():
         try:
             one = _default(name, comparison.model, settings)
-            outcomes.append(_under(comparison, viewer, one, name, recorded=recorded))
+            outcomes.append(under(one, name))
         except RefoldError as error:
             skipped.append(Skipped(name, str(error)))
-    return Compared(
-        tuple(outcomes), tuple(skipped), comparison.model, len(comparison.events)
-    )
-
-
-def _under(
-    comparison: Comparison,
-    viewer: Viewer,
-    strategy: Strategy,
-    label: str,
-    *,
-    recorded: bool,
-) -> Outcome:
-    if not recorded:
-        return comparison.under(strategy, label=label)
-    stream = viewer.stream._replace(stream=strategy.fingerprint)
-    found = viewer.log.read(stream)
-    return comparison.under(strategy, label=label, recorded=found)
+    return Compared(tuple(outcomes), tuple(skipped), comparison.model, len(events))
 
 
 def _default(name: str, model: ModelInfo, settings: Settings) -> Strategy:
@@ -682,22 +604,15 @@ def _default(name: str, model: ModelInfo, settings: Settings) -> Strategy:
         return spec.strategy(name, {"model": model.name})
 
 
-def _labelled(
-    strategies: Iterable[str | Strategy], settings: Settings
-) -> Iterator[tuple[str, Strategy]]:
-    for given in strategies:
-        strategy = settings.strategy(given)
-        yield given if isinstance(given, str) else _label(strategy), strategy
-
-
-def _label(strategy: Strategy) -> str:
-    """A short name for a strategy: its own, and the parameters it was given."""
-    given = (
+def _label(given: str | Strategy, strategy: Strategy) -> str:
+    """As it was named, or its own name with the parameters it was given."""
+    if isinstance(given, str):
+        return given
+    params = ",".join(
         f"{name}={getattr(strategy, name)}"
         for name in type(strategy).model_fields
         if name in strategy.model_fields_set
     )
-    params = ",".join(given)
     return f"{strategy.name}:{params}" if params else strategy.name
 
 

@@ -56,10 +56,6 @@ class Files:
         self._folder = folder
         self.written: dict[str, File] = {}
 
-    def has(self, path: str) -> bool:
-        """Whether a file of that name was written."""
-        return path in self.written
-
     def write(self, path: str, data: bytes) -> None:
         """A file of these bytes."""
         with self.opened(path) as write:
@@ -90,25 +86,6 @@ class Files:
         if folder != self._folder and not folder.exists():
             self._make(folder.parent)
             folder.mkdir(mode=0o700)
-
-
-def digested(folder: Path, path: str) -> File:
-    """What is in the file at ``path`` now.  Raises OSError."""
-    hashed, size = hashlib.sha256(), 0
-    with (folder / path).open("rb") as file:
-        while block := file.read(_BLOCK):
-            hashed.update(block)
-            size += len(block)
-    return File(path, size, hashed.hexdigest())
-
-
-def paths_in(folder: Path) -> set[str]:
-    """Every file below ``folder``, by its path within it; links are files too."""
-    found = set()
-    for place, _, names in os.walk(folder):
-        for name in names:
-            found.add((Path(place) / name).relative_to(folder).as_posix())
-    return found
 
 
 # Events are opened a page at a time, however long a session is.
@@ -167,13 +144,16 @@ class _Export:
         return self.writer.log
 
     def run(self) -> JsonObject:
-        """Write it all, the manifest last."""
+        """Write it all, the manifest last, unless some was erased meanwhile."""
         infos = self._sessions()
-        sessions = [
-            self._session(number, info) for number, info in enumerate(infos, start=1)
-        ]
+        sessions = [self._session(at, info) for at, info in enumerate(infos, start=1)]
         manifest = self._manifest(sessions, self._about())
-        self._check_there(infos)
+        self.log.erasures.refuse_erased(self.user_id)
+        found = {info.session_id: info for info in self.log.sessions(self.user_id)}
+        for info in infos:
+            now = found.get(info.session_id)
+            if now is None or now.status == "erased":
+                raise Erased(f"session {info.session_id!r}")
         return manifest
 
     def _sessions(self) -> list[SessionInfo]:
@@ -193,15 +173,6 @@ class _Export:
             )
         return infos
 
-    def _check_there(self, infos: list[SessionInfo]) -> None:
-        """Nothing of it was erased since it was read.  Raises Erased."""
-        self.log.erasures.refuse_erased(self.user_id)
-        found = {info.session_id: info for info in self.log.sessions(self.user_id)}
-        for info in infos:
-            now = found.get(info.session_id)
-            if now is None or now.status == "erased":
-                raise Erased(f"session {info.session_id!r}")
-
     def _session(self, number: int, info: SessionInfo) -> JsonObject:
         """The streams of one session, the main one first."""
         folder = f"sessions/{number:05}"
@@ -211,23 +182,20 @@ class _Export:
             place = "events" if name == MAIN else f"derived/{name}"
             stream = main._replace(stream=name)
             streams.append(self._stream(stream, f"{folder}/{place}.jsonl"))
-        views = self._views(main, f"{folder}/views.json")
+        origin = self.log.head(main).state.forked_from
+        parent: JsonObject | None = None
+        if origin is not None:
+            parent = {"session_id": origin[0], "at_seq": origin[1]}
         return {
             "session_id": info.session_id,
             "status": info.status,
             "created_at": timestamp(info.created_at),
             "updated_at": timestamp(info.updated_at),
             "tokens": info.tokens,
-            "forked_from": self._parent(main),
-            "views": views,
+            "forked_from": parent,
+            "views": self._views(main, f"{folder}/views.json"),
             "streams": streams,
         }
-
-    def _parent(self, main: StreamId) -> JsonObject | None:
-        origin = self.log.head(main).state.forked_from
-        if origin is None:
-            return None
-        return {"session_id": origin[0], "at_seq": origin[1]}
 
     def _stream(self, stream: StreamId, path: str) -> JsonObject:
         """Its events up to where it ends now, one a line, and their blobs."""
@@ -254,7 +222,7 @@ class _Export:
 
         def write(sha256: str) -> None:
             path = f"blobs/{sha256}"
-            if not self.files.has(path):
+            if path not in self.files.written:
                 with suppress(Expired):
                     data = self.log.blob(main, sha256)
                     if data is not None:
@@ -284,15 +252,15 @@ class _Export:
         status = User(self.writer, self.user_id).status().to_json()
         signed = [one.to_json() for one in erasures.certificates(self.user_id)]
         uses: list[Any] = [
-            {
-                "session_id": one.session_id,
-                "reads": one.reads,
-                "last": timestamp(one.last_at),
-            }
-            for one in self.log.retention.accesses(self.user_id)
+            {"session_id": of, "reads": reads, "last": timestamp(last)}
+            for _, of, reads, last in self.log.retention.accesses(self.user_id)
         ]
-        about: JsonObject = {"user_id": self.user_id, **status, "holds": holds}
-        about["accesses"] = uses
+        about: JsonObject = {
+            "user_id": self.user_id,
+            **status,
+            "holds": holds,
+            "accesses": uses,
+        }
         self.files.write("user.json", orjson.dumps(about, option=orjson.OPT_INDENT_2))
         with self.files.opened("certificates.jsonl") as write:
             for certificate in signed:
@@ -301,8 +269,7 @@ class _Export:
 
     def _manifest(self, sessions: list[JsonObject], about: JsonObject) -> JsonObject:
         streams: list[Any] = [s for one in sessions for s in one["streams"]]  # type: ignore[union-attr]  # as _session made it
-        main = [one["seq"] for one in streams if one["stream"] == MAIN]
-        derived = [one["seq"] for one in streams if one["stream"] != MAIN]
+        events = sum(one["seq"] for one in streams if one["stream"] == MAIN)
         blobs = [path for path in self.files.written if path.startswith("blobs/")]
         manifest: JsonObject = {
             "format": FORMAT,
@@ -313,8 +280,8 @@ class _Export:
             "user_id": self.user_id,
             "counts": {
                 "sessions": len(sessions),
-                "events": sum(main),
-                "derived": sum(derived),
+                "events": events,
+                "derived": sum(one["seq"] for one in streams) - events,
                 "blobs": len(blobs),
                 **about,
             },
@@ -322,8 +289,7 @@ class _Export:
             "files": [file.to_json() for file in self.files.written.values()],
         }
         manifest["digest"] = digest(manifest)
-        whole = orjson.dumps(manifest, option=orjson.OPT_INDENT_2)
-        self.files.write(MANIFEST, whole)
+        self.files.write(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         return manifest
 
 
@@ -351,16 +317,6 @@ def check_export(folder: Path) -> ExportChecked:
     Raises InvalidConfiguration where there is no manifest of an export: what was cut
     off has none.
     """
-    manifest = _read(folder)
-    try:
-        problems = list(_problems(folder, manifest))
-        return ExportChecked(manifest["user_id"], manifest["counts"], problems)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        problem = ExportProblem(MANIFEST, "it does not say what an export's says")
-        return ExportChecked("", {}, [problem])
-
-
-def _read(folder: Path) -> dict[str, Any]:
     try:
         manifest = orjson.loads((folder / MANIFEST).read_bytes())
     except (OSError, orjson.JSONDecodeError):
@@ -370,7 +326,12 @@ def _read(folder: Path) -> dict[str, Any]:
             f"there is no {MANIFEST} of an export in {str(folder)!r}: name the "
             "directory that `refold export --out` made"
         )
-    return manifest
+    try:
+        problems = list(_problems(folder, manifest))
+        return ExportChecked(manifest["user_id"], manifest["counts"], problems)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        problem = ExportProblem(MANIFEST, "it does not say what an export's says")
+        return ExportChecked("", {}, [problem])
 
 
 def _problems(folder: Path, manifest: dict[str, Any]) -> Iterator[ExportProblem]:
@@ -379,7 +340,12 @@ def _problems(folder: Path, manifest: dict[str, Any]) -> Iterator[ExportProblem]
         yield ExportProblem(MANIFEST, "it is not what was written")
         return
     listed = {file["path"]: file for file in manifest["files"]}
-    for path in sorted(paths_in(folder) - set(listed) - {MANIFEST}):
+    there = {
+        (Path(place) / name).relative_to(folder).as_posix()
+        for place, _, names in os.walk(folder)  # links are files too
+        for name in names
+    }
+    for path in sorted(there - set(listed) - {MANIFEST}):
         yield ExportProblem(path, "the manifest does not name it")
     wrong = {path: _wrong(folder, path, file) for path, file in listed.items()}
     for path, detail in wrong.items():
@@ -398,13 +364,17 @@ def _wrong(folder: Path, path: str, file: JsonObject) -> str:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
         return "it is outside of the export"
+    hashed, size = hashlib.sha256(), 0
     try:
-        found = digested(folder, path)
+        with (folder / path).open("rb") as opened:
+            while block := opened.read(_BLOCK):
+                hashed.update(block)
+                size += len(block)
     except OSError:
         return "it is missing, or cannot be read"
-    if found.to_json() != file:
+    if File(path, size, hashed.hexdigest()).to_json() != file:
         return "it is not what was written"
-    if path.startswith("blobs/") and pure.name != found.sha256:
+    if path.startswith("blobs/") and pure.name != hashed.hexdigest():
         return "it is not the text of that digest"
     return ""
 

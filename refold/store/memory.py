@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -236,7 +236,7 @@ class User:
 
     def status(self) -> ConsentStatus:
         """What the user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
-        return consent_status(self.writer.log, self.user_id)
+        return wishes(self.writer.log, self.user_id).consent
 
 
 class Wishes(NamedTuple):
@@ -255,11 +255,6 @@ class Wishes(NamedTuple):
                 case Forget(item_id=item_id):
                     forgotten.add(item_id)
         return Wishes(ConsentStatus(scopes), frozenset(forgotten))
-
-
-def consent_status(log: EventLog, user_id: str) -> ConsentStatus:
-    """What a user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
-    return wishes(log, user_id).consent
 
 
 def wishes(log: EventLog, user_id: str) -> Wishes:
@@ -353,20 +348,18 @@ def together_of(
     """
     shown = families(shown)
     means, every = means_of(shown), items(shown, user_id)
-    gone = {_thing(one) for one in every if one.memory_id in forgotten}
+    things = [(one.kind, canonical(one.content)) for one in every]
+    named = zip(every, things, strict=True)
+    gone = {thing for one, thing in named if one.memory_id in forgotten}
     return Memory(
         user_id,
         len(shown),
         means.get(GENERAL),
         means,
-        [one for one in every if _thing(one) not in gone],
+        [one for one, thing in zip(every, things, strict=True) if thing not in gone],
         effort(shown),
         lifts(shown),
     )
-
-
-def _thing(item: Item) -> tuple[str, bytes]:
-    return item.kind, canonical(item.content)
 
 
 def _shared(log: EventLog, k: int) -> Memory:
@@ -485,20 +478,16 @@ def _declared_of_session(log: EventLog, info: SessionInfo) -> Judged:
     # The taints are of what watches tools: when that becomes another, so do they.
     if stored and (known, stored.body.get("watched")) == (info.head_seq, WATCHED):
         return Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # as saved below
-    judged = _read(log, stream)
+    watching, judging = Watch(stream.session_id), Judge(stream.session_id)
+    for envelope in read_on(log, stream):
+        watching.take(envelope)
+        judging.take(envelope)
+    judged = judging.judged(watching.shown().taints)
     if info.is_live:
         body: JsonObject = {"watched": WATCHED, "judged": judged.dump()}
         view = StoredView(judged.upto_seq, 0, body)
         keep(log, stream, DECLARED_NAME, view, replaces=known)
     return judged
-
-
-def _read(log: EventLog, stream: StreamId) -> Judged:
-    watching, judging = Watch(stream.session_id), Judge(stream.session_id)
-    for envelope in read_on(log, stream):
-        watching.take(envelope)
-        judging.take(envelope)
-    return judging.judged(watching.shown().taints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -608,7 +597,10 @@ class Adviser:
             if frozen or not before or first.wishes.consent.memory_opt_out:
                 return first
             if head.seq == 0:
-                self._begin()
+                # The session that concerns all of the user says who made memory.
+                draft = Draft(StateUpdate(set={MADE_BY: EXTRACTOR}))
+                key = f"{MADE_BY} {EXTRACTOR}"
+                self.writer.append(Order(self._stream, (draft,), idempotency_key=key))
                 continue
             self._keep(made, head.seq)
             after = self._log.sessions(self.user_id)
@@ -639,12 +631,6 @@ class Adviser:
                 view = StoredView(through, 0, listed.dump())
                 keep(self._log, self._stream, name, view, replaces=replaces)
 
-    def _begin(self) -> None:
-        """Begin the session that concerns all of the user: it says who made memory."""
-        event = StateUpdate(set={MADE_BY: EXTRACTOR})
-        draft, key = Draft(event), f"{MADE_BY} {EXTRACTOR}"
-        self.writer.append(Order(self._stream, (draft,), idempotency_key=key))
-
     def for_session(self, stream: StreamId, strategy: Strategy, how: Choice) -> Advice:
         """What the session is told: what its last request was, until it is compacted.
 
@@ -654,28 +640,20 @@ class Adviser:
         listed, now = self.shortlist(how.scenario), self.writer.clock()
         request = self._last_request(stream, strategy)
         if request is not None:
-            said = self._said(stream, request)
+            said = NO_ADVICE
+            if request.advised:
+                found = handed_in(self._log, stream, request)
+                said = Advice.recorded(found.advice, request.advised)
             since = request.derived_seq if said is NO_ADVICE else said.derived_seq
             if not self._compacted(stream, strategy, since):
                 good = said.tokens <= how.tokens and listed.says_still(said, how, now)
-                if good and self._are_there(said.sessions):
+                asked = good and said.sessions
+                infos = self._log.sessions(self.user_id) if asked else []
+                if good and _readable(infos).issuperset(said.sessions):
                     return said
         derived = stream._replace(stream=strategy.fingerprint)
         upto = self._log.head(derived).seq
         return replace(listed.advice(how, now=now), derived_seq=upto)
-
-    def _said(self, stream: StreamId, request: Request) -> Advice:
-        """What a recorded request says to have said."""
-        if not request.advised:
-            return NO_ADVICE
-        found = handed_in(self._log, stream, request)
-        return Advice.recorded(found.advice, request.advised)
-
-    def _are_there(self, names: Collection[str]) -> bool:
-        """Whether none of these sessions was erased."""
-        wanted = set(names)
-        infos = self._log.sessions(self.user_id) if wanted else []
-        return wanted <= _readable(infos)
 
     def _last_request(self, stream: StreamId, strategy: Strategy) -> Request | None:
         found = self._log.read(stream, types=("request",), limit=1, newest=True)
@@ -735,22 +713,19 @@ def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choice) -> Ans
     """
     now = writer.clock()
     memory = remember(writer.log, stream.user_id)
-    profile = list(_profile(writer, stream.user_id, now))
-    found = answer(query, Known(memory.items, memory.means, profile), how, now=now)
+    profile = profile_of(writer.log, stream.user_id, now)
+    items = {item.memory_id: item for item in profile.items}
+    about = [
+        (line, items[line.memory_id])
+        for line in lines(profile, now)
+        if line.memory_id in items
+    ]
+    found = answer(query, Known(memory.items, memory.means, about), how, now=now)
     if writer.audit is not None:
         counts = {"items": len(found.items)}
         access = Access("memory_load", stream.user_id, stream.session_id, counts=counts)
         writer.audit.note(access)
     return found
-
-
-def _profile(writer: Writer, user_id: str, now: int) -> Iterator[tuple[Line, Item]]:
-    """What may be said of the user, which without their consent is nothing."""
-    profile = profile_of(writer.log, user_id, now)
-    items = {item.memory_id: item for item in profile.items}
-    for line in lines(profile, now):
-        if line.memory_id in items:
-            yield line, items[line.memory_id]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final, NamedTuple
 
-from refold.domain.envelope import Draft, Envelope, Meta
+from refold.domain.envelope import Draft, Meta
 from refold.domain.errors import (
     AlreadyDecided,
     CorruptEvent,
@@ -101,7 +101,8 @@ class Reviews:
             closed = info.status in ("closed", "frozen-closed")
             stream = StreamId(info.user_id, info.session_id)
             try:
-                found += reviews_of(_questions(log, stream), closed=closed)
+                asked = read_on(log, stream, types=(_TYPE,))
+                found += reviews_of(asked, closed=closed)
             except Erased:
                 continue  # meanwhile
             except (CorruptEvent, KeyUnavailable) as error:
@@ -151,7 +152,7 @@ def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
     if type(seq) is not int:
         raise InvalidEvent("seq says which question: a whole number")
     seq = bounded("seq", seq)
-    found = reviews_of(_questions(log, stream, after=seq - 1))
+    found = reviews_of(read_on(log, stream, after=max(seq - 1, 0), types=(_TYPE,)))
     if not found or found[0].seq != seq:
         raise InvalidEvent(
             f"seq {seq} of the session is no question to a human: "
@@ -161,12 +162,6 @@ def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
     if decided is not None:
         raise AlreadyDecided(seq, decided_at=decided.seq)
     return found[0]
-
-
-def _questions(
-    log: EventLog, stream: StreamId, *, after: int = 0
-) -> Iterator[Envelope]:
-    return read_on(log, stream, after=max(after, 0), types=(_TYPE,))
 
 
 class Reviewed(NamedTuple):
@@ -212,17 +207,15 @@ def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
     Of a session that is frozen nothing is: what is there stays as it is.
     """
     stream, name = head.state.stream, name_of(rules)
-    stored = log.load_view(stream, name)
-    known = stored.through_seq if stored else 0
-    body = stored.body if stored else {}
-    watch = Watch.load(rules, body) if body else Watch(rules)
-    begun = after = known if body else 0
+    stored = log.load_view(stream, name) or StoredView(0, 0, {})
+    watch = Watch.load(rules, stored.body) if stored.body else Watch(rules)
+    begun = after = stored.through_seq if stored.body else 0
     for envelope in read_on(log, stream, after=begun):
         watch.take(envelope.seq, envelope.payload, envelope.meta.warnings)
         after = envelope.seq
     if after - begun >= _WORTH and head.status == "open" and not head.frozen:
         view = StoredView(after, 0, watch.dump())
-        log.save_view(stream, name, view, replaces=known)
+        log.save_view(stream, name, view, replaces=stored.through_seq)
     return watch
 
 
@@ -240,8 +233,7 @@ def _ask(writer: Writer, stream: StreamId, source: Source) -> int:
             return _append(writer, stream, source.due, bundle.to_json())
         except _REFUSED as error:
             refused = error
-    told_why = str(refused or "what shows it is too large")
-    without = bare(source, told_why).to_json()
+    without = bare(source, str(refused or "what shows it is too large")).to_json()
     try:
         return _append(writer, stream, source.due, without)
     except _REFUSED:

@@ -35,7 +35,6 @@ from refold.domain.ports import (
     Damage,
     EventLog,
     Head,
-    Kind,
     Problem,
     Repairs,
     Rewritten,
@@ -221,11 +220,11 @@ class Verifier:
         for name in [MAIN, *(name for name in names if name != MAIN)]:
             stream = self._stream._replace(stream=name)
             prove = self._prove_chain if self._chain_only else self._prove
-            self._guarded(stream, prove, stream)
+            self._guarded(prove, stream)
         if not self._problems:
-            self._guarded(self._stream, self._derive_again, self._stream)
+            self._guarded(self._derive_again, self._stream)
         if not self._problems and not self._chain_only:
-            self._guarded(self._stream, self._check_views, self._stream)
+            self._guarded(self._check_views, self._stream)
         return Verified(
             self._events,
             sum(len(seqs) for seqs in self._summaries.values()),
@@ -235,12 +234,10 @@ class Verifier:
             self._underived,
         )
 
-    def _guarded(
-        self, stream: StreamId, prove: Callable[[StreamId], None], what: StreamId
-    ) -> None:
+    def _guarded(self, prove: Callable[[StreamId], None], stream: StreamId) -> None:
         """A session that cannot be read is a problem of its own, not of others."""
         try:
-            prove(what)
+            prove(stream)
         except (CorruptEvent, KeyUnavailable, Erased) as error:
             seq = error.seq if isinstance(error, CorruptEvent) else None
             self._problems.append(Problem(*stream, seq, "unreadable", str(error)))
@@ -307,7 +304,14 @@ class Verifier:
         viewer = Viewer(self._log, History.of(self._log, self._log.head(main).state))
         made_of = Superseded(viewer.history, self._superseded)
         for stream, seqs in self._summaries.items():
-            self._check_summaries(viewer, made_of, self._read(stream, seqs))
+            for envelope in self._read(stream, seqs):
+                if viewer.source_matches(envelope):
+                    continue
+                if made_of.touches_summary(envelope):
+                    self._underived += 1
+                else:
+                    wrong = "the source digest does not follow"
+                    self._report(envelope, "source", wrong)
         views = RequestedViews(viewer)
         for envelope in self._read(main, self._requests):
             self._check_request(views, made_of, envelope)
@@ -320,17 +324,6 @@ class Verifier:
             spans = spans_of(seqs[start : start + _READ])
             yield from self._log.read(stream, spans=spans)
 
-    def _check_summaries(
-        self, viewer: Viewer, made_of: Superseded, summaries: Iterable[Envelope]
-    ) -> None:
-        for envelope in summaries:
-            if viewer.source_matches(envelope):
-                continue
-            if made_of.touches_summary(envelope):
-                self._underived += 1
-            else:
-                self._report(envelope, "source", "the source digest does not follow")
-
     def _check_request(
         self, views: RequestedViews, made_of: Superseded, envelope: Envelope
     ) -> None:
@@ -338,23 +331,23 @@ class Verifier:
         if not isinstance(request, Request):
             return
         try:
-            differs = _differs(views.view(request), request)
+            changed = differs(views.view(request), request)
         except Expired:
             self._underived += 1
             return
         except RefoldError as error:
             self._report(envelope, "request", str(error))
             return
-        if differs and made_of.touches_request(envelope):
+        if changed and made_of.touches_request(envelope):
             self._underived += 1
-        elif differs:
-            self._report(envelope, "request", f"{differs} has another digest now")
+        elif changed:
+            self._report(envelope, "request", f"{changed} has another digest now")
 
     def _report(self, envelope: Envelope, code: str, detail: str) -> None:
         self._problems.append(Problem(*envelope.stream_id, envelope.seq, code, detail))
 
 
-def _differs(view: View, request: Request) -> str:
+def differs(view: View, request: Request) -> str:
     """Which of what was sent is not what it was, the first of it; empty if all is."""
     again = view.request()
     if again.system_digest != request.system_digest:
@@ -424,7 +417,7 @@ class Repairer:
             where = "" if first.seq is None else f"seq {first.seq}: "
             rest = f", and {more} more: `refold verify` names them" if more else ""
             detail = f"{where}{first.detail}{rest}; only a backup has what was there"
-            yield self._lost(stream, "events", detail)
+            yield Damage(stream, "events", detail, False)
             return
         known = self._head(stream)
         seq = known.seq if known else 0
@@ -435,12 +428,12 @@ class Repairer:
         if seq > fold.state.head_seq:
             gone = f"seq {fold.state.head_seq + 1} to {seq}"
             detail = f"{gone} are gone; only a backup has them"
-            yield self._lost(stream, "events", detail)
+            yield Damage(stream, "events", detail, False)
             return
         if fold.state.head_seq == 0:
             return
         right = fold.head(known)
-        if known is None or not _same(known, right):
+        if known is None or _unnamed(known) != _unnamed(right):
             what = "does not say" if known else "is gone, or is not what was written:"
             detail = f"the head {what} what the events say, up to seq {right.seq}"
             mended = self._apply and self._repairs.put_head(stream, right)
@@ -508,14 +501,9 @@ class Repairer:
             detail = f"{left} keys of before a redaction that was cut off"
             yield Damage(self._stream, "key", detail, True, mended)
 
-    def _lost(self, stream: StreamId, kind: Kind, detail: str) -> Damage:
-        return Damage(stream, kind, detail, False)
 
-
-def _same(one: Head, other: Head) -> bool:
-    return replace(one, state=unnamed(one.state)) == replace(
-        other, state=unnamed(other.state)
-    )
+def _unnamed(head: Head) -> Head:
+    return replace(head, state=unnamed(head.state))
 
 
 def repair(
@@ -596,9 +584,13 @@ class Rechecker:
 
     def run(self) -> list[Exposure]:
         """Look at every event, blob, view and head of the session."""
-        names = self._writer.log.streams(*self._stream[:2])
-        found = [exposed for name in names for exposed in self._in_stream(name)]
-        return [*found, *self._in_views()]
+        log, place = self._writer.log, self._stream[:2]
+        found = [e for name in log.streams(*place) for e in self._in_stream(name)]
+        for name in log.view_names(*place):
+            stored = log.load_view(self._stream, name)
+            if stored and (types := self._found(stored.body)):
+                found.append(self._exposure(name, "view", types))
+        return found
 
     def _in_stream(self, name: str) -> Iterator[Exposure]:
         stream = self._stream._replace(stream=name)
@@ -608,17 +600,11 @@ class Rechecker:
             if again is not None:
                 yield self._exposure(name, "event", again.types, again)
             self.events += 1
-        state = self._writer.log.head(stream).state
-        if changed := self._names(state):
-            yield self._exposure(name, "state", changed)
-
-    def _in_views(self) -> Iterator[Exposure]:
-        log = self._writer.log
-        for name in log.view_names(*self._stream[:2]):
-            stored = log.load_view(self._stream, name)
-            types = self._found(stored.body) if stored else None
-            if types:
-                yield self._exposure(name, "view", types)
+        in_names: Counter[str] = Counter()
+        for call in self._writer.log.head(stream).state.open_calls.values():
+            in_names += self._found({"tool_name": call.tool_name})
+        if in_names:
+            yield self._exposure(name, "state", in_names)
 
     def _exposure(
         self,
@@ -717,12 +703,6 @@ class Rechecker:
         }
         return state.with_calls(calls)
 
-    def _names(self, state: SessionState) -> Counter[str]:
-        types: Counter[str] = Counter()
-        for call in state.open_calls.values():
-            types += self._found({"tool_name": call.tool_name})
-        return types
-
     def _tool_name(self, call_id: str, name: str) -> str:
         """As the call's own event has it now, or redacted alone in a fork's state."""
         for again in self._again.values():
@@ -766,9 +746,8 @@ def reredact(writer: Writer, info: SessionInfo) -> Rechecked:
     try:
         writer.log.retire_keys(stream)
         found = rechecker.run()
-        done = None
-        if found:
-            done = writer.log.rewrite(stream, rechecker, now=writer.clock())
+        now = writer.clock()
+        done = writer.log.rewrite(stream, rechecker, now=now) if found else None
     except _UNREADABLE as error:
         return Rechecked(info, rechecker.events, found, problem=str(error))
     return Rechecked(info, rechecker.events, found, done)

@@ -8,18 +8,49 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 import refold
 from refold.store import Session, SessionStore
-from refold.store.access_log import CALLS, ELSEWHERE, AccessLog
+from refold.store.access_log import CALLS, AccessLog
 from refold.store.erasure import Erasures, Keys
 from refold.store.memory import Memories, User
 from refold.store.reviews import Reviews
 from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import open_at, prepare
+
+# Not recorded themselves, each for its reason; every other public method is.
+ELSEWHERE: Final = {
+    "Session.append": "every append is recorded, by whatever it is made",
+    "Session.append_async": "the same",
+    "Session.close": "the same",
+    "Session.record_request": "the same",
+    "Session.attempt": "the same",
+    "Session.decide": "the same",
+    "User.consent": "the same",
+    "User.withdraw": "the same",
+    "User.opt_out": "the same",
+    "User.opt_in": "the same",
+    "User.forget": "the same",
+    "User.prefer": "the same",
+    "User.unprefer": "the same",
+    "Session.fork": "it looks at the head, and appends",
+    "Session.at": "it looks at the head",
+    "Session.delegate": "it looks at the head, and appends",
+    "Session.hand_over": "it reads, and appends to another session",
+    "Session.parent": "it reads the first event",
+    "SessionStore.verify": "each session is recorded, when it is proved",
+    "SessionStore.session": "it reads nothing",
+    "SessionStore.user": "it reads nothing",
+    "Erasures.public_key": "it is public",
+    "Erasures.unfinished": "it is part of verifying",
+    "AccessLog.count": "it reads nothing",
+    "AccessLog.flush": "it reads nothing",
+    "AccessLog.close": "what waits to be recorded is written by it",
+    "SessionStore.close": "what waits to be recorded is written by it",
+}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from refold.projections.memory.advice import ChoiceArgs, chosen_by
 from refold.redaction.guard import restored
 from refold.store.appends import Order, Writer
 from refold.store.history import read_on, with_blobs
-from refold.store.memory import consent_status, retrieve
+from refold.store.memory import retrieve, wishes
 from refold.store.sessions import Session
 
 _PAGE: Final = 200
@@ -217,7 +217,7 @@ class UserFiles:
         name = command.get("command") if isinstance(command, Mapping) else None
         for _ in range(_MOST_TRIES):
             head = log.head(self._stream).seq
-            if name != "delete" and consent_status(log, self.user_id).memory_opt_out:
+            if name != "delete" and wishes(log, self.user_id).consent.memory_opt_out:
                 return tool.Done(_OPTED_OUT, is_error=True)
             earlier = log.receipt(self._stream, key) if key else None
             files = self._files(earlier.first_seq - 1 if earlier else head)

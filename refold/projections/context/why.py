@@ -13,7 +13,6 @@ from refold.domain.envelope import Envelope
 from refold.domain.events import (
     Final as Ending,
     HumanReview,
-    Pin,
     Span,
     Summary,
     SystemPrompt,
@@ -119,24 +118,16 @@ def parts_of(
                 for block, origin in zip(blocks[first:last], own, strict=True)
             ]
             cause = _cause(span, own, outline, strategy, cleared=all(cut))
-            seqs = () if all(cut) else _events(span, own)
+            seqs = {o.seq for o in own if o.seq is not None and not all(cut)}
+            if seqs and span is not None and span.first is not None:
+                seqs.add(span.first)  # a response without a text has no block
             if cause == "memory" and span is not None and span.summary is None:
-                seqs = _remembered(span, outline)
+                seqs = set(_remembered(span, outline))
+            shown = tuple(sorted(seqs))
             role = str(view.messages[number - 1]["role"])
-            parts.append(Part(number, role, first, len(own), span, seqs, cause))
+            parts.append(Part(number, role, first, len(own), span, shown, cause))
             first = last
     return tuple(parts)
-
-
-def _events(span: ViewSpan | None, origins: Sequence[Origin]) -> tuple[int, ...]:
-    """The events of a part: those of its blocks, and the response that they are of.
-
-    A response without a text has no block of its own.
-    """
-    seqs = {origin.seq for origin in origins if origin.seq is not None}
-    if seqs and span is not None and span.first is not None:
-        seqs.add(span.first)
-    return tuple(sorted(seqs))
 
 
 def _remembered(span: ViewSpan, outline: Outline) -> tuple[int, ...]:
@@ -272,9 +263,10 @@ def unshown(
             yield Unshown(seq, "pins_budget")
         elif seq in stands:
             yield Unshown(seq, "compacted", *stands[seq])
-        elif live := _live(outline, seq):
-            why = _nothing_to_show(envelope) if _final(envelope) else "omitted"
-            yield Unshown(seq, why, live)
+        elif live := [s.seq for s in outline.summaries if s.first <= seq <= s.last]:
+            ending = isinstance(envelope.payload, Ending)
+            why = _nothing_to_show(envelope) if ending else "omitted"
+            yield Unshown(seq, why, live[0])
         elif holds(sent, seq):
             yield Unshown(seq, _nothing_to_show(envelope))
         else:
@@ -293,11 +285,6 @@ def _stands(
     }
 
 
-def _live(outline: Outline, seq: int) -> int | None:
-    found = (live for live in outline.summaries if live.first <= seq <= live.last)
-    return next((live.seq for live in found), None)
-
-
 def _ends(part: Part) -> Span:
     span = part.span
     if span is None or span.first is None or span.last is None:
@@ -312,27 +299,14 @@ def _never(envelope: Envelope) -> Reason | None:
             return "replaced" if text.strip() else "empty"
         case HumanReview(decision=None):
             return "question"
-    placed = place(Thread(), envelope)[1]
-    return "type" if placed is None and not _final(envelope) else None
-
-
-def _final(envelope: Envelope) -> bool:
-    return isinstance(envelope.payload, Ending)
+        case Ending():
+            return None
+    return "type" if place(Thread(), envelope)[1] is None else None
 
 
 def _nothing_to_show(envelope: Envelope) -> Reason:
     event = envelope.payload
     return "said" if isinstance(event, Ending) and event.text.strip() else "empty"
-
-
-def pin_of(seq: int, events: Iterable[Envelope], *, upto: int) -> Envelope | None:
-    """The newest event up to ``upto`` that pins ``seq``."""
-    found = None
-    for envelope in events:
-        pin = envelope.payload
-        if isinstance(pin, Pin) and envelope.seq <= upto and seq in pin.seqs:
-            found = None if pin.unpin else envelope
-    return found
 
 
 class Asked(NamedTuple):
