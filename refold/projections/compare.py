@@ -632,8 +632,7 @@ class Outcome:
 
         Answers are left out: they are the same under every strategy.
         """
-        prices = self.model.prices
-        if prices is None:
+        if (prices := self.model.prices) is None:
             return None
         return sum(
             prices.cost(uncached=one.uncached, written=one.written, read=one.cached)
@@ -643,12 +642,10 @@ class Outcome:
     @property
     def summarizer_cost(self) -> float | None:
         """US dollars if this model, and no cache, did the summarizer's work."""
-        prices = self.model.prices
-        if prices is None:
+        if (prices := self.model.prices) is None:
             return None
-        return sum(
-            prices.cost(uncached=one.read, output=one.written) for one in self.done
-        )
+        work = ((one.read, one.written) for one in self.done)
+        return sum(prices.cost(uncached=read, output=out) for read, out in work)
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as ``refold compare --json`` shows it."""

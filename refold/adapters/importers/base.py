@@ -475,7 +475,16 @@ class Recording:
         )
 
     def _add(self, piece: Piece, origin: Origin) -> bool:
-        if why := self._refusal(piece):
+        call_id, why = piece.fields.get("call_id"), ""
+        waits = isinstance(call_id, str) and call_id in self._state.open_calls
+        if piece.type == "tool_call" and waits:
+            why = "a call with the same id still waits for its result"
+        elif piece.type == "tool_result" and not waits:
+            why = (
+                "the result of no open call: its call is not in the file before it, "
+                "or has a result already"
+            )
+        if why:
             self.skip(why, origin.place)
             return False
         try:
@@ -495,18 +504,6 @@ class Recording:
             Draft(event, origin.ts, origin.request_id, origin.agent, meta)
         )
         return True
-
-    def _refusal(self, piece: Piece) -> str | None:
-        call_id = piece.fields.get("call_id")
-        waits = isinstance(call_id, str) and call_id in self._state.open_calls
-        if piece.type == "tool_call" and waits:
-            return "a call with the same id still waits for its result"
-        if piece.type == "tool_result" and not waits:
-            return (
-                "the result of no open call: its call is not in the file before it, "
-                "or has a result already"
-            )
-        return None
 
     def _with_usage(self, piece: Piece, origin: Origin) -> tuple[JsonObject, Meta]:
         """Put a response's usage on its first event, once.

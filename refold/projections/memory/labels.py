@@ -51,7 +51,6 @@ def name_of(label: str) -> str | None:
 
 
 def _size(word: str) -> int:
-    """How many words it is."""
     for script, together in _PER_WORD:
         if found := len(script.findall(word)):
             return ceil(found / together)

@@ -469,10 +469,8 @@ def errors(
     sessions = sum(bool(one.tallies) for one in clean(judgeds))
     for error, some, tainted in witnesses(judgeds, _errors_of):
         counts = [one.verdicts for one in some]
-        told: JsonObject = {
-            "category": taxonomy.category_of(error),
-            **numbers(count=sum(counts), weight=sum(weights(counts))),
-        }
+        told: JsonObject = {"category": taxonomy.category_of(error)}
+        told |= numbers(count=sum(counts), weight=sum(weights(counts)))
         rate = len(some) / sessions
         claim = Claim("error", {"error": error}, told, rate, sessions)
         yield item(user_id, claim, some, tainted=tainted)
@@ -509,8 +507,6 @@ def mistakes(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
 
 
 class _Window(NamedTuple):
-    """What the sessions of a window say together."""
-
     standing: Standing | None
     rate: float
     samples: float
@@ -522,13 +518,10 @@ def topics(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
     """Weak and strong topics, and what was said of them before and is not so now."""
     for (subject, topic), some, tainted in witnesses(judgeds, _topics_of):
         for standing, window, stale in _claimed(in_time(some)):
-            claim = Claim(
-                "topic",
-                _about_topic(subject, topic, standing),
-                numbers(rate=window.rate, verdicts=window.verdicts),
-                window.rate if standing == "strong" else 1 - window.rate,
-                window.samples,
-            )
+            about = _about_topic(subject, topic, standing)
+            told = numbers(rate=window.rate, verdicts=window.verdicts)
+            holds = window.rate if standing == "strong" else 1 - window.rate
+            claim = Claim("topic", about, told, holds, window.samples)
             yield item(user_id, claim, window.shows, tainted=tainted, stale=stale)
 
 

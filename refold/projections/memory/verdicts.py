@@ -102,21 +102,14 @@ class Judged:
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> Judged:
         """What ``dump`` wrote, also after it was JSON."""
-        tallies = (Tally(*one) for one in dumped["tallies"])
-        return cls(
-            dumped["session_id"],
-            dumped["upto_seq"],
-            tuple(
-                one._replace(
-                    errors=tuple((e, n, tuple(seqs)) for e, n, seqs in one.errors),
-                    seqs=tuple(one.seqs),
-                )
-                for one in tallies
-            ),
-            tuple(Mistake(*one) for one in dumped["mistakes"]),
-            tuple(dumped["models"]),
-            tuple(dumped["taints"]),
-        )
+        found, tallies = dict(dumped), []
+        for one in (Tally(*told) for told in dumped["tallies"]):
+            errors = tuple((e, n, tuple(seqs)) for e, n, seqs in one.errors)
+            tallies.append(one._replace(errors=errors, seqs=tuple(one.seqs)))
+        found["tallies"] = tuple(tallies)
+        found["mistakes"] = tuple(Mistake(*one) for one in dumped["mistakes"])
+        found |= {name: tuple(dumped[name]) for name in ("models", "taints")}
+        return cls(**found)
 
 
 class Judge:
