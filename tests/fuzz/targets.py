@@ -12,6 +12,7 @@ import json
 import re
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -82,8 +83,10 @@ def strategy(data: bytes) -> None:
     text = data.decode(errors="replace")
     with contextlib.suppress(UnknownStrategy, InvalidConfiguration):
         spec.parse(text)
-    with contextlib.suppress(UnknownStrategy, InvalidConfiguration):
-        spec.parse_toml(text)
+    with contextlib.suppress(
+        UnknownStrategy, InvalidConfiguration, tomllib.TOMLDecodeError
+    ):
+        spec.parse(tomllib.loads(text))
 
 
 def review_rules(data: bytes) -> None:

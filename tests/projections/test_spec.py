@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+from refold.adapters.config import read_toml
 from refold.domain.canonical import digest
-from refold.domain.errors import UnknownStrategy
+from refold.domain.errors import InvalidConfiguration, UnknownStrategy
 from refold.projections.context.strategies.composite import Pipeline
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.spec import (
     STRATEGIES,
     parse,
-    parse_toml,
     read,
     register,
 )
@@ -47,7 +49,7 @@ def test_a_spec_names_a_strategy_and_its_parameters(
 def test_a_file_names_one_too() -> None:
     text = 'name = "turn_window"\n\n[params]\nfull_turns = 6\n'
 
-    assert parse_toml(text) == TurnWindow(full_turns=6)
+    assert parse(tomllib.loads(text)) == TurnWindow(full_turns=6)
 
 
 def test_what_a_summary_records_of_its_strategy_names_it_again() -> None:
@@ -101,9 +103,12 @@ def test_a_wrong_spec_is_told_what_would_be_right(
         parse(spec)
 
 
-def test_a_file_that_is_not_toml_is_told_so() -> None:
-    with pytest.raises(UnknownStrategy, match="must be TOML"):
-        parse_toml("name: turn_window")
+def test_a_file_that_is_not_toml_is_told_so(tmp_path: Path) -> None:
+    file = tmp_path / "strategy.toml"
+    file.write_text("name: turn_window")
+
+    with pytest.raises(InvalidConfiguration, match="is no TOML"):
+        read_toml(file)
 
 
 def test_the_fingerprint_is_of_name_version_and_all_parameters() -> None:

@@ -11,16 +11,9 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from refold.domain import events
 from refold.domain.envelope import Envelope
-from refold.domain.events import (
-    AgentResponse,
-    Final as Ending,
-    JsonObject,
-    SummarizerRef,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
+from refold.domain.events import JsonObject, SummarizerRef, ToolCall
 from refold.domain.tokens import estimate_text
 from refold.projections.context import text as markup
 from refold.projections.context.compaction import Source, Written, noted, shortened
@@ -77,6 +70,7 @@ _EDITS: Final[dict[str, Deed]] = {
     "insert": "modified",
     "undo_edit": "modified",
 }
+_FILE_EDITORS: Final = ("Edit", "MultiEdit", "NotebookEdit", "edit", "insert")
 _EDITORS: Final = (
     "str_replace_based_edit_tool",
     "str_replace_based_edit",
@@ -96,15 +90,9 @@ _SHELLS: Final = (
 )
 TOOLS: Final[Mapping[str, Reader]] = MappingProxyType(
     {
-        "Write": on_file("created"),
-        "Edit": on_file("modified"),
-        "MultiEdit": on_file("modified"),
-        "NotebookEdit": on_file("modified"),
-        "Read": on_file("viewed"),
-        "open": on_file("viewed"),
-        "create": on_file("created"),
-        "edit": on_file("modified"),
-        "insert": on_file("modified"),
+        **dict.fromkeys(("Read", "open"), on_file("viewed")),
+        **dict.fromkeys(("Write", "create"), on_file("created")),
+        **dict.fromkeys(_FILE_EDITORS, on_file("modified")),
         **dict.fromkeys(_EDITORS, editor),
         **dict.fromkeys(_SHELLS, shell),
     }
@@ -125,7 +113,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 _NOTE_TOKENS = 8
-_TELLING = (UserInput, AgentResponse, ToolCall, Ending)
+_TELLING = (events.UserInput, events.AgentResponse, ToolCall, events.Final)
 
 
 class Limits(BaseModel):
@@ -201,28 +189,28 @@ def made_by(limits: Limits) -> SummarizerRef:
 
 
 def told(
-    events: Sequence[Envelope], tools: Mapping[str, Reader], *, goes_on: bool = False
+    envelopes: Sequence[Envelope], tools: Mapping[str, Reader], *, goes_on: bool = False
 ) -> list[Told]:
-    """What is told of the turns in ``events``, with nothing cut.
+    """What is told of the turns in these events, with nothing cut.
 
     ``goes_on`` is whether the last turn goes on behind the events.
     """
-    failed = _failed(events)
+    failed = _failed(envelopes)
     turns: list[Told] = []
     open_file: str | None = None
-    for envelope in events:
+    for envelope in envelopes:
         payload = envelope.payload
         if not turns and not isinstance(payload, _TELLING):
             continue
-        if isinstance(payload, UserInput) or not turns:
+        if isinstance(payload, events.UserInput) or not turns:
             turns.append(Told(envelope.seq, envelope.seq, end="interrupted"))
         turn = turns[-1]
         turn.last = envelope.seq
         match payload:
-            case UserInput(text=text, attachments=attachments):
+            case events.UserInput(text=text, attachments=attachments):
                 attached = (attachment.text or "" for attachment in attachments)
                 turn.user = "\n".join((text, *attached)).strip()
-            case AgentResponse(text=text) | Ending(text=text):
+            case events.AgentResponse(text=text) | events.Final(text=text):
                 turn.agent, turn.end = text.strip() or turn.agent, ""
             case ToolCall():
                 turn.end = "interrupted"
@@ -253,15 +241,15 @@ def _tell(
     return open_file if action.deed in ("command", "deleted") else what
 
 
-def _failed(events: Iterable[Envelope]) -> set[int]:
+def _failed(envelopes: Iterable[Envelope]) -> set[int]:
     """The calls whose result is an error: what they were to do was not done."""
     made: dict[str, int] = {}
     failed = set()
-    for envelope in events:
+    for envelope in envelopes:
         match envelope.payload:
             case ToolCall(call_id=call_id):
                 made[call_id] = envelope.seq
-            case ToolResult(call_id=call_id, status="error") if call_id in made:
+            case events.ToolResult(call_id=call_id, status="error") if call_id in made:
                 failed.add(made[call_id])
     return failed
 

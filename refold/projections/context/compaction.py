@@ -212,9 +212,8 @@ def retry_at(tried: Outline | LayerState) -> datetime | None:
 
 
 def _wait(failures: int, at_most: float) -> int:
-    """In microseconds."""
     wait = min(at_most, FIRST_RETRY_SEC * 2.0 ** min(failures - 1, 60))
-    return int(wait * 1_000_000)
+    return int(wait * 1_000_000)  # microseconds
 
 
 @dataclass(frozen=True, slots=True)

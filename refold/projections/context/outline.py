@@ -298,8 +298,7 @@ class Outline(NamedTuple):
         """
         if dumped.get("shape") != SHAPE:
             raise ValueError(f"the stored outline is not of shape {SHAPE}")
-        fields: dict[str, Any]
-        fields = {key: value for key, value in dumped.items() if key != "shape"}
+        fields: dict[str, Any] = {k: v for k, v in dumped.items() if k != "shape"}
         for name, (_, unpack) in _PACKED.items():
             fields[name] = unpack(fields[name])
         for name, stored in _STORED_AS.items():

@@ -350,7 +350,6 @@ def _pinned(rows: Sequence[Envelope], press: Press, left: int) -> Iterator[list[
 
 
 def _left_out(left: Left | None) -> Iterator[Piece]:
-    """How much is neither shown nor summarised."""
     if left is not None and left.messages:
         text = tagged("left_out", "", **left._asdict())
         yield _note(text, ViewSpan("stub", left.first, left.last))

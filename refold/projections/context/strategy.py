@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from refold.domain import events
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.errors import (
@@ -24,14 +25,7 @@ from refold.domain.errors import (
     SummaryRefused,
     UnknownStrategy,
 )
-from refold.domain.events import (
-    AgentResponse,
-    JsonObject,
-    Request,
-    StateUpdate,
-    StrategyRef,
-    ToolCall,
-)
+from refold.domain.events import JsonObject, StateUpdate, StrategyRef
 from refold.projections.context.abridged import Abridged, Limits, made_by
 from refold.projections.context.compaction import (
     Compaction,
@@ -140,10 +134,10 @@ class Layers(BaseModel):
             return state
         seq = envelope.seq
         match envelope.payload:
-            case Request(through_seq=through) if not called:
+            case events.Request(through_seq=through) if not called:
                 if envelope.meta.status != ACTIVATED:
                     state = state._replace(shown_at=through)
-            case AgentResponse() | ToolCall() if not called:
+            case events.AgentResponse() | events.ToolCall() if not called:
                 state = state._replace(shown_at=seq - 1)
             case StateUpdate() as update if self.user and (names := _names(update)):
                 fact = Fact(seq, tuple(text_digest(name)[:8] for name in names))
@@ -304,12 +298,8 @@ class Strategy(BaseModel):
     @property
     def params(self) -> JsonObject:
         """The parameters as JSON, defaults included (but for those that came later)."""
-        fields = type(self).model_fields
-        off = {
-            name
-            for name in self.came_later
-            if getattr(self, name) == fields[name].default
-        }
+        own = type(self).model_fields
+        off = {one for one in self.came_later if getattr(self, one) == own[one].default}
         return self.model_dump(mode="json", exclude=off)
 
     @cached_property

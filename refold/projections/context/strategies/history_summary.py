@@ -119,25 +119,19 @@ class HistorySummary(Pinning):
         if outline.called_at is None or not least or _chars(outline) < least:
             return None
         buffer = self.buffer_time_before_cache_expiration_ms
-        left = (self.cache_ttl_ms - buffer) * 1_000
-        at = outline.called_at + left
+        at = outline.called_at + (self.cache_ttl_ms - buffer) * 1_000
         return from_microseconds(at) if at > microseconds(now) else None
-
-    def expiring(self, outline: Outline, now: datetime) -> bool:
-        """Whether the provider's cache is about to expire."""
-        if outline.called_at is None:
-            return False
-        age = (microseconds(now) - outline.called_at) / 1_000
-        buffer = self.buffer_time_before_cache_expiration_ms
-        return self.cache_ttl_ms - buffer <= age < self.cache_ttl_ms
 
     def _reason(self, outline: Outline, now: datetime) -> str:
         chars, most = _chars(outline), self.trigger_on_history_size_chars
         if most and chars >= most:
             return f"{chars} characters, {most} are too many"
         most = self.trigger_on_history_size_chars_when_cache_expiring
-        if most and chars >= most and self.expiring(outline, now):
-            return f"{chars} characters, {most} are too many as the cache expires"
+        if most and chars >= most and outline.called_at is not None:
+            age = (microseconds(now) - outline.called_at) / 1_000
+            buffer = self.buffer_time_before_cache_expiration_ms
+            if self.cache_ttl_ms - buffer <= age < self.cache_ttl_ms:
+                return f"{chars} characters, {most} are too many as the cache expires"
         return ""
 
     def _head(self, outline: Outline, reason: str) -> Compaction | None:

@@ -31,6 +31,8 @@ KEY_EVENTS = frozenset(
     {"user_input", "tool_result", "aggregate", "final", "error", "hitl"}
 )
 
+_SAID = frozenset({"agent_response", "tool_call"})
+
 
 class Hybrid(Pinning):
     """Send all while it is little, key events while it is more, else summaries.
@@ -117,12 +119,8 @@ class Hybrid(Pinning):
                 plans += 1
                 if plans <= self.last_n_plans:
                     yield unit
-            elif more and key < self.last_n_events:
+            elif key < self.last_n_events and (more or unit.type in _SAID):
                 key += more
-                yield unit
-            elif unit.type in ("agent_response", "tool_call") and (
-                key < self.last_n_events
-            ):
                 yield unit
 
     def _reason(self, outline: Outline, now: datetime) -> str:

@@ -116,15 +116,24 @@ def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
     Raises UnknownStrategy if it is not a spec.
     """
-    return _from_text(spec) if isinstance(spec, str) else _from_mapping(spec)
-
-
-def parse_toml(text: str) -> Strategy:
-    """The strategy that the text of a TOML file names."""
-    try:
-        return parse(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise UnknownStrategy(f"a strategy file must be TOML: {error}") from None
+    if isinstance(spec, str):
+        return _from_text(spec)
+    name, params = spec.get("name"), spec.get("params")
+    if not isinstance(name, str):
+        raise UnknownStrategy('a strategy needs a name, as in name = "turn_window"')
+    beside = {k: v for k, v in spec.items() if k not in _NO_PARAMS}
+    if params is None:
+        params = beside
+    elif beside or not isinstance(params, Mapping):
+        raise UnknownStrategy(
+            f"strategy {name}: parameters stand under params or beside name, not both"
+        )
+    kind, version = STRATEGIES.get(name), spec.get("version")
+    if kind and version not in (None, kind.version):
+        raise UnknownStrategy(
+            f"strategy {name} is known in version {kind.version}, not {version}"
+        )
+    return name, dict(params)
 
 
 def strategy(name: str, params: Mapping[str, Any]) -> Strategy:
@@ -151,22 +160,3 @@ def _from_text(spec: str) -> tuple[str, dict[str, Any]]:
     if params.pop("end-of-spec", None) != 0:
         raise UnknownStrategy(f"{spec!r} cannot be read: {_HOW}")
     return name, params
-
-
-def _from_mapping(spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    name, params = spec.get("name"), spec.get("params")
-    if not isinstance(name, str):
-        raise UnknownStrategy('a strategy needs a name, as in name = "turn_window"')
-    beside = {k: v for k, v in spec.items() if k not in _NO_PARAMS}
-    if params is None:
-        params = beside
-    elif beside or not isinstance(params, Mapping):
-        raise UnknownStrategy(
-            f"strategy {name}: parameters stand under params or beside name, not both"
-        )
-    kind, version = STRATEGIES.get(name), spec.get("version")
-    if kind and version not in (None, kind.version):
-        raise UnknownStrategy(
-            f"strategy {name} is known in version {kind.version}, not {version}"
-        )
-    return name, dict(params)
