@@ -532,7 +532,9 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
 
 def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     decided_at = summary.decided_at_seq
-    through = max(summary.last_seq, outline.compacted_through or 0)
+    through = summary.last_seq
+    if outline.compacted_through is not None:
+        through = max(through, outline.compacted_through)
     kept, waiting = outline.waiting.compacted(through, decided_at)
     rest = [live for live in outline.summaries if live.seq not in summary.absorbs]
     summaries = sorted((*rest, _live(seq, summary)), key=lambda live: live.first)

@@ -221,7 +221,8 @@ def entry_of(
             about = {"code": code, "where": event.where}
             return Entry("user", "error", body, about, (code, message, context))
         case HumanReview(decision=str(decision), question=question):
-            question = question or asked.get(event.refers_to or 0, "")
+            if not question and event.refers_to is not None:
+                question = asked.get(event.refers_to, "")
             asked_for = [tagged("question", question)] if question else []
             body = "\n".join((*asked_for, tagged("decision", decision)))
             about = {"trigger": event.trigger, "by": event.decided_by}
