@@ -13,9 +13,9 @@ from refold.domain.errors import InvalidConfiguration, KeyUnavailable, RefoldErr
 
 if TYPE_CHECKING:
     from refold.adapters.keys.master import MasterKey
-    from refold.adapters.keys.store import KeyStore
     from refold.adapters.log import EncryptedLog
     from refold.adapters.sql.database import Database
+    from refold.adapters.sql.keystore import SqlKeyStore
     from refold.adapters.sql.recorder import Recorder
     from refold.domain.access_log import AccessSink
     from refold.domain.seals import Anchor, Seals
@@ -40,7 +40,7 @@ def open_store(
     recognizer: Recognizer | None = None,
     redactor: Redactor | None = None,
     limits: Limits | None = None,
-    keys: str | KeyStore | None = None,
+    keys: str | SqlKeyStore | None = None,
     master: MasterKey | None = None,
     anchor: str | os.PathLike[str] | Anchor | None = None,
     compact: Automatic = "off",
@@ -229,8 +229,8 @@ def _recorder(url: str) -> tuple[Recorder, str]:
 
 
 def _key_store(
-    url: str, store_id: str, keys: str | KeyStore | None, *, filled: bool
-) -> KeyStore:
+    url: str, store_id: str, keys: str | SqlKeyStore | None, *, filled: bool
+) -> SqlKeyStore:
     if keys is not None and not isinstance(keys, str):
         return keys
     from refold.adapters.sql.keystore import SqlKeyStore

@@ -28,9 +28,9 @@ from refold.adapters.access_log import AccessTable, to_forget
 from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
 from refold.adapters.keys.ring import KeyRing, user_context
-from refold.adapters.keys.store import KeyStore
 from refold.adapters.rows import FROZEN, THAWED, HeadRow
 from refold.adapters.sql.database import NOBODY
+from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.subjects import Subject, Subjects
 from refold.adapters.sql.tree import Tree
@@ -497,7 +497,7 @@ _YES: Final = b"1"
 
 
 def check_belongs(
-    keys: KeyStore, subjects: Subjects, *, store_id: str, filled: bool
+    keys: SqlKeyStore, subjects: Subjects, *, store_id: str, filled: bool
 ) -> None:
     """Refuse a key store of another database, or one that is older than this database.
 
@@ -525,7 +525,7 @@ def check_belongs(
         )
 
 
-def reconcile(keys: KeyStore, subjects: Subjects, *, now: int) -> int:
+def reconcile(keys: SqlKeyStore, subjects: Subjects, *, now: int) -> int:
     """Destroy again what an older key store brought back; returns how many keys.
 
     The database remembers, by keyed hashes, who was erased.  A user who was readmitted

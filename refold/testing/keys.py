@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from refold.adapters.keys.master import MasterKey
-from refold.adapters.keys.store import KeyPlace, KeyStore, UserEntry
+from refold.adapters.keys.store import KeyPlace, UserEntry
+from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import Erased, KeyUnavailable
 from refold.testing.event_log import NOW
 
@@ -61,20 +62,20 @@ class KeyStoreContract:
     """The promises of the port.  Inherit it and give a fixture ``keys``."""
 
     @pytest.fixture(autouse=True)
-    def _peppered(self, keys: KeyStore) -> None:
+    def _peppered(self, keys: SqlKeyStore) -> None:
         assert keys.add_setting("pepper", _PEPPER) == _PEPPER
 
-    def _user(self, keys: KeyStore, ref: str = "u") -> None:
+    def _user(self, keys: SqlKeyStore, ref: str = "u") -> None:
         entry = keys.add_user(ref, _USER, NOW, pepper=_PEPPER)
         assert entry == UserEntry(1, _USER)
 
-    def _session(self, keys: KeyStore, ref: str, version: int = 1) -> bytes:
+    def _session(self, keys: SqlKeyStore, ref: str, version: int = 1) -> bytes:
         wrapped = f"{ref} {version}".encode()
         kept = keys.add_session("u", ref, wrapped, NOW, under=_USER, version=version)
         assert kept == wrapped
         return wrapped
 
-    def test_the_first_of_two_keys_is_kept(self, keys: KeyStore) -> None:
+    def test_the_first_of_two_keys_is_kept(self, keys: SqlKeyStore) -> None:
         self._user(keys)
         first = self._session(keys, "s")
 
@@ -83,7 +84,7 @@ class KeyStoreContract:
         assert keys.add_setting("pepper", b"late") == _PEPPER
 
     def test_nothing_is_added_under_a_key_that_was_replaced(
-        self, keys: KeyStore
+        self, keys: SqlKeyStore
     ) -> None:
         self._user(keys)
 
@@ -93,7 +94,7 @@ class KeyStoreContract:
         assert keys.get_user("v") is None
         assert keys.session_keys("u", "s") == {}
 
-    def test_an_erased_user_is_known_and_has_no_key(self, keys: KeyStore) -> None:
+    def test_an_erased_user_is_known_and_has_no_key(self, keys: SqlKeyStore) -> None:
         self._user(keys)
         self._session(keys, "s")
         self._session(keys, "s", version=2)
@@ -108,12 +109,14 @@ class KeyStoreContract:
         assert keys.generation() > before
         assert keys.destroy("u", None, NOW) == 0
 
-    def test_who_never_had_a_key_is_known_as_erased_too(self, keys: KeyStore) -> None:
+    def test_who_never_had_a_key_is_known_as_erased_too(
+        self, keys: SqlKeyStore
+    ) -> None:
         assert keys.destroy("u", None, NOW) == 0
 
         assert keys.get_user("u") == UserEntry(1, None)
 
-    def test_an_erased_session_gets_no_key_again(self, keys: KeyStore) -> None:
+    def test_an_erased_session_gets_no_key_again(self, keys: SqlKeyStore) -> None:
         self._user(keys)
         self._session(keys, "s")
         other = self._session(keys, "t")
@@ -128,7 +131,7 @@ class KeyStoreContract:
         assert keys.get_user("u") == UserEntry(1, _USER)
 
     def test_keys_put_aside_are_not_found_until_they_are_released(
-        self, keys: KeyStore
+        self, keys: SqlKeyStore
     ) -> None:
         self._user(keys)
         kept = {KeyPlace("s", n): self._session(keys, "s", n) for n in (1, 2)}
@@ -148,7 +151,7 @@ class KeyStoreContract:
         assert keys.keys_of("u") == kept
         assert keys.counts()["held"] == 0
 
-    def test_keys_put_aside_can_be_destroyed(self, keys: KeyStore) -> None:
+    def test_keys_put_aside_can_be_destroyed(self, keys: SqlKeyStore) -> None:
         self._user(keys)
         self._session(keys, "s")
         keys.hold("u", None, NOW)
@@ -159,7 +162,7 @@ class KeyStoreContract:
         assert keys.held_users() == []
 
     def test_who_was_erased_is_readmitted_in_the_next_epoch_only(
-        self, keys: KeyStore
+        self, keys: SqlKeyStore
     ) -> None:
         self._user(keys)
         assert not keys.readmit("u", _OTHER, NOW, epoch=2)
@@ -171,7 +174,7 @@ class KeyStoreContract:
         assert keys.get_user("u") == UserEntry(2, _OTHER)
 
     def test_a_users_key_is_replaced_with_all_of_its_sessions_or_not(
-        self, keys: KeyStore
+        self, keys: SqlKeyStore
     ) -> None:
         self._user(keys)
         for version in (1, 2):
@@ -187,7 +190,7 @@ class KeyStoreContract:
         assert keys.keys_of("u") == again
 
     def test_settings_and_what_is_put_aside_are_replaced_by_compare_and_set(
-        self, keys: KeyStore
+        self, keys: SqlKeyStore
     ) -> None:
         self._user(keys)
         keys.hold("u", None, NOW)
@@ -200,7 +203,7 @@ class KeyStoreContract:
         assert keys.get_setting("pepper") == b"new"
         assert keys.held_users() == [("u", UserEntry(1, b"new"))]
 
-    def test_users_are_listed_in_pages(self, keys: KeyStore) -> None:
+    def test_users_are_listed_in_pages(self, keys: SqlKeyStore) -> None:
         for name in "dacb":
             self._user(keys, name)
         keys.destroy("c", None, NOW)
@@ -212,14 +215,14 @@ class KeyStoreContract:
         assert keys.counts()["users"] == 3
         assert keys.counts()["erased_users"] == 1
 
-    def test_the_generation_never_falls(self, keys: KeyStore) -> None:
+    def test_the_generation_never_falls(self, keys: SqlKeyStore) -> None:
         keys.reach(7)
         keys.reach(3)
 
         assert keys.generation() == 7
 
     def test_an_erasure_and_new_sessions_at_once_leave_no_key(
-        self, keys: KeyStore
+        self, keys: SqlKeyStore
     ) -> None:
         self._user(keys)
 

@@ -14,7 +14,6 @@ from refold.adapters.keys.master import (
     MasterKeyFile,
     from_environment,
 )
-from refold.adapters.keys.store import KeyStore
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable
 from refold.testing.keys import KeyStoreContract, MasterKeyContract
@@ -81,13 +80,13 @@ class TestKeysAtHand(MasterKeyContract):
 
 class TestKeysInMemory(KeyStoreContract):
     @pytest.fixture
-    def keys(self) -> KeyStore:
+    def keys(self) -> SqlKeyStore:
         return SqlKeyStore("memory://")
 
 
 class TestKeysInAFile(KeyStoreContract):
     @pytest.fixture
-    def keys(self, tmp_path: Path) -> Iterator[KeyStore]:
+    def keys(self, tmp_path: Path) -> Iterator[SqlKeyStore]:
         store = SqlKeyStore(f"sqlite:///{tmp_path / 'keys.db'}")
         yield store
         store.close()
@@ -95,7 +94,7 @@ class TestKeysInAFile(KeyStoreContract):
 
 class TestKeysInPostgres(KeyStoreContract):
     @pytest.fixture
-    def keys(self, postgres_url: str) -> Iterator[KeyStore]:
+    def keys(self, postgres_url: str) -> Iterator[SqlKeyStore]:
         store = SqlKeyStore(postgres_url)
         yield store
         store.close()

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from refold.adapters.keys.master import LocalMasterKey
 from refold.adapters.keys.ring import KeyRing
-from refold.adapters.keys.store import KeyStore
 from refold.adapters.log import EncryptedLog
 from refold.adapters.rows import Batch, Wrote
+from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import (
     Erased,
@@ -104,7 +104,7 @@ class World:
         if known is not None:
             return known
         recorder = cast("Recorder", SteppingRecorder(self, process, self.recorder))
-        keys = cast("KeyStore", Stepping(self, process, self.keys, KeyUnavailable))
+        keys = cast("SqlKeyStore", Stepping(self, process, self.keys, KeyUnavailable))
         log = EncryptedLog(recorder, _opened(keys))
         store = SessionStore(log, redactor, _SMALL, clock=self.scheduler.clock)
         return self._stores.setdefault((process, redactor), store)
@@ -214,7 +214,7 @@ class World:
         self.scheduler.errors.append(Violated(promise))
 
 
-def _opened(keys: KeyStore) -> KeyRing:
+def _opened(keys: SqlKeyStore) -> KeyRing:
     while True:
         try:
             return KeyRing(keys, _MASTER)

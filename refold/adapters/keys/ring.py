@@ -11,6 +11,7 @@ import hmac
 import os
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
 from typing import Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -19,8 +20,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from refold.adapters.keys.master import SIZE, MasterKey
-from refold.adapters.keys.signatures import Signer, open_signer
-from refold.adapters.keys.store import KeyStore, Refs, UserEntry
+from refold.adapters.keys.signatures import CONTEXT, SETTING, Signer
+from refold.adapters.keys.store import PEPPER, Refs, UserEntry
+from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.chain import length_prefixed
 from refold.domain.errors import Erased, KeyUnavailable
 from refold.domain.ids import StreamId
@@ -66,7 +68,6 @@ class Recent(Generic[K, V]):
                 del self._kept[key]
 
 
-PEPPER: Final = "pepper"
 PEPPER_CONTEXT: Final = b"refold pepper"
 _NONCE = 12
 _TRIES: Final = 5
@@ -112,26 +113,30 @@ class SessionKey(NamedTuple):
 class KeyRing:
     """The keys of one store, unwrapped as they are needed and kept in memory."""
 
-    def __init__(self, store: KeyStore, master: MasterKey) -> None:
+    def __init__(self, store: SqlKeyStore, master: MasterKey) -> None:
         self.store, self.master = store, master
-        self._pepper, self._wrapped_pepper = self._open_pepper()
+        self.reopen()
         self._users: Recent[str, UserKey] = Recent()
         self._sessions: Recent[tuple[str, str], SessionKey] = Recent()
 
-    def _open_pepper(self) -> tuple[bytes, bytes]:
-        wrapped = self.store.get_setting(PEPPER)
-        if wrapped is None:
-            fresh = self.master.wrap(os.urandom(SIZE), PEPPER_CONTEXT)
-            wrapped = self.store.add_setting(PEPPER, fresh)
-        return self.master.unwrap(wrapped, PEPPER_CONTEXT), wrapped
-
     def reopen(self) -> None:
         """Read again what the master key wraps here, after it was replaced."""
-        self._pepper, self._wrapped_pepper = self._open_pepper()
+        self._pepper, self._wrapped_pepper = self._setting(PEPPER, PEPPER_CONTEXT)
 
     def signer(self) -> Signer:
-        """What signs certificates and tree heads."""
-        return open_signer(self.store, self.master)
+        """What signs certificates and tree heads; its key is made where none is yet.
+
+        Raises KeyUnavailable if the master key does not open it.
+        """
+        return Signer(self._setting(SETTING, CONTEXT)[0])
+
+    def _setting(self, name: str, context: bytes) -> tuple[bytes, bytes]:
+        """A secret of the store, plain and wrapped, made if there is none."""
+        wrapped = self.store.get_setting(name)
+        if wrapped is None:
+            fresh = self.master.wrap(os.urandom(SIZE), context)
+            wrapped = self.store.add_setting(name, fresh)
+        return self.master.unwrap(wrapped, context), wrapped
 
     def session(
         self, user_id: str, session_id: str, *, now: int | None, check: bytes = b""
@@ -166,9 +171,12 @@ class KeyRing:
             return unseal(key.cipher, sealed, context)
         except InvalidTag:
             for other in self._versions(user_id, session_id):
-                if other.check != key.check and _opens(other, sealed, context):
+                if other.check == key.check:
+                    continue
+                with suppress(InvalidTag):
+                    plain = unseal(other.cipher, sealed, context)
                     self._sessions.put((user_id, session_id), other)
-                    return unseal(other.cipher, sealed, context)
+                    return plain
             raise
 
     def successor(
@@ -386,14 +394,6 @@ def _opened(
     key = unseal(user.wrapping, wrapped, context)
     check = hmac.digest(key, b"refold key check", "sha256")[:8]
     return SessionKey(AESGCM(key), check, user, version)
-
-
-def _opens(key: SessionKey, sealed: bytes, context: bytes) -> bool:
-    try:
-        unseal(key.cipher, sealed, context)
-    except InvalidTag:
-        return False
-    return True
 
 
 def _derive(key: bytes, purpose: str) -> bytes:

@@ -7,14 +7,14 @@ that others read and write meanwhile, and a call that was cut off is done again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from cryptography.exceptions import InvalidTag
 
 from refold.adapters.keys.master import SIZE, LocalMasterKey
 from refold.adapters.keys.ring import (
-    PEPPER,
     PEPPER_CONTEXT,
     KeyRing,
     UserKey,
@@ -24,7 +24,8 @@ from refold.adapters.keys.ring import (
     user_context,
 )
 from refold.adapters.keys.signatures import CONTEXT, SETTING, key_id
-from refold.adapters.keys.store import KeyStore, UserEntry
+from refold.adapters.keys.store import PEPPER, UserEntry
+from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import KeyUnavailable
 
 _TRIES: Final = 5
@@ -35,56 +36,52 @@ def rotate_master(ring: KeyRing) -> int:
 
     The pepper comes first: where it was read before that, no user is added any more.
     """
-    done = _settings(ring)
-    while found := sum(_rewrapped(ring)):
-        done += found
+    store, done = ring.store, 0
+    for name, wrapped, context in _settings(ring):
+        done += store.swap_setting(name, wrapped, _again(ring, wrapped, context))
+    found = True
+    while found:
+        found = False
+        for users, swap in (
+            (users_of(store), store.swap_user),
+            (iter(store.held_users()), store.swap_held),
+        ):
+            for ref, wrapped, context in _stale(ring, users):
+                if swap(ref, wrapped, _again(ring, wrapped, context)):
+                    found, done = True, done + 1
     ring.reopen()
     return done
 
 
 def stale(ring: KeyRing) -> int:
     """How much is wrapped by an older master key than the newest."""
-    found = 0
-    for name, context in ((PEPPER, PEPPER_CONTEXT), (SETTING, CONTEXT)):
-        wrapped = ring.store.get_setting(name)
-        found += wrapped is not None and ring.master.stale(wrapped, context)
-    users = [*users_of(ring.store), *ring.store.held_users()]
-    return found + sum(_is_stale(ring, ref, entry) for ref, entry in users)
+    users = chain(users_of(ring.store), ring.store.held_users())
+    return len([*_settings(ring), *_stale(ring, users)])
 
 
-def _settings(ring: KeyRing) -> int:
-    done = 0
+def _settings(ring: KeyRing) -> Iterator[tuple[str, bytes, bytes]]:
+    """Name, wrapped value and context of those that are under an older key."""
     for name, context in ((PEPPER, PEPPER_CONTEXT), (SETTING, CONTEXT)):
         wrapped = ring.store.get_setting(name)
         if wrapped is not None and ring.master.stale(wrapped, context):
-            again = ring.master.wrap(ring.master.unwrap(wrapped, context), context)
-            done += ring.store.swap_setting(name, wrapped, again)
-    return done
+            yield name, wrapped, context
 
 
-def _rewrapped(ring: KeyRing) -> Iterator[bool]:
-    yield from _each(ring, users_of(ring.store), ring.store.swap_user)
-    yield from _each(ring, iter(ring.store.held_users()), ring.store.swap_held)
-
-
-def _each(
-    ring: KeyRing,
-    users: Iterator[tuple[str, UserEntry]],
-    swap: Callable[[str, bytes, bytes], bool],
-) -> Iterator[bool]:
+def _stale(
+    ring: KeyRing, users: Iterable[tuple[str, UserEntry]]
+) -> Iterator[tuple[str, bytes, bytes]]:
+    """Hash, wrapped key and context of those that are under an older key."""
     for ref, entry in users:
-        if entry.wrapped is not None and _is_stale(ring, ref, entry):
-            context = user_context(ref, entry.epoch)
-            plain = ring.master.unwrap(entry.wrapped, context)
-            yield swap(ref, entry.wrapped, ring.master.wrap(plain, context))
+        context = user_context(ref, entry.epoch)
+        if entry.wrapped is not None and ring.master.stale(entry.wrapped, context):
+            yield ref, entry.wrapped, context
 
 
-def _is_stale(ring: KeyRing, ref: str, entry: UserEntry) -> bool:
-    context = user_context(ref, entry.epoch)
-    return entry.wrapped is not None and ring.master.stale(entry.wrapped, context)
+def _again(ring: KeyRing, wrapped: bytes, context: bytes) -> bytes:
+    return ring.master.wrap(ring.master.unwrap(wrapped, context), context)
 
 
-def users_of(store: KeyStore) -> Iterator[tuple[str, UserEntry]]:
+def users_of(store: SqlKeyStore) -> Iterator[tuple[str, UserEntry]]:
     """All users of a key store, read in pages."""
     after = ""
     while page := store.users(after):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
-from typing import TYPE_CHECKING, Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -21,17 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from refold.domain.errors import InvalidConfiguration
 
-if TYPE_CHECKING:
-    from refold.adapters.keys.master import MasterKey
-
 SETTING, CONTEXT = "signing key", b"refold signing key"
-
-
-class _Settings(Protocol):
-    """The part of the key store that a signing key is kept in."""
-
-    def get_setting(self, name: str) -> bytes | None: ...
-    def add_setting(self, name: str, value: bytes) -> bytes: ...
 
 
 class Signer:
@@ -48,18 +36,6 @@ class Signer:
     def sign(self, message: bytes) -> bytes:
         """The signature of ``message``, 64 bytes."""
         return self._key.sign(message)
-
-
-def open_signer(settings: _Settings, master: MasterKey) -> Signer:
-    """The store's signer; its key is made and kept, wrapped, where there is none yet.
-
-    Raises KeyUnavailable if the master key does not open it.
-    """
-    wrapped = settings.get_setting(SETTING)
-    if wrapped is None:
-        fresh = master.wrap(os.urandom(32), CONTEXT)
-        wrapped = settings.add_setting(SETTING, fresh)
-    return Signer(master.unwrap(wrapped, CONTEXT))
 
 
 def key_id(public_key: bytes) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Lock
 from typing import Any, Final, cast
 
 from sqlalchemy import (
@@ -22,7 +22,7 @@ from sqlalchemy import (
     true,
 )
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import QueuePool, StaticPool
+from sqlalchemy.pool import QueuePool
 
 from refold.adapters.rows import (
     Batch,
@@ -35,6 +35,12 @@ from refold.adapters.rows import (
 )
 from refold.adapters.sql import tables
 from refold.adapters.sql.database import Database, Write
+from refold.adapters.sql.memory import (
+    OnePool,
+    OnlyConnection,
+    begin,
+    engine_in_memory,
+)
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
@@ -237,7 +243,7 @@ class SqliteDatabase(Database):
             connect_args={"timeout": _BUSY_MS / 1000, "check_same_thread": False},
         )
         event.listen(pool, "connect", self._on_connect)
-        event.listen(pool, "begin", _begin)
+        event.listen(pool, "begin", begin)
         return pool
 
     def _identify(self) -> None:
@@ -458,63 +464,6 @@ class SqliteDatabase(Database):
             super().close()
 
 
-class _OnlyConnection(sqlite3.Connection):
-    """The one connection of a database in memory: who reads in a write ends none."""
-
-    users = 0
-
-    def rollback(self) -> None:
-        if self.users <= 1:
-            super().rollback()
-
-
-class _OnePool(StaticPool):
-    """Hands the only connection to one thread at a time, and to that again inside."""
-
-    def __init__(self, creator: Any, **settings: Any) -> None:
-        super().__init__(creator, **settings)
-        self.turn = RLock()
-
-    def _do_get(self) -> Any:
-        self.turn.acquire()
-        record = super()._do_get()
-        cast("_OnlyConnection", record.driver_connection).users += 1
-        return record
-
-    def _do_return_conn(self, record: Any) -> None:
-        cast("_OnlyConnection", record.driver_connection).users -= 1
-        self.turn.release()
-
-    def recreate(self) -> _OnePool:
-        """The same: a forked child goes on with its copy."""
-        return self
-
-
-def engine_in_memory() -> Engine:
-    """A database that lives as long as its engine, used by one thread after another."""
-    only = sqlite3.connect(
-        ":memory:",
-        check_same_thread=False,
-        isolation_level=None,
-        cached_statements=256,
-        factory=_OnlyConnection,
-    )
-    engine = create_engine(
-        "sqlite://",
-        creator=lambda: only,
-        poolclass=_OnePool,
-        pool_reset_on_return=None,
-    )
-    event.listen(engine, "begin", _begin_in_memory)
-    return engine
-
-
-def _begin_in_memory(connection: Connection) -> None:
-    # Each statement reads one moment by itself, and nobody else has a turn.
-    if connection.get_execution_options().get("refold_begin"):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
 class SqliteInMemory(SqliteDatabase):
     """SQLite's own database in memory, for tests and trials: nothing survives it."""
 
@@ -527,8 +476,8 @@ class SqliteInMemory(SqliteDatabase):
         self._pool = pool = engine_in_memory()
         with pool.connect() as connection:
             only = connection.connection.driver_connection
-        self._writer = cast("_OnlyConnection", only)
-        self._lock = cast("_OnePool", pool.pool).turn
+        self._writer = cast("OnlyConnection", only)
+        self._lock = cast("OnePool", pool.pool).turn
 
     def _forget(self) -> None:
         """A forked child has a copy of its own."""
@@ -536,7 +485,7 @@ class SqliteInMemory(SqliteDatabase):
     @contextmanager
     def _writing(self, synchronous: str = "") -> Iterator[sqlite3.Connection]:  # noqa: ARG002  # there is no disk
         with self._lock, super()._writing() as connection:
-            only = cast("_OnlyConnection", connection)
+            only = cast("OnlyConnection", connection)
             only.users += 1
             try:
                 yield connection
@@ -558,11 +507,6 @@ class SqliteInMemory(SqliteDatabase):
         """Bytes of its pages."""
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         return int(pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one())
-
-
-def _begin(connection: Connection) -> None:
-    mode = connection.get_execution_options().get("refold_begin", "DEFERRED")
-    connection.exec_driver_sql(f"BEGIN {mode}")
 
 
 def _head(connection: sqlite3.Connection, stream: StreamId) -> HeadRow | None:
