@@ -274,26 +274,20 @@ class StoredErasures:
             self._tree.forget(whose.user_id, session, job.job_id)
         # As long as a row is there, the head says that it is erased.
         for table in sorted(self._theirs(), key=lambda table: table is self._t.heads):
-            while True:
-                started = time.monotonic()
-                number = self._delete_some(table, whose)
-                if not number:
-                    break
+            place: Any = literal_column(self._database.place)
+            some = select(place).select_from(table).where(*_of(table, whose))
+            doomed = delete(table).where(self._database.among(some.limit(_AT_ONCE)))
+            started = time.monotonic()
+            while number := self._run(whose.user_id, doomed):
                 yield str(table.name), number
                 time.sleep((time.monotonic() - started) * _PAUSE)
+                started = time.monotonic()
 
     def _unname(self, job: Job) -> None:
         """Take out of the access log what names who is erased."""
         named = job.facts.get("audit")
         if named:
             self._accesses.forget(named["user"], named["sessions"])
-
-    def _delete_some(self, table: Table, whose: Whose) -> int:
-        place: Any = literal_column(self._database.place)
-        some = select(place).select_from(table).where(*_of(table, whose))
-        doomed = delete(table).where(self._database.among(some.limit(_AT_ONCE)))
-        done = self._database.change(whose.user_id, lambda c: c.execute(doomed))
-        return int(done.rowcount)
 
     def certify(
         self, job: Job | None, user_id: str, statement: JsonObject, *, now: int
@@ -426,7 +420,12 @@ class StoredErasures:
         """End a legal hold."""
         table, ref = self._t.holds, self._keys.user_ref(user_id)
         gone = delete(table).where(table.c.user_ref == ref, table.c.name == name)
-        return bool(self._database.change(NOBODY, lambda c: c.execute(gone)).rowcount)
+        return bool(self._run(NOBODY, gone))
+
+    def _run(self, user_id: str, statement: Any) -> int:
+        """How many rows a statement changed, in a transaction of its own."""
+        done = self._database.change(user_id, lambda c: c.execute(statement))
+        return int(done.rowcount)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         """Overwrite what was deleted."""
@@ -788,18 +787,15 @@ class StoredRepairs:
         ]
         if not addresses:
             return Scanned(ends, ())
-        named = {address for name in ends for address in self._named(stream, name)}
+        recorder, named = self._streams.recorder, set[bytes]()
+        theirs = Blobs(recorder, self._streams.keys, stream.main)
+        for name in ends:
+            one, after = stream._replace(stream=name), 0
+            while rows := recorder.select_events(one, gt=after, limit=PAGE):
+                after = rows[-1].seq
+                for row in rows:
+                    named.update(map(theirs.address, self._streams.envelope(row).blobs))
         return Scanned(ends, tuple(a for a in addresses if a not in named))
-
-    def _named(self, stream: StreamId, name: str) -> set[bytes]:
-        recorder = self._streams.recorder
-        blobs = Blobs(recorder, self._streams.keys, stream.main)
-        one, after, named = stream._replace(stream=name), 0, set[bytes]()
-        while rows := recorder.select_events(one, gt=after, limit=PAGE):
-            after = rows[-1].seq
-            for row in rows:
-                named.update(map(blobs.address, self._streams.envelope(row).blobs))
-        return named
 
     def drop_blobs(self, stream: StreamId, scanned: Scanned) -> bool:
         """Delete these, if the session stands as it stood."""

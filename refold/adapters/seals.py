@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -186,17 +186,22 @@ class TreeCheck:
     def run(self) -> SealsVerified:
         """Prove it."""
         try:
-            return self._run()
+            return self._proved()
         except RefoldError:
             raise
         except JUNK:
             problem = _problem(None, "unreadable", WRONG_TYPE)
             return SealsVerified(0, 0, 0, 0, 0, [problem])
 
-    def _run(self) -> SealsVerified:
+    def _proved(self) -> SealsVerified:
         heads = self._tree.heads()
+        unsigned = "the tree head is not signed by this store"
         problems = [
-            *self._signatures(heads),
+            *(
+                _problem(head.size, "signature", unsigned)
+                for head in heads
+                if not self._signed(head)
+            ),
             *self._roots(heads),
             *self._owners(),
             *self._certified(),
@@ -210,13 +215,6 @@ class TreeCheck:
             unsealed=self._tree.unsealed(),
             problems=[*problems, *broken, *self._compared(heads, anchored)],
         )
-
-    def _signatures(self, heads: Iterable[TreeHead]) -> Iterator[Problem]:
-        for head in heads:
-            if not self._signed(head):
-                yield _problem(
-                    head.size, "signature", "the tree head is not signed by this store"
-                )
 
     def _signed(self, head: TreeHead) -> bool:
         key = self._public_key()
@@ -426,7 +424,10 @@ def _chain(
     after = seq - 1
     while page := recorder.select_events(stream, gt=after, lte=seal.seq, limit=_EVENTS):
         found += [
-            _link(row) if found or n else _event(row) for n, row in enumerate(page)
+            _event(row)
+            if row.seq == seq
+            else {"header": sha256(row.context).hexdigest(), "body": _body(row)}
+            for row in page
         ]
         after = page[-1].seq
     if len(found) != seal.seq - seq + 1:
@@ -447,10 +448,6 @@ def _event(row: EncryptedEvent) -> JsonObject:
         "prev_hash": row.prev_hash.hex(),
         "body": _body(row),
     }
-
-
-def _link(row: EncryptedEvent) -> JsonObject:
-    return {"header": sha256(row.context).hexdigest(), "body": _body(row)}
 
 
 def _body(row: EncryptedEvent) -> str:

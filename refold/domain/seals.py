@@ -100,15 +100,8 @@ class TreeHead(NamedTuple):
 
     def to_json(self) -> JsonObject:
         """All of it, as it stands in anchors and proofs."""
-        return {
-            "store_id": self.store_id,
-            "size": self.size,
-            "root": self.root.hex(),
-            "sealed_at": self.sealed_at,
-            "position": self.position,
-            "key_id": self.key_id,
-            "signature": self.signature.hex(),
-        }
+        hashes = {"root": self.root.hex(), "signature": self.signature.hex()}
+        return {**self._asdict(), **hashes}
 
     @classmethod
     def from_json(cls, found: Any) -> Self:

@@ -407,7 +407,9 @@ class Eraser:
             "reason": self.redacted(ask.reason, whose),
             "operator": self.redacted(ask.operator, whose),
             "requested_at": timestamp(now),
-            "key_backups_until": _until(now, ask.key_backups),
+            "key_backups_until": None
+            if ask.key_backups is None
+            else timestamp(now + _microseconds(ask.key_backups)),
             "tree_before": self.erasures.tree_head(),
         }
         due_at = None if ask.grace is None else now + _microseconds(ask.grace)
@@ -445,7 +447,9 @@ class Eraser:
             job = self._marked(job)
             self._forgotten(job)
             if later:
-                return self._held(job, now)
+                if job.stage == "begun":
+                    self._to(job, "held", keys=self.erasures.hold_keys(job, now=now))
+                return Erasure(due_at=job.due_at)
             keys = self.erasures.destroy_keys(job, now=now)
             moment = timestamp(self.writer.clock())
             job = self._to(job, "shredded", keys=keys, unreadable_at=moment)
@@ -479,12 +483,6 @@ class Eraser:
         """
         if job.whose.sessions is not None:
             self.writer.log.drop_views(job.whose.user_id, USER_SESSION)
-
-    def _held(self, job: Job, now: int) -> Erasure:
-        if job.stage == "begun":
-            keys = self.erasures.hold_keys(job, now=now)
-            self._to(job, "held", keys=keys)
-        return Erasure(due_at=job.due_at)
 
     def _to(self, job: Job, stage: Stage, **facts: Any) -> Job:
         """Keep how far it is, unless others took it further."""
@@ -600,10 +598,6 @@ def _same(known: Whose, asked: Whose) -> bool:
     if known.sessions is None or asked.sessions is None:
         return known.sessions is asked.sessions
     return set(asked.sessions) <= set(known.sessions)
-
-
-def _until(now: int, span: timedelta | None) -> str | None:
-    return None if span is None else timestamp(now + _microseconds(span))
 
 
 def _microseconds(span: timedelta) -> int:

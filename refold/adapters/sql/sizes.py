@@ -26,10 +26,15 @@ class Sizes:
             dict(zip(_LAG, map(_plain, row), strict=True))
             for row in connection.execute(self._lag())
         ]
+        views, blobs = self._t.views, self._t.blobs
+        beside = self._counted(connection, "view", views, func.length(views.c.body))
+        # Whose session a blob is of only its key can tell.
+        if self._scope.session_id is None:
+            beside |= self._counted(connection, "blob", blobs, blobs.c.size)
         return {
             **_one(connection, self._sessions(now)),
             **_one(connection, self._events(now)),
-            **self._beside(connection),
+            **beside,
             "lag": lag,
         }
 
@@ -70,14 +75,6 @@ class Sizes:
             recent_size = func.coalesce(size.filter(recent), 0)
             columns.append(recent_size.label(f"event_bytes_{name}"))
         return select(*columns).where(*within(self._t.events, self._scope))
-
-    def _beside(self, connection: Connection) -> dict[str, Any]:
-        views, blobs = self._t.views, self._t.blobs
-        found = self._counted(connection, "view", views, func.length(views.c.body))
-        # Whose session a blob is of only its key can tell.
-        if self._scope.session_id is None:
-            found |= self._counted(connection, "blob", blobs, blobs.c.size)
-        return found
 
     def _counted(
         self, connection: Connection, what: str, table: Table, size: Any

@@ -225,8 +225,11 @@ class Tree:
         ``base``, or one of the streams was erased meanwhile.
         """
 
+        size = self._t.tree_heads.c.size
+        newest = select(func.coalesce(func.max(size), 0)).where(size > 0)
+
         def attempt(connection: Connection) -> bool:
-            there = self._is_newest(connection, base)
+            there = connection.execute(newest).scalar_one() == base
             with suppress(IntegrityError):  # another sealer was first
                 if there and self._insert(connection, base, grown, endings):
                     return True
@@ -234,11 +237,6 @@ class Tree:
             return False
 
         return self._database.change(None, attempt)
-
-    def _is_newest(self, connection: Connection, base: int) -> bool:
-        size = self._t.tree_heads.c.size
-        newest = select(func.coalesce(func.max(size), 0)).where(size > 0)
-        return bool(connection.execute(newest).scalar_one() == base)
 
     def _insert(
         self,
