@@ -8,6 +8,8 @@ PYTHON ?= $(shell for python in python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 BIN = .venv/bin
+# Processes that tests start load compiled modules, also where the shell says not to.
+PYTHON_RUN = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 # -qq: errors only.
 PIP = $(BIN)/python -m pip -qq --disable-pip-version-check
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
@@ -53,11 +55,11 @@ demo: .venv/.refold
 	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh
 
 test: .venv/.refold
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(PYTHON_RUN) -m pytest -n 2 --dist worksteal $(ARGS)
 
 # Apart from the tests: counting lines doubles their time.
 coverage: .venv/.refold
-	@$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
+	@$(PYTHON_RUN) -m pytest -n 2 --cov --cov-report=term:skip-covered $(ARGS)
 
 simulate: .venv/.refold
 	@$(BIN)/python -m tests.simulation $(ARGS)

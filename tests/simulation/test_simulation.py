@@ -127,6 +127,8 @@ KNOWN = {
 }
 
 
+@pytest.mark.load
+@pytest.mark.timeout(900)  # a search, whose length a change of any step changes
 @pytest.mark.parametrize("rule", MUTANTS)
 def test_a_recorder_that_breaks_a_rule_is_found_out(rule: str) -> None:
     mutant = MUTANTS[rule]
