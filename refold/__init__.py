@@ -20,13 +20,8 @@ if TYPE_CHECKING:
         review as review,
         strategies as strategies,
     )
-    from refold.domain.envelope import (
-        Draft,
-        Envelope,
-    )
-    from refold.domain.erasure import (
-        RetentionPolicy,
-    )
+    from refold.domain.envelope import Draft, Envelope
+    from refold.domain.erasure import RetentionPolicy
     from refold.domain.errors import (
         CorruptEvent,
         Erased,
@@ -65,18 +60,10 @@ if TYPE_CHECKING:
         open_store as open,  # noqa: A004  # refold.open reads well
         redact,
     )
-    from refold.redaction.policy import (
-        Policy,
-    )
-    from refold.store.appends import (
-        Receipt,
-    )
-    from refold.store.sessions import (
-        Session,
-    )
-    from refold.store.store import (
-        SessionStore,
-    )
+    from refold.redaction.policy import Policy
+    from refold.store.appends import Receipt
+    from refold.store.sessions import Session
+    from refold.store.store import SessionStore
 
 __version__ = "0.1.0"
 
@@ -124,10 +111,7 @@ __all__ = [
 ]
 _ROOMS = frozenset({"errors", "events", "memory", "redaction", "review", "strategies"})
 _PLACES = {
-    "refold.domain.envelope": (
-        "Draft",
-        "Envelope",
-    ),
+    "refold.domain.envelope": ("Draft", "Envelope"),
     "refold.domain.erasure": ("RetentionPolicy",),
     "refold.domain.errors": (
         "CorruptEvent",
@@ -163,10 +147,7 @@ _PLACES = {
         "ToolResult",
         "UserInput",
     ),
-    "refold.opener": (
-        "open",
-        "redact",
-    ),
+    "refold.opener": ("open", "redact"),
     "refold.redaction.policy": ("Policy",),
     "refold.store.appends": ("Receipt",),
     "refold.store.sessions": ("Session",),

@@ -1,10 +1,6 @@
 """The types of events, what they hold, and what stands beside one."""
 
-from refold.domain.envelope import (
-    Draft,
-    Envelope,
-    Meta,
-)
+from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.events import (
     AgentError,
     AgentResponse,

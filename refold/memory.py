@@ -1,23 +1,10 @@
 """What is remembered of users: procedural memory, profiles, advice and consent."""
 
 from refold.projections.context.budget import Advice
-from refold.projections.memory.items import (
-    Evidence,
-    Item,
-    Lift,
-)
-from refold.projections.memory.labels import (
-    Taxonomy,
-)
-from refold.projections.memory.profile import (
-    Profile,
-)
-from refold.store.memory import (
-    ConsentStatus,
-    Memories,
-    Memory,
-    User,
-)
+from refold.projections.memory.items import Evidence, Item, Lift
+from refold.projections.memory.labels import Taxonomy
+from refold.projections.memory.profile import Profile
+from refold.store.memory import ConsentStatus, Memories, Memory, User
 
 __all__ = [
     "Advice",

@@ -1,11 +1,7 @@
 """What decides what a model is sent: strategies, summarizers, and how tokens count."""
 
-from refold.opener import (
-    for_agent,
-)
-from refold.projections.context.abridged import (
-    Abridged,
-)
+from refold.opener import for_agent
+from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import (
     Compaction,
     Source,
@@ -18,20 +14,9 @@ from refold.projections.context.compaction import (
     over_budget,
     side_by_side,
 )
-from refold.projections.context.outline import (
-    Detail,
-    Outline,
-)
-from refold.projections.context.strategies.spec import (
-    STRATEGIES,
-    parse,
-    register,
-)
-from refold.projections.context.strategy import (
-    Manner,
-    Shown,
-    Strategy,
-)
+from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.strategies.spec import STRATEGIES, parse, register
+from refold.projections.context.strategy import Manner, Shown, Strategy
 from refold.projections.context.view import View
 from refold.projections.models import (
     ModelInfo,
@@ -40,10 +25,7 @@ from refold.projections.models import (
     register_model,
     window_of,
 )
-from refold.projections.tokens import (
-    Calibrated,
-    TokenCounter,
-)
+from refold.projections.tokens import Calibrated, TokenCounter
 
 __all__ = [
     "STRATEGIES",

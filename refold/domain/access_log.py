@@ -118,11 +118,7 @@ class AccessTrail(Protocol):
         ...
 
     def find(
-        self,
-        user_id: str | None,
-        session_id: str | None,
-        *,
-        since: int | None,
+        self, user_id: str | None, session_id: str | None, *, since: int | None
     ) -> Iterator[AccessRecord]:
         """What is in the table: of a user or session that is not erased, or all."""
         ...

@@ -447,7 +447,7 @@ class RetentionPolicy:
 
 
 _PRESETS: Final[Mapping[str, Mapping[str, str]]] = {
-    "seed": {"sessions": "30d", "memory": "90d", "audit": "14d"},
+    "seed": {"sessions": "30d", "memory": "90d", "audit": "14d"}
 }
 
 

@@ -19,13 +19,7 @@ from threading import Lock, Thread
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
-from refold.domain.access_log import (
-    NOTHING,
-    Access,
-    AccessRecord,
-    AccessTrail,
-    Counts,
-)
+from refold.domain.access_log import NOTHING, Access, AccessRecord, AccessTrail, Counts
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import Accesses, Retention
 from refold.domain.errors import (

@@ -777,11 +777,7 @@ class Memories:
         return profile_of(self.writer.log, user_id, now, taxonomy=taxonomy)
 
     def advice(
-        self,
-        user_id: str,
-        *,
-        fresh: timedelta = _HOUR,
-        **how: Unpack[ChoiceArgs],
+        self, user_id: str, *, fresh: timedelta = _HOUR, **how: Unpack[ChoiceArgs]
     ) -> Advice:
         """What of the user's memory may be said to a model, as ``context`` takes it.
 

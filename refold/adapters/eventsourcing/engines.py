@@ -22,16 +22,7 @@ from eventsourcing.persistence import (
     PersistenceError,
     ProgrammingError,
 )
-from sqlalchemy import (
-    URL,
-    Connection,
-    Executable,
-    MetaData,
-    Table,
-    Uuid,
-    inspect,
-    text,
-)
+from sqlalchemy import URL, Connection, Executable, MetaData, Table, Uuid, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from refold.adapters.sql.database import Database, engine_of
@@ -120,12 +111,7 @@ class EventsDatabase:
                 yield connection
 
     def insert(
-        self,
-        table: Table,
-        rows: Sequence[Row],
-        *,
-        taken: str,
-        before: Before = None,
+        self, table: Table, rows: Sequence[Row], *, taken: str, before: Before = None
     ) -> list[int]:
         """Write all rows or none, ``before`` with them; returns notification ids.
 

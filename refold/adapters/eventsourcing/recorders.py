@@ -99,9 +99,7 @@ def events(
         metadata,
         *((place,) if sequenced else ()),
         Column(
-            "originator_id",
-            Uuid() if originators == "uuid" else Text(),
-            nullable=False,
+            "originator_id", Uuid() if originators == "uuid" else Text(), nullable=False
         ),
         Column("originator_version", BigInteger, nullable=False),
         Column("topic", Text, nullable=False),
@@ -155,10 +153,7 @@ def begin_count(connection: Connection, positions: Table, events: Table) -> None
     if has_count(connection, positions, events):
         return
     last = select(func.coalesce(func.max(events.c.notification_id), 0))
-    values = {
-        "name": events.name,
-        "last_id": connection.execute(last).scalar_one(),
-    }
+    values = {"name": events.name, "last_id": connection.execute(last).scalar_one()}
     connection.execute(insert(positions).values(values))
 
 

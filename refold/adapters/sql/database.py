@@ -175,9 +175,7 @@ class Database(ABC):
 
     @abstractmethod
     def hold_head(
-        self,
-        stream: StreamId,
-        work: Callable[[HeadRow | None, Write], WriteOutcome],
+        self, stream: StreamId, work: Callable[[HeadRow | None, Write], WriteOutcome]
     ) -> WriteOutcome:
         """Do ``work`` with the head, which cannot move, and what writes meanwhile."""
 

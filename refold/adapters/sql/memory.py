@@ -52,10 +52,7 @@ def engine_in_memory() -> Engine:
         factory=OnlyConnection,
     )
     engine = create_engine(
-        "sqlite://",
-        creator=lambda: only,
-        poolclass=OnePool,
-        pool_reset_on_return=None,
+        "sqlite://", creator=lambda: only, poolclass=OnePool, pool_reset_on_return=None
     )
     event.listen(engine, "begin", _begin_in_memory)
     return engine

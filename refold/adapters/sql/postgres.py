@@ -182,9 +182,7 @@ class PostgresDatabase(Database):
         return driver
 
     def hold_head(
-        self,
-        stream: StreamId,
-        work: Callable[[HeadRow | None, Write], WriteOutcome],
+        self, stream: StreamId, work: Callable[[HeadRow | None, Write], WriteOutcome]
     ) -> WriteOutcome:
         """Lock the head row meanwhile."""
         tried: list[Batch] = []

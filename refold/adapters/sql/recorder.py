@@ -44,14 +44,7 @@ from refold.domain.chain import GENESIS, encoded
 from refold.domain.errors import CorruptEvent, StoreUnavailable
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import (
-    JUNK,
-    Duplicate,
-    Lagging,
-    Place,
-    Scope,
-    SessionInfo,
-)
+from refold.domain.ports import JUNK, Duplicate, Lagging, Place, Scope, SessionInfo
 
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
 _LAST: Final = 2**63 - 1

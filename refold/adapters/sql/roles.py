@@ -92,10 +92,7 @@ RIGHTS: Final[Mapping[str, Mapping[str, Rights]]] = {
         "tree_heads": _READ_ALL,
     },
     WRITER: {
-        "events": [
-            Right("SELECT", columns=(*_STREAM, "hash")),
-            Right("INSERT"),
-        ],
+        "events": [Right("SELECT", columns=(*_STREAM, "hash")), Right("INSERT")],
         "heads": [
             Right("SELECT"),
             Right("INSERT", becoming="status <> 'erased'"),
@@ -143,10 +140,7 @@ RIGHTS: Final[Mapping[str, Mapping[str, Rights]]] = {
         "tree_heads": _READ_ALL,
         "settings": _all(_ALL, "SELECT", "INSERT", "UPDATE"),
     },
-    AUDITOR: {
-        **dict.fromkeys(_EVERY, _READ_ALL),
-        "audit": [*_READ_ALL, *_NOTE],
-    },
+    AUDITOR: {**dict.fromkeys(_EVERY, _READ_ALL), "audit": [*_READ_ALL, *_NOTE]},
 }
 # Whether there is any session: what opens a store must know, whoever it sees.
 _HAS_SESSIONS: Final = f"""

@@ -35,12 +35,7 @@ from refold.adapters.rows import (
 )
 from refold.adapters.sql import tables
 from refold.adapters.sql.database import Database, Write
-from refold.adapters.sql.memory import (
-    OnePool,
-    OnlyConnection,
-    begin,
-    engine_in_memory,
-)
+from refold.adapters.sql.memory import OnePool, OnlyConnection, begin, engine_in_memory
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
@@ -328,9 +323,7 @@ class SqliteDatabase(Database):
             return [self.write_group([batch])[0] for batch in batches]
 
     def hold_head(
-        self,
-        stream: StreamId,
-        work: Callable[[HeadRow | None, Write], WriteOutcome],
+        self, stream: StreamId, work: Callable[[HeadRow | None, Write], WriteOutcome]
     ) -> WriteOutcome:
         """Hold the write lock meanwhile."""
         with self._writing() as connection:

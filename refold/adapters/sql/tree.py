@@ -239,11 +239,7 @@ class Tree:
         return self._database.change(None, attempt)
 
     def _insert(
-        self,
-        connection: Connection,
-        base: int,
-        grown: Grown,
-        endings: Sequence[Ending],
+        self, connection: Connection, base: int, grown: Grown, endings: Sequence[Ending]
     ) -> bool:
         """False if one of the streams was erased."""
         numbered = list(enumerate(endings, start=base))

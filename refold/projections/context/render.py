@@ -28,13 +28,7 @@ from refold.projections.context.budget import (
 )
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import (
-    Left,
-    Manner,
-    Shown,
-    Strategy,
-    profile,
-)
+from refold.projections.context.strategy import Left, Manner, Shown, Strategy, profile
 from refold.projections.context.text import (
     Block,
     Message,

@@ -47,13 +47,7 @@ from refold.projections.context.outline import (
     OutlineBuilder,
 )
 from refold.projections.context.text import own_words
-from refold.projections.context.units import (
-    Spans,
-    joined,
-    seen_by,
-    spans_of,
-    without,
-)
+from refold.projections.context.units import Spans, joined, seen_by, spans_of, without
 
 
 class Left(NamedTuple):
