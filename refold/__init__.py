@@ -110,62 +110,31 @@ __all__ = [
     "redact",
 ]
 _ROOMS = frozenset({"errors", "events", "memory", "redaction", "review", "strategies"})
+# Where the names are that are neither errors nor what an event is.
 _PLACES = {
-    "refold.domain.envelope": ("Draft", "Envelope"),
-    "refold.domain.erasure": ("RetentionPolicy",),
-    "refold.domain.errors": (
-        "CorruptEvent",
-        "Erased",
-        "EventTooLarge",
-        "IdempotencyConflict",
-        "InvalidConfiguration",
-        "InvalidEvent",
-        "KeyUnavailable",
-        "RedactionFailed",
-        "RefoldError",
-        "SessionClosed",
-        "SessionNotFound",
-        "StaleSession",
-        "StoreUnavailable",
-        "UnknownStrategy",
-    ),
-    "refold.domain.events": (
-        "AgentError",
-        "AgentResponse",
-        "Aggregate",
-        "Final",
-        "Fork",
-        "HumanReview",
-        "Pin",
-        "Planner",
-        "Reflection",
-        "Request",
-        "StateUpdate",
-        "Summary",
-        "SystemPrompt",
-        "ToolCall",
-        "ToolResult",
-        "UserInput",
-    ),
-    "refold.opener": ("open", "redact"),
-    "refold.redaction.policy": ("Policy",),
-    "refold.store.appends": ("Receipt",),
-    "refold.store.sessions": ("Session",),
-    "refold.store.store": ("SessionStore",),
+    "Draft": "refold.domain.envelope",
+    "Envelope": "refold.domain.envelope",
+    "Policy": "refold.redaction.policy",
+    "Receipt": "refold.store.appends",
+    "RetentionPolicy": "refold.domain.erasure",
+    "Session": "refold.store.sessions",
+    "SessionStore": "refold.store.store",
+    "open": "refold.opener",
+    "redact": "refold.opener",
 }
-_PLACE = {name: place for place, names in _PLACES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used: importing refold stays fast."""
     if name in _ROOMS:
         return import_module(f"refold.{name}")
-    if name not in _PLACE:
+    if name not in __all__:
         raise AttributeError(f"module 'refold' has no attribute {name!r}")
-    place = import_module(_PLACE[name])
-    value = getattr(place, "open_store" if name == "open" else name)
-    globals()[name] = value
-    return value
+    stored = "open_store" if name == "open" else name
+    place = import_module(_PLACES.get(name, "refold.domain.errors"))
+    if not hasattr(place, stored):
+        place = import_module("refold.domain.events")
+    return globals().setdefault(name, getattr(place, stored))
 
 
 def __dir__() -> list[str]:

@@ -215,8 +215,6 @@ def api() -> Iterator[MessagesApi]:
 
 
 @pytest.fixture
-def packaged_models() -> Iterator[None]:
+def packaged_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """No models are known but those that come with Refold, now and afterwards."""
-    models.forget_registered()
-    yield
-    models.forget_registered()
+    monkeypatch.setattr(models, "_registered", {})

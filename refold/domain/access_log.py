@@ -98,11 +98,9 @@ class AccessSink(Protocol):
 
         After an error the same records come again, and others behind them.
         """
-        ...
 
     def close(self) -> None:
         """Let go of what it holds; nothing is written afterwards."""
-        ...
 
 
 class AccessTrail(Protocol):
@@ -111,26 +109,20 @@ class AccessTrail(Protocol):
     @property
     def on(self) -> bool:
         """Whether accesses are kept anywhere."""
-        ...
 
     def note(self, access: Access) -> None:
         """Have it recorded soon.  Never waits, never raises."""
-        ...
 
     def find(
         self, user_id: str | None, session_id: str | None, *, since: int | None
     ) -> Iterator[AccessRecord]:
         """What is in the table: of a user or session that is not erased, or all."""
-        ...
 
     def purge(self, before: int) -> int:
         """Delete what is older, in microseconds since 1970; returns how many."""
-        ...
 
     def flush(self) -> None:
         """Return when all that was noted was written, or could not be."""
-        ...
 
     def close(self) -> None:
         """Flush, and note nothing more."""
-        ...

@@ -168,40 +168,32 @@ class ErasureSteps(Protocol):
         Returns the job that is under way already, if there is one for the same.
         Raises OnHold, Erased if that user was erased before.
         """
-        ...
 
     def new_job(self, whose: Whose, *, due_at: int | None, facts: JsonObject) -> Job:
         """A job that nothing was done of yet, and nothing is kept of."""
-        ...
 
     def jobs(self, user_id: str | None = None) -> list[Job]:
         """Erasures that are not done, of a user or all."""
-        ...
 
     def mark(self, job: Job) -> None:
         """Mark all heads as erased: from here on nothing is read or written."""
-        ...
 
     def hold_keys(self, job: Job, *, now: int) -> int: ...
     def destroy_keys(self, job: Job, *, now: int) -> int:
         """Destroy the keys for good; returns how many there were."""
-        ...
 
     def advance(self, job: Job, before: Stage) -> Job | None:
         """Keep how far it is, if it was at ``before``; else how far others took it.
 
         None if they ended it.
         """
-        ...
 
     def widen(self, job: Job, whose: Whose) -> Job | None:
         """Keep that it is of these now; else what others made of it, None if ended."""
-        ...
 
     def remains(self, whose: Whose) -> Remains: ...
     def delete(self, job: Job) -> Iterator[tuple[str, int]]:
         """Delete all rows, some at a time, the heads last; yields table and number."""
-        ...
 
     def certify(
         self, job: Job | None, user_id: str, statement: JsonObject, *, now: int
@@ -210,60 +202,47 @@ class ErasureSteps(Protocol):
 
         Who was erased by the job is known as erased from then on, by keyed hashes.
         """
-        ...
 
     def restore(self, job: Job) -> None:
         """Undo what a job that is held back did: keys and heads, not its record."""
-        ...
 
     def readmit(self, user_id: str, *, now: int) -> int:
         """Give an erased user a new key; returns the epoch.
 
         Raises NotErased if the user was not erased.
         """
-        ...
 
     def left(self, whose: Whose) -> dict[str, int]:
         """How many rows of every table are still there: a search of all of them."""
-        ...
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         """Overwrite what was deleted, as far as the engine can; says what it did."""
-        ...
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
         """Search the files of the database for names, where they can be reached."""
-        ...
 
     def facts(self) -> JsonObject:
         """What a certificate says of the store: id, engine, schema."""
-        ...
 
     def tree_head(self) -> JsonObject | None:
         """The newest signed tree head, if the store was sealed."""
-        ...
 
     def tree_leaves(self, job: Job) -> JsonObject:
         """Count and root of the leaves of the tree that were the job's, and stay."""
-        ...
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
         """What was signed, the oldest first."""
-        ...
 
     def holds(self, user_id: str) -> list[LegalHold]: ...
     def hold(self, user_id: str, hold: LegalHold) -> bool:
         """Keep it; False if there is one of that name."""
-        ...
 
     def release(self, user_id: str, name: str) -> bool: ...
     def refuse_erased(self, user_id: str) -> None:
         """Raises Erased if the user was erased, as the key store knows it."""
-        ...
 
     def returned(self) -> list[str]:
         """Users who were erased and have sessions again: a backup was put back."""
-        ...
 
     def public_key(self) -> bytes: ...
     def rotate_master(self) -> int:
@@ -271,18 +250,15 @@ class ErasureSteps(Protocol):
 
         Others may read and write meanwhile.  Cut off, it goes on when called again.
         """
-        ...
 
     def rotate_user(self, user_id: str) -> int:
         """Give a user another key; returns how many sessions' keys are under it.
 
         Raises KeyUnavailable, Erased.
         """
-        ...
 
     def key_status(self) -> dict[str, Any]:
         """How many keys there are, of which kind, and how many should be replaced."""
-        ...
 
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -331,30 +307,24 @@ class Retention(Protocol):
         Returns when nothing that was under way can be written any more.
         Raises Erased if the user was erased, or is being erased.
         """
-        ...
 
     def unfreeze(self, user_id: str) -> bool:
         """Take events again; False if there is no freeze."""
-        ...
 
     def add_accesses(self, user_id: str, accesses: Sequence[Accesses]) -> None:
         """Add to what is known of these sessions; those not there are left out."""
-        ...
 
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
         """Of the sessions of a user, or of all, that were ever read by name."""
-        ...
 
     def old_blobs(self, before: int) -> Iterator[OldBlobs]:
         """The blobs written before that time, a few sessions' at a time."""
-        ...
 
     def expire_blobs(self, blobs: OldBlobs) -> int:
         """Let go of the texts; a sealed mark says so in their place.
 
         Returns how many: 0 if the session is erased or frozen by now.
         """
-        ...
 
     def begin_unused(self, job: Job, unused: Unused) -> Job | None:
         """Begin an erasure and mark its heads, if they are unused; else None.
@@ -364,7 +334,6 @@ class Retention(Protocol):
 
         Raises OnHold, Erased.
         """
-        ...
 
 
 Since: TypeAlias = Literal["append", "access"]

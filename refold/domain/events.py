@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from refold.domain.errors import InvalidEvent
 from refold.domain.model import Model, explain
@@ -384,7 +384,6 @@ SessionEvent: TypeAlias = Annotated[
 EVENT_CLASSES: dict[str, type[Event]] = {
     cls.model_fields["type"].default: cls for cls in get_args(get_args(SessionEvent)[0])
 }
-any_event: TypeAdapter[SessionEvent] = TypeAdapter(SessionEvent)
 DERIVED_TYPES = frozenset({"summary", "compaction"})
 
 

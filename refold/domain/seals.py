@@ -161,22 +161,18 @@ class Anchor(Protocol):
 
         Who seals holds it from before a tree head is committed until it is added.
         """
-        ...
 
     def read(self) -> Iterator[TreeHead]:
         """All tree heads, in the order in which they were added.
 
         Raises SealBroken where it holds something else.
         """
-        ...
 
     def newest(self) -> TreeHead | None:
         """The last that was added.  Raises as ``read``."""
-        ...
 
     def add(self, heads: Sequence[TreeHead]) -> None:
         """Keep those that are larger than all it has; durable when it returns."""
-        ...
 
 
 class Seals(Protocol):
@@ -192,30 +188,24 @@ class Seals(Protocol):
         Raises SealBroken if the tree in the database is not the one that the anchor
         names.
         """
-        ...
 
     def heads(self) -> list[TreeHead]:
         """All tree heads, the smallest first."""
-        ...
 
     def prove(self, stream: StreamId, seq: int, *, size: int | None) -> JsonObject:
         """The proof that this event is in the tree of that size, or the newest.
 
         Raises LookupError if no tree head of that size covers the event.
         """
-        ...
 
     def prove_growth(self, old: int, new: int) -> JsonObject:
         """The proof that the tree of the size ``new`` begins with that of ``old``.
 
         Raises LookupError if there is no tree head of such a size.
         """
-        ...
 
     def verify(self) -> SealsVerified:
         """Prove leaves, tree heads, signatures and anchor against each other."""
-        ...
 
     def public_key(self) -> bytes:
         """The key that tree heads and certificates are checked with; 32 bytes."""
-        ...

@@ -185,12 +185,6 @@ def packaged_models() -> list[ModelInfo]:
     return list({info.name: info for info in _packaged().values()}.values())
 
 
-def forget_registered() -> None:
-    """Know again only what is packaged."""
-    global _registered
-    _registered = {}
-
-
 _registered: dict[str, ModelInfo] = {}
 
 

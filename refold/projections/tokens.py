@@ -231,7 +231,6 @@ class TokenCounter(Protocol):
         model: str,
     ) -> int:
         """The input tokens of a request, in the shapes of the Messages API."""
-        ...
 
 
 class Observation(NamedTuple):

@@ -491,7 +491,9 @@ class Flat:
             return
         self._items(node, enumerate(value))
         for index, item in enumerate(value[:-1]):
-            if type(item) is str and _is_flag(item) and type(value[index + 1]) is str:
+            if type(item) is not str or type(value[index + 1]) is not str:
+                continue
+            if item == "-u" or (item[:2] == "--" and item[2:3].isalpha()):
                 self.flags[id(node), index + 1] = item
         if len(value) == 2:
             self._pair(node, *value)
@@ -542,10 +544,6 @@ class Flat:
 def opens(text: str) -> bool:
     """Whether ``text`` begins as JSON does."""
     return text[:1] in _BEGINS and bool(_OPENS.match(text))
-
-
-def _is_flag(text: str) -> bool:
-    return text == "-u" or (text[:2] == "--" and text[2:3].isalpha())
 
 
 def long(number: int) -> bool:

@@ -109,7 +109,6 @@ class Recognizer(Protocol):
 
     def analyze(self, text: str, language: str) -> Iterable[Span]:
         """The values in ``text``; ``language`` is a code like ``en`` or ``zh``."""
-        ...
 
 
 class _Failed(Exception):

@@ -36,7 +36,6 @@ class Finds(Protocol):
 
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
         """(start, end, type) of what is in ``text``."""
-        ...
 
 
 class Text(NamedTuple):

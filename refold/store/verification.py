@@ -224,7 +224,10 @@ class Verifier:
         if not self._problems:
             self._guarded(self._derive_again, self._stream)
         if not self._problems and not self._chain_only:
-            self._guarded(self._check_views, self._stream)
+            self._guarded(
+                lambda main: self._problems.extend(wrong_views(self._log, main)),
+                self._stream,
+            )
         return Verified(
             self._events,
             sum(len(seqs) for seqs in self._summaries.values()),
@@ -315,9 +318,6 @@ class Verifier:
         views = RequestedViews(viewer)
         for envelope in self._read(main, self._requests):
             self._check_request(views, made_of, envelope)
-
-    def _check_views(self, main: StreamId) -> None:
-        self._problems += wrong_views(self._log, main)
 
     def _read(self, stream: StreamId, seqs: list[int]) -> Iterator[Envelope]:
         for start in range(0, len(seqs), _READ):

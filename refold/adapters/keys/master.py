@@ -31,21 +31,18 @@ class MasterKey(Protocol):
 
     def wrap(self, key: bytes, context: bytes) -> bytes:
         """Encrypt ``key`` for storage, under the newest master key."""
-        ...
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
         """Give back what ``wrap`` encrypted.
 
         Raises KeyUnavailable if this is not the key that wrapped it.
         """
-        ...
 
     def stale(self, wrapped: bytes, context: bytes) -> bool:
         """Whether an older master key than the newest wrapped it.
 
         Raises KeyUnavailable if none of them did.
         """
-        ...
 
 
 class LocalMasterKey:

@@ -648,11 +648,9 @@ class Bell(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Return when it rings, when there may be something new, or after that time."""
-        ...
 
     def ring(self) -> None:
         """Wake who waits, from any thread; who comes later does not wait."""
-        ...
 
     def close(self) -> None: ...
 

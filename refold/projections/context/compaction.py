@@ -349,7 +349,6 @@ class Summarizer(Protocol):
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Write at most about ``target_tokens`` tokens that stand for ``source``."""
-        ...
 
 
 def check_summary(text: str, source: Source) -> None:

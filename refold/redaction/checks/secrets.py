@@ -244,17 +244,14 @@ def _chosen(found: Candidate) -> str | None:
         return None
     if quote and quote in "'\"`":
         return value if found.after(1) in ("", "\\", quote) else None
+    long = len(value) >= 20 and len(_DIGIT.findall(value)) >= 3
     code = (
         value.startswith("?")
         or found.after(1) in tuple("([{")
-        or (ATTRIBUTE.fullmatch(value) and not _scrambled(value))
+        or (ATTRIBUTE.fullmatch(value) and not (long and entropy(value) >= 4))
         or (_NAME.fullmatch(value) and _is_name(value))
     )
     return None if code else value
-
-
-def _scrambled(value: str) -> bool:
-    return len(value) >= 20 and len(_DIGIT.findall(value)) >= 3 and entropy(value) >= 4
 
 
 def _plain_secret(value: str) -> bool:

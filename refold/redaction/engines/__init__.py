@@ -36,26 +36,22 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """Which engine, and its version."""
-        ...
 
     @property
     def gates(self) -> bool:
         """Whether ``clean`` is so fast that it pays to ask it first."""
-        ...
 
     def clean(self, data: bytes, *, beside: bool) -> bool:
         """Whether no trigger is in ``data``, which may be JSON of the texts.
 
         beside: strings that are no keys may name what is beside them.
         """
-        ...
 
     def scan(self, data: bytes) -> list[Hit]:
         """(number of a trigger, where it ends) for each place that has one.
 
         A place may be named more than once, and one may be named that has none.
         """
-        ...
 
 
 class Trigger(NamedTuple):

@@ -251,7 +251,9 @@ def in_bytes(pattern: str) -> str:
 
 def narrow(pattern: str) -> str:
     """What of ``pattern`` can match in ASCII; empty: nothing."""
-    only = _CLASS_OR_WAY.sub(_of_ascii, pattern)
+    only = _CLASS_OR_WAY.sub(
+        lambda m: _WIDE.sub("", m[0]) if m[0][0] == "[" else "", pattern
+    )
     return only if only.isascii() and "[]" not in only else ""
 
 
@@ -260,10 +262,6 @@ _CLASS_OR_WAY = re.compile(
     r"\[(?:\\.|[^\]\\])+\]|\|[^\x00-\x7f]+(?=[|)])|(?<=\(\?:)[^\x00-\x7f]+\|"
 )
 _WIDE = re.compile(r"[^\x00-\x7f](?:-[^\x00-\x7f])?")
-
-
-def _of_ascii(match: re.Match[str]) -> str:
-    return _WIDE.sub("", match[0]) if match[0][0] == "[" else ""
 
 
 def _hex(text: str) -> str:
