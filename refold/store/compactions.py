@@ -49,7 +49,7 @@ log = logging.getLogger("refold")
 Automatic: TypeAlias = Literal["off", "background", "wait"]
 
 
-@dataclass(slots=True)
+@dataclass
 class Hold:
     """A lease that is held from ``take`` to the end of the ``with`` block.
 
@@ -63,8 +63,6 @@ class Hold:
     _owner: str
     _clock: Callable[[], int]
     _sec: float
-    _done: Signal = field(default_factory=Signal, init=False)
-    _renewing: Thread = field(init=False)
     asked: bool = field(default=False, init=False)
 
     @classmethod
@@ -82,6 +80,7 @@ class Hold:
         return cls(leases, stream, owner, clock, sec)
 
     def __enter__(self) -> Self:
+        self._done = Signal()
         self._renewing = Thread(target=self._renew, name="refold-lease", daemon=True)
         self._renewing.start()
         return self
