@@ -285,7 +285,7 @@ class Seam(NamedTuple):
 
 def rows_in(store: refold.SessionStore) -> Places:
     """Every row of the database, read beside the library."""
-    database: Any = store.log.recorder._database  # type: ignore[attr-defined]  # a store over SQL
+    database: Any = store.log.recorder.database  # type: ignore[attr-defined]  # a store over SQL
     query = "SELECT user_id, session_id, stream, seq, body FROM {events}"
     found = database.fetch("", query, ())
     return {(StreamId(*row[:3]), row[3], bytes(row[4])) for row in found}

@@ -83,7 +83,7 @@ def test_an_open_reader_keeps_the_log_and_that_is_said(
     with refold.open(sqlite_url) as store:
         bodies = plant(store)
         with (
-            log_of(store).recorder._database.engine().connect() as reader
+            log_of(store).recorder.database.engine().connect() as reader
         ):  # held open for the test
             reader.exec_driver_sql("SELECT count(*) FROM events").scalar()
             erased = store.erase(USER, "asked")

@@ -134,7 +134,7 @@ class Recorder(ApplicationRecorder):
     """
 
     def __init__(self, database: Database) -> None:
-        self.database = self._database = database
+        self.database = database
         self._t = database.tables
         self._group = GroupCommit(database.write_group)
         self.shared = not database.in_memory
@@ -167,7 +167,7 @@ class Recorder(ApplicationRecorder):
 
     def write(self, batch: Batch) -> WriteOutcome:
         """Write the batch or nothing, together with others; durable when it returns."""
-        with self._database.errors:
+        with self.database.errors:
             return self._group.write(batch)
 
     def write_soon(
@@ -177,7 +177,7 @@ class Recorder(ApplicationRecorder):
 
         def translated(outcome: WriteOutcome | Exception) -> None:
             if isinstance(outcome, Exception):
-                outcome = self._database.translate(outcome) or outcome
+                outcome = self.database.translate(outcome) or outcome
             done(outcome)
 
         return self._group.submit(batch, translated)
@@ -195,8 +195,8 @@ class Recorder(ApplicationRecorder):
                 return refused.outcome
             return Wrote(batch.head)
 
-        with self._database.errors:
-            return self._database.hold_head(stream, work)
+        with self.database.errors:
+            return self.database.hold_head(stream, work)
 
     def rewrite(
         self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
@@ -216,13 +216,13 @@ class Recorder(ApplicationRecorder):
                     remedy="try again",
                 ) from None
 
-        with self._database.errors:
-            return self._database.rewrite(stream, build, insert)
+        with self.database.errors:
+            return self.database.rewrite(stream, build, insert)
 
     def flush(self) -> None:
         """Return when all that was written is durable, also where appends need not."""
-        with self._database.errors:
-            self._database.flush()
+        with self.database.errors:
+            self.database.flush()
 
     def select_events(
         self,
@@ -262,7 +262,7 @@ class Recorder(ApplicationRecorder):
         query = f"{query} ORDER BY seq{' DESC' if desc else ''}"
         if limit is not None:
             query, values = f"{query} LIMIT ?", [*values, limit]
-        found = self._database.fetch(stream.user_id, query, values)
+        found = self.database.fetch(stream.user_id, query, values)
         return rows_of(stream, found, apart=scattered)
 
     def _spans(self, stream: StreamId, spans: Sequence[Span]) -> list[EncryptedEvent]:
@@ -276,7 +276,7 @@ class Recorder(ApplicationRecorder):
                 for value in (first, *stream, *stream[:2], first, last)
             ]
             query = f"{' UNION ALL '.join([_RANGE] * len(chunk))} ORDER BY seq"
-            found += self._database.fetch(stream.user_id, query, values)
+            found += self.database.fetch(stream.user_id, query, values)
         return rows_of(stream, found)
 
     def standing(
@@ -292,8 +292,8 @@ class Recorder(ApplicationRecorder):
         if shown:
             values += [*stream, *derived]
         parts: list[list[Sequence[Any]]] = [[] for _ in range(6)]
-        query = _query(self._database, shown=shown)
-        for part, *row in self._database.fetch(stream.user_id, query, values):
+        query = _query(self.database, shown=shown)
+        for part, *row in self.database.fetch(stream.user_id, query, values):
             parts[part].append(row)
         return StandingRows(
             _head(parts[_HEAD_ROW]),
@@ -347,21 +347,21 @@ class Recorder(ApplicationRecorder):
         main = (events.c.user_id, events.c.session_id, MAIN)
         erased = select(heads.c.seq).where(_at(heads, main), heads.c.status == "erased")
         query = select(events.c.position, *_like(events), *columns, previous)
-        query = query.where(events.c.position > after, self._database.settled())
+        query = query.where(events.c.position > after, self.database.settled())
         query = query.where(~erased.exists())
         if upto is not None:
             query = query.where(events.c.position <= upto)
         query = query.order_by(events.c.position).limit(limit)
         return [
             (row[0], row_of(StreamId(*row[1:4]), row[4:], bytes(row[-1] or GENESIS)))
-            for row in self._database.read(None, query)
+            for row in self.database.read(None, query)
         ]
 
     def max_notification_id(self) -> int | None:
         """The highest position that no transaction in flight can still precede."""
         events = self._t.events.c
-        query = select(func.max(events.position)).where(self._database.settled())
-        ((last,),) = self._database.read(None, query)
+        query = select(func.max(events.position)).where(self.database.settled())
+        ((last,),) = self.database.read(None, query)
         return None if last is None else int(last)
 
     def subscribe(
@@ -372,7 +372,7 @@ class Recorder(ApplicationRecorder):
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         """The row of the stream's head."""
-        found = self._database.fetch(stream.user_id, _HEAD, stream)
+        found = self.database.fetch(stream.user_id, _HEAD, stream)
         return HeadRow(*found[0]) if found else None
 
     def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None:
@@ -380,23 +380,23 @@ class Recorder(ApplicationRecorder):
         receipts = self._t.receipts.c
         query = select(receipts.first_seq, receipts.last_seq)
         query = query.where(_at(self._t.receipts, stream), receipts.address == key)
-        found = self._database.read(stream.user_id, query)
+        found = self.database.read(stream.user_id, query)
         return Duplicate(*found[0]) if found else None
 
     def knows(self, user_id: str) -> bool:
         """Whether the user has any session."""
         heads = self._t.heads.c
         query = select(heads.seq).where(heads.user_id == user_id).limit(1)
-        return bool(self._database.read(user_id, query))
+        return bool(self.database.read(user_id, query))
 
     def is_frozen(self, user_ref: str) -> bool:
         """Whether the user of that keyed hash is frozen."""
-        subject = Subjects(self._database).of(user_ref)
+        subject = Subjects(self.database).of(user_ref)
         return subject is not None and subject.status == "frozen"
 
     def has_sessions(self) -> bool:
         """Whether there is any session at all."""
-        return self._database.attempt(self._database.has_sessions)
+        return self.database.attempt(self.database.has_sessions)
 
     def sessions(
         self, user_id: str | None, session_id: str | None
@@ -415,13 +415,13 @@ class Recorder(ApplicationRecorder):
             heads.stream == MAIN, *within(self._t.heads, Scope(user_id, session_id))
         )
         query = query.order_by(heads.user_id, heads.session_id)
-        return [SessionInfo(*row) for row in self._database.read(user_id, query)]
+        return [SessionInfo(*row) for row in self.database.read(user_id, query)]
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""
         query = select(self._t.heads.c.stream)
         query = query.where(*within(self._t.heads, Scope(user_id, session_id)))
-        names = [row.stream for row in self._database.read(user_id, query)]
+        names = [row.stream for row in self.database.read(user_id, query)]
         return sorted(names, key=lambda name: (name != MAIN, name))
 
     def orphans(self, scope: Scope) -> list[StreamId]:
@@ -430,7 +430,7 @@ class Recorder(ApplicationRecorder):
         head = select(heads.c.seq).where(_at(heads, _like(events))).exists()
         query = select(*_like(events)).where(~head, *within(events, scope)).distinct()
         return sorted(
-            StreamId(*row) for row in self._database.read(scope.user_id, query)
+            StreamId(*row) for row in self.database.read(scope.user_id, query)
         )
 
     def blob_row(self, stream: StreamId, address: bytes) -> bytes | None:
@@ -441,13 +441,13 @@ class Recorder(ApplicationRecorder):
             _at(heads, stream.main), heads.c.status == "erased"
         )
         query = select(blobs.body).where(*mine, ~erased.exists())
-        found = self._database.read(stream.user_id, query)
+        found = self.database.read(stream.user_id, query)
         return bytes(found[0].body) if found else None
 
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
         """The row of a stored view of the session."""
         values = (*stream[:2], name, *stream[:2])
-        found = self._database.fetch(stream.user_id, _VIEW, values)
+        found = self.database.fetch(stream.user_id, _VIEW, values)
         return ViewRow(*found[0]) if found else None
 
     def save_view_row(
@@ -461,15 +461,15 @@ class Recorder(ApplicationRecorder):
     ) -> bool:
         """Store it if the stored one stands at ``replaces`` and the key is this."""
         place = (stream.user_id, stream.session_id, name)
-        query = f"{_SAVE}{self._database.shared}{_REPLACE}"
+        query = f"{_SAVE}{self.database.shared}{_REPLACE}"
         values = (*place, *row, *stream, key_check, replaces, *place, replaces)
-        return bool(self._database.fetch(stream.user_id, query, values))
+        return bool(self.database.fetch(stream.user_id, query, values))
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's stored views, in order."""
         query = select(self._t.views.c.name)
         query = query.where(*within(self._t.views, Scope(user_id, session_id)))
-        found = self._database.read(user_id, query.order_by(self._t.views.c.name))
+        found = self.database.read(user_id, query.order_by(self._t.views.c.name))
         return [row.name for row in found]
 
     def drop_views(
@@ -480,7 +480,7 @@ class Recorder(ApplicationRecorder):
         gone = delete(views).where(*within(views, Scope(user_id, session_id)))
         if name is not None:
             gone = gone.where(views.c.name == name)
-        self._database.change(user_id, lambda connection: connection.execute(gone))
+        self.database.change(user_id, lambda connection: connection.execute(gone))
 
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
         """Hold the lease if it is free at ``now``, else mark it as asked for."""
@@ -496,14 +496,14 @@ class Recorder(ApplicationRecorder):
                 return False
             return bool(connection.execute(taking, values).scalar_one() == owner)
 
-        return self._database.change(stream.user_id, taken)
+        return self.database.change(stream.user_id, taken)
 
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
         """Hold it longer, if it is still the owner's."""
         leases = self._t.leases
         held = update(leases).where(_at(leases, stream), leases.c.owner == owner)
         held = held.values(expires_at=until)
-        return self._database.change(
+        return self.database.change(
             stream.user_id, lambda connection: connection.execute(held).rowcount == 1
         )
 
@@ -512,7 +512,7 @@ class Recorder(ApplicationRecorder):
         leases = self._t.leases
         mine = _at(leases, stream), leases.c.owner == owner
         held = delete(leases).where(*mine).returning(leases.c.pending)
-        return self._database.change(
+        return self.database.change(
             stream.user_id, lambda connection: bool(connection.execute(held).scalar())
         )
 
@@ -521,22 +521,22 @@ class Recorder(ApplicationRecorder):
     ) -> list[Lagging]:
         """Stored views that are behind by so many events, in order of their places."""
         query = Sizes(self._t, scope).lagging(by=by, limit=limit, after=after)
-        found = self._database.read(scope.user_id, query)
+        found = self.database.read(scope.user_id, query)
         return [Lagging(Place(*row[:3]), row[3]) for row in found]
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
         """Sizes and rates of what is in the scope; ``now`` is where the rates end."""
-        with self._database.errors, self._database.reading(scope.user_id) as connection:
+        with self.database.errors, self.database.reading(scope.user_id) as connection:
             sizes = Sizes(self._t, scope).read(connection, now=now)
-            found = {"engine": self._database.name, **sizes}
+            found = {"engine": self.database.name, **sizes}
             if scope.user_id is None:
-                found["database_bytes"] = self._database.size(connection)
+                found["database_bytes"] = self.database.size(connection)
             return found
 
     def close(self) -> None:
         """Write what is left to be written, and let go of the database."""
         self._group.close()
-        self._database.close()
+        self.database.close()
 
 
 def rows_of(
