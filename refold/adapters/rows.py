@@ -182,7 +182,7 @@ class EncryptingMapper(Mapper[str]):
         if type(redacted) is not RedactedEvent:
             raise TypeError(_REFUSED)
         context = encoded(columns)
-        body = _FORMAT + seal(key.cipher, pack(canonical(redacted.content)), context)
+        body = _FORMAT + seal(key.cipher, pack(redacted.data), context)
         return stored(columns, context, body, link(prev, context, body), prev)
 
     def _replaced(
@@ -231,7 +231,7 @@ class EncryptingMapper(Mapper[str]):
 def _superseding(
     header: Header, again: RedactedEvent, before: JsonObject
 ) -> dict[str, Any]:
-    content = dict(again.content)
+    content = again.content
     receipt: Any = content["redaction"]
     content["redaction"] = {**receipt, "before": before["redaction"]}
     if again.schema_version != header.schema_version:

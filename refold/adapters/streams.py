@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import orjson
 from cryptography.exceptions import InvalidTag
@@ -74,7 +74,8 @@ _EXPIRED: Final = b"\xffexpired"  # no codec has this mark
 def encrypted_head(row: HeadRow, state: SessionState, key: SessionKey) -> HeadRow:
     """The row with this state, encrypted under this key for that row alone."""
     body = seal(key.cipher, canonical(state.dump()), _of_head(state.stream, row))
-    return HeadRow(*row[:3], body, key.check, *row[5:])
+    seq, last, status, _, _, tokens, created, updated = row
+    return HeadRow(seq, last, status, body, key.check, tokens, created, updated)
 
 
 def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> Head:
@@ -94,9 +95,9 @@ def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> Head:
 
 def head_of(state: SessionState, row: HeadRow) -> Head:
     """The head of that state and row; one that is frozen is what it was before."""
-    status = cast("Status", THAWED.get(row.status, row.status))
-    times = row.created_at, row.updated_at
-    return Head(state, row.hash, status, row.tokens, *times, status != row.status)
+    _, last, said, _, _, tokens, created, updated = row
+    status: Status = THAWED.get(said, said)  # type: ignore[assignment]  # one of them
+    return Head(state, last, status, tokens, created, updated, status != said)
 
 
 def check_not_erased(stream: StreamId, row: HeadRow) -> None:
@@ -113,11 +114,10 @@ def check_not_frozen(row: HeadRow) -> None:
 
 def _of_head(stream: StreamId, row: HeadRow) -> bytes:
     """Every plain column of a head row: its state opens in that row alone."""
-    status = THAWED.get(row.status, row.status).encode()
-    numbers = f"{row.seq} {row.tokens} {row.created_at} {row.updated_at}".encode()
-    return length_prefixed(
-        (b"head", written(stream).encode(), row.hash, status, numbers)
-    )
+    seq, last, said, _, _, tokens, created, updated = row
+    status = THAWED.get(said, said).encode()
+    numbers = b"%d %d %d %d" % (seq, tokens, created, updated)
+    return length_prefixed((b"head", written(stream).encode(), last, status, numbers))
 
 
 class Blobs:
@@ -268,18 +268,11 @@ class EncryptedStreams:
                 event_id = uuid7(now)
             else:
                 event_id = idempotent_id(key.user, stream.session_id, used, index)
-            seq, tokens = seq + 1, tokens + event.token_estimate
-            columns = (
-                stream,
-                seq,
-                event.type,
-                event.ts,
-                event_id.bytes,
-                event.token_estimate,
-                event.schema_version,
-            )
-            placed = PlacedEvent(event, columns, prev, key)
-            row = self.mapper.to_stored_event(placed)
+            made, estimate = event.event, event.token_estimate
+            seq, tokens = seq + 1, tokens + estimate
+            kind, version = made.type, made.version
+            columns = (stream, seq, kind, event.ts, event_id, estimate, version)
+            row = self.mapper.to_stored_event(PlacedEvent(event, columns, prev, key))
             rows.append(row)
             prev = row.hash
             cut += event.blobs

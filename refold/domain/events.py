@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from refold.domain.errors import InvalidEvent
 from refold.domain.model import Model, explain
 
 JsonObject: TypeAlias = dict[str, JsonValue]
+_set = object.__setattr__
 
 
 class Event(Model):
     """What happened, without its place: ``type`` and ``version`` name its shape."""
 
+    __slots__ = ("_validated",)
     version: ClassVar[int] = 1
     type: str
 
@@ -25,6 +28,32 @@ class Event(Model):
             kind = type(self)
             reason = explain(kind.__name__, error, kind.model_fields)
             raise InvalidEvent(reason) from None
+        _set(self, "_validated", True)
+
+    @property
+    def validated(self) -> bool:
+        """Whether its fields are known to be right; not those of a changed copy."""
+        return hasattr(self, "_validated")
+
+    def fields(self) -> dict[str, Any] | None:
+        """What ``payload`` gives, with the event's own JSON in it; None if it cannot.
+
+        It is for who encodes it at once.
+        """
+        if not self.validated:
+            return None
+        given = self.__dict__
+        found: dict[str, Any] = {}
+        for name, plain, told in _fields(type(self)):
+            value = given[name]
+            if value is None:
+                if told:
+                    found[name] = None
+            elif plain or not value:
+                found[name] = value
+            else:
+                return None
+        return found
 
     def payload(self) -> JsonObject:
         """The fields as JSON, without ``type``."""
@@ -35,6 +64,22 @@ class Event(Model):
             if getattr(self, name, None) is None and field.default is not None:
                 dumped[name] = None
         return dumped
+
+
+@cache
+def _fields(kind: type[Event]) -> tuple[tuple[str, bool, bool], ...]:
+    """Each field of a class: whether it is JSON as it stands, and its None is told."""
+    return tuple(
+        (name, not _holds_models(field.annotation), field.default is not None)
+        for name, field in kind.model_fields.items()
+        if name != "type"
+    )
+
+
+def _holds_models(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return True
+    return any(map(_holds_models, get_args(annotation)))
 
 
 class Attachment(Model):
@@ -145,6 +190,14 @@ class ToolResult(Event):
     status: Literal["ok", "error", "unknown"] = "ok"
     duration_ms: float | None = Field(default=None, ge=0)
     untrusted: bool = False
+
+
+def answering(result: ToolResult, tool_name: str) -> ToolResult:
+    """The result, named after the tool that its call names."""
+    named = result.model_copy(update={"tool_name": tool_name})
+    if result.validated:
+        _set(named, "_validated", True)
+    return named
 
 
 class Reflection(Event):

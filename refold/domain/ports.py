@@ -89,8 +89,7 @@ JUNK: Final = (TypeError, ValueError, AttributeError, ArithmeticError, MemoryErr
 WRONG_TYPE: Final = "a column does not hold what was written"
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """The end of a stream: what the next append builds on.
 
     ``seq`` 0 with the hash of the beginning is a stream that does not exist yet.
@@ -104,7 +103,7 @@ class Head:
     tokens: int = 0
     created_at: int = 0
     updated_at: int = 0
-    frozen: bool = field(default=False, compare=False)
+    frozen: bool = False
 
     @property
     def seq(self) -> int:
@@ -112,8 +111,7 @@ class Head:
         return self.state.head_seq
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Events to add to the end of a stream, all of them or none.
 
     ``base`` is the head they were decided on, ``state`` what follows from them.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
+from typing import Any, Final
 
 MESSAGE_OVERHEAD = 4
 _ASCII_PER_TOKEN = 4.0
 _OTHER_PER_TOKEN = 1.2
+_SINGLE: Final = frozenset({int, float, bool})
+_PLAIN: Final[tuple[type, ...]] = (str, dict, list, tuple)
 
 
 def estimate_text(text: str) -> int:
@@ -24,18 +26,28 @@ def estimate_text(text: str) -> int:
 
 def estimate(value: Any) -> int:
     """Estimate the tokens of a JSON value: its strings, keys and numbers."""
-    total, parts = 0, [value]
+    total, parts, texts = 0, [value], list[str]()
     for part in parts:  # which grows meanwhile: every append estimates, calls cost
-        if isinstance(part, str):
-            # Of ASCII it is what estimate_text says, a quarter rounded up.
-            total += -(-len(part) // 4) if part.isascii() else estimate_text(part)
-        elif isinstance(part, dict):
+        kind = type(part)
+        if kind is str:
+            texts.append(part)
+        elif kind is dict:
             total += len(part)
-            parts += part
+            texts += part
             parts += part.values()
-        elif isinstance(part, list | tuple):
+        elif kind is list or kind is tuple:
             total += len(part)
             parts += part
-        elif part is not None:
+        elif kind in _SINGLE:
             total += 1
+        elif part is not None:
+            # Of a class of its own, it is what that class is.
+            plain = next((c for c in _PLAIN if isinstance(part, c)), None)
+            if plain is None:
+                total += 1
+            else:
+                parts.append(plain(part))
+    for text in texts:
+        # Of ASCII it is what estimate_text says, a quarter rounded up.
+        total += (len(text) + 3) // 4 if text.isascii() else estimate_text(text)
     return total

@@ -114,13 +114,16 @@ class RedactedEvent:
     """An event that passed redaction and the size guard.
 
     Only ``redact`` makes one: a log takes these and nothing else, so there is no
-    way around redaction.  ``event`` is the event as it will read once recorded.
+    way around redaction.  ``event`` is the event as it will read once recorded,
+    ``data`` the canonical JSON of what is recorded of it and beside it; ``found``
+    counts what was redacted, by type, as far as the policy lets it be told.
     """
 
     event: SessionEvent
     ts: int
     token_estimate: int
-    content: JsonObject
+    data: bytes
+    found: Mapping[str, int]
     blobs: tuple[Blob, ...]
     passed: object
 
@@ -137,6 +140,12 @@ class RedactedEvent:
     def schema_version(self) -> int:
         """The version of that type's stored form."""
         return self.event.version
+
+    @property
+    def content(self) -> JsonObject:
+        """What ``data`` holds."""
+        content: JsonObject = orjson.loads(self.data)
+        return content
 
     def __repr__(self) -> str:
         return f"RedactedEvent({self.type}, {self.token_estimate} tokens)"
@@ -160,29 +169,39 @@ def redact(
     Raises InvalidEvent for text that is not Unicode, RedactionFailed, EventTooLarge.
     """
     event = draft.event
-    if EVENT_CLASSES.get(event.type) is not type(event):
+    kind = event.type
+    if EVENT_CLASSES.get(kind) is not type(event):
         raise InvalidEvent("only the event classes of refold can be recorded")
-    payload, beside = _storable(event.type, event.payload()), _beside(draft)
+    fields = event.fields()
+    payload = _storable(kind, event.payload() if fields is None else fields)
+    beside = _beside(draft)
     try:
-        clean = _clean(event.type, payload, beside, redactor, tag)
-        guarded, clean_beside, blobs = _guarded(event.type, clean, limits)
+        clean = _clean(kind, payload, beside, redactor, tag)
+        guarded, clean_beside, blobs = _guarded(kind, clean, limits)
     except RedactionError as error:
-        raise RedactionFailed(event.type, reason=str(error)) from None
+        raise RedactionFailed(kind, reason=str(error)) from None
     except TooLarge as error:
-        raise EventTooLarge(event.type, size=error.size, limit=error.limit) from None
+        raise EventTooLarge(kind, size=error.size, limit=error.limit) from None
     except Exception as error:
-        raise RedactionFailed(event.type, reason=type(error).__name__) from None
-    receipt = redactor.receipt(clean.tally)
-    content = _content(guarded.payload, clean_beside, receipt, clean.warnings)
+        raise RedactionFailed(kind, reason=type(error).__name__) from None
+    # What was valid and did not change is not validated, nor encoded, once more.
+    same = guarded.payload is payload.value
+    receipt: dict[str, Any] = redactor.receipt(clean.tally)
+    content: dict[str, Any] = {
+        **_told(clean_beside, clean.warnings),
+        "payload": orjson.Fragment(payload.data) if same else guarded.payload,
+        "redaction": receipt,
+    }
     if blobs:
         content["blobs"] = [blob.sha256 for blob in blobs]
     return RedactedEvent(
-        event=event_of(event.type, guarded.payload),
-        ts=_microseconds(draft.ts) if draft.ts else now,
-        token_estimate=estimate(_sent(guarded)),
-        content=content,
-        blobs=blobs,
-        passed=_PASS,
+        event if same and event.validated else event_of(kind, guarded.payload),  # type: ignore[arg-type]  # of a known class
+        _microseconds(draft.ts) if draft.ts else now,
+        estimate(_sent(guarded)),
+        canonical(content),
+        receipt.get("types", {}),
+        blobs,
+        _PASS,
     )
 
 
@@ -272,19 +291,16 @@ def _storable(event_type: str, value: dict[str, Any]) -> _Json:
         ) from None
 
 
-def _content(
-    payload: JsonObject, beside: JsonObject, receipt: JsonObject, warnings: list[str]
-) -> JsonObject:
+def _told(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:
+    """What there is beside an event, with these warnings."""
+    if not warnings and beside is _NOTHING_BESIDE.value:
+        return {}
     meta: dict[str, Any] = beside["meta"]  # type: ignore[assignment]  # an object
     if warnings:
         added = [{"code": code} for code in warnings]
         meta = {**meta, "warnings": [*meta.get("warnings", []), *added]}
-    content = {**beside, "meta": meta, "payload": payload, "redaction": receipt}
-    return {
-        key: value
-        for key, value in content.items()
-        if key == "payload" or value not in (None, {})
-    }
+    told = {**beside, "meta": meta}
+    return {key: value for key, value in told.items() if value not in (None, {})}
 
 
 def _sent(guarded: Guarded) -> JsonObject:

@@ -267,8 +267,10 @@ class Writer:
         """Decide on the head at hand; if that says no, on the one that is stored."""
         head = self.heads.get(order.stream)
         if head is not None:
-            with suppress(InvalidEvent, SessionClosed, StaleSession):
+            try:
                 return self._decided(head, order, made)
+            except (InvalidEvent, SessionClosed, StaleSession):
+                pass  # it may be allowed on the head that is stored
         head = self.log.head(order.stream)
         self.heads.correct(head)
         if born is not None and head.seq == 0:
@@ -279,11 +281,13 @@ class Writer:
         state, now = head.state, self.clock()
         if order.expected_seq not in (None, state.head_seq):
             raise _stale(order, order.expected_seq or 0, state.head_seq)
-        events = decide(state, [draft.event for draft in order.drafts])
+        events, after = decide(state, [draft.event for draft in order.drafts])
         redacted = self._redacted(order, made, events, now)
-        for event in redacted:
-            state = evolve(state, event.event)
-        return Append(head, state, redacted, now, order.idempotency_key)
+        if [one.event for one in redacted] != events:
+            after = state
+            for one in redacted:
+                after = evolve(after, one.event)
+        return Append(head, after, redacted, now, order.idempotency_key)
 
     def _redacted(
         self, order: Order, made: _Made, events: Sequence[Event], now: int
@@ -358,9 +362,8 @@ class Heads:
 
     def get(self, stream: StreamId) -> Head | None:
         """The head that was seen last, if it was an existing stream's."""
-        with self._lock:
-            head = self._heads.get(stream)
-            return head if head is not None and head.state.head_seq else None
+        head = self._heads.get(stream)  # one step, which nothing can come between
+        return head if head is not None and head.state.head_seq else None
 
     def correct(self, head: Head) -> None:
         """Remember ``head``, which was just read: whatever was known is wrong."""
@@ -376,7 +379,7 @@ class Heads:
             if known is None or known.state.head_seq <= head.state.head_seq:
                 self._heads[stream] = head
             self._heads.move_to_end(stream)
-            while len(self._heads) > _CACHED:
+            if len(self._heads) > _CACHED:
                 self._heads.popitem(last=False)
 
 

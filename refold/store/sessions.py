@@ -766,9 +766,11 @@ def _new(
             )
     new = drafts[known:]
     try:
-        events = decide(state, [draft.event for draft in new])
+        events, _ = decide(state, [draft.event for draft in new])
         return [
-            _fitting(session, replace(draft, event=event))
+            _fitting(
+                session, draft if draft.event is event else replace(draft, event=event)
+            )
             for draft, event in zip(new, events, strict=True)
         ]
     except (InvalidEvent, SessionClosed, EventTooLarge) as error:
@@ -825,7 +827,7 @@ def _append(
         order = Order(session.stream, drafts, None, expected, redacted)
         expected = session.writer.append(order).last_seq
         for event in redacted:
-            found.update(event.content["redaction"].get("types", {}))  # type: ignore[union-attr, arg-type]  # counts
+            found.update(event.found)
         if progress:
             progress(duplicates + start + len(batch))
     return Extended(len(new), duplicates, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain.envelope import Draft, Envelope, Meta, microseconds
@@ -503,7 +503,7 @@ class Repairer:
 
 
 def _unnamed(head: Head) -> Head:
-    return replace(head, state=unnamed(head.state))
+    return head._replace(state=unnamed(head.state), frozen=False)
 
 
 def repair(

@@ -363,7 +363,7 @@ class RepairsContract:
 
     def test_a_head_says_what_it_is_given(self, log: EventLog) -> None:
         fill(log)
-        other = replace(log.head(ADA), tokens=4711)
+        other = log.head(ADA)._replace(tokens=4711)
 
         assert log.repairs.put_head(ADA, other)
 

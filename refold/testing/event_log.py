@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache
 from queue import SimpleQueue
 from typing import Final
@@ -42,7 +41,7 @@ from refold.domain.ports import (
     Scope,
     StoredView,
 )
-from refold.domain.session import SessionState, decide, evolve
+from refold.domain.session import SessionState, decide
 from refold.redaction.chokepoint import RedactedEvent, redact
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
@@ -91,10 +90,7 @@ def append_to(
     head: Head, *events: Event, key: str | None = None, limits: Limits | None = None
 ) -> Append:
     """The append of ``events`` to ``head``, decided and redacted as the store does."""
-    decided = decide(head.state, events)
-    state = head.state
-    for event in decided:
-        state = evolve(state, event)
+    decided, state = decide(head.state, events)
     redacted = tuple(
         redact(Draft(event), now=NOW, redactor=_REDACTOR, limits=limits or Limits())
         for event in decided
@@ -292,7 +288,7 @@ class RewritingContract:
 
         head = log.head(ADA)
         assert (head.status, head.state.closed, head.seq) == ("closed", True, 3)
-        unaware = replace(head, state=replace(head.state, closed=False))
+        unaware = head._replace(state=head.state._replace(closed=False))
         assert isinstance(log.append(append_to(unaware, *said("b"))), Conflict)
 
     def test_a_rewriting_drops_views_and_keeps_streams(self, log: EventLog) -> None:
@@ -436,7 +432,7 @@ class EventLogContract(RewritingContract, LeaseContract):
 
     def test_an_append_on_another_history_writes_nothing(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
-        elsewhere = replace(log.head(ADA), hash=bytes(32))
+        elsewhere = log.head(ADA)._replace(hash=bytes(32))
 
         outcome = log.append(append_to(elsewhere, *said("b")))
 
@@ -560,7 +556,7 @@ class EventLogContract(RewritingContract, LeaseContract):
     def test_a_closed_stream_takes_nothing_more(self, log: EventLog) -> None:
         write(log, ADA, *said("a"), SystemPrompt(closed=True))
         head = log.head(ADA)
-        unaware = replace(head, state=replace(head.state, closed=False))
+        unaware = head._replace(state=head.state._replace(closed=False))
 
         assert (head.status, head.state.closed) == ("closed", True)
         assert isinstance(log.append(append_to(unaware, *said("b"))), Conflict)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 from eventsourcing.persistence import (
@@ -61,7 +61,7 @@ def redacted() -> RedactedEvent:
 
 def test_nobody_but_redaction_makes_a_redacted_event() -> None:
     with pytest.raises(TypeError, match="only redaction"):
-        RedactedEvent(refold.UserInput(), 1, 1, {}, (), object())
+        RedactedEvent(refold.UserInput(), 1, 1, b"{}", {}, (), object())
     with pytest.raises(TypeError):
         replace(redacted(), passed=None)
 
@@ -75,7 +75,7 @@ def test_nobody_but_the_mapper_makes_a_sealed_event() -> None:
 
 class Lookalike:
     type, schema_version, ts, token_estimate = "user_input", 1, 1, 1
-    content: ClassVar[dict[str, Any]] = {"payload": {"text": "secret"}}
+    data = b'{"payload": {"text": "secret"}}'
     blobs = ()
 
 
@@ -105,7 +105,7 @@ def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
         def __post_init__(self) -> None:
             pass
 
-    mine = Mine(refold.UserInput(), 1, 1, {"payload": {"text": "secret"}}, (), None)
+    mine = Mine(refold.UserInput(), 1, 1, LOOKALIKE.data, {}, (), None)
     placed = PlacedEvent(mine, COLUMNS, GENESIS, KEY)
 
     with pytest.raises(TypeError, match="passed redaction"):

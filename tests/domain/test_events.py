@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
+from hypothesis import given, strategies as st
+from pydantic import JsonValue, TypeAdapter
 
 from refold import InvalidEvent, RefoldError
 from refold.domain import events
+from refold.domain.canonical import canonical
 from refold.domain.events import EVENT_CLASSES, SessionEvent, ToolCall, UserInput
 from refold.domain.upcast import upcast
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.json"))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text() | st.floats(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
 SECRET = "sk-ant-not-to-be-shown"
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_every_shape_ever_written_is_readable(path: Path) -> None:
-    event_type, version = path.stem.rsplit(".", 1)
+    event_type, version = _shape(path)
     payload = json.loads(path.read_text("utf-8"))
 
-    event = upcast(event_type, int(version), payload)
+    event = upcast(event_type, version, payload)
 
     assert event.type == event_type
-    if int(version) == EVENT_CLASSES[event_type].version:
+    if version == EVENT_CLASSES[event_type].version:
         assert event.payload() == payload
+
+
+def _shape(path: Path) -> tuple[str, int]:
+    event_type, version = path.stem.rsplit(".", 1)
+    return event_type, int(version)
 
 
 def test_every_type_has_a_golden_file_of_its_version() -> None:
@@ -111,3 +124,35 @@ def test_a_repr_shows_no_content() -> None:
 
     assert SECRET not in f"{event} {event!r}"
     assert "<str of" in repr(event)
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_the_fields_of_an_event_are_its_payload_where_they_can_be_had(
+    path: Path,
+) -> None:
+    event = upcast(*_shape(path), json.loads(path.read_text("utf-8")))
+    again = EVENT_CLASSES[event.type](**event.payload())
+    fields = again.fields()
+
+    assert again.validated
+    if fields is not None:
+        assert canonical(fields) == canonical(event.payload())
+
+
+def test_only_what_was_validated_and_not_changed_since_says_so() -> None:
+    event = UserInput(text="hello")
+    anything: Any = 3
+
+    assert event.validated
+    assert UserInput.model_validate({"type": "user_input", "text": "a"}).validated
+    assert not event.model_copy(update={"text": 3}).validated
+    assert not UserInput.model_construct(text=anything).validated
+    assert UserInput.model_construct(text=anything).fields() is None
+    assert event == UserInput.model_construct(type="user_input", text="hello")
+
+
+@given(json_values)
+def test_plain_fields_are_encoded_as_the_payload_is(value: JsonValue) -> None:
+    event = events.ToolResult(call_id="c", content=value)
+
+    assert canonical(event.fields()) == canonical(event.payload())

@@ -22,7 +22,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.domain.ids import StreamId, check_id, check_session_id
-from refold.domain.session import SessionState, decide, evolve
+from refold.domain.session import SessionState, decide
 
 NEW = SessionState(StreamId("ada", "s-1"))
 HELLO = UserInput(text="hello")
@@ -31,10 +31,7 @@ RESULT = ToolResult(call_id="c1", content="ok")
 
 
 def after(*events: Event) -> SessionState:
-    state = NEW
-    for event in decide(NEW, events):
-        state = evolve(state, event)
-    return state
+    return decide(NEW, events)[1]
 
 
 def test_each_event_takes_the_next_seq() -> None:
@@ -42,7 +39,7 @@ def test_each_event_takes_the_next_seq() -> None:
 
 
 def test_a_result_closes_its_call_and_learns_its_tool() -> None:
-    (result,) = decide(after(HELLO, CALL), [RESULT])
+    (result,), _ = decide(after(HELLO, CALL), [RESULT])
 
     assert result == RESULT.model_copy(update={"tool_name": "bash"})
     assert after(HELLO, CALL, RESULT).open_calls == {}
@@ -50,7 +47,7 @@ def test_a_result_closes_its_call_and_learns_its_tool() -> None:
 
 
 def test_a_call_and_its_result_can_come_in_one_append() -> None:
-    assert len(decide(NEW, [HELLO, CALL, RESULT])) == 3
+    assert len(decide(NEW, [HELLO, CALL, RESULT])[0]) == 3
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,7 @@ def test_nothing_follows_the_end() -> None:
 def test_a_derived_stream_takes_only_what_is_derived() -> None:
     derived = SessionState(StreamId("ada", "s-1", "f" * 64))
 
-    assert decide(derived, [CompactionNote(phase="retired")])
+    assert decide(derived, [CompactionNote(phase="retired")])[0]
     with pytest.raises(InvalidEvent, match="belongs into the main stream"):
         decide(derived, [HELLO])
 
@@ -97,7 +94,7 @@ def test_a_derived_stream_takes_only_what_is_derived() -> None:
 def test_what_concerns_a_user_goes_into_their_own_session() -> None:
     own = SessionState(StreamId("ada", "_user"))
 
-    assert decide(own, [Consent(scope="memory", granted=True)])
+    assert decide(own, [Consent(scope="memory", granted=True)])[0]
     with pytest.raises(InvalidEvent):
         decide(own, [HELLO])
 
@@ -107,7 +104,7 @@ def test_a_fork_starts_with_the_calls_that_were_open() -> None:
     stream = StreamId("ada", "s-2")
     born = SessionState(stream, 0, calls, forked_from=("s-1", 2))
 
-    assert decide(born, [Fork(session_id="s-1", at_seq=2), RESULT])
+    assert decide(born, [Fork(session_id="s-1", at_seq=2), RESULT])[0]
     with pytest.raises(InvalidEvent):
         decide(born, [Fork(session_id="s-1", at_seq=1)])
     with pytest.raises(InvalidEvent):
@@ -127,11 +124,10 @@ def try_all(events: list[Event]) -> list[Event]:
     state, taken = NEW, []
     for event in events:
         try:
-            (accepted,) = decide(state, [event])
+            (accepted,), state = decide(state, [event])
         except InvalidEvent:
             continue
         taken.append(accepted)
-        state = evolve(state, accepted)
     return taken
 
 

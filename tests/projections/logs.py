@@ -36,7 +36,7 @@ from refold.domain.events import (
     Verdict,
 )
 from refold.domain.ids import StreamId
-from refold.domain.session import SessionState, decide, evolve
+from refold.domain.session import SessionState, decide
 from refold.domain.tokens import estimate
 
 T = TypeVar("T")
@@ -54,8 +54,7 @@ class Log:
         self.events: list[Envelope] = []
 
     def add(self, event: Event, *, agent: str | None = None, **meta: Any) -> Envelope:
-        (accepted,) = decide(self.state, [event])
-        self.state = evolve(self.state, accepted)
+        (accepted,), self.state = decide(self.state, [event])
         recorded = envelope(self.state.head_seq, accepted, agent=agent, **meta)
         self.events.append(recorded)
         return recorded

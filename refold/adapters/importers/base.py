@@ -22,7 +22,7 @@ from refold.domain.envelope import Draft, Meta
 from refold.domain.errors import ImportFailed, InvalidEvent
 from refold.domain.events import JsonObject, event_of
 from refold.domain.ids import RESERVED, StreamId, check_session_id
-from refold.domain.session import SessionState, decide, evolve
+from refold.domain.session import SessionState, decide
 
 Given = TypeVar("Given")
 
@@ -489,7 +489,7 @@ class Recording:
             return False
         try:
             fields, meta = self._with_usage(piece, origin)
-            (event,) = decide(self._state, [event_of(piece.type, fields)])
+            (event,), state = decide(self._state, [event_of(piece.type, fields)])
             value: Any = [event.payload(), meta.dump()]
             for _ in range(_ROOM):
                 value = [value]
@@ -497,7 +497,7 @@ class Recording:
         except (InvalidEvent, ValueError, TypeError, RecursionError):
             self.skip(f"it does not make a valid {piece.type} event", origin.place)
             return False
-        self._state = evolve(self._state, event)
+        self._state = state
         if origin.response_id and origin.usage:
             self._usage[origin.response_id] = origin.usage
         self._drafts.append(

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 from typing import Final, Generic, NamedTuple, TypeVar
-from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -336,11 +335,10 @@ class KeyRing:
         self.store.close()
 
 
-def idempotent_id(user: UserKey, session_id: str, key: str, index: int) -> UUID:
+def idempotent_id(user: UserKey, session_id: str, key: str, index: int) -> bytes:
     """The event id that the same idempotency key gives each time it is used."""
     parts = (session_id.encode(), key.encode(), str(index).encode())
-    value = int.from_bytes(user.mac("event id", *parts)[:16], "big")
-    return uuid_of(value, version=8)
+    return uuid_of(user.mac("event id", *parts)[:16], version=8)
 
 
 def receipt_address(user: UserKey, stream: StreamId, key: str) -> bytes:
@@ -348,17 +346,16 @@ def receipt_address(user: UserKey, stream: StreamId, key: str) -> bytes:
     return user.mac("receipt", str(stream).encode(), key.encode())
 
 
-def uuid7(now: int) -> UUID:
+def uuid7(now: int) -> bytes:
     """A UUID of version 7: ``now`` in microseconds, the rest random (RFC 9562)."""
-    stamp = (now // 1000) & ((1 << 48) - 1)
-    random = int.from_bytes(os.urandom(10), "big")
-    return uuid_of(stamp << 80 | random, version=7)
+    stamp = now // 1000 & 0xFFFFFFFFFFFF
+    return uuid_of(stamp.to_bytes(6, "big") + os.urandom(10), version=7)
 
 
-def uuid_of(value: int, *, version: int) -> UUID:
-    """``value`` as a UUID, its version and variant bits set (RFC 9562)."""
-    value = value & ~(0xF << 76) | version << 76
-    return UUID(int=value & ~(0x3 << 62) | 0x2 << 62)
+def uuid_of(value: bytes, *, version: int) -> bytes:
+    """The UUID of these 16 bytes, its version and variant bits set (RFC 9562)."""
+    high, low = value[6] & 0x0F | version << 4, value[8] & 0x3F | 0x80
+    return b"%b%c%c%c%b" % (value[:6], high, value[7], low, value[9:])
 
 
 def seal(cipher: AESGCM, data: bytes, context: bytes) -> bytes:
