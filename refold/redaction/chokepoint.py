@@ -16,7 +16,6 @@ from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_
 from refold.domain.tokens import estimate
 from refold.redaction.guard import (
     FROM_BYTES,
-    Guarded,
     Limits,
     TooLarge,
     apart,
@@ -177,7 +176,7 @@ def redact(
     beside = _beside(draft)
     try:
         clean = _clean(kind, payload, beside, redactor, tag)
-        guarded, clean_beside, blobs = _guarded(kind, clean, limits)
+        guarded, clean_beside, blobs, sent = _guarded(kind, clean, limits)
     except RedactionError as error:
         raise RedactionFailed(kind, reason=str(error)) from None
     except TooLarge as error:
@@ -185,19 +184,19 @@ def redact(
     except Exception as error:
         raise RedactionFailed(kind, reason=type(error).__name__) from None
     # What was valid and did not change is not validated, nor encoded, once more.
-    same = guarded.payload is payload.value
+    same = guarded is payload.value
     receipt: dict[str, Any] = redactor.receipt(clean.tally)
     content: dict[str, Any] = {
         **_told(clean_beside, clean.warnings),
-        "payload": orjson.Fragment(payload.data) if same else guarded.payload,
+        "payload": orjson.Fragment(payload.data) if same else guarded,
         "redaction": receipt,
     }
     if blobs:
         content["blobs"] = [blob.sha256 for blob in blobs]
     return RedactedEvent(
-        event if same and event.validated else event_of(kind, guarded.payload),  # type: ignore[arg-type]  # of a known class
+        event if same and event.validated else event_of(kind, guarded),  # type: ignore[arg-type]  # of a known class
         _microseconds(draft.ts) if draft.ts else now,
-        estimate(_sent(guarded)),
+        estimate(sent),
         canonical(content),
         receipt.get("types", {}),
         blobs,
@@ -229,7 +228,8 @@ def _clean(
     redactor: Redactor,
     tag: Tagger | None,
 ) -> _Clean:
-    kept, tally, warnings = payload.value, Tally(), list[str]()
+    kept, tally = payload.value, Tally()
+    warnings: list[str] = []
     if not redactor.sees_nothing(
         payload.value, skip=skipped(event_type), data=payload.data
     ):
@@ -247,17 +247,23 @@ def _clean(
 
 def _guarded(
     event_type: str, clean: _Clean, limits: Limits
-) -> tuple[Guarded, JsonObject, tuple[Blob, ...]]:
-    """The payload and what stands beside it within the limits, and all their blobs."""
-    whole, size = _APART.get(event_type, ""), clean.size
-    shortest = min(FROM_BYTES, limits.leaf_bytes + 1)  # that anything is cut from
-    if not whole and size is not None and size < shortest:
-        return Guarded(clean.payload, ()), clean.beside, ()
+) -> tuple[JsonObject, JsonObject, tuple[Blob, ...], JsonObject]:
+    """The payload and what stands beside it within the limits, and all their blobs.
+
+    Last comes the payload as a model will be sent it, with the base64 that blobs hold.
+    """
+    size, whole = clean.size, _APART.get(event_type, "")
+    if not whole and size is not None and size < min(FROM_BYTES, limits.leaf_bytes):
+        # Nothing is cut from so little.
+        return clean.payload, clean.beside, (), clean.payload
     moved = apart(clean.payload, whole)
     guarded = guard(moved.payload, limits, skip=skipped(event_type))
     guarded_beside = guard(clean.beside, limits)
     blobs = (*moved.blobs, *guarded.blobs, *guarded_beside.blobs)
-    return guarded, guarded_beside.payload, blobs
+    sent = guarded.payload
+    if guarded.blobs:
+        sent = filled(sent, {blob.sha256: blob.data for blob in guarded.blobs}.get)
+    return guarded.payload, guarded_beside.payload, blobs, sent
 
 
 _NOTHING_BESIDE: Final = _Json({"meta": {}}, b"{}")
@@ -301,10 +307,3 @@ def _told(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:
         meta = {**meta, "warnings": [*meta.get("warnings", []), *added]}
     told = {**beside, "meta": meta}
     return {key: value for key, value in told.items() if value not in (None, {})}
-
-
-def _sent(guarded: Guarded) -> JsonObject:
-    """The payload as a model will be sent it, with the base64 that blobs hold."""
-    if not guarded.blobs:
-        return guarded.payload
-    return filled(guarded.payload, {b.sha256: b.data for b in guarded.blobs}.get)

@@ -383,6 +383,9 @@ class Heads:
                 self._heads.popitem(last=False)
 
 
+_ONE: Final = (Event, Draft, str, bytes, Mapping)
+
+
 def drafts_of(
     events: Appendable | Sequence[Appendable], beside: _Beside
 ) -> tuple[Draft, ...]:
@@ -392,26 +395,24 @@ def drafts_of(
 
     Raises InvalidEvent for what is no event, or has a ts without a time zone.
     """
-    one = isinstance(events, Event | Draft | str | bytes | Mapping)
-    if one or not isinstance(events, Iterable):
+    if isinstance(events, _ONE) or not isinstance(events, Iterable):
         return (_draft(events, beside),)
     return tuple([_draft(event, beside) for event in events])
 
 
 def _draft(given: object, beside: _Beside) -> Draft:
-    if isinstance(given, Draft) and isinstance(given.event, Event):
-        draft = replace(given, meta=Meta.of(given.meta))
-    elif isinstance(given, Event):
+    if isinstance(given, Event):
         draft = Draft(given, *beside)
+    elif isinstance(given, Draft) and isinstance(given.event, Event):
+        draft = replace(given, meta=Meta.of(given.meta))
     else:
         kind = type(given).__name__
         raise InvalidEvent(f"append takes events, not {kind}: refold.UserInput(text=…)")
-    if draft.ts is not None and not (
-        isinstance(draft.ts, datetime) and draft.ts.tzinfo
-    ):
+    ts, request_id, agent = draft.ts, draft.request_id, draft.agent
+    if ts is not None and not (isinstance(ts, datetime) and ts.tzinfo):
         raise InvalidEvent("ts needs a time zone: datetime.now(UTC)")
-    for name, text in (("request_id", draft.request_id), ("agent", draft.agent)):
-        if not isinstance(text, str | None):
+    for name, text in (("request_id", request_id), ("agent", agent)):
+        if text is not None and not isinstance(text, str):
             raise InvalidEvent(f"{name} must be a text")
     return draft
 
