@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, cast
+from time import monotonic
+from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import (
     URL,
@@ -70,6 +71,7 @@ def translated(path: str, said: str) -> RefoldError:
     return StoreUnavailable(f"{path}: {said}", remedy="see the message of SQLite")
 
 
+T = TypeVar("T")
 _SUFFIXES: Final = ("", "-wal", "-journal")
 _BUSY: Final = 5.0
 # A shorter name stands by chance in what is encrypted.
@@ -93,9 +95,12 @@ _KEPT: Final = (
     *("position", "user_id", "session_id", "stream", "seq", "type", "ts", "event_id"),
     *("token_estimate", "schema_version", "hash"),
 )
+# The highest position of a row that was deleted: none is given out twice.
+_FLOOR: Final = "(SELECT CAST(value AS INTEGER) FROM settings WHERE name='floor')"
 GUARDS: Final = (
     "DROP TRIGGER IF EXISTS events_refuse_update",
     "DROP TRIGGER IF EXISTS events_refuse_delete",
+    "DROP TRIGGER IF EXISTS events_raise_floor",
     f"""
 CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events WHEN NOT (
   EXISTS (SELECT 1 FROM settings WHERE name='rewriting')
@@ -109,6 +114,12 @@ CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events WHEN NOT EXISTS (
   SELECT 1 FROM heads h WHERE h.user_id=OLD.user_id AND h.session_id=OLD.session_id
     AND h.stream=OLD.stream AND h.status='erased')
 BEGIN SELECT RAISE(ABORT, 'refold: events are immutable, DELETE is refused'); END
+""",
+    f"""
+CREATE TRIGGER events_raise_floor AFTER DELETE ON events
+  WHEN OLD.position > coalesce({_FLOOR}, 0)
+BEGIN INSERT INTO settings (name, value) VALUES ('floor', OLD.position)
+  ON CONFLICT (name) DO UPDATE SET value=excluded.value; END
 """,
 )
 # Changes nothing, and has to be written all the same.
@@ -182,10 +193,11 @@ _SUBJECT = """
 INSERT INTO subjects (ref, user_ref, status, epoch) VALUES (?, ?, 'live', ?)
 ON CONFLICT DO NOTHING
 """
-_EVENT = """
-INSERT INTO events (user_id, session_id, stream, seq, type, ts, event_id,
+_EVENT = f"""
+INSERT INTO events (position, user_id, session_id, stream, seq, type, ts, event_id,
   token_estimate, schema_version, hash, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (max(coalesce((SELECT max(position) FROM events), 0), coalesce({_FLOOR}, 0)) + 1,
+  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _BLOB = """
 INSERT INTO blobs (user_id, address, size, created_at, body, session_id)
@@ -256,7 +268,7 @@ class SqliteDatabase(Database):
 
     def _on_connect(self, connection: Any, _record: object) -> None:
         connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode=WAL")
+        _turn_to_wal(connection)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA secure_delete=ON")
@@ -314,8 +326,9 @@ class SqliteDatabase(Database):
         A file that another process keeps locked fails them all: each would wait.
         """
         try:
-            with self._writing() as connection:
-                return list(map(partial(_write, connection), batches))
+            return self._in_transaction(
+                lambda connection: [_write(connection, batch) for batch in batches]
+            )
         except Exception as error:
             ours = self.translate(error) or error
             if len(batches) == 1 or "locked" in str(error):
@@ -326,8 +339,11 @@ class SqliteDatabase(Database):
         self, stream: StreamId, work: Callable[[HeadRow | None, Write], WriteOutcome]
     ) -> WriteOutcome:
         """Hold the write lock meanwhile."""
-        with self._writing() as connection:
-            return work(_head(connection, stream), partial(_write, connection))
+        return self._in_transaction(
+            lambda connection: work(
+                _head(connection, stream), partial(_write, connection)
+            )
+        )
 
     def rewrite(
         self,
@@ -336,7 +352,8 @@ class SqliteDatabase(Database):
         insert: Callable[[Batch, Write], None],
     ) -> bool:
         """Hold the write lock while ``build`` decides."""
-        with self._writing() as connection:
+
+        def work(connection: sqlite3.Connection) -> bool:
             found = connection.execute(_HEADS, stream[:2])
             what = build({name: HeadRow(*columns) for name, *columns in found})
             if what is None:
@@ -345,32 +362,34 @@ class SqliteDatabase(Database):
             insert(what.batch, partial(_write, connection))
             return True
 
+        return self._in_transaction(work)
+
     def flush(self) -> None:
         """Commit once with FULL: that syncs the write-ahead log as far as it goes."""
-        with self._writing(synchronous="FULL") as connection:
+
+        def touch(connection: sqlite3.Connection) -> None:
             connection.execute(TOUCH)
 
-    @contextmanager
-    def _writing(self, synchronous: str = "") -> Iterator[sqlite3.Connection]:
-        """The connection in a transaction; ``synchronous`` for this one only."""
         self._check_process()
         with self._lock:
-            if self._writer is None:
-                self._writer = self._connect()
-            connection = self._writer
-            if synchronous:
-                connection.execute(f"PRAGMA synchronous={synchronous}")
+            connection = self._written()
+            connection.execute("PRAGMA synchronous=FULL")
             try:
-                connection.execute("BEGIN IMMEDIATE")
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+                _in_transaction(connection, touch)
             finally:
-                if synchronous:
-                    connection.execute(f"PRAGMA synchronous={self._synchronous}")
+                connection.execute(f"PRAGMA synchronous={self._synchronous}")
+
+    def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do ``work`` while nobody else writes: all of it, or nothing."""
+        self._check_process()
+        with self._lock:
+            return _in_transaction(self._written(), work)
+
+    def _written(self) -> sqlite3.Connection:
+        """The connection that writes; the lock is held."""
+        if self._writer is None:
+            self._writer = self._connect()
+        return self._writer
 
     def _forget(self) -> None:
         # Not closed, which would touch the parent's files: SQLite forbids it.
@@ -475,13 +494,12 @@ class SqliteInMemory(SqliteDatabase):
     def _forget(self) -> None:
         """A forked child has a copy of its own."""
 
-    @contextmanager
-    def _writing(self, synchronous: str = "") -> Iterator[sqlite3.Connection]:  # noqa: ARG002  # there is no disk
-        with self._lock, super()._writing() as connection:
-            only = cast("OnlyConnection", connection)
+    def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        only = cast("OnlyConnection", self._writer)
+        with self._lock:
             only.users += 1
             try:
-                yield connection
+                return super()._in_transaction(work)
             finally:
                 only.users -= 1
 
@@ -500,6 +518,36 @@ class SqliteInMemory(SqliteDatabase):
         """Bytes of its pages."""
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         return int(pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+
+
+def _turn_to_wal(connection: sqlite3.Connection) -> None:
+    """Turn on the write-ahead log; of a new file many may want that at once.
+
+    SQLite does not wait for who is about it, but for a write lock it does.
+    """
+    until = monotonic() + _BUSY_MS / 1000
+    while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or monotonic() > until:
+                raise
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("COMMIT")
+
+
+def _in_transaction(
+    connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
+) -> T:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        done = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return done
 
 
 def _head(connection: sqlite3.Connection, stream: StreamId) -> HeadRow | None:
@@ -521,7 +569,10 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
     if not moved.rowcount:
         return Moved(_head(connection, stream))
     values = [(*stream, *e.columns[1:], e.hash, e.state) for e in batch.events]
-    connection.executemany(_EVENT, values)
+    if len(values) == 1:
+        connection.execute(_EVENT, values[0])
+    else:
+        connection.executemany(_EVENT, values)
     if batch.blobs or batch.receipt is not None:
         _write_beside(connection, batch)
     return Wrote(batch.head)

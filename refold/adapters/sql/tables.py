@@ -140,7 +140,7 @@ def _key(said: str) -> PrimaryKeyConstraint:
 
 def _events(metadata: MetaData, *, rowid: bool) -> Table:
     place: Column[int] = (
-        Column("position", Integer, primary_key=True, autoincrement=True)
+        Column("position", Integer, primary_key=True)
         if rowid
         else Column("position", BigInteger, nullable=False)
     )
@@ -151,7 +151,6 @@ def _events(metadata: MetaData, *, rowid: bool) -> Table:
         place,
         *_columns(f"{_STREAM} {_EVENTS}"),
         UniqueConstraint(*keys) if rowid else PrimaryKeyConstraint(*keys),
-        sqlite_autoincrement=True,
     )
     if not rowid:
         Index("events_position", table.c.position)
