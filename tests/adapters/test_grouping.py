@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Barrier, Event, Thread
 from typing import Any
 
-import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.rows import Wrote
+from refold.adapters.rows import Batch, Wrote
 from refold.adapters.sql.database import MOST, GroupCommit
-from refold.adapters.sql.postgres import send
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
-from refold.adapters.sql.sqlite import _write as sqlite_write
+from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.testing import append_to, memory_log, said
@@ -162,38 +159,43 @@ def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
     assert ["second"] not in database.groups
 
 
+REFUSE_BAD = {
+    "sqlite": (
+        "CREATE TRIGGER no BEFORE INSERT ON events WHEN NEW.session_id = 'bad' "
+        "BEGIN SELECT RAISE(ABORT, 'no'); END"
+    ),
+    "postgresql": (
+        "ALTER TABLE refold.events ADD CHECK (session_id <> 'bad') NOT VALID"
+    ),
+}
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["first", "later"])
 def test_an_unexpected_failure_in_a_database_fails_only_its_own(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    store_url: str, begun: bool
 ) -> None:
-    kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
-    module = importlib.import_module(f"refold.adapters.sql.{kind}")
-    dialect = {"sqlite": "SqliteDatabase", "postgres": "PostgresDatabase"}[kind]
-    database = getattr(module, dialect)(make_url(store_url))
+    kind = "sqlite" if store_url.startswith("sqlite") else "postgresql"
+    database = {"sqlite": SqliteDatabase, "postgresql": PostgresDatabase}[kind](
+        make_url(store_url)
+    )
     log = memory_log(Recorder(database))
     streams = [StreamId("ada", name) for name in ("a", "bad", "c")]
+
+    def batches() -> list[Batch]:
+        return [log.batch(append_to(log.head(s), *said("x"))) for s in streams]
+
     for stream in streams:
         log.keys.session(stream.user_id, stream.session_id, now=1)
-    batches = [log.batch(append_to(log.head(s), *said("x"))) for s in streams]
-    patched = {
-        "sqlite": ["refold.adapters.sql.sqlite._write"],
-        "postgres": [
-            "refold.adapters.sql.postgres.send",
-            "refold.adapters.sql.postgres.send",
-        ],
-    }[kind]
-    write_one: Callable[..., Any] = sqlite_write if kind == "sqlite" else send
+    if begun:
+        database.write_group(batches())
+    with database.writing() as connection:
+        connection.exec_driver_sql(REFUSE_BAD[kind])
 
-    def fail(connection: Any, batch: Any, **kwargs: Any) -> Any:
-        if batch.stream.session_id == "bad":
-            raise {"sqlite": sqlite3, "postgres": psycopg}[kind].DataError("no")
-        return write_one(connection, batch, **kwargs)
-
-    for place in patched:
-        monkeypatch.setattr(place, fail)
-    outcomes = database.write_group(batches)
+    outcomes = database.write_group(batches())
 
     assert [type(outcome) for outcome in outcomes] == [Wrote, StoreUnavailable, Wrote]
-    assert [log.head(stream).seq for stream in streams] == [1, 0, 1]
+    seqs = [log.head(stream).seq for stream in streams]
+    assert seqs == ([2, 1, 2] if begun else [1, 0, 1])
     log.close()
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, cached_property, partial
-from itertools import chain, repeat
-from struct import Struct, pack
+from itertools import islice
 from threading import Lock
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import psycopg
-from psycopg.adapt import Dumper
-from psycopg.pq import Format
 from sqlalchemy import (
     URL,
     Connection,
@@ -39,6 +37,7 @@ from refold.adapters.rows import (
 )
 from refold.adapters.sql import roles, tables
 from refold.adapters.sql.database import NOBODY, Database, Write
+from refold.adapters.sql.libpq import Command, Driver, Line, Statement, run_once
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import (
     IncompatibleStore,
@@ -49,8 +48,10 @@ from refold.domain.errors import (
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
 
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
 T = TypeVar("T")
-Driver: TypeAlias = psycopg.Connection[Any]
 _SCHEMA_LOCK: Final = 0x5265666F6C64
 _RETRIES: Final = 5
 _FIRST_PAUSE: Final = 0.1
@@ -177,8 +178,14 @@ class PostgresDatabase(Database):
         driver = cast("Driver", pooled.driver_connection)
         pooled.detach()
         driver.autocommit = True
-        if walled:
-            roles.become_writer(driver)
+        try:
+            # A plan made while heads are few must not look at all of them ever after.
+            driver.execute("SET enable_seqscan TO off")
+            if walled:
+                roles.become_writer(driver)
+        except BaseException:
+            driver.close()  # it is nobody's yet
+            raise
         return driver
 
     def hold_head(
@@ -192,6 +199,7 @@ class PostgresDatabase(Database):
                 if self._sight != "owner":
                     roles.become_writer(driver, once=True)
                 row = head_row(driver, stream, lock=True)
+                run = partial(run_once, driver)
                 if tried and is_ours(driver, tried[-1]):
                     return Wrote(tried[-1].head)
 
@@ -199,7 +207,7 @@ class PostgresDatabase(Database):
                     tried.append(batch)
                     used = batch.receipt
                     found = receipt(driver, stream, used) if used else None
-                    return found or write(driver, batch, base=0)
+                    return found or write(driver, batch, run)
 
                 return work(row, write_here)
 
@@ -221,7 +229,8 @@ class PostgresDatabase(Database):
                 if what is None:
                     return False
                 _replace(driver, what)
-                insert(what.batch, partial(write, driver, base=0))
+                run = partial(run_once, driver)
+                insert(what.batch, lambda batch: write(driver, batch, run))
                 return True
 
         return self.retrying(attempt)
@@ -337,7 +346,6 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
 
 def _on_connect(connection: Any, _record: object) -> None:
     """One isolation level whatever the server's default: heads are row locks."""
-    register(connection)
     connection.autocommit = True
     connection.execute(
         "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
@@ -357,46 +365,54 @@ class Writer:
 
     def alone(self, batch: Batch) -> WriteOutcome:
         """Write one: a statement that is a transaction, one round trip."""
-        with self._connected() as driver:
-            return write(driver, batch, base=0)
+        with self._lock:
+            line = self._opened()
+            try:
+                return write(line.driver, batch, line.run)
+            except BaseException:
+                line.leave()
+                raise
 
     def together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
-        """Write all in one commit and one round trip.
+        """Write all in one round trip: those that go on in one statement and commit.
 
-        Heads are locked in sorted order, so that no two groups deadlock.
+        Then, in a commit of their own, those that begin a stream or have blobs.
         """
-        order = sorted(range(len(batches)), key=lambda index: batches[index].stream)
-        with self._connected() as driver:
-            sent: dict[int, psycopg.Cursor[Any]] = {}
-            with driver.pipeline(), driver.transaction():
-                base = 0
-                for index in order:
-                    sent[index] = send(driver, batches[index], base=base)
-                    base += len(batches[index].events)
-            return [
-                outcome_of(driver, batch, sent[index])
-                for index, batch in enumerate(batches)
-            ]
+        plain, others = _apart(batches)
+        with self._lock:
+            line = self._opened()
+            try:
+                done = _write_many(line, [b for _, b in plain], [b for _, b in others])
+                outcomes = {
+                    index: Wrote(batch.head)
+                    if written
+                    else _what_is_there(line.driver, batch)
+                    for (index, batch), written in zip(
+                        plain + others, done, strict=True
+                    )
+                }
+            except BaseException:
+                line.leave()
+                raise
+        return [outcomes[index] for index in range(len(batches))]
 
     def forget(self) -> None:
         """Let go, in a forked child, of a connection that is its parent's."""
-        self._driver: Driver | None = None
+        self._line: Line | None = None
         self._lock = Lock()
 
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
-            if self._driver is not None:
-                self._driver.close()
-                self._driver = None
+            if self._line is not None:
+                self._line.driver.close()
+                self._line = None
 
-    @contextmanager
-    def _connected(self) -> Iterator[Driver]:
-        with self._lock:
-            driver = self._driver
-            if driver is None or driver.closed:
-                driver = self._driver = self._connect()
-            yield driver
+    def _opened(self) -> Line:
+        line = self._line
+        if line is None or line.driver.closed:
+            line = self._line = Line(self._connect())
+        return line
 
 
 _HEAD = f"""
@@ -404,19 +420,19 @@ SELECT {", ".join(HeadRow._fields)} FROM {SCHEMA}.heads
 WHERE user_id=%s AND session_id=%s AND stream=%s
 """
 _MOVE_HEAD = f"""
-UPDATE {SCHEMA}.heads SET seq=%(seq)s, hash=%(hash)b, status=%(status)s,
-  state=%(state)b, key_check=%(key_check)b, tokens=%(tokens)s,
-  created_at=%(created_at)s, updated_at=%(updated_at)s
-WHERE user_id=%(user)s AND session_id=%(session)s AND stream=%(stream)s
-  AND seq=%(expected)s AND hash=%(expected_hash)b AND key_check=%(key_check)b
+UPDATE {SCHEMA}.heads SET seq=:seq, hash=:hash, status=:status,
+  state=:state, key_check=:key_check, tokens=:tokens,
+  created_at=:created_at, updated_at=:updated_at
+WHERE user_id=:user AND session_id=:session AND stream=:stream
+  AND seq=:expected AND hash=:expected_hash AND key_check=:key_check
   AND status='open'
 RETURNING 1
 """
 _NEW_HEAD = f"""
 INSERT INTO {SCHEMA}.heads (user_id, session_id, stream, seq, hash, status, state,
   key_check, tokens, created_at, updated_at)
-SELECT %(user)s, %(session)s, %(stream)s, %(seq)s, %(hash)b, %(status)s, %(state)b,
-  %(key_check)b, %(tokens)s, %(created_at)s, %(updated_at)s
+SELECT :user, :session, :stream, :seq, :hash, :status, :state,
+  :key_check, :tokens, :created_at, :updated_at
 {{where}}
 ON CONFLICT DO NOTHING
 RETURNING 1
@@ -425,55 +441,95 @@ RETURNING 1
 # for it, and where no such session was erased.
 _SUBJECT = f"""
 added AS (INSERT INTO {SCHEMA}.subjects (ref, user_ref, status, epoch)
-  VALUES (%(user_ref)s, %(user_ref)s, 'live', %(epoch)s)
+  VALUES (:user_ref, :user_ref, 'live', :epoch)
   ON CONFLICT DO NOTHING RETURNING 1),
-live AS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=%(user_ref)s AND status='live'
-  AND epoch=%(epoch)s FOR SHARE)
+live AS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=:user_ref AND status='live'
+  AND epoch=:epoch FOR SHARE)
 """
 _WHERE_LIVE = f"""
 FROM (SELECT 1 AS one FROM added UNION ALL SELECT 1 FROM live) subject {{origin}}
-WHERE NOT EXISTS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=%(session_ref)s)
+WHERE NOT EXISTS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=:session_ref)
 """
 # A fork, where what it goes on from is not erased, and is not before the fork is there;
 # locked after the subject, as whoever else locks both.
 _ORIGIN = f"""
-CROSS JOIN LATERAL (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=%(user)s
-  AND session_id=%(origin)s AND stream='main' AND status<>'erased' AND subject.one=1
+CROSS JOIN LATERAL (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=:user
+  AND session_id=:origin AND stream='main' AND status<>'erased' AND subject.one=1
   FOR SHARE) origin
 """
 _WHERE_MAIN = f"""
-FROM (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=%(user)s AND session_id=%(session)s
-  AND stream='main' AND status IN ('open', 'closed') AND key_check=%(key_check)b
+FROM (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=:user AND session_id=:session
+  AND stream='main' AND status IN ('open', 'closed') AND key_check=:key_check
   FOR SHARE) main
 """
 _INTO_EVENTS = f"""
 INSERT INTO {SCHEMA}.events (position, user_id, session_id, stream, seq, type, ts,
   event_id, token_estimate, schema_version, hash, body)
-SELECT (pg_current_xact_id()::text::bigint << 20) + %(base)s + """
-_EVENT = f"""{_INTO_EVENTS} 1, %(user)s, %(session)s, %(stream)s, %(seq)s, %(type)s,
-  %(ts)s, %(event_id)b, %(estimate)s, %(version)s, %(hash)b, %(body)b
+SELECT (pg_current_xact_id()::text::bigint << 20) + :base + """
+_EVENT = f"""{_INTO_EVENTS} 1, :user, :session, :stream, :seq, :type,
+  :ts, :event_id, :estimate, :version, :hash, :body
 FROM head
 """
-_EVENTS = f"""{_INTO_EVENTS} e.n, %(user)s, %(session)s, %(stream)s, e.seq, e.type,
+_EVENTS = f"""{_INTO_EVENTS} e.n, :user, :session, :stream, e.seq, e.type,
   e.ts, e.event_id, e.token_estimate, e.schema_version, e.hash, e.body
-FROM head, unnest(%(seqs)b::int8[], %(types)b::text[], %(times)b::int8[],
-  %(ids)b::bytea[], %(estimates)b::int4[], %(versions)b::int2[], %(hashes)b::bytea[],
-  %(bodies)b::bytea[]) WITH ORDINALITY AS e(seq, type, ts, event_id, token_estimate,
+FROM head, unnest(:seqs, :types, :times,
+  :ids, :estimates, :versions, :hashes,
+  :bodies) WITH ORDINALITY AS e(seq, type, ts, event_id, token_estimate,
   schema_version, hash, body, n)
 """
 _BLOBS = f"""
 blobs AS (INSERT INTO {SCHEMA}.blobs (user_id, address, size, created_at, body,
   session_id)
-  SELECT %(user)s, b.address, b.size, %(updated_at)s, b.body, %(session)s
-  FROM head, unnest(%(addresses)b::bytea[], %(sizes)b::int8[], %(blobs)b::bytea[])
+  SELECT :user, b.address, b.size, :updated_at, b.body, :session
+  FROM head, unnest(:addresses, :sizes, :blobs)
     AS b(address, size, body)
   ON CONFLICT DO NOTHING)
 """
 _RECEIPT = f"""
 receipt AS (INSERT INTO {SCHEMA}.receipts (user_id, session_id, stream, address,
   first_seq, last_seq)
-  SELECT %(user)s, %(session)s, %(stream)s, %(receipt)b, %(first)s, %(seq)s FROM head)
+  SELECT :user, :session, :stream, :receipt, :first, :seq FROM head)
 """
+# The heads of many streams: locked in the order that they are given in, which is one
+# for all writers, so that no two of them deadlock; then found again where they lie.
+_HELD = f"""
+batch AS (SELECT * FROM unnest(:seqs_after, :head_hashes, :statuses, :states, :checks,
+    :token_sums, :begins, :ends, :users, :sessions, :streams, :expecteds,
+    :expected_hashes) WITH ORDINALITY AS b(seq, hash, status, state, key_check, tokens,
+    created_at, updated_at, user_id, session_id, stream, expected, expected_hash, n)),
+held AS (SELECT batch.*, h.place FROM batch CROSS JOIN LATERAL (
+  SELECT h.ctid AS place FROM {SCHEMA}.heads h
+  WHERE h.user_id=batch.user_id AND h.session_id=batch.session_id
+    AND h.stream=batch.stream AND h.seq=batch.expected AND h.hash=batch.expected_hash
+    AND h.key_check=batch.key_check AND h.status='open' FOR NO KEY UPDATE) h),
+head AS (UPDATE {SCHEMA}.heads h SET seq=b.seq, hash=b.hash, status=b.status,
+    state=b.state, key_check=b.key_check, tokens=b.tokens, created_at=b.created_at,
+    updated_at=b.updated_at
+  FROM held b WHERE h.ctid=ANY(ARRAY(SELECT place FROM held)) AND h.ctid=b.place
+  RETURNING b.*),
+"""
+_MANY_RECEIPTS = f"""
+receipt AS (INSERT INTO {SCHEMA}.receipts (user_id, session_id, stream, address,
+  first_seq, last_seq)
+  SELECT user_id, session_id, stream, r.address, r.first, head.seq
+  FROM unnest(:receipt_of, :receipts, :firsts) AS r(n, address, first)
+    JOIN head USING (n)),
+"""
+_MANY = f"""
+written AS ({_INTO_EVENTS.replace(":base + ", "")} e.place, h.user_id, h.session_id,
+    h.stream, e.seq, e.type, e.ts, e.event_id, e.token_estimate, e.schema_version,
+    e.hash, e.body
+  FROM unnest(:batch_of, :seqs, :types, :times, :ids, :estimates, :versions, :hashes,
+    :bodies) WITH ORDINALITY AS e(n, seq, type, ts, event_id, token_estimate,
+    schema_version, hash, body, place) JOIN head h ON h.n=e.n)
+SELECT n FROM head
+"""
+_MANY_PLACES: Final = (
+    "seqs_after:big[] head_hashes:bytes[] statuses:text[] states:bytes[] "
+    "checks:bytes[] token_sums:big[] begins:big[] ends:big[] users:text[] "
+    "sessions:text[] streams:text[] expecteds:big[] expected_hashes:bytes[] "
+    "batch_of:big[]"
+)
 _FIND_RECEIPT = f"""
 SELECT first_seq, last_seq FROM {SCHEMA}.receipts
 WHERE user_id=%s AND session_id=%s AND stream=%s AND address=%b
@@ -484,10 +540,56 @@ WHERE user_id=%s AND session_id=%s AND stream=%s AND seq=%s
 """
 
 
-def write(driver: Driver, batch: Batch, *, base: int) -> WriteOutcome:
-    """Write the batch; ``base`` is how many rows its transaction wrote before."""
+Numbered: TypeAlias = list[tuple[int, Batch]]
+
+
+def _apart(batches: Sequence[Batch]) -> tuple[Numbered, Numbered]:
+    """Which of them one statement can write, and which need one each.
+
+    Sorted by their streams, in which order heads are locked: no two groups deadlock.
+    """
+    counts = Counter(batch.stream for batch in batches)
+    plain: Numbered = []
+    others: Numbered = []
+    for index, batch in sorted(enumerate(batches), key=lambda pair: pair[1].stream):
+        # Those of one stream are in one transaction: none overtakes another.
+        simple = batch.expected_seq and not batch.blobs and counts[batch.stream] == 1
+        (plain if simple else others).append((index, batch))
+    return plain, others
+
+
+def _write_many(
+    line: Line, plain: Sequence[Batch], others: Sequence[Batch]
+) -> list[bool]:
+    """Whether each was written: first of those that one statement can write."""
+    many: list[Command] = []
+    if plain:
+        used = any(batch.receipt is not None for batch in plain)
+        many.append((_many(receipts=used), _many_values(plain)))
+    each: list[Command] = []
+    base = 0
+    for batch in others:
+        each.append((_statement(_Shape.of(batch)), _values(batch, base)))
+        base += len(batch.events)
+    results = line.pipeline([commands for commands in (many, each) if commands])
+    moved: set[int] = set()
+    if plain:
+        found = results.pop(0)
+        rows = range(found.ntuples)
+        moved = {int.from_bytes(found.get_value(row, 0) or b"", "big") for row in rows}
+    return [number in moved for number in range(1, len(plain) + 1)] + [
+        result.command_tuples == len(batch.events)
+        for batch, result in zip(others, results, strict=True)
+    ]
+
+
+Run: TypeAlias = "Callable[[Statement, Sequence[Any]], PGresult]"
+
+
+def write(driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
+    """Write the batch; ``run`` executes its statement."""
     try:
-        written = send(driver, batch, base=base)
+        written = run(_statement(_Shape.of(batch)), _values(batch))
     except psycopg.errors.UniqueViolation:
         if not driver.autocommit:
             raise
@@ -495,18 +597,9 @@ def write(driver: Driver, batch: Batch, *, base: int) -> WriteOutcome:
     return outcome_of(driver, batch, written)
 
 
-def send(driver: Driver, batch: Batch, *, base: int) -> psycopg.Cursor[Any]:
-    """Execute the batch's statement; in a pipeline, its result comes later."""
-    return driver.execute(
-        _statement(_Shape.of(batch)), _values(batch, base), prepare=True
-    )
-
-
-def outcome_of(
-    driver: Driver, batch: Batch, written: psycopg.Cursor[Any]
-) -> WriteOutcome:
-    """What the statement that was sent did, once its transaction has ended."""
-    if written.rowcount == len(batch.events):
+def outcome_of(driver: Driver, batch: Batch, written: PGresult) -> WriteOutcome:
+    """What the batch's statement did, once its transaction has ended."""
+    if written.command_tuples == len(batch.events):
         return Wrote(batch.head)
     return _what_is_there(driver, batch)
 
@@ -528,6 +621,24 @@ def is_ours(driver: Driver, batch: Batch) -> bool:
     last = batch.events[-1]
     found = driver.execute(_LAST_HASH, (*batch.stream, last.seq)).fetchone()
     return found is not None and bytes(found[0]) == last.hash
+
+
+# The values of each statement in order, with the kinds of their types.
+_HEAD_PLACES: Final = (
+    "seq:big hash:bytes status:text state:bytes key_check:bytes tokens:big "
+    "created_at:big updated_at:big user:text session:text stream:text expected:big "
+    "expected_hash:bytes base:big"
+)
+_ROW_PLACES: Final = (
+    "type:text ts:big event_id:bytes estimate:int version:small body:bytes"
+)
+_ROWS_PLACES: Final = (
+    "seqs:big[] types:text[] times:big[] ids:bytes[] estimates:int[] versions:small[] "
+    "hashes:bytes[] bodies:bytes[]"
+)
+_NEW_PLACES: Final = "user_ref:text session_ref:text epoch:int origin:text"
+_BLOB_PLACES: Final = "addresses:bytes[] blobs:bytes[] sizes:big[]"
+_RECEIPT_PLACES: Final = "receipt:bytes first:big"
 
 
 class _Shape(NamedTuple):
@@ -553,69 +664,75 @@ class _Shape(NamedTuple):
 
 
 @cache
-def _statement(shape: _Shape) -> bytes:
+def _statement(shape: _Shape) -> Statement:
     head, parts = _MOVE_HEAD, []
+    places = [_HEAD_PLACES, _ROW_PLACES if shape.one else _ROWS_PLACES]
     if shape.new:
         live = _WHERE_LIVE.format(origin=_ORIGIN if shape.fork else "")
         head = _NEW_HEAD.format(where=live if shape.main else _WHERE_MAIN)
         parts += [_SUBJECT] if shape.main else []
+        places.append(_NEW_PLACES)
     parts.append(f"head AS ({head})")
     if shape.blobs:
         parts.append(_BLOBS)
+        places.append(_BLOB_PLACES)
     if shape.receipt:
         parts.append(_RECEIPT)
-    return f"WITH {', '.join(parts)} {_EVENT if shape.one else _EVENTS}".encode()
+        places.append(_RECEIPT_PLACES)
+    query = f"WITH {', '.join(parts)} {_EVENT if shape.one else _EVENTS}"
+    return Statement.of(query, " ".join(places))
 
 
-def _values(batch: Batch, base: int) -> dict[str, Any]:
-    blobs = sorted(batch.blobs)  # locked in one order, so that no two writers deadlock
-    return {
-        **batch.head._asdict(),
-        "user": batch.stream.user_id,
-        "session": batch.stream.session_id,
-        "stream": batch.stream.stream,
-        "expected": batch.expected_seq,
-        "expected_hash": batch.expected_hash,
-        "base": base,
-        **(_columns if len(batch.events) > 1 else _row)(batch.events),
-        "addresses": Byteas.of([blob.address for blob in blobs]),
-        "sizes": Bigints.of([blob.size for blob in blobs]),
-        "blobs": Byteas.of([blob.body for blob in blobs]),
-        "receipt": batch.receipt,
-        "user_ref": batch.refs.user,
-        "session_ref": batch.refs.session,
-        "epoch": batch.refs.epoch,
-        "origin": batch.refs.origin,
-        "first": batch.events[0].seq,
-    }
+def _values(batch: Batch, base: int = 0) -> list[Any]:
+    """The values of its statement; ``base``: rows that its transaction wrote before."""
+    events, head = batch.events, (batch.expected_seq, batch.expected_hash, base)
+    values: list[Any] = [*batch.head, *batch.stream, *head]
+    if len(events) == 1:
+        values += (*events[0].columns[2:], events[0].state)
+    else:
+        values += _columns(events)
+    if not batch.expected_seq:
+        values += batch.refs
+    if batch.blobs:
+        # Locked in one order, so that no two writers deadlock.
+        values += zip(*sorted(batch.blobs), strict=True)
+    if batch.receipt is not None:
+        values += (batch.receipt, events[0].seq)
+    return values
 
 
-def _row(events: Sequence[EncryptedEvent]) -> dict[str, Any]:
-    (row,) = events
-    _, _, kind, ts, event_id, estimate, version = row.columns
-    return {
-        "type": kind,
-        "ts": ts,
-        "event_id": event_id,
-        "estimate": estimate,
-        "version": version,
-        "body": row.state,
-    }
+@cache
+def _many(*, receipts: bool) -> Statement:
+    places = f"{_MANY_PLACES} {_ROWS_PLACES}"
+    if receipts:
+        places += " receipt_of:big[] receipts:bytes[] firsts:big[]"
+    query = f"WITH {_HELD}{_MANY_RECEIPTS * receipts}{_MANY}"
+    return Statement.of(query, places)
 
 
-def _columns(events: Sequence[EncryptedEvent]) -> dict[str, Any]:
-    rows = (row.columns[1:] for row in events)
-    seqs, types, times, ids, estimates, versions = zip(*rows, strict=True)
-    return {
-        "seqs": Bigints.of(seqs),
-        "types": Texts.of([type_.encode() for type_ in types]),
-        "times": Bigints.of(times),
-        "ids": Byteas.of(ids),
-        "estimates": Integers.of(estimates),
-        "versions": Smallints.of(versions),
-        "hashes": Byteas.of([row.hash for row in events]),
-        "bodies": Byteas.of([row.state for row in events]),
-    }
+def _many_values(batches: Sequence[Batch]) -> list[Any]:
+    """The values of the statement of all these; none begins a stream or has blobs."""
+    heads = [
+        (*batch.head, *batch.stream, batch.expected_seq, batch.expected_hash)
+        for batch in batches
+    ]
+    numbered = list(enumerate(batches, 1))
+    rows = [row for batch in batches for row in batch.events]
+    values: list[Any] = [*zip(*heads, strict=True)]
+    values.append([number for number, batch in numbered for _ in batch.events])
+    values += _columns(rows)
+    used = [
+        (number, batch.receipt, batch.events[0].seq)
+        for number, batch in numbered
+        if batch.receipt is not None
+    ]
+    return [*values, *zip(*used, strict=True)]
+
+
+def _columns(events: Sequence[EncryptedEvent]) -> Iterator[Sequence[Any]]:
+    yield from islice(zip(*[row.columns for row in events], strict=True), 1, None)
+    yield [row.hash for row in events]
+    yield [row.state for row in events]
 
 
 def head_row(driver: Driver, stream: StreamId, *, lock: bool = False) -> HeadRow | None:
@@ -787,81 +904,3 @@ def collided(error: Exception) -> bool:
 
 def _cause(error: Exception) -> object:
     return error.orig if isinstance(error, DBAPIError) else error
-
-
-_head = Struct(">iiIii").pack
-_size = Struct(">i").pack
-
-
-class Array(bytes):
-    """An array, encoded; ``oid`` is its type, ``element`` that of its values."""
-
-    oid: ClassVar[int]
-    element: ClassVar[int]
-
-    @classmethod
-    def of(cls, values: Sequence[bytes]) -> Array:
-        """The array of these values, each in the binary form of its type."""
-        sized = [_size(len(value)) + value for value in values]
-        return cls(cls._begin(len(values)) + b"".join(sized))
-
-    @classmethod
-    def _begin(cls, count: int) -> bytes:
-        # One dimension, no NULL, counted from 1.
-        return _head(1, 0, cls.element, count, 1)
-
-
-class _Integers(Array):
-    code: ClassVar[str]
-    width: ClassVar[int]
-
-    @classmethod
-    def of(cls, values: Sequence[int]) -> Array:  # type: ignore[override]  # whole numbers
-        """The array of these numbers."""
-        parts = chain.from_iterable(zip(repeat(cls.width), values, strict=False))
-        body = pack(f">{('i' + cls.code) * len(values)}", *parts)
-        return cls(cls._begin(len(values)) + body)
-
-
-class Smallints(_Integers):
-    """``int2[]``."""
-
-    oid, element, code, width = 1005, 21, "h", 2
-
-
-class Integers(_Integers):
-    """``int4[]``."""
-
-    oid, element, code, width = 1007, 23, "i", 4
-
-
-class Bigints(_Integers):
-    """``int8[]``."""
-
-    oid, element, code, width = 1016, 20, "q", 8
-
-
-class Texts(Array):
-    """``text[]``, of texts in UTF-8."""
-
-    oid, element = 1009, 25
-
-
-class Byteas(Array):
-    """``bytea[]``."""
-
-    oid, element = 1001, 17
-
-
-class _ArrayDumper(Dumper):
-    format = Format.BINARY
-
-    def dump(self, obj: Any) -> bytes:
-        return bytes(obj)
-
-
-def register(driver: Driver) -> None:
-    """Teach a connection to send these arrays."""
-    for kind in (Smallints, Integers, Bigints, Texts, Byteas):
-        dumper = type(f"{kind.__name__}Dumper", (_ArrayDumper,), {"oid": kind.oid})
-        driver.adapters.register_dumper(kind, dumper)

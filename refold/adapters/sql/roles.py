@@ -268,12 +268,7 @@ def any_session(seen: Sight) -> str:
 
 def become_writer(driver: psycopg.Connection[Any], *, once: bool = False) -> None:
     """Write as the role that inserts for any user; ``once``: in this transaction."""
-    try:
-        driver.execute(_WRITE_ONCE if once else _WRITE)
-    except psycopg.Error:
-        if not once:
-            driver.close()  # it is nobody's yet
-        raise
+    driver.execute(_WRITE_ONCE if once else _WRITE)
 
 
 def refuse(shown: str) -> StoreUnavailable:

@@ -1,0 +1,192 @@
+"""Statements straight to libpq: prepared once, values in binary, answers awaited.
+
+The driver's cursors cost more than the statement of an append.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from itertools import chain, repeat
+from struct import Struct, pack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg import generators
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
+Driver: TypeAlias = psycopg.Connection[Any]
+_DIMENSION: Final = Struct(">iiIii").pack
+_SIZE: Final = Struct(">i").pack
+
+
+def _array(element: int, values: Sequence[bytes]) -> bytes:
+    """An array of one dimension, counted from 1 and without NULL, of packed values."""
+    parts = [_DIMENSION(1, 0, element, len(values), 1)]
+    for value in values:
+        parts += (_SIZE(len(value)), value)
+    return b"".join(parts)
+
+
+def _numbers(element: int, code: str, width: int, values: Sequence[int]) -> bytes:
+    parts = chain.from_iterable(zip(repeat(width), values, strict=False))
+    body = pack(f">{('i' + code) * len(values)}", *parts)
+    return _DIMENSION(1, 0, element, len(values), 1) + body
+
+
+def _texts(values: Sequence[str]) -> bytes:
+    return _array(25, [value.encode() for value in values])
+
+
+_PLACE: Final = re.compile(r"(?<!:):([a-z_]+)")
+# The type's number in the catalogue, and what makes a value its binary form.
+_KINDS: Final[dict[str, tuple[int, Callable[[Any], bytes] | None]]] = {
+    "bytes": (17, None),
+    "text": (25, str.encode),
+    "small": (21, Struct(">h").pack),
+    "int": (23, Struct(">i").pack),
+    "big": (20, Struct(">q").pack),
+    "bytes[]": (1001, partial(_array, 17)),
+    "text[]": (1009, _texts),
+    "small[]": (1005, partial(_numbers, 21, "h", 2)),
+    "int[]": (1007, partial(_numbers, 23, "i", 4)),
+    "big[]": (1016, partial(_numbers, 20, "q", 8)),
+}
+
+
+class Statement(NamedTuple):
+    """A statement as libpq takes it: ``packs`` make each value the bytes of its type.
+
+    Its name says what it is, so that another's of that name is the very same.
+    """
+
+    name: bytes
+    query: bytes
+    types: tuple[int, ...]
+    packs: tuple[Callable[[Any], bytes] | None, ...]
+    formats: list[int]
+
+    @classmethod
+    def of(cls, query: str, places: str) -> Statement:
+        """Of a query in which ``:name`` stands for the value of that ``name:kind``."""
+        names, kinds = zip(*[place.split(":") for place in places.split()], strict=True)
+        numbers = {name: f"${n}" for n, name in enumerate(names, 1)}
+        text = _PLACE.sub(lambda found: numbers[found[1]], query).encode()
+        types, packs = zip(*[_KINDS[kind] for kind in kinds], strict=True)
+        digest = sha256(text + repr(types).encode()).hexdigest()[:24]
+        return cls(f"refold_{digest}".encode(), text, types, packs, [1] * len(kinds))
+
+    def packed(self, values: Sequence[Any]) -> list[bytes]:
+        """The values in the binary forms of their types."""
+        both = zip(self.packs, values, strict=True)
+        return [value if pack is None else pack(value) for pack, value in both]
+
+
+Command: TypeAlias = tuple[Statement, Sequence[Any]]
+
+
+class Line:
+    """A connection that is in no transaction, and what it has prepared.
+
+    The driver waits for answers, so that Ctrl-C is heard, and what broke is noticed.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._prepared: set[bytes] = set()
+
+    def run(self, statement: Statement, values: Sequence[Any]) -> PGresult:
+        """Execute it in a transaction of its own.  Raises psycopg.Error."""
+        try:
+            self._prepare(statement)
+            self._send(statement, values)
+            return _result(self.driver)
+        except psycopg.errors.InvalidSqlStatementName:
+            # Forgotten by a DISCARD, or prepared at another server behind a pooler.
+            self._prepared.clear()
+            return run_once(self.driver, statement, values)
+
+    def pipeline(self, transactions: Sequence[Sequence[Command]]) -> list[PGresult]:
+        """Execute all in one round trip; a result for each.  Raises psycopg.Error."""
+        pgconn, wait = self.driver.pgconn, self.driver.wait
+        for statement, _ in chain.from_iterable(transactions):
+            self._prepare(statement)
+        pgconn.enter_pipeline_mode()
+        for commands in transactions:
+            for command in commands:
+                self._send(*command)
+            pgconn.pipeline_sync()
+        wait(generators.send(pgconn))
+        results = [result for each in transactions for result in self._ended(len(each))]
+        pgconn.exit_pipeline_mode()
+        try:
+            return [_checked(self.driver, result) for result in results]
+        except psycopg.errors.InvalidSqlStatementName:
+            self._prepared.clear()
+            raise
+
+    def _ended(self, count: int) -> list[PGresult]:
+        """The results of a transaction; its commit comes behind them, and may fail."""
+        pgconn, wait = self.driver.pgconn, self.driver.wait
+        results = [wait(generators.fetch_many(pgconn))[-1] for _ in range(count)]
+        end = wait(generators.fetch(pgconn))
+        if end is None or end.status != ExecStatus.PIPELINE_SYNC:
+            raise psycopg.OperationalError("the commit failed")
+        return results
+
+    def leave(self) -> None:
+        """Close it, if an answer may be on its way that nobody waits for."""
+        pgconn = self.driver.pgconn
+        if pgconn.transaction_status != TransactionStatus.IDLE or (
+            pgconn.pipeline_status != PipelineStatus.OFF
+        ):
+            self.driver.close()
+
+    def _send(self, statement: Statement, values: Sequence[Any]) -> None:
+        packed, formats = statement.packed(values), statement.formats
+        self.driver.pgconn.send_query_prepared(statement.name, packed, formats, 1)
+
+    def _prepare(self, statement: Statement) -> None:
+        if statement.name in self._prepared:
+            return
+        name, query, types, *_ = statement
+        self.driver.pgconn.send_prepare(name, query, types)
+        # It is there already of a client that a pooler served before.
+        with suppress(psycopg.errors.DuplicatePreparedStatement):
+            _result(self.driver)
+        self._prepared.add(name)
+
+
+def run_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> PGresult:
+    """Execute it without preparing it, in a transaction if one is open."""
+    packed, types = statement.packed(values), statement.types
+    driver.pgconn.send_query_params(
+        statement.query, packed, types, statement.formats, 1
+    )
+    return _result(driver)
+
+
+def _result(driver: Driver) -> PGresult:
+    """What comes of the one statement that was sent, and last: its commit may fail.
+
+    Raises psycopg.Error.
+    """
+    results = driver.wait(generators.execute(driver.pgconn))
+    if not results:
+        raise psycopg.OperationalError("the connection is lost")
+    return _checked(driver, results[-1])
+
+
+def _checked(driver: Driver, result: PGresult) -> PGresult:
+    if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        return result
+    if driver.pgconn.status != ConnStatus.OK:
+        raise psycopg.OperationalError("the connection is lost")
+    raise error_from_result(result, driver.info.encoding)

@@ -1,0 +1,263 @@
+"""What is written to PostgreSQL past the driver's cursors is written once, or not."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from threading import Timer
+from typing import NamedTuple
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from refold.adapters.log import EncryptedLog
+from refold.adapters.rows import Batch, BlobRow, Moved, WriteOutcome, Wrote
+from refold.adapters.sql.postgres import PostgresDatabase
+from refold.adapters.sql.recorder import Recorder
+from refold.domain.errors import StoreUnavailable
+from refold.domain.ids import StreamId
+from refold.domain.ports import Duplicate
+from refold.testing import append_to, memory_log, said, texts
+
+
+class Written(NamedTuple):
+    """A log on PostgreSQL, what it writes with, and somebody else at the server."""
+
+    log: EncryptedLog
+    database: PostgresDatabase
+    other: psycopg.Connection
+    url: str
+
+    def batch(self, name: str, *lines: str) -> Batch:
+        """The next lines of that session."""
+        stream = StreamId("ada", name)
+        self.log.keys.session(*stream[:2], now=1)
+        batch: Batch = self.log.batch(append_to(self.log.head(stream), *said(*lines)))
+        return batch
+
+    def write(self, *batches: Batch) -> list[WriteOutcome | Exception]:
+        """Write them as one group."""
+        return self.database.write_group(batches)
+
+    def lines(self, name: str) -> list[str]:
+        """What that session holds."""
+        return texts(self.log.read(StreamId("ada", name)))
+
+    def backend(self) -> int:
+        """The server's process that writes."""
+        line = self.database._writer._line
+        assert line is not None
+        return line.driver.info.backend_pid
+
+
+@pytest.fixture
+def written(_postgres_store: str) -> Iterator[Written]:
+    database = PostgresDatabase(make_url(_postgres_store))
+    log = memory_log(Recorder(database))
+    with psycopg.connect(_postgres_store, autocommit=True) as other:
+        yield Written(log, database, other, _postgres_store)
+    log.close()
+
+
+def begin(written: Written, *names: str) -> None:
+    assert all(
+        isinstance(outcome, Wrote)
+        for outcome in written.write(*(written.batch(name, "a") for name in names))
+    )
+
+
+Batches = Callable[[Written], list[Batch]]
+ALONE: Batches = lambda written: [written.batch("one", "b")]  # noqa: E731 - a case
+GROUP: Batches = lambda written: [  # noqa: E731 - a case
+    written.batch(name, "b") for name in ("one", "new", "two")
+]
+EACH_WAY = pytest.mark.parametrize("made", [ALONE, GROUP], ids=["alone", "group"])
+
+
+@EACH_WAY
+@pytest.mark.parametrize(
+    "forget", ["DISCARD ALL", "DEALLOCATE ALL"], ids=["discard", "deallocate"]
+)
+def test_what_the_server_forgot_is_prepared_again(
+    written: Written, made: Batches, forget: str
+) -> None:
+    begin(written, "one", "two")
+    written.write(*made(written))
+    line = written.database._writer._line
+    assert line is not None
+    line.driver.execute(forget)
+
+    outcomes = written.write(*made(written))
+
+    assert [type(outcome) for outcome in outcomes] == [Wrote] * len(outcomes)
+    assert written.lines("one") == ["a", "b", "b"]
+
+
+@EACH_WAY
+def test_what_another_prepared_on_the_same_connection_is_used(
+    written: Written, made: Batches
+) -> None:
+    begin(written, "one", "two")
+    written.write(*made(written))
+    line = written.database._writer._line
+    assert line is not None
+    line._prepared.clear()
+
+    outcomes = written.write(*made(written))
+
+    assert [type(outcome) for outcome in outcomes] == [Wrote] * len(outcomes)
+    assert written.lines("one") == ["a", "b", "b"]
+
+
+@EACH_WAY
+def test_a_connection_that_was_cut_is_replaced(written: Written, made: Batches) -> None:
+    begin(written, "one", "two")
+    pid = written.backend()
+    batches = made(written)
+    written.other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+    outcomes = written.write(*batches)
+
+    assert [type(outcome) for outcome in outcomes] == [Wrote] * len(outcomes)
+    assert written.lines("one") == ["a", "b"]
+    assert written.backend() != pid
+
+
+@EACH_WAY
+def test_one_that_is_cut_in_mid_write_is_asked_whether_it_wrote(
+    written: Written, made: Batches
+) -> None:
+    begin(written, "one", "two")
+    batches, pid = made(written), written.backend()
+    lock = "SELECT 1 FROM refold.heads WHERE session_id='one' FOR UPDATE"
+    cut = "SELECT pg_terminate_backend(%s, 5000)"
+    with psycopg.connect(written.url) as holder:
+        holder.execute(lock)
+
+        def let_go() -> None:
+            holder.execute(cut, (pid,))
+            holder.commit()
+
+        timer = Timer(0.3, let_go)
+        timer.start()
+        outcomes = written.write(*batches)
+        timer.join()
+
+    assert [type(outcome) for outcome in outcomes] == [Wrote] * len(outcomes)
+    assert written.lines("one") == ["a", "b"]
+
+
+@EACH_WAY
+def test_what_the_commit_refuses_is_not_taken_for_written(
+    written: Written, made: Batches
+) -> None:
+    begin(written, "one", "two")
+    batches = made(written)
+    written.other.execute(
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'no'; END $$"
+    )
+    written.other.execute(
+        "CREATE CONSTRAINT TRIGGER no AFTER INSERT ON refold.events DEFERRABLE "
+        "INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.session_id = 'one') "
+        "EXECUTE FUNCTION no()"
+    )
+
+    first, *rest = written.write(*batches)
+
+    assert isinstance(first, StoreUnavailable)
+    assert [type(outcome) for outcome in rest] == [Wrote] * len(rest)
+    assert written.lines("one") == ["a"]
+
+
+@EACH_WAY
+def test_ctrl_c_in_mid_write_ends_it_and_spoils_no_later_one(
+    written: Written, made: Batches
+) -> None:
+    begin(written, "one", "two")
+    batches = made(written)
+    lock = "SELECT 1 FROM refold.heads WHERE session_id='one' FOR UPDATE"
+    with written.other.transaction():
+        written.other.execute(lock)
+        timer = Timer(0.3, signal.raise_signal, (signal.SIGINT,))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            written.write(*batches)
+        timer.join()
+
+    (outcome,) = written.write(written.batch("one", "later"))
+
+    assert isinstance(outcome, Wrote)
+    assert written.lines("one") == ["a", "later"]
+
+
+def test_of_a_group_each_has_its_own_outcome(written: Written) -> None:
+    begin(written, "goes on", "moved", "used", "with blob")
+    used = replace(written.batch("used", "b"), receipt=b"key")
+    written.write(used)
+    blob = BlobRow(b"address", b"sealed", 6)
+    batches = [
+        replace(written.batch("with blob", "b"), blobs=(blob,)),
+        written.batch("moved", "b"),
+        replace(written.batch("used", "c"), receipt=b"key"),
+        written.batch("new", "b", "c"),
+        written.batch("goes on", "b", "c"),
+        replace(written.batch("goes on", "d"), receipt=b"other"),
+    ]
+    written.write(written.batch("moved", "sooner"))
+
+    outcomes = written.write(*batches)
+
+    assert [type(outcome) for outcome in outcomes] == [
+        *(Wrote, Moved, Duplicate, Wrote, Wrote, Moved)
+    ]
+    assert outcomes[2] == Duplicate(2, 2)
+    assert written.lines("goes on") == ["a", "b", "c"]
+    assert written.lines("moved") == ["a", "sooner"]
+    assert written.lines("new") == ["b", "c"]
+    assert written.lines("with blob") == ["a", "b"]
+
+
+def test_what_is_written_together_has_positions_of_its_own(written: Written) -> None:
+    names = [f"s{number}" for number in range(9)]
+    begin(written, *names)
+    written.write(*(written.batch(name, "b", "c") for name in [*names, "new"]))
+
+    found = written.log.recorder.select_notifications(1, 100)
+
+    places = [notification.id for notification in found]
+    assert len(set(places)) == len(places) == 9 + 9 * 2 + 2
+    assert places == sorted(places)
+
+
+def test_a_group_is_one_statement_and_looks_at_no_other_head(written: Written) -> None:
+    names = [f"s{number}" for number in range(40)]
+    begin(written, *names)
+    counts = "SELECT pg_stat_force_next_flush(), seq_scan, n_tup_upd FROM {}"
+    batches = [written.batch(name, "b") for name in names[:16]]
+    stats = counts.format("pg_stat_user_tables WHERE relname='heads'")
+    before = written.other.execute(stats).fetchone()
+
+    written.write(*batches)
+    written.database.close()
+
+    after = written.other.execute(stats).fetchone()
+    assert before is not None
+    assert after is not None
+    assert (after[1] - before[1], after[2] - before[2]) == (0, 16)
+
+
+def test_what_was_opened_to_write_is_closed_with_the_store(written: Written) -> None:
+    begin(written, "one")
+    pid = written.backend()
+
+    written.log.close()
+
+    query = "SELECT count(*) FROM pg_stat_activity WHERE pid=%s"
+    for _ in range(100):
+        if written.other.execute(query, (pid,)).fetchone() == (0,):
+            break
+    else:
+        pytest.fail("the connection is still there")
