@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.resources import files
 from threading import local
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -38,8 +39,12 @@ from refold.domain.upcast import meta_trusted, recorded
 from refold.redaction.chokepoint import RedactedEvent
 
 _FORMAT: Final = b"\x01"
-_RAW, _ZSTD = b"\x00", b"\x01"
-_WORTH_COMPRESSING: Final = 200
+# What follows is plain, compressed, or compressed with the dictionary of that number.
+_RAW, _ZSTD, _WITH_DICTIONARY = b"\x00", b"\x01", b"\x02"
+_DICTIONARY: Final = "events-1.zdict"
+# Of less, nothing is won; in more, the dictionary is a small part of what is alike.
+_WORTH_COMPRESSING: Final = 48
+_LONG: Final = 16_384
 _MAX_PLAIN: Final = 64 * 1024 * 1024
 # The library's mapper asks for one; what is sealed is JSON already.
 _TRANSCODER: Final = JSONTranscoder()
@@ -192,7 +197,7 @@ class EncryptingMapper(Mapper[str]):
         if again is not None:
             if type(again) is not RedactedEvent:
                 raise TypeError(_REFUSED)
-            content = _superseding(row.header, again, orjson.loads(unpack(plain)))
+            content = _superseding(row.header, again, _loaded(row, plain))
             plain = pack(canonical(content))
         context, first = row.context, row.resealing.first_digest
         body = _FORMAT + seal(key.cipher, plain, context)
@@ -205,11 +210,11 @@ class EncryptingMapper(Mapper[str]):
         """
         if not isinstance(stored_event, EncryptedEvent):
             raise TypeError("only a row of the log can be opened")
-        content = orjson.loads(unpack(self._plain(stored_event)))
+        content = _loaded(stored_event, self._plain(stored_event))
         return _envelope(stored_event, content)
 
     def _plain(self, row: EncryptedEvent) -> bytes:
-        user_id, session_id, name = row.columns[0]
+        user_id, session_id, _ = row.columns[0]
         state = row.state
         if state[:1] == _FORMAT:
             key = self._keys.session(user_id, session_id, now=None)
@@ -223,9 +228,22 @@ class EncryptingMapper(Mapper[str]):
                 reason = "the row does not open with its session's key"
         else:
             reason = "the row has no known format"
-        raise CorruptEvent(
-            f"session {session_id!r} {name}", seq=row.seq, reason=reason
-        ) from None
+        raise _corrupt(row, reason) from None
+
+
+def _loaded(row: EncryptedEvent, plain: bytes) -> dict[str, Any]:
+    """What an opened row holds.  Raises CorruptEvent."""
+    try:
+        content: dict[str, Any] = orjson.loads(unpack(plain))
+    except ValueError as error:
+        raise _corrupt(row, str(error)) from None
+    return content
+
+
+def _corrupt(row: EncryptedEvent, reason: str) -> CorruptEvent:
+    stream = row.columns[0]
+    where = f"session {stream.session_id!r} {stream.stream}"
+    return CorruptEvent(where, seq=row.seq, reason=reason)
 
 
 def _superseding(
@@ -245,8 +263,7 @@ def _envelope(row: EncryptedEvent, content: dict[str, Any]) -> Envelope:
     try:
         payload = recorded(type_, content.get("shape", version), content["payload"])
     except InvalidEvent as error:
-        where = f"session {stream.session_id!r} {stream.stream}"
-        raise CorruptEvent(where, seq=seq, reason=str(error)) from None
+        raise _corrupt(row, str(error)) from None
     meta = content.get("meta")
     fields = {
         "seq": seq,
@@ -400,25 +417,78 @@ class QueueFull(OperationalError):
     """More appends wait than can be waited for."""
 
 
-_codecs = local()
+# Our own mark says which dictionary; the frame need not, nor that it is a frame.
+_PARAMETERS: Final = zstandard.ZstdCompressionParameters.from_level(
+    3, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False
+)
+
+
+class _Codecs(local):
+    """What compresses and opens in one thread; made when it is first needed."""
+
+    @cached_property
+    def long(self) -> zstandard.ZstdCompressor:
+        """Of what is long."""
+        return zstandard.ZstdCompressor(level=1)
+
+    @cached_property
+    def short(self) -> zstandard.ZstdCompressor:
+        """With the dictionary."""
+        return zstandard.ZstdCompressor(
+            dict_data=_dictionary(), compression_params=_PARAMETERS
+        )
+
+    @cached_property
+    def plain(self) -> zstandard.ZstdDecompressor:
+        """Of what was compressed without a dictionary."""
+        return zstandard.ZstdDecompressor()
+
+    @cached_property
+    def informed(self) -> zstandard.ZstdDecompressor:
+        """Of what was compressed with it."""
+        return zstandard.ZstdDecompressor(
+            dict_data=_dictionary(), format=zstandard.FORMAT_ZSTD1_MAGICLESS
+        )
+
+
+@cache
+def _dictionary() -> zstandard.ZstdCompressionDict:
+    """The shapes and phrases of agents' events: ``tools/train_dictionary.py``."""
+    made = files("refold.adapters.sql").joinpath(_DICTIONARY).read_bytes()
+    dictionary = zstandard.ZstdCompressionDict(made)
+    dictionary.precompute_compress(compression_params=_PARAMETERS)
+    return dictionary
+
+
+_codecs: Final = _Codecs()
 
 
 def pack(data: bytes) -> bytes:
     """``data`` with a mark of its codec, compressed where that makes it smaller."""
-    if len(data) >= _WORTH_COMPRESSING:
-        if not hasattr(_codecs, "compress"):
-            _codecs.compress = zstandard.ZstdCompressor(level=1)
-        smaller: bytes = _codecs.compress.compress(data)
-        if len(smaller) < len(data):
-            return _ZSTD + smaller
+    size = len(data)
+    if size >= _WORTH_COMPRESSING:
+        if size < _LONG:
+            mark, smaller = _WITH_DICTIONARY, _codecs.short.compress(data)
+        else:
+            mark, smaller = _ZSTD, _codecs.long.compress(data)
+        if len(smaller) < size:
+            return mark + smaller
     return _RAW + data
 
 
 def unpack(packed: bytes) -> bytes:
-    """Give back what ``pack`` packed."""
-    if packed[:1] == _RAW:
-        return packed[1:]
-    if not hasattr(_codecs, "decompress"):
-        _codecs.decompress = zstandard.ZstdDecompressor()
-    plain: bytes = _codecs.decompress.decompress(packed[1:], max_output_size=_MAX_PLAIN)
-    return plain
+    """Give back what ``pack`` packed.
+
+    Raises ValueError for what it did not pack: a newer Refold may have.
+    """
+    mark, data = packed[:1], packed[1:]
+    if mark == _RAW:
+        return data
+    try:
+        if mark == _WITH_DICTIONARY:
+            return _codecs.informed.decompress(data, max_output_size=_MAX_PLAIN)
+        if mark == _ZSTD:
+            return _codecs.plain.decompress(data, max_output_size=_MAX_PLAIN)
+    except zstandard.ZstdError:
+        raise ValueError("what was packed is damaged") from None
+    raise ValueError(f"it was packed in way {mark.hex() or '?'}, which is not known")

@@ -1,0 +1,81 @@
+"""What is stored is small, and reads back; what cannot be read says so."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+import orjson
+import pytest
+import zstandard
+from hypothesis import given, strategies as st
+
+import refold
+from refold.adapters import rows
+from refold.adapters.log import EncryptedLog
+from refold.adapters.rows import pack, unpack
+from tests.support.stores import open_at
+
+# Rows are read with it for ever: another one is another file, with a mark of its own.
+DIGEST = "665bd7981b5995c0a65f2ea89d0c92a5df59d818441a29f4c594ceca9d537d3b"
+RESULT = {
+    "meta": {"source": {"format": "openai", "place": "messages[4]"}},
+    "payload": {"call_id": "call_7", "content": "3 passed in 0.1s", "status": "ok"},
+    "redaction": {"engine": "stdlib", "n": 0, "rules": "default-2:0123456789ab"},
+}
+
+
+@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
+def test_what_was_packed_reads_back(data: bytes) -> None:
+    assert unpack(pack(data)) == data
+    assert unpack(pack(data * 80)) == data * 80
+
+
+def test_an_event_takes_less_than_half_of_its_json() -> None:
+    data = orjson.dumps(RESULT)
+
+    assert len(pack(data)) < len(data) / 2
+
+
+def test_the_dictionary_is_the_one_that_rows_were_written_with() -> None:
+    made = files("refold.adapters.sql").joinpath("events-1.zdict").read_bytes()
+
+    assert sha256(made).hexdigest() == DIGEST
+
+
+def test_what_was_compressed_without_a_dictionary_reads_back() -> None:
+    assert unpack(b"\x01" + zstandard.compress(b"hello" * 9)) == b"hello" * 9
+    assert unpack(b"\x00hello") == b"hello"
+
+
+@pytest.mark.parametrize(
+    "packed", [b"", b"\x07x", b"\x01x", b"\x02", pack(b"hello " * 40)[:-3]]
+)
+def test_what_cannot_be_read_is_refused(packed: bytes) -> None:
+    with pytest.raises(ValueError, match="packed"):
+        unpack(packed)
+
+
+def test_threads_pack_beside_each_other() -> None:
+    texts = [orjson.dumps({**RESULT, "number": number}) for number in range(400)]
+
+    with ThreadPoolExecutor(8) as threads:
+        packed = list(threads.map(pack, texts))
+        assert list(threads.map(unpack, packed)) == texts
+
+
+def test_a_row_of_a_newer_refold_is_a_corrupt_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_at(f"sqlite:///{tmp_path}/refold.db", tmp_path) as store:
+        session = store.session("ada", "s")
+        with monkeypatch.context() as newer:
+            newer.setattr(rows, "pack", lambda data: b"\x09" + data)
+            session.append(refold.UserInput(text="hello"))
+
+        assert isinstance(store.log, EncryptedLog)
+        with pytest.raises(refold.errors.CorruptEvent, match="packed in way 09"):
+            session.events()
+        assert [problem.code for problem in session.verify().problems] == ["corrupt"]
