@@ -232,21 +232,25 @@ def test_what_is_written_together_has_positions_of_its_own(written: Written) -> 
     assert places == sorted(places)
 
 
-def test_a_group_is_one_statement_and_looks_at_no_other_head(written: Written) -> None:
+def test_a_group_looks_at_no_other_head(written: Written) -> None:
     names = [f"s{number}" for number in range(40)]
     begin(written, *names)
-    counts = "SELECT pg_stat_force_next_flush(), seq_scan, n_tup_upd FROM {}"
     batches = [written.batch(name, "b") for name in names[:16]]
-    stats = counts.format("pg_stat_user_tables WHERE relname='heads'")
-    before = written.other.execute(stats).fetchone()
+    line = written.database._writer._line
+    assert line is not None
 
+    def looked() -> tuple[int, int]:
+        line.driver.execute("SELECT pg_stat_force_next_flush()")
+        line.driver.execute("SELECT 1")
+        query = "SELECT seq_scan, n_tup_upd FROM pg_stat_user_tables"
+        found = written.other.execute(f"{query} WHERE relname='heads'").fetchone()
+        assert found is not None
+        return found[0], found[1]
+
+    scans, updates = looked()
     written.write(*batches)
-    written.database.close()
 
-    after = written.other.execute(stats).fetchone()
-    assert before is not None
-    assert after is not None
-    assert (after[1] - before[1], after[2] - before[2]) == (0, 16)
+    assert looked() == (scans, updates + 16)
 
 
 def test_what_was_opened_to_write_is_closed_with_the_store(written: Written) -> None:
@@ -261,3 +265,39 @@ def test_what_was_opened_to_write_is_closed_with_the_store(written: Written) -> 
             break
     else:
         pytest.fail("the connection is still there")
+
+
+def test_what_a_reader_has_forgotten_is_read_all_the_same(written: Written) -> None:
+    begin(written, "one")
+    for _ in range(3):
+        written.lines("one")
+    with written.database.engine().connect() as connection:
+        connection.exec_driver_sql("DEALLOCATE ALL")
+
+    assert [written.lines("one") for _ in range(3)] == [["a"]] * 3
+
+
+def test_a_reader_that_was_cut_is_replaced(written: Written) -> None:
+    begin(written, "one")
+    written.lines("one")
+    others = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE "
+    written.other.execute(
+        f"{others} datname=current_database() AND pid<>pg_backend_pid()"
+    )
+
+    assert written.lines("one") == ["a"]
+
+
+def test_a_connection_prepares_what_comes_again_and_not_without_end(
+    written: Written,
+) -> None:
+    query = "SELECT {} WHERE ?=1"
+    for number in [*range(150), *range(150)]:
+        written.database.fetch("ada", query.format(number), (1,))
+
+    with written.database.engine().connect() as connection:
+        prepared = connection.exec_driver_sql(
+            "SELECT count(*) FROM pg_prepared_statements"
+        )
+
+        assert prepared.scalar_one() == 100

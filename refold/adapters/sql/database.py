@@ -21,7 +21,7 @@ from refold.domain.ids import StreamId
 
 T = TypeVar("T")
 NOBODY: Final = ""  # whose rows are those of a table that has none of users
-_WRITTEN: Final = 1_000  # queries that are remembered as the engine wants them
+_WRITTEN: Final = 1_000  # queries that are remembered with the names of tables in them
 Write: TypeAlias = Callable[[Batch], WriteOutcome]
 
 
@@ -118,7 +118,7 @@ class Database(ABC):
         """
         written = self._queries.get(query)
         if written is None:
-            written = query.format(**self._names).replace("?", self.mark)
+            written = query.format(**self._names)
             if len(self._queries) < _WRITTEN:
                 self._queries[query] = written
         return self.attempt(lambda: self._fetch(user_id, written, values))

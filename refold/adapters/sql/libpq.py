@@ -8,16 +8,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from struct import Struct, pack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import generators
+from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
+from psycopg.pq import (
+    ConnStatus,
+    ExecStatus,
+    Format,
+    PipelineStatus,
+    TransactionStatus,
+)
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -59,6 +66,8 @@ _KINDS: Final[dict[str, tuple[int, Callable[[Any], bytes] | None]]] = {
     "int[]": (1007, partial(_numbers, 23, "i", 4)),
     "big[]": (1016, partial(_numbers, 20, "q", 8)),
 }
+_KIND_OF: Final = {str: "text", int: "big", bytes: "bytes"}
+_MOST: Final = 100  # statements that a connection prepares
 
 
 class Statement(NamedTuple):
@@ -76,17 +85,30 @@ class Statement(NamedTuple):
     @classmethod
     def of(cls, query: str, places: str) -> Statement:
         """Of a query in which ``:name`` stands for the value of that ``name:kind``."""
-        names, kinds = zip(*[place.split(":") for place in places.split()], strict=True)
-        numbers = {name: f"${n}" for n, name in enumerate(names, 1)}
+        pairs = [place.split(":") for place in places.split()]
+        numbers = {name: f"${number}" for number, (name, _) in enumerate(pairs, 1)}
         text = _PLACE.sub(lambda found: numbers[found[1]], query).encode()
-        types, packs = zip(*[_KINDS[kind] for kind in kinds], strict=True)
+        types = tuple(_KINDS[kind][0] for _, kind in pairs)
+        packs = tuple(_KINDS[kind][1] for _, kind in pairs)
         digest = sha256(text + repr(types).encode()).hexdigest()[:24]
-        return cls(f"refold_{digest}".encode(), text, types, packs, [1] * len(kinds))
+        return cls(f"refold_{digest}".encode(), text, types, packs, [1] * len(pairs))
+
+    @classmethod
+    def like(cls, query: str, values: Sequence[Any]) -> Statement:
+        """Of a query in which each ``?`` is a text, a whole number or bytes."""
+        return _like(query, tuple(map(type, values)))
 
     def packed(self, values: Sequence[Any]) -> list[bytes]:
         """The values in the binary forms of their types."""
         both = zip(self.packs, values, strict=True)
         return [value if pack is None else pack(value) for pack, value in both]
+
+
+@lru_cache(1_000)
+def _like(query: str, types: tuple[type, ...]) -> Statement:
+    numbers = count(1)
+    numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", query)
+    return Statement.of(numbered, " ".join(f"value:{_KIND_OF[kind]}" for kind in types))
 
 
 Command: TypeAlias = tuple[Statement, Sequence[Any]]
@@ -100,7 +122,9 @@ class Line:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self._seen: set[bytes] = set()
         self._prepared: set[bytes] = set()
+        self._loader = Transformer(driver)
 
     def run(self, statement: Statement, values: Sequence[Any]) -> PGresult:
         """Execute it in a transaction of its own.  Raises psycopg.Error."""
@@ -149,14 +173,26 @@ class Line:
         ):
             self.driver.close()
 
+    def rows(self, result: PGresult) -> list[tuple[Any, ...]]:
+        """What a query found."""
+        self._loader.set_pgresult(result, format=Format.BINARY)
+        return self._loader.load_rows(0, result.ntuples, tuple)
+
     def _send(self, statement: Statement, values: Sequence[Any]) -> None:
+        if statement.name not in self._prepared:
+            _send_once(self.driver, statement, values)
+            return
         packed, formats = statement.packed(values), statement.formats
         self.driver.pgconn.send_query_prepared(statement.name, packed, formats, 1)
 
     def _prepare(self, statement: Statement) -> None:
-        if statement.name in self._prepared:
-            return
+        """Prepare what comes again, and not without end."""
         name, query, types, *_ = statement
+        if name in self._prepared or len(self._prepared) >= _MOST:
+            return
+        if name not in self._seen:
+            self._seen.add(name)
+            return
         self.driver.pgconn.send_prepare(name, query, types)
         # It is there already of a client that a pooler served before.
         with suppress(psycopg.errors.DuplicatePreparedStatement):
@@ -166,11 +202,14 @@ class Line:
 
 def run_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> PGresult:
     """Execute it without preparing it, in a transaction if one is open."""
-    packed, types = statement.packed(values), statement.types
-    driver.pgconn.send_query_params(
-        statement.query, packed, types, statement.formats, 1
-    )
+    _send_once(driver, statement, values)
     return _result(driver)
+
+
+def _send_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> None:
+    _, query, types, _, formats = statement
+    packed = statement.packed(values)
+    driver.pgconn.send_query_params(query, packed, types, formats, 1)
 
 
 def _result(driver: Driver) -> PGresult:

@@ -248,18 +248,19 @@ class PostgresDatabase(Database):
         self, user_id: str, query: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
         """The rows of a query: one round trip, no transaction around it."""
-        bound = self._sight == "one"
+        bound, statement = self._sight == "one", Statement.like(query, values)
         pooled = self.engine().raw_connection()
         driver = cast("Driver", pooled.driver_connection)
+        line: Line | None = pooled.info.get("line")
+        if line is None:
+            line = pooled.info["line"] = Line(driver)
         try:
-            driver.autocommit = True
-            try:
-                if bound:
-                    return roles.fetch(driver, user_id, query, values)
-                return driver.execute(query, values, binary=True).fetchall()
-            finally:
-                if not driver.closed:
-                    driver.autocommit = False
+            if bound:
+                return line.rows(roles.fetch(line, user_id, statement, values))
+            return line.rows(line.run(statement, values))
+        except BaseException:
+            line.leave()
+            raise
         finally:
             if driver.closed:
                 pooled.invalidate()
@@ -897,9 +898,13 @@ def broken(error: Exception) -> bool:
 
 
 def collided(error: Exception) -> bool:
-    """Whether two transactions collided, and the server gave up on this one."""
+    """Whether two transactions collided and the server gave up on this one.
+
+    Or what was prepared had been forgotten.
+    """
     cause = _cause(error)
-    return isinstance(cause, psycopg.Error) and cause.sqlstate in ("40001", "40P01")
+    states = ("40001", "40P01", "26000")
+    return isinstance(cause, psycopg.Error) and cause.sqlstate in states
 
 
 def _cause(error: Exception) -> object:

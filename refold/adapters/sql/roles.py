@@ -8,13 +8,17 @@ owner of the tables is held by neither, so a store with one role works as it did
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import psycopg
 from sqlalchemy import MetaData, Table
 
+from refold.adapters.sql.libpq import Line, Statement
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
 
 APP: Final = "refold_app"
 WRITER: Final = "refold_writer"
@@ -241,17 +245,16 @@ def sight(driver: psycopg.Connection[Any]) -> Sight:
 
 
 def fetch(
-    driver: psycopg.Connection[Any], user_id: str, query: str, values: Sequence[Any]
-) -> list[tuple[Any, ...]]:
-    """The rows of a query for that user, in one round trip.
+    line: Line, user_id: str, statement: Statement, values: Sequence[Any]
+) -> PGresult:
+    """What a query finds for that user, in one round trip.
 
     Both statements are of one transaction, which the end of the pipeline commits: the
     setting is gone with it.
     """
-    with driver.pipeline():
-        driver.execute(BIND, (user_id,), prepare=True)
-        found = driver.execute(query, values, binary=True)
-    return found.fetchall()
+    whose = (user_id,)
+    bound = (Statement.like(BIND.replace("%s", "?"), whose), whose)
+    return line.pipeline([[bound, (statement, values)]])[1]
 
 
 def bind(driver: psycopg.Connection[Any], user_id: str) -> None:
