@@ -68,7 +68,7 @@ def redact_payload(
     *,
     tag: Tagger | None = None,
 ) -> tuple[PayloadJsonObject, Tally, list[str]]:
-    """Redact the payload of an event of ``type``, in which something may be.
+    """Redact the payload of an event of ``type``; a clean one is returned itself.
 
     A provider refuses a signed block that was edited, so one in which something is
     found is dropped whole.
@@ -76,11 +76,15 @@ def redact_payload(
     Returns the payload, what was found, and codes of warnings:
     ``thinking_dropped``.  Raises RedactionError.
     """
+    clean, tally = redactor.value(payload, skip=skipped(type), tag=tag)
+    if clean is payload or type not in _BLOCKS:
+        return clean, tally, []
     kept, dropped = _without_signed_findings(redactor, type, payload)
-    clean, tally = redactor.value(kept, skip=skipped(type), tag=tag, prove=False)
-    warnings = ["thinking_dropped"] if kept is not payload else []
+    if kept is payload:
+        return clean, tally, []
+    clean, tally = redactor.value(kept, skip=skipped(type), tag=tag)
     tally.update(dropped)
-    return clean, tally, warnings
+    return clean, tally, ["thinking_dropped"]
 
 
 def _without_signed_findings(
@@ -228,14 +232,7 @@ def _clean(
     redactor: Redactor,
     tag: Tagger | None,
 ) -> _Clean:
-    kept, tally = payload.value, Tally()
-    warnings: list[str] = []
-    if not redactor.sees_nothing(
-        payload.value, skip=skipped(event_type), data=payload.data
-    ):
-        kept, tally, warnings = redact_payload(
-            redactor, event_type, payload.value, tag=tag
-        )
+    kept, tally, warnings = redact_payload(redactor, event_type, payload.value, tag=tag)
     kept_beside = beside.value
     if beside is not _NOTHING_BESIDE:
         kept_beside, more = redactor.value(beside.value, tag=tag)

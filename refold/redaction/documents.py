@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import isinf
 from typing import Final, NamedTuple, NoReturn
 
@@ -62,6 +63,11 @@ def redacted(value: JsonValue, work: Work, around: Around) -> tuple[JsonValue, T
 class _Walk:
     """One pass over an object or an array."""
 
+    __slots__ = (
+        *("_around", "_documents", "_flat", "_more", "_named", "_names", "_new"),
+        *("_placeholders", "_plan", "_scanner", "_tally", "_work"),
+    )
+
     def __init__(
         self, value: dict[str, JsonValue] | list[JsonValue], work: Work, around: Around
     ) -> None:
@@ -73,37 +79,99 @@ class _Walk:
             value, depth=around.depth, skip=around.skip, skip_keys=plan.skip_keys
         )
         self._tally, self._more = Tally(), False
+        # Keys of which it is not known yet that they hold nothing and say nothing.
+        self._new: list[str] = []
+        # The texts that may be JSON: their places among all.
+        self._documents: frozenset[int] = frozenset()
         self._names: Mapping[str, str] = {}
         self._named: dict[int, str] = {}
 
     def walked(self) -> tuple[JsonValue, Tally]:
-        flat = self._flat
+        flat, texts = self._flat, self._flat.texts
         limit = self._plan.max_leaf_bytes
-        if flat.texts and 4 * max(map(len, flat.texts)) > limit:
-            for text in flat.texts:
+        if texts and 4 * max(map(len, texts)) > limit:
+            for text in texts:
                 check_length(text, limit)
-        keys = list(flat.keys) if self._plan.keys else []
-        more = self._more = self._work.settler.finds_more_in([*keys, *flat.texts])
-        prepared = self._scanner.survey([*keys, *flat.texts])
-        hot = range(len(keys)) if more else [i for i in prepared if i < len(keys)]
-        if hot:
-            self._redact_keys(
-                [Text(keys[i], prepared.get(i), whole=False) for i in hot]
+        if flat.documents and self._nests:
+            self._documents = frozenset(
+                i for i in flat.documents if _MAY_BE_JSON.match(texts[i])
             )
-        if len(keys):
-            least = len(keys)
-            prepared = {i - least: one for i, one in prepared.items() if i >= least}
+        settler = self._work.settler
+        if settler.finds_more:
+            keys = flat.keys if self._plan.keys else ()
+            self._more = settler.finds_more_in([*keys, *texts])
+        if self._more:
+            self._new = [*flat.keys]
+        elif not flat.keys.keys() <= settler.quiet:
+            self._new = [key for key in flat.keys if key not in settler.quiet]
+        if self._new or self._documents:
+            prepared = self._surveyed()
+        else:
+            prepared = self._scanner.survey(texts)
+        if not (prepared or self._new or self._documents or self._more or self._hints):
+            return flat.nodes[0].value, self._tally
+        indexes = self._told(prepared)
+        if indexes:
+            self._redact_texts(indexes, prepared)
+        return self._rebuilt(), self._tally
+
+    @property
+    def _hints(self) -> object:
+        """What besides keys of its objects may say what a text is."""
+        flat, around = self._flat, self._around
+        named = flat.named or flat.pairs or flat.flags
+        return named or around.key or around.parent
+
+    def _told(self, prepared: Mapping[int, Prepared]) -> Sequence[int]:
+        """The texts in which something may be found, by what they or keys hold."""
+        flat = self._flat
         if flat.named:
             self._name_values()
         if flat.pairs:
             self._name_seconds()
-        if more:
-            self._redact_texts(range(len(flat.texts)), prepared)
-        else:
-            named = {*prepared, *flat.documents, *self._spoken_to()}
-            if named:
-                self._redact_texts(sorted(named), prepared)
-        return self._rebuilt(), self._tally
+        if self._more:
+            return range(len(flat.texts))
+        around = self._around
+        told = {*prepared, *self._documents}
+        if self._new or self._named or flat.flags or around.key or around.parent:
+            told.update(self._spoken_to())
+        return sorted(told)
+
+    def _surveyed(self) -> dict[int, Prepared]:
+        """The texts in which something may be found; keys are redacted besides.
+
+        What may be JSON is left out: it is looked at as that first.
+        """
+        texts = self._flat.texts
+        keys = self._new if self._plan.keys else []
+        if self._documents:
+            texts = texts.copy()
+            for index in self._documents:
+                texts[index] = ""
+        prepared = self._scanner.survey([*keys, *texts] if keys else texts)
+        if not keys:
+            return prepared
+        least = len(keys)
+        hot = range(least) if self._more else [i for i in prepared if i < least]
+        if hot:
+            self._redact_keys(
+                [Text(keys[i], prepared.get(i), whole=False) for i in hot]
+            )
+        found = {i - least: one for i, one in prepared.items() if i >= least}
+        self._hush(key for i, key in enumerate(keys) if i not in prepared)
+        return found
+
+    def _hush(self, keys: Iterable[str]) -> None:
+        """Remember which of ``keys``, that hold nothing, say nothing either."""
+        speaks, quiet = self._scanner.concern, self._work.settler.quiet
+        for key in keys:
+            if (
+                len(quiet) < _QUIET
+                and len(key) < 100
+                and not speaks(key).rules
+                and not self._placeholders.within(key)
+            ):
+                quiet.add(key)
 
     def _redact_keys(self, hot: list[Text]) -> None:
         names = {}
@@ -158,14 +226,16 @@ class _Walk:
         flat, around, speaks = self._flat, self._around, self._scanner.concern
         plain = self._placeholders.spoken
         loud = {
-            key for key in flat.keys if speaks(plain(self._names.get(key, key))).rules
+            key for key in self._new if speaks(plain(self._names.get(key, key))).rules
         }
         if any(self._named.values()):
             loud.update(VALUES)
         first = flat.nodes[0]
-        first.spoken = bool(
-            speaks(f"{around.parent} {around.key}").rules or speaks(around.key).rules
-        )
+        if around.key or around.parent:
+            first.spoken = bool(
+                speaks(f"{around.parent} {around.key}").rules
+                or speaks(around.key).rules
+            )
         flags = {at for at, flag in flat.flags.items() if speaks(flag).rules}
         if not (loud or first.spoken or flags):
             return []
@@ -182,14 +252,17 @@ class _Walk:
         self, indexes: Iterable[int], prepared: Mapping[int, Prepared]
     ) -> None:
         flat, more = self._flat, self._more
-        documents = frozenset(flat.documents) if self._nests else frozenset()
         jobs: list[tuple[int, Text]] = []
         for index in indexes:
             text, (node, name) = flat.texts[index], flat.places[index]
             ready = prepared.get(index)
             concern = self._concern(node, name)
-            if index in documents and self._documents(text, ready, node, name):
-                continue
+            if index in self._documents:
+                if not (more or concern.rules) and self._is_clean_json(text):
+                    continue
+                if self._redacted_documents(text, node, name):
+                    continue
+                ready = self._scanner.look(text)
             if ready is None and not concern.rules and not more:
                 continue
             if index in flat.numbers:
@@ -240,17 +313,11 @@ class _Walk:
         around = Around(frozenset(), parent, key, node.depth + 1, self._around.nested)
         return redacted(text, self._work, around)
 
-    def _documents(
-        self, text: str, ready: Prepared | None, node: Node, name: str | int
-    ) -> bool:
+    def _is_clean_json(self, text: str) -> bool:
+        return self._scanner.clean(text.encode(errors=UNPAIRED))
+
+    def _redacted_documents(self, text: str, node: Node, name: str | int) -> bool:
         """Redact ``text`` as one JSON document or one a line; False: it is neither."""
-        if not (
-            ready
-            or self._more
-            or self._concern(node, name).rules
-            or not self._scanner.clean(text.encode(errors=UNPAIRED))
-        ):
-            return False
         documents = parsed(text)
         if documents is None:
             return False
@@ -313,10 +380,13 @@ class _Walk:
 
     def _rebuilt(self) -> JsonValue:
         """The value with all that was written; what did not change is shared."""
+        names = self._names
         for node in reversed(self._flat.nodes):
             new: JsonValue
             if isinstance(node.value, dict):
-                if not node.writes and not any(k in self._names for k in node.value):
+                if not node.writes and not (
+                    names and any(key in names for key in node.value)
+                ):
                     continue
                 new = self._object(node, node.value)
             else:
@@ -404,6 +474,9 @@ def dumped(value: JsonValue) -> str:
 
 # {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
 _BEGINS, _OPENS = "{[ \t\r\n", re.compile(r"\s*[\[{]")
+_MAY_BE_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\[\]{\"0-9\-tfn])")
+# So many keys are remembered that hold nothing and say nothing.
+_QUIET: Final = 1000
 VALUES = ("value", "Value")
 NAMES = ("name", "key", "field", "label", "header")
 # ["X-Api-Key", "…"]: the first is the key of the second, if that is no name itself.
@@ -464,39 +537,49 @@ class Flat:
         self.flags: dict[tuple[int, int], str] = {}
         self.pairs: list[tuple[Node, str, str]] = []
         self._skip_keys = skip_keys
-        self._shapes: set[tuple[str, ...]] = set()
+        # The objects' keys, and whether one of them is ``value``.
+        self._shapes: dict[tuple[str, ...], bool] = {}
         self.nodes = [Node(value, None, "", depth, skip)]
         for node in self.nodes:
             if isinstance(node.value, dict):
                 self._object(node, node.value)
             else:
                 self._array(node, node.value)
-        self.documents = [index for index, text in enumerate(self.texts) if opens(text)]
+        self.documents = [
+            index
+            for index, text in enumerate(self.texts)
+            if text[:1] in _BEGINS and _OPENS.match(text)
+        ]
 
     def _object(self, node: Node, value: dict[str, JsonValue]) -> None:
         shape = tuple(value)
-        if shape not in self._shapes:
-            self._shapes.add(shape)
+        named = self._shapes.get(shape)
+        if named is None:
+            named = self._shapes[shape] = "value" in value or "Value" in value
             self.keys.update(dict.fromkeys(shape))
-        if "value" in value or "Value" in value:
+        if named:
             self.named.append(node)
+        first = _first_steps(node.skip) if node.skip else _NONE
         if self._skip_keys:
             items = [pair for pair in value.items() if pair[0] not in self._skip_keys]
-            self._items(node, items)
+            self._items(node, items, first)
         else:
-            self._items(node, value.items())
+            self._items(node, value.items(), first)
 
     def _array(self, node: Node, value: list[JsonValue]) -> None:
-        if value and type(value[0]) is float and set(map(type, value)) == {float}:
+        kinds = set(map(type, value))
+        if kinds == {float}:
             return
-        self._items(node, enumerate(value))
+        self._items(node, enumerate(value), None if node.skip else _NONE)
+        if len(value) == 2:
+            self._pair(node, *value)
+        if str not in kinds:
+            return
         for index, item in enumerate(value[:-1]):
             if type(item) is not str or type(value[index + 1]) is not str:
                 continue
             if item == "-u" or (item[:2] == "--" and item[2:3].isalpha()):
                 self.flags[id(node), index + 1] = item
-        if len(value) == 2:
-            self._pair(node, *value)
 
     def _pair(self, node: Node, first: JsonValue, second: JsonValue) -> None:
         if (
@@ -507,17 +590,38 @@ class Flat:
         ):
             self.pairs.append((node, first, second))
 
-    def _items(self, node: Node, items: Iterable[tuple[str | int, JsonValue]]) -> None:
-        texts, places, plain = self.texts, self.places, not node.skip
+    def _items(
+        self,
+        node: Node,
+        items: Iterable[tuple[str | int, JsonValue]],
+        first: frozenset[str] | None,
+    ) -> None:
+        """Take the items of ``node``; ``first`` names those that a path to skip enters.
+
+        None: any may be one.
+        """
+        texts, places, deep = self.texts, self.places, node.depth + 1 == MAX_DEPTH
         for name, item in items:
             kind = type(item)
-            if kind is str and plain:
+            if (
+                kind is float
+                or kind is bool
+                or item is None
+                or (kind is int and not long(item))  # type: ignore[arg-type]  # an int
+            ):
+                continue
+            free = first is not None and name not in first
+            if kind is dict or kind is list:
+                if not (item or deep):
+                    continue
+                if free:
+                    self.nodes.append(Node(item, node, name, node.depth + 1, NO_SKIP))  # type: ignore[arg-type]  # one
+                    continue
+            elif kind is str and free:
                 texts.append(item)  # type: ignore[arg-type]  # a str, by its type
                 places.append((node, name))
-            elif kind is float or kind is bool or item is None:
                 continue
-            else:
-                self._item(node, name, item)
+            self._item(node, name, item)
 
     def _item(self, node: Node, name: str | int, item: JsonValue) -> None:
         skip = below(node.skip, str(name)) if node.skip else node.skip
@@ -541,93 +645,16 @@ class Flat:
         self.places.append((node, name))
 
 
-def opens(text: str) -> bool:
-    """Whether ``text`` begins as JSON does."""
-    return text[:1] in _BEGINS and bool(_OPENS.match(text))
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+@lru_cache(maxsize=256)
+def _first_steps(skip: Skip) -> frozenset[str] | None:
+    """The first keys of paths; None if any key may be one."""
+    steps = frozenset(path[0] for path in skip if path)
+    return None if "*" in steps else steps
 
 
 def long(number: int) -> bool:
     """Whether the number has 7 to 19 digits: fewer say nothing, more are no card."""
     return 10**6 <= abs(number) < 10**19
-
-
-_DEEPEST: Final = 4
-# In a longer text something is found more often, and is looked for twice then.
-_LONGEST: Final = 16_384
-_SILENT: Final = (float, bool)
-
-
-class Unsure(Exception):
-    """The value is not of the kind that a glance is for."""
-
-
-class Glance:
-    """Sees at once that a plain value holds nothing.  Threads may share it."""
-
-    def __init__(self, settler: Settler) -> None:
-        plan = settler.plan
-        self._scanner, self._placeholders = settler.scanner, settler.placeholders
-        self._longest = min(plan.max_leaf_bytes // 4, _LONGEST)
-        self._suits = not (
-            plan.skip or plan.skip_keys or plan.budget_ms or plan.on_error != "block"
-        )
-        # Keys that hold nothing and give no context, as those of events are.
-        self._quiet: set[str] = set()
-
-    def sees_nothing(self, value: JsonValue, skip: Skip) -> bool | None:
-        """Whether no rule finds anything in ``value``; None if a glance cannot tell.
-
-        What else may find something has to be asked besides.
-        """
-        if not self._suits or type(value) is not dict:
-            return None
-        try:
-            texts = [*self._texts(value, skip, "", 0)]
-        except Unsure:
-            return None
-        findings = self._scanner.findings
-        return not any(
-            findings(prepared, whole=True)
-            for prepared in self._scanner.survey(texts).values()
-        )
-
-    def _texts(
-        self, value: dict[str, JsonValue], skip: Skip, parent: str, depth: int
-    ) -> Iterator[str]:
-        """The texts of an object in which no key says anything.  Raises Unsure."""
-        if depth == _DEEPEST or VALUES[0] in value or VALUES[1] in value:
-            raise Unsure
-        for key, item in value.items():
-            if key not in self._quiet:
-                self._hear(key)
-            inside = below(skip, key)
-            if () in inside or item is None or item == []:
-                continue
-            if inside or (parent and self._scanner.concern(f"{parent} {key}").rules):
-                raise Unsure
-            yield from self._of_item(item, key, depth)
-
-    def _of_item(self, item: JsonValue, key: str, depth: int) -> Iterator[str]:
-        kind = type(item)
-        if kind is str:
-            text: str = item  # type: ignore[assignment]  # by its type
-            marked = "[" in text and self._placeholders.within(text)
-            if marked or len(text) > self._longest or opens(text):
-                raise Unsure  # it is not looked at as a text alone
-            yield text
-        elif kind is dict:
-            yield from self._texts(item, NO_SKIP, key, depth + 1)  # type: ignore[arg-type]  # one
-        elif kind is list:
-            for one in item:  # type: ignore[union-attr]  # a list, by its type
-                if type(one) is not dict:
-                    raise Unsure
-                yield from self._texts(one, NO_SKIP, key, depth + 1)
-        elif not (kind in _SILENT or (kind is int and not long(item))):  # type: ignore[arg-type]  # an int
-            raise Unsure
-
-    def _hear(self, key: str) -> None:
-        """Remember that ``key`` says nothing.  Raises Unsure if it does."""
-        if len(key) < 2 or self._scanner.concern(key).rules or self._scanner.look(key):
-            raise Unsure
-        if len(self._quiet) < 1000 and len(key) < 100:
-            self._quiet.add(key)

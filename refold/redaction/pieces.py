@@ -140,7 +140,7 @@ class _Cutter:
             return None
         clean = not (
             longest
-            or self._redactor.scanner.survey((text,))
+            or self._redactor.scanner.stirs(text)
             or self._placeholders.within(text)
         )
         folded = fold(text)

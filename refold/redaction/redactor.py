@@ -6,18 +6,15 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from threading import Lock
 from time import perf_counter
-from typing import Final, ParamSpec, TypeVar, overload
+from typing import ParamSpec, TypeVar, overload
 
-import orjson
-
-from refold.redaction.documents import Around, Glance, Work, redacted
+from refold.redaction.documents import Around, Work, redacted
 from refold.redaction.engines import EngineName, check_installed
 from refold.redaction.plan import Plan, Tagger
 from refold.redaction.rules.rule import Rule
 from refold.redaction.scanner import Scanner
 from refold.redaction.settler import Finds, Settler, Text
 from refold.redaction.values import (
-    MAX_DEPTH,
     NO_SKIP,
     JsonObject,
     JsonValue,
@@ -31,12 +28,6 @@ __all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-# What JSON has no word for must not be let through as if it were scanned.
-_STRICT: Final = (
-    orjson.OPT_PASSTHROUGH_DATACLASS
-    | orjson.OPT_PASSTHROUGH_DATETIME
-    | orjson.OPT_PASSTHROUGH_SUBCLASS
-)
 
 
 def _failing_closed(work: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -70,8 +61,7 @@ class Redactor:
     """
 
     __slots__ = (
-        *("_glance", "_lock", "_made", "_plan", "_recognizer", "_registered"),
-        "_rule_set",
+        *("_lock", "_made", "_plan", "_recognizer", "_registered", "_rule_set"),
     )
 
     def __init__(
@@ -95,13 +85,12 @@ class Redactor:
             with self._lock:
                 if self._made is None:
                     plan = self._plan
-                    settler = Settler(
+                    self._made = Settler(
                         plan,
                         _compiled(plan.rules, plan.engine, plan.min_score),
                         registered=self._registered,
                         recognizer=self._recognizer,
                     )
-                    self._glance, self._made = Glance(settler), settler
         return self._made
 
     @property
@@ -159,7 +148,6 @@ class Redactor:
         *,
         skip: Skip = ...,
         tag: Tagger | None = ...,
-        prove: bool = ...,
     ) -> tuple[JsonObject, Tally]: ...
 
     @overload
@@ -169,7 +157,6 @@ class Redactor:
         *,
         skip: Skip = ...,
         tag: Tagger | None = ...,
-        prove: bool = ...,
     ) -> tuple[JsonValue, Tally]: ...
 
     @_failing_closed
@@ -179,55 +166,20 @@ class Redactor:
         *,
         skip: Skip = NO_SKIP,
         tag: Tagger | None = None,
-        prove: bool = True,
     ) -> tuple[JsonValue, Tally]:
         """Redact every string, key and telling number of ``value``.
 
         It is copied where it changes; a clean value is returned itself.  A key, its
         parent, or the name beside a ``value`` gives context to what stands under it.
         Strings that hold JSON are redacted as JSON.  What a path in ``skip`` leads to
-        is left alone.  Without ``prove`` it is not asked first whether it stays as
-        it is: the caller has asked ``sees_nothing``.
+        is left alone.
 
         Raises RedactionError, also for what is not JSON or nested too deep.
         """
-        if prove and self.sees_nothing(value, skip=skip):
-            return value, Tally()
-        work = Work(self._settler, self._tag(tag), self._until())
-        return redacted(value, work, Around(skip | self._plan.skip))
-
-    def sees_nothing(
-        self, value: JsonValue, *, skip: Skip = NO_SKIP, data: bytes | None = None
-    ) -> bool:
-        """Whether ``value`` would stay as it is, as far as that is seen at once.
-
-        False proves nothing.  ``data`` is its JSON, if that is at hand.
-        """
-        if self._recognizer is not None or not self._settler.scanner.gates:
-            return False
-        if not self._registered:
-            seen = self._glance.sees_nothing(value, skip)
-            if seen is not None:
-                return seen
-        try:
-            return self._proves_clean(
-                orjson.dumps(value, option=_STRICT) if data is None else data
-            )
-        except orjson.JSONEncodeError:
-            # Half of a surrogate pair, a very large integer, or no JSON at all.
-            return False
-
-    def _proves_clean(self, data: bytes) -> bool:
-        """Whether nothing in this JSON triggers a rule."""
-        return (
-            len(data) <= self._plan.max_leaf_bytes
-            and data.count(b"[") + data.count(b"{") < MAX_DEPTH
-            and self.scanner.clean(data)
-            and not (
-                self._settler.finds_more
-                and self._settler.finds_more_in([data.decode()])
-            )
-        )
+        if self._plan.skip:
+            skip |= self._plan.skip
+        work = Work(self._made or self._settler, self._tag(tag), self._until())
+        return redacted(value, work, Around(skip))
 
     def receipt(self, tally: Tally) -> JsonObject:
         """What an event says of its redaction: never what or how long.
@@ -238,8 +190,9 @@ class Redactor:
         receipt: JsonObject = {"rules": self._rule_set, "engine": self.engine}
         if self._plan.audit == "silent":
             return receipt
-        receipt["n"] = n = tally.n
-        if n:
+        receipt["n"] = 0
+        if tally.types:
+            receipt["n"] = tally.n
             receipt["types"] = dict(sorted(tally.types.items()))
         if self._plan.audit == "paths" and tally.paths:
             receipt["paths"] = [*sorted(set(tally.paths))]

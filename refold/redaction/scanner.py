@@ -223,11 +223,14 @@ class Scanner:
         self.rules = tuple(compiled(number, rule) for number, rule in enumerate(rules))
         found = triggers(self.rules)
         self._triggers = tuple(found)
-        self._concerned = tuple(found.values())
         self._reach = [t.reach if t.then else 0 for t in self._triggers]
         ranked = sorted(self.rules, key=lambda c: (-c.rule.priority, c.rule.id))
         self._rank = {c.number: rank for rank, c in enumerate(ranked)}
         self._around = [_around(t) for t in self._triggers]
+        # By trigger: its rules, its literal, and how far before a hit that may begin.
+        self._judges = [
+            (rules, t.literal, t.reach if t.then else 0) for t, rules in found.items()
+        ]
         # By trigger: how far before its end it may begin, how far after it rules look.
         self.reach = tuple(t.reach for t in self._triggers)
         self.ahead = tuple(_ahead(found[t]) for t in self._triggers)
@@ -288,7 +291,7 @@ class Scanner:
             if told:
                 telling.append(index)
                 folded.append(fold(texts[index], told=told))
-            else:
+            elif not self._refuted(texts[index], hits):
                 found[index] = Prepared(texts[index], Folded(texts[index]), hits)
         for index, one in zip(telling, folded, strict=True):
             found[index] = Prepared(texts[index], one)
@@ -296,6 +299,10 @@ class Scanner:
             index = telling[place]
             found[index] = Prepared(texts[index], folded[place], hits)
         return found
+
+    def stirs(self, text: str) -> bool:
+        """Whether anything in ``text`` triggers a rule, whatever may follow it."""
+        return bool(self._engine.scan(b"\n%b\n" % text.encode(errors=UNPAIRED)))
 
     def look(self, text: str) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
@@ -310,7 +317,31 @@ class Scanner:
             data = folded.text.encode(errors=UNPAIRED)
             hits = self._engine.scan(b"\n%b\n" % data)
             return Prepared(text, folded, _in_characters(data, hits))
+        if self._refuted(text, placed):
+            return None
         return Prepared(text, Folded(text), placed)
+
+    def _refuted(self, text: str, hits: Sequence[Hit]) -> bool:
+        """Whether it is seen at once that no rule matches at any of these places.
+
+        That is how most hits end: a word is there, and no value behind it.
+        """
+        # Between placeholders, pieces are texts of their own.
+        if len(hits) > MANY or "[" in text:
+            return False
+        for number, end in hits:
+            rules, literal, reach = self._judges[number]
+            if not literal:
+                return False
+            if reach:
+                places = _places(text, literal, end - reach, end)
+            else:
+                places = [end - len(literal)]
+            for place in places:
+                for ready in rules:
+                    if place >= 0 and ready.pattern.match(text, place):
+                        return False
+        return True
 
     def _hits(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Hit]]]:
         """(index of a text, what is in it, and where it ends) for those with any."""
@@ -353,6 +384,8 @@ class Scanner:
         found: list[Finding] = []
         numbers, folded = concern.numbers, prepared.folded
         anchored, runs = self._anchored(prepared, concern, whole=whole)
+        if not (anchored or runs):
+            return found
 
         def judged(ready: Compiled, candidate: Candidate) -> bool:
             concerned = ready.number in numbers
@@ -432,34 +465,39 @@ class Scanner:
         list[tuple[Compiled, Candidate]], dict[tuple[int, int], dict[int, Compiled]]
     ]:
         """What patterns match at literals, and which rules are for which runs."""
-        text, found = prepared.folded.text, list[tuple[Compiled, Candidate]]()
+        text = prepared.folded.text
+        found: list[tuple[Compiled, Candidate]] = []
         by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
         runs = Runs(text)
         seen: set[tuple[int, int]] = set()
         # By trigger: how far its literals were already looked for.
         looked: dict[int, int] = {}
+        judges = self._judges
         for number, end in prepared.hits:
-            rules = self._concerned[number]
-            trigger = self._triggers[number]
-            if trigger.shape:
+            rules, literal, reach = judges[number]
+            if not literal:
                 near = runs.near(end) if self._around[number] else runs.at(end)
                 for run in near if rules else ():
                     by_run.setdefault(run, {}).update((c.number, c) for c in rules)
                 continue
-            before = looked.get(number, 0)
-            looked[number] = end
-            reach = self._reach[number]
-            if before <= end:
+            if reach:
                 # Of what ended before, only the literal's beginning may still count.
-                reach = min(reach, end - before + len(trigger.literal) - 1)
-            for place in _places(text, trigger, reach, end):
-                if (number, place) in seen:
+                before = looked.get(number, 0)
+                looked[number] = end
+                if before <= end:
+                    reach = min(reach, end - before + len(literal) - 1)
+                places = _places(text, literal, end - reach, end)
+            else:
+                places = [end - len(literal)]
+            for place in places:
+                if place < 0 or (number, place) in seen:
                     continue
                 seen.add((number, place))
                 for ready in rules:
-                    candidate = _at(ready, text, place)
-                    if candidate:
-                        found.append((ready, candidate))
+                    if match := ready.pattern.match(text, place):
+                        candidate = _of(ready, text, place, match)
+                        if candidate:
+                            found.append((ready, candidate))
         for ready in concern.rules:
             if ready.rule.at == "digits":
                 for run in runs.all():
@@ -507,24 +545,23 @@ def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
     return placed
 
 
-def _places(text: str, trigger: Trigger, reach: int, end: int) -> Iterator[int]:
-    """Where the literal of ``trigger`` begins, which ends at ``end``."""
-    literal = trigger.literal
-    if not trigger.then:
-        yield end - len(literal)
-        return
-    first = max(0, end - reach)
+def _places(text: str, literal: str, first: int, end: int) -> list[int]:
+    """Where ``literal`` begins, from ``first`` on, so that it is before ``end``."""
+    if first < 0:
+        first = 0
     window = text[first:end].lower()
+    places = []
     place = window.find(literal)
     while place >= 0:
-        yield first + place
+        places.append(first + place)
         place = window.find(literal, place + 1)
+    return places
 
 
-def _at(ready: Compiled, text: str, place: int) -> Candidate | None:
-    match = ready.pattern.match(text, place) if place >= 0 else None
-    if not match:
-        return None
+def _of(
+    ready: Compiled, text: str, place: int, match: re.Match[str]
+) -> Candidate | None:
+    """What the pattern matched at ``place``, if what must be before it is there."""
     start, end = match.span(ready.rule.group)
     if ready.before:
         lead = ready.before.search(text, max(0, place - ready.rule.reach), place)

@@ -80,6 +80,8 @@ class Settler:
         self.plan, self.scanner = plan, scanner
         self.registered, self.recognizer = registered, recognizer
         self.placeholders = Placeholders(plan.labels)
+        # Keys that hold nothing and give no context, as those of events are.
+        self.quiet: set[str] = set()
         self._kept = {kind for kind, action in plan.actions.items() if action == "keep"}
         self._drops = {k for k, action in plan.actions.items() if action == "drop_leaf"}
         self._allowed = [re.compile(pattern) for pattern in plan.allow_patterns]
@@ -93,18 +95,34 @@ class Settler:
         What is already a placeholder divides a text: each piece is redacted by itself,
         until nothing more is found in any.  Raises RedactionError after ``until``.
         """
-        roots = [_Piece(given, Tally()) for given in texts]
+        done: list[_Piece | Text] = []
         pending: list[_Piece] = []
-        for root in roots:
-            if self.placeholders.within(root.given.text):
+        for given in texts:
+            if self.placeholders.within(given.text):
+                root = _Piece(given, Tally())
                 pending += self._divided(root)
+            elif findings := self._findings(given, until, first=True):
+                root = _Piece(given, Tally())
+                pending += self._settled(root, findings, tag)
             else:
-                pending += self._settled(root, tag, until)
+                done.append(given)
+                continue
+            done.append(root)
         while pending := self._prepared(pending):
             pending = [
-                left for piece in pending for left in self._settled(piece, tag, until)
+                left
+                for piece in pending
+                if (
+                    findings := self._findings(
+                        piece.given, until, first=not piece.rounds
+                    )
+                )
+                for left in self._settled(piece, findings, tag)
             ]
-        return [self._finished(root) for root in roots]
+        return [
+            (one.text, Tally()) if isinstance(one, Text) else self._finished(one)
+            for one in done
+        ]
 
     def _finished(self, root: _Piece) -> tuple[str, Tally]:
         for kind in self._drops:
@@ -153,13 +171,10 @@ class Settler:
             isinstance(self.registered, Registered) and self.registered.clean(texts)
         )
 
-    def _settled(self, piece: _Piece, tag: Tagger | None, until: float) -> list[_Piece]:
+    def _settled(
+        self, piece: _Piece, findings: Sequence[Finding], tag: Tagger | None
+    ) -> list[_Piece]:
         """Put placeholders for what is found; return what is to be looked at again."""
-        if until and perf_counter() > until:
-            raise RedactionError("it took longer than the policy's budget_ms")
-        findings = self._findings(piece.given, first=piece.rounds == 0)
-        if not findings:
-            return []
         given, text = piece.given, piece.given.text
         extents = list(resolved(findings))
         if piece.rounds == _ROUNDS:
@@ -195,7 +210,9 @@ class Settler:
         known = prepared is not None and not prepared.hits
         return not known or bool(given.concern.rules) or self.finds_more
 
-    def _findings(self, given: Text, *, first: bool) -> list[Finding]:
+    def _findings(self, given: Text, until: float, *, first: bool) -> list[Finding]:
+        if until and perf_counter() > until:
+            raise RedactionError("it took longer than the policy's budget_ms")
         text = given.text
         try:
             found = self._of_rules(given)

@@ -1,0 +1,135 @@
+"""What a value holds is looked for once, and judged once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from refold.redaction.engines import Hit
+from refold.redaction.engines.stdlib import Triggers
+from refold.redaction.plan import Plan
+from refold.redaction.redactor import Redactor
+from refold.redaction.registered import Registered
+from refold.redaction.rules import DEFAULT_PACKS, PACKS
+from refold.redaction.scanner import Finding, Scanner
+
+MAIL = "lin.wei@mail.example.org"
+RULES = tuple(rule for pack in DEFAULT_PACKS for rule in PACKS[pack])
+# Long enough that what is looked at again is not the rest around a finding.
+LONG = "The pass was closed, and nobody went on. " * 40
+
+
+@pytest.fixture
+def redactor() -> Redactor:
+    """One that knows the keys of these tests already."""
+    redactor = Redactor(Plan(rules=RULES, engine="stdlib"))
+    keys = ("text", "content", "tool_name", "status", "rows", "note")
+    redactor.value(dict.fromkeys(keys, ""))
+    return redactor
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What the engine was given, in order."""
+    given: list[bytes] = []
+    scan = Triggers.scan
+
+    def noted(self: Triggers, data: bytes) -> list[Hit]:
+        given.append(data)
+        return scan(self, data)
+
+    monkeypatch.setattr(Triggers, "scan", noted)
+    return given
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that rules were asked about, in order."""
+    asked: list[str] = []
+    findings = Scanner.findings
+
+    def noted(self: Scanner, prepared: Any, *rest: Any, **more: Any) -> list[Finding]:
+        asked.append(prepared.text)
+        return findings(self, prepared, *rest, **more)
+
+    monkeypatch.setattr(Scanner, "findings", noted)
+    return asked
+
+
+def _holding(given: Sequence[bytes], text: str) -> int:
+    return sum(text.encode() in one for one in given)
+
+
+@pytest.mark.parametrize("holds", ["", f"write to {MAIL}. "])
+def test_a_text_is_scanned_once(
+    redactor: Redactor, scanned: list[bytes], holds: str
+) -> None:
+    redactor.value({"text": f"{LONG}{holds}Then came the rain."})
+
+    assert _holding(scanned, LONG[:100]) == 1
+
+
+def test_what_was_found_in_a_text_is_not_looked_for_again(
+    redactor: Redactor, judged: list[str]
+) -> None:
+    text = f"{LONG}write to {MAIL}."
+
+    redactor.value({"text": text, "note": LONG})
+
+    assert judged.count(text) == 1
+
+
+def test_a_word_without_a_value_behind_it_is_no_rules_to_judge(
+    redactor: Redactor, judged: list[str]
+) -> None:
+    redactor.value({"text": "the pass: it is closed", "content": "A bearer of news."})
+
+    assert judged == []
+
+
+def test_keys_that_say_nothing_are_scanned_once(
+    redactor: Redactor, scanned: list[bytes]
+) -> None:
+    rows: Any = [{"status": "ok", "note": "there"} for _ in range(9)]
+
+    redactor.value({"rows": rows})
+
+    assert not _holding(scanned, "status")
+
+
+def test_keys_that_hold_or_say_something_are_not_remembered(redactor: Redactor) -> None:
+    value: Any = {MAIL: "x", "phone": "415 555 0132", "[REDACTED:EMAIL] phone": "4"}
+
+    first, again = redactor.value(value), redactor.value(value)
+
+    assert first == again
+    assert first[1].types == {"EMAIL": 1, "PHONE": 1}
+
+
+def test_a_value_that_is_registered_later_is_found_in_a_key_that_was_clean() -> None:
+    registered = Registered()
+    redactor = Redactor(Plan(rules=RULES, engine="stdlib"), registered=registered)
+    assert redactor.value({"tannenberg": 1})[0] == {"tannenberg": 1}
+
+    registered.register("tannenberg", "PROJECT")
+
+    assert redactor.value({"tannenberg": 1})[0] == {"[REDACTED:PROJECT]": 1}
+
+
+def test_json_in_a_string_is_scanned_as_that_alone(
+    redactor: Redactor, scanned: list[bytes]
+) -> None:
+    redactor.value({"content": '{"status": "ok", "note": "the rain in the hills"}'})
+
+    assert _holding(scanned, "the rain in the hills") == 1
+
+
+def test_json_in_a_string_with_a_finding_is_scanned_as_that_and_by_its_leaves(
+    redactor: Redactor, scanned: list[bytes]
+) -> None:
+    clean, _ = redactor.value({"content": f'{{"note": "the rain", "text": "{MAIL}"}}'})
+
+    assert clean == {"content": '{"note":"the rain","text":"[REDACTED:EMAIL]"}'}
+    assert _holding(scanned, "the rain") == 2
