@@ -30,12 +30,12 @@ from refold.adapters.keys.ring import KeyRing, SessionKey, seal, unseal
 from refold.adapters.keys.store import NO_REFS, Refs
 from refold.domain.canonical import canonical
 from refold.domain.chain import Columns, Header, Resealing, encoded, link
-from refold.domain.envelope import NO_META, Envelope, Late
+from refold.domain.envelope import NO_META, Envelope
 from refold.domain.errors import CorruptEvent, InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.ports import Duplicate, Status
-from refold.domain.upcast import meta_trusted, recorded
+from refold.domain.upcast import is_current, meta_trusted, recorded
 from refold.redaction.chokepoint import RedactedEvent
 
 _FORMAT: Final = b"\x01"
@@ -197,21 +197,31 @@ class EncryptingMapper(Mapper[str]):
         if again is not None:
             if type(again) is not RedactedEvent:
                 raise TypeError(_REFUSED)
-            content = _superseding(row.header, again, _loaded(row, plain))
+            content = _superseding(
+                row.header, again, orjson.loads(_unpacked(row, plain))
+            )
             plain = pack(canonical(content))
         context, first = row.context, row.resealing.first_digest
         body = _FORMAT + seal(key.cipher, plain, context)
         return stored(row.columns, context, body, row.hash, row.prev_hash, first)
 
     def to_domain_event(self, stored_event: StoredEvent) -> Any:
-        """Open one row into its envelope.
+        """Open one row into its envelope, which decodes what it holds when it is asked.
+
+        What may not be of a shape that is known here is decoded at once: of an older
+        or newer version, or redacted again.  What is authentic and of today's version
+        was validated before it was encrypted.
 
         Raises CorruptEvent if it is not what was encrypted, KeyUnavailable.
         """
         if not isinstance(stored_event, EncryptedEvent):
             raise TypeError("only a row of the log can be opened")
-        content = _loaded(stored_event, self._plain(stored_event))
-        return _envelope(stored_event, content)
+        row, plain = stored_event, _unpacked(stored_event, self._plain(stored_event))
+        columns = row.columns
+        envelope = Envelope.proved(columns, row.prev_hash, row.hash, plain, _content)
+        if row.first_digest is None and is_current(columns[2], columns[6]):
+            return envelope
+        return envelope.decoded()
 
     def _plain(self, row: EncryptedEvent) -> bytes:
         user_id, session_id, _ = row.columns[0]
@@ -228,22 +238,21 @@ class EncryptingMapper(Mapper[str]):
                 reason = "the row does not open with its session's key"
         else:
             reason = "the row has no known format"
-        raise _corrupt(row, reason) from None
+        raise _corrupt(row.columns, reason) from None
 
 
-def _loaded(row: EncryptedEvent, plain: bytes) -> dict[str, Any]:
-    """What an opened row holds.  Raises CorruptEvent."""
+def _unpacked(row: EncryptedEvent, packed: bytes) -> bytes:
+    """The plain text of a row that was decrypted.  Raises CorruptEvent."""
     try:
-        content: dict[str, Any] = orjson.loads(unpack(plain))
+        return unpack(packed)
     except ValueError as error:
-        raise _corrupt(row, str(error)) from None
-    return content
+        raise _corrupt(row.columns, str(error)) from None
 
 
-def _corrupt(row: EncryptedEvent, reason: str) -> CorruptEvent:
-    stream = row.columns[0]
+def _corrupt(columns: Columns, reason: str) -> CorruptEvent:
+    stream, seq = columns[:2]
     where = f"session {stream.session_id!r} {stream.stream}"
-    return CorruptEvent(where, seq=row.seq, reason=reason)
+    return CorruptEvent(where, seq=seq, reason=reason)
 
 
 def _superseding(
@@ -257,31 +266,23 @@ def _superseding(
     return content
 
 
-def _envelope(row: EncryptedEvent, content: dict[str, Any]) -> Envelope:
-    """The envelope of a row that was opened to ``content``.  Raises CorruptEvent."""
-    stream, seq, type_, ts, event_id, tokens, version = row.columns
+def _content(columns: Columns, plain: bytes) -> dict[str, Any]:
+    """What an envelope holds of the ``plain`` text of its row.  Raises CorruptEvent."""
+    _, _, type_, _, _, _, version = columns
     try:
+        content = orjson.loads(plain)
         payload = recorded(type_, content.get("shape", version), content["payload"])
-    except InvalidEvent as error:
-        raise _corrupt(row, str(error)) from None
+    except (InvalidEvent, orjson.JSONDecodeError) as error:
+        raise _corrupt(columns, str(error)) from None
     meta = content.get("meta")
-    fields = {
-        "seq": seq,
-        "type": type_,
-        "user_id": stream.user_id,
-        "session_id": stream.session_id,
-        "stream": stream.stream,
+    return {
         "request_id": content.get("request_id"),
         "agent": content.get("agent"),
         "payload": payload,
-        "redacted": True,
         "redaction": content["redaction"],
-        "token_estimate": tokens,
-        "schema_version": version,
         "meta": meta_trusted(meta) if meta else NO_META,
+        "blobs": tuple(content.get("blobs", ())),
     }
-    cut = tuple(content.get("blobs", ()))
-    return Envelope.proved(fields, Late(ts, event_id, row.prev_hash, row.hash, cut))
 
 
 # What a head's status is while its user is frozen; nothing is appended to either.

@@ -404,16 +404,16 @@ class EncryptedStreams:
             return [self.envelope(row) for row in rows()]
 
     def envelope(self, row: EncryptedEvent) -> Envelope:
-        """One row, opened.
+        """One row, opened, and what it holds decoded.
 
         Raises CorruptEvent, KeyUnavailable if it is under another key.
         """
         try:
             envelope: Envelope = self.mapper.to_domain_event(row)
+            return envelope.decoded()
         except CorruptEvent:
             self.key(row.columns[0])
             raise
-        return envelope
 
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
         """The whole text of that digest, if an event of this session was cut."""

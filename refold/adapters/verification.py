@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from operator import attrgetter
 from typing import Final
 
 from refold.adapters.rows import EncryptedEvent, HeadRow
@@ -27,6 +29,7 @@ class Auditor:
     def __init__(self, log: EncryptedStreams, stream: StreamId) -> None:
         self._log, self._stream = log, stream
         self._bindings = Bindings.of(log, stream)
+        self._bound = bool(self._bindings)
         self._last: EncryptedEvent | None = None
         self._row, self._upto = self._bounds()
 
@@ -34,9 +37,13 @@ class Auditor:
         """Every event with its chain proved, then the head; or what is wrong."""
         for page in self._pages():
             for row, expected in page:
-                if wrong := self._chained(row, expected):
-                    yield from wrong
-                yield from self._opened(row)
+                if not self._follows(row, expected):
+                    yield from self._chained(row, expected)
+                opened = self._opened(row)
+                yield opened
+                if isinstance(opened, Envelope) and opened.blobs:
+                    for digest in opened.blobs:
+                        yield from self._proved(row.seq, digest)
         yield from self._head()
 
     def chain(self) -> Iterator[int | Problem]:
@@ -46,10 +53,17 @@ class Auditor:
         """
         for page in self._pages():
             for row, expected in page:
-                if wrong := self._chained(row, expected):
-                    yield from wrong
+                if not self._follows(row, expected):
+                    yield from self._chained(row, expected)
             yield len(page)
         yield from self._head()
+
+    def _follows(self, row: EncryptedEvent, expected: int) -> bool:
+        """Whether it is in its place, was never replaced, and its hash is right."""
+        if self._bound or row.first_digest is not None or row.columns[1] != expected:
+            return False
+        digest = sha256(row.state).digest()
+        return link_digest(row.prev_hash, row.context, digest) == row.hash
 
     def _bounds(self) -> tuple[HeadRow | None, int | None]:
         """The head row, and up to where events are proved: None to prove all there are.
@@ -73,7 +87,7 @@ class Auditor:
         """The rows, each with the seq that it should have."""
         after, rows = 0, self._log.recorder.select_events
         while page := rows(self._stream, gt=after, lte=self._upto, limit=PAGE):
-            before = [after, *(row.seq for row in page)]
+            before = [after, *[row.columns[1] for row in page]]
             after, self._last = before[-1], page[-1]
             yield [(row, seq + 1) for row, seq in zip(page, before, strict=False)]
 
@@ -89,23 +103,20 @@ class Auditor:
             wrong.append(self._problem(expected, "gap", "an event is missing"))
         elif link_digest(row.prev_hash, row.context, first or digest) != row.hash:
             wrong.append(self._problem(expected, "chain", "the hash does not follow"))
-        if first is not None or self._bindings:
+        if first is not None or self._bound:
             now = Resealing(seq, first or digest, digest)
             for at, detail in self._bindings.wrong(now, first):
                 wrong.append(self._problem(at, "replaced", detail))
         return wrong
 
-    def _opened(self, row: EncryptedEvent) -> Iterator[Envelope | Problem]:
+    def _opened(self, row: EncryptedEvent) -> Envelope | Problem:
+        """The event, with what it holds decoded; or why it is not what was written."""
         try:
-            envelope = self._log.envelope(row)
+            return self._log.envelope(row)
         except CorruptEvent as error:
-            yield self._problem(row.seq, "corrupt", error.reason)
+            return self._problem(row.seq, "corrupt", error.reason)
         except KeyUnavailable as error:
-            yield self._problem(row.seq, "key", str(error))
-        else:
-            yield envelope
-            for digest in envelope.blobs:
-                yield from self._proved(row.seq, digest)
+            return self._problem(row.seq, "key", str(error))
 
     def _proved(self, seq: int, digest: str) -> Iterator[Problem]:
         try:
@@ -264,7 +275,7 @@ class Marks:
 
     def __init__(self, tree: Tree, stream: StreamId) -> None:
         self._tree, self._stream = tree, stream
-        self._page: deque[Mark] = deque()
+        self._page: list[Mark] = []
         self._ended = False
         self.last = 0
         self.named: list[Span] = []
@@ -272,11 +283,13 @@ class Marks:
     def upto(self, seq: int) -> Iterator[int]:
         """The positions of the events up to ``seq``, from where it was read before."""
         while self._filled() and self._page[0].seq <= seq:
-            mark = self._page.popleft()
-            self.last = mark.seq
-            if mark.idempotent:
-                self._note(mark.seq)
-            yield mark.position
+            end = bisect_right(self._page, seq, key=attrgetter("seq"))
+            taken, self._page = self._page[:end], self._page[end:]
+            self.last = taken[-1].seq
+            for mark in taken:
+                if mark.idempotent:
+                    self._note(mark.seq)
+            yield from [mark.position for mark in taken]
 
     def read_on(self) -> None:
         """Read to the end."""
@@ -286,11 +299,10 @@ class Marks:
     def _filled(self) -> bool:
         """Whether there is another event; the next page is read where one is needed."""
         if not self._page and not self._ended:
-            found = self._tree.marks(
+            self._page = self._tree.marks(
                 self._stream, after=self.last, upto=_END, limit=_MARKS
             )
-            self._ended = len(found) < _MARKS
-            self._page.extend(found)
+            self._ended = len(self._page) < _MARKS
         return bool(self._page)
 
     def _note(self, seq: int) -> None:

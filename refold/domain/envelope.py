@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple, Protocol, Self
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
 from uuid import UUID
 
 from pydantic import (
@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from refold.domain.chain import Columns
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import Event, JsonObject, SessionEvent
 from refold.domain.ids import StreamId
@@ -84,14 +85,7 @@ class Meta(Model):
 NO_META: Final = Meta()
 
 
-class Late(NamedTuple):
-    """What few readers of an envelope ask for, as it is stored."""
-
-    ts: int
-    event_id: bytes
-    prev_hash: bytes
-    hash: bytes
-    blobs: tuple[str, ...] = ()
+Hold: TypeAlias = Callable[[Columns, bytes], dict[str, Any]]
 
 
 class Envelope(Model):
@@ -101,7 +95,8 @@ class Envelope(Model):
     in UTC and orders nothing.  ``redacted`` is true of everything stored: it says
     that the event passed redaction, with findings or without.
 
-    Of one that was read, the fields in ``Late`` are made when they are asked for.
+    One that was read decodes what it holds when that is asked for, its columns too but
+    for ``seq``, ``type`` and ``token_estimate``.  It was authenticated before.
     """
 
     event_id: UUID
@@ -123,34 +118,56 @@ class Envelope(Model):
     meta: Meta = NO_META
 
     @classmethod
-    def proved(cls, fields: dict[str, Any], late: Late) -> Self:
-        """The envelope of these fields, each known to be right, and of ``late``."""
-        return built(cls, fields, _EVERY, private={"late": late})
+    def proved(
+        cls, columns: Columns, prev_hash: bytes, hash_: bytes, plain: bytes, hold: Hold
+    ) -> Self:
+        """The envelope of a row that is authentic.
+
+        ``hold`` makes of its columns and of ``plain``, what was encrypted, the fields
+        of ``_HELD``, and ``blobs``.
+        """
+        fields = {"seq": columns[1], "type": columns[2], "token_estimate": columns[5]}
+        late = {"columns": columns, "prev_hash": prev_hash, "hash": hash_}
+        late["plain"], late["hold"] = plain, hold  # type: ignore[assignment]  # by name
+        return built(cls, fields, _EVERY, private=late)
+
+    def decoded(self) -> Self:
+        """The same, with what it holds decoded, if that was not done before."""
+        late = self.__pydantic_private__
+        if late and (plain := late["plain"]):
+            held = late["hold"](late["columns"], plain)
+            late["blobs"] = held.pop("blobs")
+            held.update(self.__dict__)  # what a copy changed stays
+            object.__setattr__(self, "__dict__", held)
+            late["plain"] = b""
+        return self
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _LATE:
+        late = self.__pydantic_private__
+        if name in _HELD and late:
+            self.decoded()
+        elif name in _LATE and late:
+            self.__dict__[name] = _LATE[name](late)
+        elif name not in _EVERY:
             raise AttributeError(f"an envelope has no {name!r}")
-        private = self.__pydantic_private__
-        if private:
-            self.__dict__[name] = _LATE[name](getattr(private["late"], name))
         return self.__dict__[name]
 
     @property
     def at(self) -> int:
         """``ts`` in microseconds since 1970."""
         ts, private = self.__dict__.get("ts"), self.__pydantic_private__
-        stored: int | None = private["late"].ts if private and ts is None else None
+        stored: int | None = private["columns"][3] if private and not ts else None
         return microseconds(self.ts) if stored is None else stored
 
     @property
     def blobs(self) -> tuple[str, ...]:
         """The digests of the blobs that the event was cut to, of one that was read."""
-        private = self.__pydantic_private__
-        return private["late"].blobs if private else ()
+        private = self.decoded().__pydantic_private__
+        return private["blobs"] if private else ()
 
     def _whole(self) -> Self:
         """It with every field made, in the order in which they are shown."""
-        if self.__pydantic_private__ and not _LATE.keys() <= self.__dict__.keys():
+        if self.__pydantic_private__ and len(self.__dict__) < len(_EVERY):
             fields = {name: getattr(self, name) for name in type(self).model_fields}
             object.__setattr__(self, "__dict__", fields)
         return self
@@ -200,11 +217,17 @@ class Envelope(Model):
 
 
 _EVERY: Final = set(Envelope.model_fields)
-_LATE: Final[dict[str, Callable[[Any], Any]]] = {
-    "ts": lambda stored: from_microseconds(stored),
-    "event_id": lambda stored: UUID(bytes=stored),
-    "prev_hash": bytes.hex,
-    "hash": bytes.hex,
+_HELD: Final = frozenset({"payload", "redaction", "meta", "request_id", "agent"})
+_LATE: Final[dict[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "user_id": lambda late: late["columns"][0].user_id,
+    "session_id": lambda late: late["columns"][0].session_id,
+    "stream": lambda late: late["columns"][0].stream,
+    "ts": lambda late: from_microseconds(late["columns"][3]),
+    "event_id": lambda late: UUID(bytes=late["columns"][4]),
+    "schema_version": lambda late: late["columns"][6],
+    "redacted": lambda _: True,
+    "prev_hash": lambda late: late["prev_hash"].hex(),
+    "hash": lambda late: late["hash"].hex(),
 }
 
 

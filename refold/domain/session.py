@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from refold.domain.errors import InvalidEvent, SessionClosed
 from refold.domain.events import (
     DERIVED_TYPES,
+    EVENT_CLASSES,
     Event,
     Fork,
     HumanReview,
@@ -44,6 +45,12 @@ class OpenCall(NamedTuple):
     tool_name: str
 
 
+# What may be in the main stream of every session but Refold's own.
+_ANYWHERE: Final = EVENT_CLASSES.keys() - DERIVED_TYPES - _USER_WIDE
+# What more follows from than one event more.
+_MOVING: Final = frozenset({ToolCall, ToolResult, Request, SystemPrompt})
+# Of the others there is no rule but where they belong.
+_RULED: Final = frozenset({ToolCall, ToolResult, Fork, Pin, HumanReview, SystemPrompt})
 _NONE: Final[Mapping[str, OpenCall]] = MappingProxyType({})
 
 
@@ -119,6 +126,8 @@ def accepted_next(state: SessionState, event: Event) -> Event:
     if state.closed and not isinstance(event, RedactionApplied):
         raise SessionClosed(state.stream.session_id, head_seq=state.head_seq)
     _check_stream(state.stream, event)
+    if type(event) not in _RULED:
+        return event
     match event:
         case ToolCall(call_id=call_id) if call_id in state.open_calls:
             raise InvalidEvent(
@@ -149,6 +158,8 @@ def accepted_next(state: SessionState, event: Event) -> Event:
 
 def _check_stream(stream: StreamId, event: Event) -> None:
     kind, name = event.type, stream.session_id
+    if kind in _ANYWHERE and stream.stream == MAIN and name not in RESERVED:
+        return
     derived = kind in DERIVED_TYPES
     if derived != (stream.stream != MAIN):
         place = "a derived stream" if derived else "the main stream"
@@ -167,6 +178,9 @@ def evolve(state: SessionState, event: Event) -> SessionState:
     """The state after ``event``, which is the next of its stream."""
     seq, calls = state.head_seq + 1, state.open_calls
     answered, closed, request = state.answered, state.closed, state.last_request
+    if type(event) not in _MOVING:
+        origin = state.forked_from
+        return SessionState(state.stream, seq, calls, answered, closed, origin, request)
     match event:
         case ToolCall(call_id=call_id, tool_name=name):
             calls = {**calls, call_id: OpenCall(seq, name)}

@@ -192,6 +192,7 @@ _PLAIN_META: Final[dict[str, type]] = {
 _BLANK_META: Final[dict[str, Any]] = {
     name: field.default for name, field in Meta.model_fields.items()
 }
+_CURRENT: Final = {name: cls.version for name, cls in EVENT_CLASSES.items()}
 _SHAPES: Final = {name: _shape(cls) for name, cls in EVENT_CLASSES.items()}
 
 
@@ -229,12 +230,16 @@ def upcast(
     return event_of(event_type, payload)
 
 
+def is_current(event_type: str, version: int) -> bool:
+    """Whether it is a type that is known here, in today's shape."""
+    return _CURRENT.get(event_type) == version
+
+
 def recorded(event_type: str, version: int, payload: JsonObject) -> SessionEvent:
     """``upcast`` for what was validated before it was sealed, and is as it was.
 
     In today's shape it is not validated again.
     """
-    known = EVENT_CLASSES.get(event_type)
-    if known is not None and version == known.version:
+    if is_current(event_type, version):
         return event_trusted(event_type, payload)
     return upcast(event_type, version, payload)

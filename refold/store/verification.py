@@ -259,14 +259,14 @@ class Verifier:
                     self._problems.append(item)
                 continue
             self._events += 1
-            state = self._accept(state, item)
-            if isinstance(item.payload, Summary):
+            state, event = self._accept(state, item), item.payload
+            if isinstance(event, Summary):
                 self._summaries.setdefault(stream, []).append(item.seq)
-            elif isinstance(item.payload, Request):
+            elif isinstance(event, Request):
                 self._requests.append(item.seq)
-            elif isinstance(item.payload, RedactionApplied):
-                seqs = self._superseded.setdefault(item.payload.stream, set())
-                seqs.update(item.payload.seqs)
+            elif isinstance(event, RedactionApplied):
+                seqs = self._superseded.setdefault(event.stream, set())
+                seqs.update(event.seqs)
         if not self._problems:
             self._compare(stream, state)
 
@@ -279,13 +279,14 @@ class Verifier:
 
     def _accept(self, state: SessionState, envelope: Envelope) -> SessionState:
         """Follow the session's rules: each result answers one open call."""
-        if isinstance(envelope.payload, Fork) and envelope.seq == 1:
-            state = born(self._log, state.stream, envelope.payload)
+        event = envelope.payload
+        if isinstance(event, Fork) and envelope.seq == 1:
+            state = born(self._log, state.stream, event)
         try:
-            accepted_next(state, envelope.payload)
+            accepted_next(state, event)
         except RefoldError as error:
             self._report(envelope, "rule", str(error))
-        return evolve(state, envelope.payload)
+        return evolve(state, event)
 
     def _compare(self, stream: StreamId, state: SessionState) -> None:
         try:

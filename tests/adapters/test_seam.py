@@ -31,6 +31,7 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.adapters.streams import head_of
+from refold.domain import upcast
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Draft, Envelope
 from refold.domain.ids import StreamId
@@ -162,6 +163,17 @@ def test_the_library_reads_envelopes_through_its_own_interfaces(
 
     assert [event.payload.text for event in events] == ["b", "c"]
     assert [event.seq for event in newest] == [3]
+
+
+def test_an_event_of_a_newer_version_is_refused_where_it_is_read(
+    log: EncryptedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(log, ADA, *said("a"))
+    monkeypatch.setattr(refold.UserInput, "version", 0)
+    monkeypatch.setitem(upcast._CURRENT, "user_input", 0)
+
+    with pytest.raises(refold.errors.CorruptEvent, match="upgrade Refold"):
+        log.read(ADA)
 
 
 def test_the_library_inserts_through_its_own_interface(log: EncryptedLog) -> None:
@@ -351,15 +363,15 @@ def test_what_is_read_passed_the_library(
 
         assert seam.envelopes
         assert {place[:2] for place in seam.opened} >= {
-            (ADA, int(given[0]["seq"])) for given in seam.envelopes if is_adas(given)
+            given[0][:2] for given in seam.envelopes if is_adas(given)
         }
         assert seam.opened <= seam.selected
         assert rows_in(store) - before <= seam.made
 
 
 def is_adas(given: Any) -> bool:
-    fields = given[0]
-    return (fields["session_id"], fields["stream"]) == (ADA.session_id, ADA.stream)
+    stream: StreamId = given[0][0]
+    return stream[1:] == ADA[1:]
 
 
 def test_a_path_around_the_library_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from refold.domain.envelope import NO_META, Envelope, Late
+from refold.domain.envelope import NO_META, Envelope
 from refold.domain.events import UserInput
+from refold.domain.ids import StreamId
 
 FIELDS: dict[str, Any] = {
     "seq": 7,
@@ -40,9 +41,17 @@ LATE: dict[str, Any] = {
 MADE = Envelope(**FIELDS, **LATE)
 
 
-def read() -> Envelope:
-    late = Late(AT, UUID(int=5).bytes, b"\x01" * 32, b"\x02" * 32)
-    return Envelope.proved(dict(FIELDS), late)
+HELD = ("payload", "redaction", "meta", "request_id", "agent")
+
+
+def read(ts: int = AT, hash_: bytes = b"\x02" * 32) -> Envelope:
+    id_, place = UUID(int=5).bytes, StreamId("ada", "s-1")
+    columns = (place, 7, "user_input", ts, id_, 3, 1)
+    return Envelope.proved(columns, b"\x01" * 32, hash_, b"{}", held)
+
+
+def held(*_: object) -> dict[str, Any]:
+    return {**{name: FIELDS[name] for name in HELD}, "blobs": ("ab",)}
 
 
 @pytest.mark.parametrize(
@@ -92,11 +101,37 @@ def test_a_copy_with_another_time_has_that_time() -> None:
 
 
 def test_another_hash_or_time_is_another_envelope() -> None:
-    for other in (
-        Late(AT + 1, UUID(int=5).bytes, b"\x01" * 32, b"\x02" * 32),
-        Late(AT, UUID(int=5).bytes, b"\x01" * 32, b"\x03" * 32),
-    ):
-        assert Envelope.proved(dict(FIELDS), other) != MADE
+    assert read(ts=AT + 1) != MADE
+    assert read(hash_=b"\x03" * 32) != MADE
+
+
+@pytest.mark.parametrize("asked", [*HELD, "blobs"])
+def test_what_it_holds_is_decoded_once_and_when_it_is_asked_for(asked: str) -> None:
+    decoded: list[object] = []
+
+    def noted(*given: object) -> dict[str, Any]:
+        decoded.append(given)
+        return held()
+
+    columns = (StreamId("ada", "s-1"), 7, "user_input", AT, UUID(int=5).bytes, 3, 1)
+    envelope = Envelope.proved(columns, b"", b"", b"what it holds", noted)
+    assert (envelope.seq, envelope.user_id, envelope.at) == (7, "ada", AT)
+    before = list(decoded)
+
+    for name in (asked, *HELD, "blobs"):
+        getattr(envelope, name)
+
+    assert before == []
+    assert decoded == [(columns, b"what it holds")]
+
+
+def test_a_copy_keeps_what_was_changed_in_it() -> None:
+    said = UserInput(text="another")
+
+    changed = read().model_copy(update={"payload": said, "seq": -1})
+
+    assert (changed.agent, changed.payload, changed.seq) == (None, said, -1)
+    assert changed.blobs == ("ab",)
 
 
 def test_what_it_does_not_have_it_does_not_make() -> None:

@@ -40,11 +40,15 @@ class Recent(Generic[K, V]):
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value, made if it is not there."""
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        return self.put(key, make())
+        found = self._kept.get(key)
+        if found is None:
+            return self.put(key, make())
+        # Without the lock: it is asked for with each row that is read.
+        try:  # noqa: SIM105  # `suppress` takes longer than all of this
+            self._kept.move_to_end(key)
+        except KeyError:  # another thread let it go meanwhile
+            pass
+        return found
 
     def put(self, key: K, value: V) -> V:
         """Keep the value, and let the oldest go where there is no room."""

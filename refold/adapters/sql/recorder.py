@@ -539,6 +539,9 @@ class Recorder(ApplicationRecorder):
         self.database.close()
 
 
+_INT, _BYTES = {int}, {bytes}
+
+
 def rows_of(
     stream: StreamId, found: Sequence[Any], *, apart: bool = False
 ) -> list[EncryptedEvent]:
@@ -558,21 +561,16 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
 
     Raises CorruptEvent if one does not hold what was written.
     """
-    seq, type_, ts, event_id, tokens, version, hash_, body, first, *_ = row
+    seq, type_, ts, event_id, tokens, version, hash_, body, first, _ = row
     try:
-        columns = (
-            stream,
-            int(seq),
-            type_,
-            int(ts),
-            bytes(event_id),
-            int(tokens),
-            int(version),
-        )
+        # What it is mostly made of needs no turning: a log is read row by row.
+        if {type(event_id), type(hash_), type(body)} != _BYTES:
+            event_id, hash_, body = bytes(event_id), bytes(hash_), bytes(body)
+        if {type(seq), type(ts), type(tokens), type(version)} != _INT:
+            seq, ts, tokens, version = int(seq), int(ts), int(tokens), int(version)
+        columns = (stream, seq, type_, ts, event_id, tokens, version)
         digest = None if first is None else bytes(first)
-        context = encoded(columns)
-        hashes = bytes(hash_), bytes(prev_hash)
-        return stored(columns, context, bytes(body), *hashes, digest)
+        return stored(columns, encoded(columns), body, hash_, bytes(prev_hash), digest)
     except JUNK:
         raise CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",

@@ -444,6 +444,8 @@ def _same(table: Any, other: Any) -> Any:
 
 def octets(value: Any) -> bytes:
     """The bytes of a column, none of them if something else was put there."""
+    if value is None or type(value) is bytes:
+        return value or b""
     return bytes(value) if isinstance(value, bytes | memoryview) else b""
 
 
