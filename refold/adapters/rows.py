@@ -34,6 +34,7 @@ from refold.domain.envelope import NO_META, Envelope
 from refold.domain.errors import CorruptEvent, InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
+from refold.domain.model import copied
 from refold.domain.ports import Duplicate, Status
 from refold.domain.upcast import is_current, meta_trusted, recorded
 from refold.redaction.chokepoint import RedactedEvent
@@ -46,6 +47,8 @@ _DICTIONARY: Final = "events-1.zdict"
 _WORTH_COMPRESSING: Final = 48
 _LONG: Final = 16_384
 _MAX_PLAIN: Final = 64 * 1024 * 1024
+_KEPT: Final = ("payload", "meta", "request_id", "agent")
+_MOST_KEPT: Final = 1024 * 1024  # bytes of what is kept of a session
 # The library's mapper asks for one; what is sealed is JSON already.
 _TRANSCODER: Final = JSONTranscoder()
 _REFUSED: Final = "only an event that passed redaction can be stored"
@@ -166,6 +169,56 @@ def stored(
     return row
 
 
+class OpenedRow:
+    """A row that was opened, and what it holds once that was decoded.
+
+    It is what another row opens to if that has the same ciphertext and columns.
+    """
+
+    __slots__ = ("_copied", "_held", "context", "plain", "size", "state")
+
+    def __init__(self, row: EncryptedEvent, plain: bytes) -> None:
+        self.state, self.context, self.plain = row.state, row.context, plain
+        # Decoded it takes up more than once its size.
+        self.size = len(row.state) + 3 * len(plain)
+        self._held: dict[str, Any] | None = None
+        self._copied: tuple[str, ...] = ()
+
+    def same(self, row: EncryptedEvent) -> bool:
+        """Whether this row opens to the same."""
+        return self.state == row.state and self.context == row.context
+
+    def fields(self, columns: Columns) -> dict[str, Any]:
+        """What most readers ask for; nobody else is given what can be changed of it."""
+        held = self._held
+        if held is None:
+            content = _content(columns, self.plain)
+            held = {name: content[name] for name in _KEPT}
+            copies = {name: copied(value) for name, value in held.items()}
+            self._copied = tuple(n for n, copy in copies.items() if copy is not held[n])
+            self._held = held
+        if not self._copied:
+            return held
+        return {**held, **{name: copied(held[name]) for name in self._copied}}
+
+
+class Reading:
+    """Rows that are read together; those of ``before`` need not be opened again.
+
+    ``opened`` are those of them that may be kept for the next such reading.
+    """
+
+    def __init__(self, before: Mapping[bytes, OpenedRow]) -> None:
+        self.before, self._room = before, _MOST_KEPT
+        self.opened: dict[bytes, OpenedRow] = {}
+
+    def note(self, hash_: bytes, row: OpenedRow) -> None:
+        """It was opened; it is kept if there is room."""
+        self._room -= row.size
+        if self._room >= 0:
+            self.opened[hash_] = row
+
+
 class EncryptingMapper(Mapper[str]):
     """Encrypts events with the keys of their sessions, and opens them again."""
 
@@ -205,7 +258,9 @@ class EncryptingMapper(Mapper[str]):
         body = _FORMAT + seal(key.cipher, plain, context)
         return stored(row.columns, context, body, row.hash, row.prev_hash, first)
 
-    def to_domain_event(self, stored_event: StoredEvent) -> Any:
+    def to_domain_event(
+        self, stored_event: StoredEvent, reading: Reading | None = None
+    ) -> Any:
         """Open one row into its envelope, which decodes what it holds when it is asked.
 
         What may not be of a shape that is known here is decoded at once: of an older
@@ -216,9 +271,18 @@ class EncryptingMapper(Mapper[str]):
         """
         if not isinstance(stored_event, EncryptedEvent):
             raise TypeError("only a row of the log can be opened")
-        row, plain = stored_event, _unpacked(stored_event, self._plain(stored_event))
-        columns = row.columns
-        envelope = Envelope.proved(columns, row.prev_hash, row.hash, plain, _content)
+        row = stored_event
+        columns, prev, hash_ = row.columns, row.prev_hash, row.hash
+        if reading is not None:
+            known = reading.before.get(hash_)
+            if known is not None and known.same(row):
+                reading.note(hash_, known)
+                plain, fields = known.plain, known.fields(columns)
+                return Envelope.proved(columns, prev, hash_, plain, _content, fields)
+        plain = _unpacked(row, self._plain(row))
+        envelope = Envelope.proved(columns, prev, hash_, plain, _content)
+        if reading is not None:
+            reading.note(hash_, OpenedRow(row, plain))
         if row.first_digest is None and is_current(columns[2], columns[6]):
             return envelope
         return envelope.decoded()

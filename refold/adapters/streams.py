@@ -32,6 +32,7 @@ from refold.adapters.rows import (
     NotInserted,
     PlacedEvent,
     QueueFull,
+    Reading,
     ViewRow,
     WriteOutcome,
     Wrote,
@@ -469,17 +470,26 @@ class EncryptedStreams:
         found = self.recorder.standing(stream, name, shown=shown, limit=PAGE)
         head = self.open_head(stream, found.head)
         view = self._view(stream, name, found.view)
-        opened = self.mapper.to_domain_event
         try:
-            return Standing(
-                head, view, *([opened(row) for row in rows] for rows in found[2:])
-            )
+            return Standing(head, view, *self._together(stream, found[2:]))
         except CorruptEvent:
             known = view or StoredView(0, 0)
             new = self.read(stream, after=known.through_seq, limit=PAGE)
             derived = stream._replace(stream=name)
             made = self.read(derived, after=known.derived_seq, limit=PAGE)
             return Standing(head, view, new=new, derived=made)
+
+    def _together(
+        self, stream: StreamId, parts: Sequence[Sequence[EncryptedEvent]]
+    ) -> list[list[Envelope]]:
+        """The envelopes of a session's rows; the next time, those rows are known."""
+        if not any(parts):
+            return [[] for _ in parts]
+        opened = self.keys.session(*stream[:2], now=None).opened
+        reading, open_ = Reading(opened.rows), self.mapper.to_domain_event
+        found = [[open_(row, reading) for row in rows] for rows in parts]
+        self.keys.keep(opened, reading.opened)
+        return found
 
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
         """What this user's pseudonyms are made with, derived from the user's key."""

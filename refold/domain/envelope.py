@@ -85,6 +85,7 @@ class Meta(Model):
 NO_META: Final = Meta()
 
 
+_NOTHING: Final[Mapping[str, Any]] = {}
 Hold: TypeAlias = Callable[[Columns, bytes], dict[str, Any]]
 
 
@@ -119,16 +120,33 @@ class Envelope(Model):
 
     @classmethod
     def proved(
-        cls, columns: Columns, prev_hash: bytes, hash_: bytes, plain: bytes, hold: Hold
+        cls,
+        columns: Columns,
+        prev_hash: bytes,
+        hash_: bytes,
+        plain: bytes,
+        hold: Hold,
+        known: Mapping[str, Any] = _NOTHING,
     ) -> Self:
         """The envelope of a row that is authentic.
 
         ``hold`` makes of its columns and of ``plain``, what was encrypted, the fields
-        of ``_HELD``, and ``blobs``.
+        of ``_HELD``, and ``blobs``.  ``known`` are those of the fields that need not
+        be made.
         """
-        fields = {"seq": columns[1], "type": columns[2], "token_estimate": columns[5]}
-        late = {"columns": columns, "prev_hash": prev_hash, "hash": hash_}
-        late["plain"], late["hold"] = plain, hold  # type: ignore[assignment]  # by name
+        fields = {
+            "seq": columns[1],
+            "type": columns[2],
+            "token_estimate": columns[5],
+            **known,
+        }
+        late = {
+            "columns": columns,
+            "prev_hash": prev_hash,
+            "hash": hash_,
+            "plain": plain,
+            "hold": hold,
+        }
         return built(cls, fields, _EVERY, private=late)
 
     def decoded(self) -> Self:

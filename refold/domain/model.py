@@ -42,6 +42,30 @@ def built(
     return model
 
 
+def copied(value: Any) -> Any:
+    """The same, and itself unless a JSON object or list is in it: those are copied."""
+    kind = type(value)
+    if kind is str or value is None:
+        return value
+    if kind is dict:
+        return {key: copied(item) for key, item in value.items()}
+    if kind is list:
+        return [copied(item) for item in value]
+    if kind is tuple:
+        items = [copied(item) for item in value]
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else tuple(items)
+    if not isinstance(value, Model):
+        return value
+    fields, extra = vars(value), copied(value.__pydantic_extra__)
+    others = {
+        name: new for name, old in fields.items() if (new := copied(old)) is not old
+    }
+    if not others and not extra:
+        return value
+    return built(kind, {**fields, **others}, {*value.model_fields_set}, extra)
+
+
 class Concealed:
     """Stands for a value in a repr: its kind and size, never its content."""
 

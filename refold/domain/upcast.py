@@ -192,7 +192,6 @@ _PLAIN_META: Final[dict[str, type]] = {
 _BLANK_META: Final[dict[str, Any]] = {
     name: field.default for name, field in Meta.model_fields.items()
 }
-_CURRENT: Final = {name: cls.version for name, cls in EVENT_CLASSES.items()}
 _SHAPES: Final = {name: _shape(cls) for name, cls in EVENT_CLASSES.items()}
 
 
@@ -232,7 +231,8 @@ def upcast(
 
 def is_current(event_type: str, version: int) -> bool:
     """Whether it is a type that is known here, in today's shape."""
-    return _CURRENT.get(event_type) == version
+    known = EVENT_CLASSES.get(event_type)
+    return known is not None and known.version == version
 
 
 def recorded(event_type: str, version: int, payload: JsonObject) -> SessionEvent:

@@ -212,9 +212,11 @@ def _has_stub(payload: BaseModel) -> bool:
     """Whether a stub may be in it: most events have none, and a context reads many."""
     parts: list[object] = [*payload.__dict__.values()]
     for part in parts:  # which grows meanwhile
-        if isinstance(part, str):
+        if type(part) is str:
             if STUB_MARK in part:
                 return True
+        elif not part:
+            continue
         elif isinstance(part, list | tuple):
             parts.extend(part)
         elif isinstance(part, dict | Mapping):

@@ -31,7 +31,6 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.adapters.streams import head_of
-from refold.domain import upcast
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Draft, Envelope
 from refold.domain.ids import StreamId
@@ -170,7 +169,6 @@ def test_an_event_of_a_newer_version_is_refused_where_it_is_read(
 ) -> None:
     write(log, ADA, *said("a"))
     monkeypatch.setattr(refold.UserInput, "version", 0)
-    monkeypatch.setitem(upcast._CURRENT, "user_input", 0)
 
     with pytest.raises(refold.errors.CorruptEvent, match="upgrade Refold"):
         log.read(ADA)

@@ -129,7 +129,7 @@ def test_an_event_that_is_read(session: Session) -> None:
         - calls(lambda: session.events(limit=20))
     ) / 40
 
-    assert each <= 19
+    assert each <= 13
 
 
 def test_an_event_that_is_proved(session: Session) -> None:
@@ -180,4 +180,4 @@ def test_a_fingerprint_is_computed_once(
 
 
 def test_a_context(session: Session) -> None:
-    assert calls(lambda: session.context(WINDOW)) <= 6200
+    assert calls(lambda: session.context(WINDOW)) <= 4900

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -116,6 +117,21 @@ def test_what_is_found_is_replaced_and_the_rest_is_as_it_was(
     assert events[0].redaction["before"] == first[0].redaction
     assert GONE in str(session_of(after).context().messages)
     assert proved(after) == {"s-1": (2, 0)}
+
+
+def test_what_was_opened_before_is_let_go_of(
+    before: SessionStore, after: SessionStore
+) -> None:
+    session_of(before).append(refold.UserInput(text=MAIL))
+    assert MAIL in str(session_of(after).context().messages)
+    ring = after.log.keys  # type: ignore[attr-defined]  # a store over SQL
+    opened = weakref.ref(ring.session("ada", "s-1", now=None).opened)
+    assert opened().rows  # type: ignore[union-attr]  # it is there
+
+    list(after.reredact())
+
+    assert opened() is None
+    assert GONE in str(session_of(after).context().messages)
 
 
 def test_the_log_says_what_was_replaced_and_by_which_rules(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 import refold
+from refold.adapters.rows import EncryptedEvent, EncryptingMapper
 from refold.domain.ports import PAGE
 from refold.store import Session, SessionStore
 from refold.testing.event_log import said
@@ -92,3 +94,121 @@ def test_damage_that_is_not_shown_is_no_matter(tmp_path: Path, sqlite_url: str) 
 def test_an_erased_or_missing_session_stands_nowhere(store: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
         store.session("ada", "none").context(WINDOW)
+
+
+OPENED = "what the agent was told, word for word"
+
+
+@pytest.fixture
+def called(store: SessionStore) -> Session:
+    """A session with a call, whose rows were opened for a context before."""
+    session = store.session("ada", "s-1")
+    call = refold.ToolCall(call_id="c", tool_name="ls", arguments={"deep": [{"a": 1}]})
+    result = refold.ToolResult(call_id="c", content=[{"type": "text", "text": "b"}])
+    session.append([refold.UserInput(text=OPENED), call, result], agent="one")
+    session.context("keep_all")
+    return session
+
+
+@pytest.fixture
+def decrypted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The seqs of the rows that are decrypted from now on."""
+    seqs: list[int] = []
+    plain = EncryptingMapper._plain
+
+    def noted(mapper: EncryptingMapper, row: EncryptedEvent) -> bytes:
+        seqs.append(row.seq)
+        return plain(mapper, row)
+
+    monkeypatch.setattr(EncryptingMapper, "_plain", noted)
+    return seqs
+
+
+def test_a_context_decrypts_what_is_new_since_the_last(
+    called: Session, decrypted: list[int]
+) -> None:
+    before = called.context("keep_all")
+    called.append(refold.AgentResponse(text="done"))
+
+    view = called.context("keep_all")
+
+    assert view.messages[:-1] == before.messages
+    assert decrypted == [4]
+
+
+def test_what_one_reader_changes_no_other_is_shown(called: Session) -> None:
+    called.context("keep_all")  # of rows that are known already, as those that follow
+    shown = str(called.context("keep_all").messages)
+
+    for message in called.context("keep_all").messages:
+        for block in message["content"]:
+            block.get("input", {"deep": [{}]})["deep"][0]["a"] = "changed"
+            if isinstance(block.get("content"), list):
+                block["content"][0]["text"] = "changed"
+
+    assert str(called.context("keep_all").messages) == shown
+
+
+def test_what_is_known_already_shows_all_that_was_read(called: Session) -> None:
+    read = called.events()
+
+    called.context("keep_all")
+    found = called.writer.log.standing(called.stream, "keep_all").new
+
+    assert [event.to_json() for event in found] == [event.to_json() for event in read]
+    assert [event.blobs for event in found] == [event.blobs for event in read]
+
+
+def test_a_row_that_was_changed_since_is_not_shown_as_it_was(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    with refold.open(sqlite_url) as store:
+        session = talk(store.session("ada", "s-1"), 2)
+        session.context("keep_all")
+        with create_engine(sqlite_url).begin() as connection:
+            connection.execute(text("DROP TRIGGER events_refuse_update"))
+            connection.execute(text("UPDATE events SET body=x'0100' WHERE seq=2"))
+
+        with pytest.raises(refold.errors.CorruptEvent):
+            session.context("keep_all")
+
+
+@pytest.mark.parametrize("erased", ["s-1", None], ids=["session", "user"])
+def test_nothing_that_was_opened_is_left_after_an_erasure(
+    store: SessionStore, called: Session, erased: str | None
+) -> None:
+    ring = store.log.keys  # type: ignore[attr-defined]  # a store over SQL
+    opened = weakref.ref(ring.session("ada", "s-1", now=None).opened)
+    called.context("keep_all")
+    assert len(opened().rows) == 3  # type: ignore[union-attr]  # it is there
+
+    store.erase("ada", "asked for", session_id=erased)
+
+    assert opened() is None
+
+
+def test_of_most_sessions_nothing_is_kept(memory: SessionStore) -> None:
+    ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
+    for number in range(34):
+        session = memory.session("ada", f"s-{number}")
+        session.append(said("a"))
+        session.context("keep_all")
+
+    kept = [
+        len(ring.session("ada", f"s-{number}", now=None).opened.rows)
+        for number in range(34)
+    ]
+
+    assert kept == [0, 0, *[1] * 32]
+
+
+def test_what_is_too_much_is_not_kept(memory: SessionStore) -> None:
+    ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
+    session = memory.session("ada", "s-1")
+    session.append(said(*(f"{n} {'x' * 9000}" for n in range(60))))
+
+    session.context("keep_all")
+
+    rows = ring.session("ada", "s-1", now=None).opened.rows.values()
+    assert 0 < len(rows) < 60
+    assert sum(len(row.state) + len(row.plain) for row in rows) < 1024 * 1024

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Lock
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from weakref import ref
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -27,6 +28,8 @@ from refold.domain.errors import Erased, KeyUnavailable
 from refold.domain.ids import StreamId
 
 _MOST = 10_000
+# Of so many sessions at most, what was opened is kept.
+_MOST_OPENED: Final = 32
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -104,12 +107,25 @@ class UserKey(NamedTuple):
         return hmac.digest(self.key, message, "sha256")
 
 
+class Opened:
+    """What was opened under a session's key, by the hash of its row.
+
+    It is part of the key, and so gone as soon as that is let go of.
+    """
+
+    __slots__ = ("__weakref__", "rows")
+
+    def __init__(self) -> None:
+        self.rows: Mapping[bytes, Any] = {}
+
+
 class SessionKey(NamedTuple):
     """A session's key, ready for use; ``check`` tells it from another key."""
 
     cipher: AESGCM
     check: bytes
     user: UserKey
+    opened: Opened
     version: int = 1
 
 
@@ -121,6 +137,7 @@ class KeyRing:
         self.reopen()
         self._users: Recent[str, UserKey] = Recent()
         self._sessions: Recent[tuple[str, str], SessionKey] = Recent()
+        self._keeping: deque[ref[Opened]] = deque()
 
     def reopen(self) -> None:
         """Read again what the master key wraps here, after it was replaced."""
@@ -161,6 +178,19 @@ class KeyRing:
             if other.check == check:
                 return self._sessions.put((user_id, session_id), other)
         return key
+
+    def keep(self, opened: Opened, rows: Mapping[bytes, Any]) -> None:
+        """Keep these rows with their key, instead of those that were kept with it.
+
+        Of most sessions none are kept: those kept first are let go of.
+        """
+        if rows and not opened.rows:
+            self._keeping.append(ref(opened))
+            while len(self._keeping) > _MOST_OPENED:
+                first = self._keeping.popleft()()
+                if first is not None:
+                    first.rows = {}
+        opened.rows = rows
 
     def unseal(
         self, user_id: str, session_id: str, sealed: bytes, context: bytes
@@ -394,7 +424,7 @@ def _opened(
     context = session_context(user.ref, session_ref, version)
     key = unseal(user.wrapping, wrapped, context)
     check = hmac.digest(key, b"refold key check", "sha256")[:8]
-    return SessionKey(AESGCM(key), check, user, version)
+    return SessionKey(AESGCM(key), check, user, Opened(), version)
 
 
 def _derive(key: bytes, purpose: str) -> bytes:

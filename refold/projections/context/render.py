@@ -339,7 +339,7 @@ def _pinned(rows: Sequence[Envelope], press: Press, left: int) -> Iterator[list[
         else:
             left -= tokens
             yield [
-                replace(one, span=one.span._replace(kind="pinned")) for one in pieces
+                one._replace(span=one.span._replace(kind="pinned")) for one in pieces
             ]
 
 
@@ -388,8 +388,7 @@ def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
                 yield from spans
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Blocks of one role, what they cost, and what they stand for."""
 
     role: Role
@@ -457,7 +456,7 @@ class Press:
         pieces = self._piece("assistant", blocks, own)
         if back and pieces:
             more = estimate([block for _, block in back])
-            pieces[0] = replace(pieces[0], tokens=pieces[0].tokens + more)
+            pieces[0] = pieces[0]._replace(tokens=pieces[0].tokens + more)
         for id_, called in zip(ids, made, strict=True):
             pieces += self._answer(id_, called)
         return pieces
@@ -593,7 +592,7 @@ class Draft:
     def origins(self) -> tuple[Origin, ...]:
         """Where each of its blocks is from."""
         placed = zip(self.spans, self.blocks, strict=True)
-        return tuple(Origin(span, seq) for span, (seq, _) in placed)
+        return tuple([Origin(span, seq) for span, (seq, _) in placed])
 
 
 def _drafts(pieces: Iterable[Piece]) -> list[Draft]:

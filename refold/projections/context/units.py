@@ -6,7 +6,7 @@ readers (``place``).  ``Waiting`` keeps what waits for an answer out of every cu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Literal, NamedTuple, assert_never
 
@@ -104,12 +104,25 @@ class Place(NamedTuple):
     answers: OpenCall | None = None
 
 
-def place(thread: Thread, envelope: Envelope) -> tuple[Thread, Place | None]:
-    """The thread after this event, and its place; None if it is no message."""
+def key_of(text: str) -> str:
+    """What stands for an id or a text where no text may be kept."""
+    # Twice as fast as SHA-256 where that is not in the processor: all answers are.
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def place(
+    thread: Thread, envelope: Envelope, key_of: Callable[[str], str] = key_of
+) -> tuple[Thread, Place | None]:
+    """The thread after this event, and its place; None if it is no message.
+
+    ``key_of`` makes its keys; they may be the texts themselves in a thread that is not
+    kept.
+    """
     seq = envelope.seq
     match envelope.payload:
         case UserInput():
-            return Thread(*thread[:2], False, thread.open), Place("user", seq)
+            thread = Thread(thread[0], thread[1], False, thread[3])
+            return thread, Place("user", seq)
         case events.AgentResponse(text=text):
             said = key_of(text) if (text := text.strip()) else thread.said
             return _respond(thread, envelope, said), Place("response", seq)
@@ -155,12 +168,6 @@ def weight(envelope: Envelope, placed: Place) -> int:
     return envelope.token_estimate + (0 if part else MESSAGE_OVERHEAD)
 
 
-def key_of(text: str) -> str:
-    """What stands for an id or a text where no text may be kept."""
-    # Twice as fast as SHA-256 where that is not in the processor: all answers are.
-    return blake2b(text.encode(), digest_size=8).hexdigest()
-
-
 def _respond(thread: Thread, envelope: Envelope, said: str | None) -> Thread:
     response_id = envelope.meta.response_id
     key = key_of(response_id) if response_id else None
@@ -176,7 +183,8 @@ def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
         thread = thread._replace(response_key=response_key)
     exchange = envelope.seq if thread.response is None else thread.response
     waiting = (*thread.open, OpenCall(key, envelope.seq, exchange))
-    return Thread(*thread[:3], waiting, thread.said), Place("call", exchange)
+    response, known, direct, _, said = thread
+    return Thread(response, known, direct, waiting, said), Place("call", exchange)
 
 
 def _belongs(thread: Thread, response_key: str | None) -> bool:
@@ -189,13 +197,23 @@ def _belongs(thread: Thread, response_key: str | None) -> bool:
 
 
 def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
-    call = next((call for call in thread.open if call.key == key), None)
-    rest = tuple([other for other in thread.open if other is not call])
-    thread = Thread(*thread[:2], False, rest, thread.said)
+    response, response_key, _, waiting, said = thread
+    call = None
+    for call in waiting:
+        if call.key == key:
+            break
+    else:
+        call = None
+    rest = tuple([other for other in waiting if other is not call])
+    thread = Thread(response, response_key, False, rest, said)
     if call is None:
         return thread, Place("late", seq)
     kind: Kind = "result" if call.exchange == thread.response else "late"
     return thread, Place(kind, call.exchange, call)
+
+
+def _as_it_is(text: str) -> str:
+    return text
 
 
 # The smallest piece that a context may drop, in the order of its events.
@@ -210,7 +228,7 @@ def arrange(envelopes: Iterable[Envelope]) -> tuple[Exchange, ...]:
     thread = Thread()
     members: dict[int, list[Envelope]] = {}
     for envelope in envelopes:
-        thread, placed = place(thread, envelope)
+        thread, placed = place(thread, envelope, _as_it_is)
         if placed is not None:
             first = envelope.seq if placed.kind == "late" else placed.exchange
             members.setdefault(first, []).append(envelope)
