@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -118,7 +119,12 @@ def _of_head(stream: StreamId, row: HeadRow) -> bytes:
     seq, last, said, _, _, tokens, created, updated = row
     status = THAWED.get(said, said).encode()
     numbers = b"%d %d %d %d" % (seq, tokens, created, updated)
-    return length_prefixed((b"head", written(stream).encode(), last, status, numbers))
+    return b"".join((_head_of(stream), length_prefixed((last, status, numbers))))
+
+
+@lru_cache(maxsize=1024)
+def _head_of(stream: StreamId) -> bytes:
+    return length_prefixed((b"head", written(stream).encode()))
 
 
 class Blobs:
@@ -263,7 +269,7 @@ class EncryptedStreams:
             key = self.keys.session(stream.user_id, stream.session_id, now=None)
         rows, cut, used = [], list[Blob](), request.idempotency_key
         for index, event in enumerate(request.events):
-            if not isinstance(event, RedactedEvent):
+            if type(event) is not RedactedEvent:
                 raise TypeError("only an event that passed redaction can be written")
             if used is None:
                 event_id = uuid7(now)

@@ -80,7 +80,7 @@ class SessionState(NamedTuple):
     def dump(self) -> JsonObject:
         """What cannot be read off the head row, as JSON."""
         return {
-            "open": {key: [*call] for key, call in self.open_calls.items()},
+            "open": {key: [*self.open_calls[key]] for key in self.open_calls},
             "answered": self.answered,
             "fork": list(self.forked_from) if self.forked_from else None,
             "request": self.last_request,

@@ -293,7 +293,7 @@ class GroupCommit:
         self._lock = Lock()
         self._idle = Condition(self._lock)
         self._queue: deque[_Pending] = deque()
-        self._led = False
+        self._led, self._closing = False, 0
         self._thread: ThreadPoolExecutor | None = None
 
     def write(self, batch: Batch) -> WriteOutcome:
@@ -342,7 +342,9 @@ class GroupCommit:
     def close(self) -> None:
         """Return when what was left to be written is written."""
         with self._idle:
+            self._closing += 1
             self._idle.wait_for(lambda: not self._led)
+            self._closing -= 1
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.shutdown()
@@ -404,10 +406,13 @@ class GroupCommit:
 
         Where nobody waits for that one, the lead is the thread's: True if it has it.
         """
-        self._led = bool(self._queue)
         if not self._queue:
-            self._idle.notify_all()
-        elif (wake := self._queue[0].wake) is not None:
+            self._led = False
+            if self._closing:
+                self._idle.notify_all()
+            return False
+        self._led = True
+        if (wake := self._queue[0].wake) is not None:
             wake.set()
         elif thread:
             return True

@@ -41,7 +41,7 @@ from refold.adapters.sql.sizes import Sizes, within
 from refold.adapters.sql.subjects import Subjects
 from refold.adapters.sql.tables import STREAM
 from refold.domain.chain import GENESIS, encoded
-from refold.domain.errors import CorruptEvent, StoreUnavailable
+from refold.domain.errors import CorruptEvent, RefoldError, StoreUnavailable
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import JUNK, Duplicate, Lagging, Place, Scope, SessionInfo
@@ -140,7 +140,13 @@ class Recorder(ApplicationRecorder):
         self.shared = not database.in_memory
 
     def insert_events(
-        self, stored_events: Sequence[StoredEvent], **kwargs: Any
+        self,
+        stored_events: Sequence[StoredEvent],
+        *,
+        batch: Batch | None = None,
+        done: Callable[[WriteOutcome | Exception], None] | None = None,
+        write: Write | None = None,
+        **_: Any,
     ) -> Sequence[int] | None:
         """Write events with the ``batch`` that they are of; durable when it returns.
 
@@ -153,22 +159,26 @@ class Recorder(ApplicationRecorder):
         if ``done`` would be waited for too long, TypeError for events that the
         encrypting mapper did not make.
         """
-        batch, done = kwargs.get("batch"), kwargs.get("done")
         if type(batch) is not Batch or tuple(stored_events) != batch.events:
             raise TypeError("events are written with the head that goes with them")
         if done is not None:
             if not self.write_soon(batch, done):
                 raise QueueFull("too many appends are waiting already")
             return None
-        outcome = kwargs.get("write", self.write)(batch)
+        outcome = write(batch) if write else self.write(batch)
         if not isinstance(outcome, Wrote):
             raise NotInserted(outcome)
         return None
 
     def write(self, batch: Batch) -> WriteOutcome:
         """Write the batch or nothing, together with others; durable when it returns."""
-        with self.database.errors:
+        try:
             return self._group.write(batch)
+        except Exception as error:
+            ours = self.database.translate(error)
+            if ours is None or isinstance(error, RefoldError):
+                raise
+            raise ours from None
 
     def write_soon(
         self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
