@@ -114,6 +114,7 @@ def test_a_subclass_of_a_redacted_event_is_no_redacted_event() -> None:
 
 def test_a_recorder_takes_only_sealed_events_with_their_head(log: EncryptedLog) -> None:
     raw: Any = StoredEvent(str(ADA), 1, "user_input/1", b"secret")
+    no_batch: Any = "x"
     head = HeadRow(1, GENESIS, "open", b"", b"", 1, 1, 1)
 
     with pytest.raises(TypeError):
@@ -121,7 +122,7 @@ def test_a_recorder_takes_only_sealed_events_with_their_head(log: EncryptedLog) 
     with pytest.raises(TypeError):
         Batch(ADA, 0, GENESIS, head, (raw,))
     with pytest.raises(TypeError):
-        log.recorder.insert_events([raw], batch="x")
+        log.recorder.insert_events([raw], batch=no_batch)
     assert log.recorder.stats(Scope(), now=0)["events"] == 0
 
 
