@@ -31,7 +31,7 @@ from refold.adapters.keys.store import NO_REFS, Refs
 from refold.domain.canonical import canonical
 from refold.domain.chain import Columns, Header, Resealing, encoded, link
 from refold.domain.envelope import NO_META, Envelope
-from refold.domain.errors import CorruptEvent, InvalidEvent
+from refold.domain.errors import CorruptEvent, IncompatibleStore, InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.model import copied
@@ -43,6 +43,7 @@ _FORMAT: Final = b"\x01"
 # What follows is plain, compressed, or compressed with the dictionary of that number.
 _RAW, _ZSTD, _WITH_DICTIONARY = b"\x00", b"\x01", b"\x02"
 _DICTIONARY: Final = "events-1.zdict"
+_DIGEST: Final = "665bd7981b5995c0a65f2ea89d0c92a5df59d818441a29f4c594ceca9d537d3b"
 # Of less, nothing is won; in more, the dictionary is a small part of what is alike.
 _WORTH_COMPRESSING: Final = 48
 _LONG: Final = 16_384
@@ -518,8 +519,18 @@ class _Codecs(local):
 
 @cache
 def _dictionary() -> zstandard.ZstdCompressionDict:
-    """The shapes and phrases of agents' events: ``tools/train_dictionary.py``."""
-    made = files("refold.adapters.sql").joinpath(_DICTIONARY).read_bytes()
+    """The shapes and phrases of agents' events: ``tools/train_dictionary.py``.
+
+    Raises IncompatibleStore for any but the released one: with another, zstd reads
+    rows as something else, without an error.
+    """
+    place = files("refold.adapters.sql").joinpath(_DICTIONARY)
+    made = place.read_bytes() if place.is_file() else b""
+    if hashlib.sha256(made).hexdigest() != _DIGEST:
+        raise IncompatibleStore(
+            f"{place} is missing or is not the dictionary that rows are compressed "
+            "with: nothing was read or written; install Refold again"
+        )
     dictionary = zstandard.ZstdCompressionDict(made)
     dictionary.precompute_compress(compression_params=_PARAMETERS)
     return dictionary
@@ -544,7 +555,8 @@ def pack(data: bytes) -> bytes:
 def unpack(packed: bytes) -> bytes:
     """Give back what ``pack`` packed.
 
-    Raises ValueError for what it did not pack: a newer Refold may have.
+    Raises ValueError for what it did not pack: a newer Refold may have;
+    IncompatibleStore.
     """
     mark, data = packed[:1], packed[1:]
     if mark == _RAW:

@@ -145,7 +145,7 @@ class Blobs:
             if body is None:
                 return None
             # Between the row and its key, a rewriting may have ended: once more then.
-            with suppress(InvalidTag):
+            with suppress(InvalidTag, ValueError):
                 place = _of_blob(address)
                 packed = self._keys.unseal(user_id, session_id, body, place)
                 if packed == _EXPIRED:

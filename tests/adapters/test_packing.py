@@ -13,13 +13,12 @@ import zstandard
 from hypothesis import given, strategies as st
 
 import refold
-from refold.adapters import rows
+from refold.adapters import rows, streams
 from refold.adapters.log import EncryptedLog
 from refold.adapters.rows import pack, unpack
 from tests.support.stores import open_at
 
-# Rows are read with it for ever: another one is another file, with a mark of its own.
-DIGEST = "665bd7981b5995c0a65f2ea89d0c92a5df59d818441a29f4c594ceca9d537d3b"
+PLACE = files("refold.adapters.sql")
 RESULT = {
     "meta": {"source": {"format": "openai", "place": "messages[4]"}},
     "payload": {"call_id": "call_7", "content": "3 passed in 0.1s", "status": "ok"},
@@ -40,9 +39,32 @@ def test_an_event_takes_less_than_half_of_its_json() -> None:
 
 
 def test_the_dictionary_is_the_one_that_rows_were_written_with() -> None:
-    made = files("refold.adapters.sql").joinpath("events-1.zdict").read_bytes()
+    made = PLACE.joinpath("events-1.zdict").read_bytes()
 
-    assert sha256(made).hexdigest() == DIGEST
+    # Rows are read with it for ever: another is another file, with a mark of its own.
+    assert sha256(made).hexdigest() == (
+        "665bd7981b5995c0a65f2ea89d0c92a5df59d818441a29f4c594ceca9d537d3b"
+    )
+
+
+@pytest.mark.parametrize("there", [None, b"", b"lpayoad"])
+def test_with_no_dictionary_or_another_nothing_is_packed_or_read(
+    there: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = pack(orjson.dumps(RESULT))
+    if there is not None:
+        made = PLACE.joinpath("events-1.zdict").read_bytes()
+        (tmp_path / "events-1.zdict").write_bytes(made.replace(b"payload", there))
+    monkeypatch.setattr(rows, "files", lambda _: tmp_path)
+    rows._dictionary.cache_clear()
+
+    with ThreadPoolExecutor() as fresh:  # a thread that has packed nothing yet
+        for job in (
+            fresh.submit(pack, orjson.dumps(RESULT)),
+            fresh.submit(unpack, packed),
+        ):
+            with pytest.raises(refold.errors.IncompatibleStore, match="install Refold"):
+                job.result()
 
 
 def test_what_was_compressed_without_a_dictionary_reads_back() -> None:
@@ -79,3 +101,17 @@ def test_a_row_of_a_newer_refold_is_a_corrupt_event(
         with pytest.raises(refold.errors.CorruptEvent, match="packed in way 09"):
             session.events()
         assert [problem.code for problem in session.verify().problems] == ["corrupt"]
+
+
+def test_a_blob_of_a_newer_refold_is_corrupt_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_at(f"sqlite:///{tmp_path}/refold.db", tmp_path) as store:
+        session = store.session("ada", "s")
+        monkeypatch.setattr(streams, "pack", lambda data: b"\x09" + data)
+        session.append(refold.UserInput(text="a line of text. " * 5_000))
+        shown = str(session.events()[0].payload.payload()["text"])
+        sha = shown.split('blob("')[1].split('"')[0]
+
+        with pytest.raises(refold.errors.CorruptEvent, match="does not open"):
+            session.blob(sha)

@@ -187,7 +187,7 @@ class Vault:
             if state[:1] != _FORMAT:
                 raise InvalidTag
             return unpack(unseal(self._cipher, state[1:], self._context(row)))
-        except InvalidTag:
+        except (InvalidTag, ValueError):
             raise DataError(
                 f"version {version} of {originator_id} does not open with the key of "
                 f"its application: the row in {self._purpose} was changed, or is of "
