@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import Timer
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.domain.ports import Duplicate
 from refold.testing import append_to, memory_log, said, texts
+from tests.support.statements import Wire
 
 
 class Written(NamedTuple):
@@ -52,13 +54,19 @@ class Written(NamedTuple):
         return line.driver.info.backend_pid
 
 
+@contextmanager
+def opened(url: str) -> Iterator[Written]:
+    database = PostgresDatabase(make_url(url))
+    log = memory_log(Recorder(database))
+    with psycopg.connect(url, autocommit=True) as other:
+        yield Written(log, database, other, url)
+    log.close()
+
+
 @pytest.fixture
 def written(_postgres_store: str) -> Iterator[Written]:
-    database = PostgresDatabase(make_url(_postgres_store))
-    log = memory_log(Recorder(database))
-    with psycopg.connect(_postgres_store, autocommit=True) as other:
-        yield Written(log, database, other, _postgres_store)
-    log.close()
+    with opened(_postgres_store) as written:
+        yield written
 
 
 def begin(written: Written, *names: str) -> None:
@@ -230,6 +238,24 @@ def test_what_is_written_together_has_positions_of_its_own(written: Written) -> 
     places = [notification.id for notification in found]
     assert len(set(places)) == len(places) == 9 + 9 * 2 + 2
     assert places == sorted(places)
+
+
+def test_a_group_is_one_statement_and_one_round_trip(
+    request: pytest.FixtureRequest,
+) -> None:
+    wire = Wire(request.getfixturevalue("_postgres_store"))
+    names = [f"s{number}" for number in range(16)]
+    with opened(wire.url) as written:
+        begin(written, *names)
+        for _ in range(2):
+            written.write(*(written.batch(name, "b") for name in names))
+        batches = [written.batch(name, "c", "d") for name in names]
+
+        with wire.listen() as heard:
+            written.write(*batches)
+
+    assert heard.counts == (1, 1)
+    wire.close()
 
 
 def test_a_group_looks_at_no_other_head(written: Written) -> None:

@@ -49,6 +49,17 @@ def test_a_prepared_query_is_asked_for_another_user(dialect: PostgresDatabase) -
             assert dialect.fetch(user, FORGETFUL, ()) == [(user,)]
 
 
+def test_what_the_server_forgot_is_asked_for_the_same_user(
+    dialect: PostgresDatabase,
+) -> None:
+    for _ in range(3):
+        dialect.fetch("ada", FORGETFUL, ())
+    with dialect.writing("bob") as connection:
+        connection.exec_driver_sql("DEALLOCATE ALL")
+
+    assert dialect.fetch("ada", FORGETFUL, ()) == [("ada",)]
+
+
 def test_a_query_that_fails_leaves_no_user_behind(dialect: PostgresDatabase) -> None:
     for _ in range(8):
         with (
