@@ -67,6 +67,7 @@ def redact_payload(
     payload: PayloadJsonObject,
     *,
     tag: Tagger | None = None,
+    data: bytes | None = None,
 ) -> tuple[PayloadJsonObject, Tally, list[str]]:
     """Redact the payload of an event of ``type``; a clean one is returned itself.
 
@@ -76,7 +77,7 @@ def redact_payload(
     Returns the payload, what was found, and codes of warnings:
     ``thinking_dropped``.  Raises RedactionError.
     """
-    clean, tally = redactor.value(payload, skip=skipped(type), tag=tag)
+    clean, tally = redactor.value(payload, skip=skipped(type), tag=tag, data=data)
     if clean is payload or type not in _BLOCKS:
         return clean, tally, []
     kept, dropped = _without_signed_findings(redactor, type, payload)
@@ -232,10 +233,12 @@ def _clean(
     redactor: Redactor,
     tag: Tagger | None,
 ) -> _Clean:
-    kept, tally, warnings = redact_payload(redactor, event_type, payload.value, tag=tag)
+    kept, tally, warnings = redact_payload(
+        redactor, event_type, payload.value, tag=tag, data=payload.data
+    )
     kept_beside = beside.value
     if beside is not _NOTHING_BESIDE:
-        kept_beside, more = redactor.value(beside.value, tag=tag)
+        kept_beside, more = redactor.value(beside.value, tag=tag, data=beside.data)
         tally.update(more)
     same = kept is payload.value and kept_beside is beside.value
     size = len(payload.data) + len(beside.data) if same else None

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from threading import Lock
 from time import perf_counter
-from typing import ParamSpec, TypeVar, overload
+from typing import Final, ParamSpec, TypeVar, overload
+
+import orjson
 
 from refold.redaction.documents import Around, Work, redacted
 from refold.redaction.engines import EngineName, check_installed
@@ -15,6 +17,7 @@ from refold.redaction.rules.rule import Rule
 from refold.redaction.scanner import Scanner
 from refold.redaction.settler import Finds, Settler, Text
 from refold.redaction.values import (
+    MAX_DEPTH,
     NO_SKIP,
     JsonObject,
     JsonValue,
@@ -28,6 +31,14 @@ __all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+# A quote in so many bytes of JSON are many leaves.
+_DENSE: Final = 64
+# What JSON has no word for must not be let through as if it were scanned.
+_STRICT: Final = (
+    orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
 
 
 def _failing_closed(work: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -148,6 +159,7 @@ class Redactor:
         *,
         skip: Skip = ...,
         tag: Tagger | None = ...,
+        data: bytes | None = ...,
     ) -> tuple[JsonObject, Tally]: ...
 
     @overload
@@ -157,6 +169,7 @@ class Redactor:
         *,
         skip: Skip = ...,
         tag: Tagger | None = ...,
+        data: bytes | None = ...,
     ) -> tuple[JsonValue, Tally]: ...
 
     @_failing_closed
@@ -166,20 +179,46 @@ class Redactor:
         *,
         skip: Skip = NO_SKIP,
         tag: Tagger | None = None,
+        data: bytes | None = None,
     ) -> tuple[JsonValue, Tally]:
         """Redact every string, key and telling number of ``value``.
 
         It is copied where it changes; a clean value is returned itself.  A key, its
         parent, or the name beside a ``value`` gives context to what stands under it.
         Strings that hold JSON are redacted as JSON.  What a path in ``skip`` leads to
-        is left alone.
+        is left alone.  ``data`` is its compact JSON, if that is at hand.
 
         Raises RedactionError, also for what is not JSON or nested too deep.
         """
+        if self._proves_clean(value, data):
+            return value, Tally()
         if self._plan.skip:
             skip |= self._plan.skip
         work = Work(self._made or self._settler, self._tag(tag), self._until())
         return redacted(value, work, Around(skip))
+
+    def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:
+        """Whether the bytes of ``value``, if it has many leaves, show it to be clean.
+
+        What has few is as soon taken apart.
+        """
+        settler = self._made or self._settler
+        if not settler.scanner.gates or settler.finds_more or self._guarded:
+            return False
+        if data is None:
+            if not _is_nested(value):
+                return False
+            try:
+                data = orjson.dumps(value, option=_STRICT)
+            except orjson.JSONEncodeError:
+                # Half of a surrogate pair, a very large integer, or no JSON at all.
+                return False
+        return (
+            data.count(b'"') * _DENSE > len(data)
+            and len(data) <= self._plan.max_leaf_bytes
+            and data.count(b"[") + data.count(b"{") < MAX_DEPTH
+            and settler.scanner.proves_clean(data)
+        )
 
     def receipt(self, tally: Tally) -> JsonObject:
         """What an event says of its redaction: never what or how long.
@@ -198,12 +237,26 @@ class Redactor:
             receipt["paths"] = [*sorted(set(tally.paths))]
         return receipt
 
+    @property
+    def _guarded(self) -> bool:
+        """Whether an error of a rule is no reason to stop, or time may run out."""
+        return bool(self._plan.budget_ms) or self._plan.on_error != "block"
+
     def _tag(self, tag: Tagger | None) -> Tagger | None:
         return tag if self._plan.pseudonyms else None
 
     def _until(self) -> float:
         budget = self._plan.budget_ms
         return perf_counter() + budget / 1000 if budget else 0.0
+
+
+def _is_nested(value: JsonValue) -> bool:
+    """Whether there are objects or arrays in it."""
+    if isinstance(value, dict):
+        for item in value.values():
+            if item and (type(item) is dict or type(item) is list):
+                return True
+    return False
 
 
 @lru_cache(maxsize=8)

@@ -122,6 +122,9 @@ def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
 
 _RUN = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _DIGITS = "0123456789"
+# So many hits are looked at by themselves.
+_FEW = 32
+_CODES, _COLON = frozenset(_DIGITS.encode()), ord(":")
 # How far from the end of its shape the digits of a value with letters may be.
 _SEEN = 48
 
@@ -239,6 +242,13 @@ class Scanner:
         self._engine = engine_of(engine, self._triggers)
         self._with_context = [c for c in self.rules if c.context and c.rule.in_keys]
         self._keys: dict[str, Concern] = {}
+        self._halves = [
+            (f'{word[:place]}"'.encode(), f'"{word[place + 1 :]}'.encode())
+            for ready in self._with_context
+            for word in ready.rule.gate
+            for place, character in enumerate(word)
+            if character == " "
+        ]
 
     @property
     def engine(self) -> str:
@@ -247,14 +257,51 @@ class Scanner:
 
     @property
     def gates(self) -> bool:
-        """Whether ``clean`` is worth asking before anything else."""
+        """Whether ``proves_clean`` is worth asking before anything else."""
         return self._engine.gates
 
     def clean(self, data: bytes) -> bool:
         """Whether nothing can be found in ``data``, a text or JSON with its keys."""
-        # As items of arrays, or beside a "value".
-        beside = b"[" in data or b"alue" in data
-        return self._engine.clean(b"\n%b\n" % data, beside=beside)
+        return self._in_json(data) == []
+
+    def proves_clean(self, data: bytes) -> bool:
+        """Whether nothing is found in ``data``, compact JSON.
+
+        Each hit is judged in its string; False is no proof of the contrary.
+        """
+        hits = self._in_json(data)
+        if not hits or len(hits) > _FEW or b"\\" in data or self._may_be_split(data):
+            return hits == []
+        judged = set()
+        for _, end in hits:
+            place = min(end - 2, len(data) - 1)  # of the last byte of what was hit
+            if data.count(b'"', 0, place) % 2 == 0:
+                if any(code in _CODES for code in data[max(0, place - 1) : place + 1]):
+                    return False  # a number
+                continue
+            start = data.rfind(b'"', 0, place) + 1
+            if start in judged:
+                continue
+            judged.add(start)
+            stop = data.find(b'"', place)
+            if data[stop + 1] == _COLON or not self._holds_nothing(data[start:stop]):
+                return False
+        return True
+
+    def _in_json(self, data: bytes) -> list[Hit] | None:
+        return self._engine.in_json(b"\n%b\n" % data, beside=b"alue" in data)
+
+    def _may_be_split(self, data: bytes) -> bool:
+        """Whether two keys together may say what neither says by itself."""
+        lower = data.lower()
+        return any(before in lower and after in lower for before, after in self._halves)
+
+    def _holds_nothing(self, string: bytes) -> bool:
+        """Whether nothing is found in a string under a key that says nothing."""
+        if b"[" in string or string[:1] in b"{ ":
+            return False  # a placeholder, or JSON
+        prepared = self.look(string.decode())
+        return prepared is None or not self.findings(prepared, whole=True)
 
     def concern(self, key: str) -> Concern:
         """The rules for which ``key`` is context."""
@@ -327,7 +374,7 @@ class Scanner:
         That is how most hits end: a word is there, and no value behind it.
         """
         # Between placeholders, pieces are texts of their own.
-        if len(hits) > MANY or "[" in text:
+        if len(hits) > _FEW or "[" in text:
             return False
         for number, end in hits:
             rules, literal, reach = self._judges[number]

@@ -148,8 +148,8 @@ def test_the_best_engine_takes_over_once_it_is_compiled() -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def clean(self, data: bytes, *, beside: bool) -> bool:
-            return True
+        def in_json(self, data: bytes, *, beside: bool) -> list[tuple[int, int]]:
+            return []
 
         def scan(self, data: bytes) -> list[tuple[int, int]]:
             return []
@@ -165,7 +165,7 @@ def test_the_best_engine_takes_over_once_it_is_compiled() -> None:
     assert (warming.name, made) == ("first", [])
 
     for _ in range(400):
-        warming.clean(b"x" * 1000, beside=False)
+        warming.in_json(b"x" * 1000, beside=False)
     warming.join()
 
     assert warming.name == "second"

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
+from hypothesis import example, given, strategies as st
 
-from refold.redaction.engines import Hit
+from refold.redaction import redactor as redactors
+from refold.redaction.documents import Around, Work, redacted
+from refold.redaction.engines import Hit, names as names_something
 from refold.redaction.engines.stdlib import Triggers
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.registered import Registered
 from refold.redaction.rules import DEFAULT_PACKS, PACKS
 from refold.redaction.scanner import Finding, Scanner
+from refold.redaction.settler import Settler
+from refold.redaction.values import NO_SKIP, Tally
+from tests.redaction.samples import KEYED, KEYS, PLANTED
 
 MAIL = "lin.wei@mail.example.org"
 RULES = tuple(rule for pack in DEFAULT_PACKS for rule in PACKS[pack])
@@ -133,3 +140,84 @@ def test_json_in_a_string_with_a_finding_is_scanned_as_that_and_by_its_leaves(
 
     assert clean == {"content": '{"note":"the rain","text":"[REDACTED:EMAIL]"}'}
     assert _holding(scanned, "the rain") == 2
+
+
+FAST = Redactor(Plan(rules=RULES, engine="vectorscan"))
+LOOSE = (
+    "the password is in the safe",
+    "enter 3 of 12345678 rooms",
+    "an id and 1234567 rows",
+    "the pass: closed",
+    "api key",
+    "[1, 2]",
+    "[REDACTED:PHONE] 5",
+    "",
+    "-u",
+)
+texts = st.one_of(
+    st.sampled_from(LOOSE),
+    st.sampled_from([one.value for one in (*PLANTED, *KEYED)]),
+    st.text("abc 。\n", max_size=20),
+)
+names = st.sampled_from(
+    [
+        *("text", "note", "a", "id", "kong id", "hong", "hong kong", "value", MAIL),
+        *sorted({key for kind in KEYS.values() for key in kind}),
+    ]
+)
+values: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(texts, st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1)),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(names, values, max_size=4))
+@example({"hong kong": {"id": "A1234563"}})
+@example({"note": "the api key", "text": "4f3c2b1a"})
+def test_what_its_bytes_prove_clean_stays_as_it_is(value: dict[str, Any]) -> None:
+    settler = Settler(FAST.plan, FAST.scanner)
+
+    if FAST.scanner.proves_clean(orjson.dumps(value)):
+        assert redacted(value, Work(settler), Around(NO_SKIP))[0] is value
+
+
+@pytest.mark.parametrize("holds", ["it is late", "the pass: it is closed", "id 7 is 1"])
+def test_clean_json_of_many_leaves_is_not_taken_apart(
+    monkeypatch: pytest.MonkeyPatch, holds: str
+) -> None:
+    value: Any = {
+        "rows": [{"id": n, "note": "a token", "text": holds} for n in range(9)]
+    }
+    monkeypatch.setattr(redactors, "redacted", None)
+
+    assert FAST.value(value) == (value, Tally())
+
+
+def test_json_in_which_something_is_found_is_taken_apart() -> None:
+    value: Any = {"rows": [{"note": "a token", "text": f"to {MAIL}"}]}
+
+    assert FAST.value(value)[1].types == {"EMAIL": 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "beside", "told"),
+    [
+        (b'{"token":1}', False, True),
+        (b'{"token" :1}', False, True),
+        (b'["token","x"]', False, True),
+        (b'{"a":"token"}', False, False),
+        (b'{"a": "token", "b": 1}', False, False),
+        (b'{"a":"token","value":1}', True, True),
+        (b'"{\\"a\\":\\"token\\"}"', False, True),
+    ],
+)
+def test_keys_and_items_name_something_and_what_an_object_holds_does_not(
+    data: bytes, beside: bool, told: bool
+) -> None:
+    end = data.index(b"token") + len(b"token")
+    end = data.index(b'"', end) + 1
+
+    assert names_something(data, end, beside=beside) is told

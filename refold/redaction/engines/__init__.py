@@ -39,12 +39,14 @@ class Engine(Protocol):
 
     @property
     def gates(self) -> bool:
-        """Whether ``clean`` is so fast that it pays to ask it first."""
+        """Whether ``in_json`` is so fast that it pays to ask it first."""
 
-    def clean(self, data: bytes, *, beside: bool) -> bool:
-        """Whether no trigger is in ``data``, which may be JSON of the texts.
+    def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
+        """What ``scan`` finds in ``data``, which may be JSON of the texts.
 
-        beside: strings that are no keys may name what is beside them.
+        None: a key in it may say what stands under it.
+
+        beside: any string in an object may name what is beside it.
         """
 
     def scan(self, data: bytes) -> list[Hit]:
@@ -112,8 +114,17 @@ _ENDS_NAME = re.compile(rb"(?: |\\+[nrt])*[:,}\]]")
 
 
 def names(data: bytes, end: int, *, beside: bool) -> bool:
-    """Whether what ends there in JSON is a key; or, ``beside``, any string."""
-    return bool((_ENDS_NAME if beside else _ENDS_KEY).match(data, end))
+    """Whether what ends there in JSON may name something.
+
+    That are keys, strings in arrays, and ``beside`` a "value", any string.
+    """
+    if not _ENDS_NAME.match(data, end):
+        return False
+    if beside or _ENDS_KEY.match(data, end):
+        return True
+    start = data.rfind(b'"', 0, end - 1)
+    # What follows a key is what an object holds.
+    return data[start - 1 : start] != b":" and data[start - 2 : start] != b": "
 
 
 _TAIL = re.compile(r"(\[(?:\\.|[^\]\\])+\]|\\?[^\\)\]])\{(\d+),\d+\}$")
@@ -203,9 +214,9 @@ class Warming:
         """Whether it is worth asking first."""
         return self._engine.gates
 
-    def clean(self, data: bytes, *, beside: bool) -> bool:
+    def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
         self._count(data)
-        return self._engine.clean(data, beside=beside)
+        return self._engine.in_json(data, beside=beside)
 
     def scan(self, data: bytes) -> list[Hit]:
         self._count(data)

@@ -69,12 +69,12 @@ class Triggers:
         self._wide_roots = _nested(wide)
         self._prefix_roots = _nested(prefixes)
 
-    def clean(self, data: bytes, *, beside: bool) -> bool:
+    def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
         for key in self._keys:
             for match in key.finditer(data):
                 if names(data, match.end(), beside=beside):
-                    return False
-        return not self.scan(data)
+                    return None
+        return self.scan(data)
 
     def scan(self, data: bytes) -> list[Hit]:
         lower = data.lower()

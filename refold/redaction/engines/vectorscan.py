@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
+from operator import itemgetter
 from typing import Any, Final
 
 import hyperscan
@@ -49,46 +50,39 @@ class Triggers:
             (n, only) for n, text in plain if (only := narrow(text) or _in_any(text))
         ]
         in_ascii += [(n, only) for n, text in keys if (only := narrow(text))]
-        # What only ``clean`` asks for is in the same: it is in the caches then.
+        # What only ``in_json`` asks for is in the same: it is in the caches then.
         self._plain = _caseless(in_ascii)
         self._wide = _caseless(one for one in (*plain, *keys) if not one[1].isascii())
         self._keys = {n for n, _ in keys}
-        self._of_digits = {self._run, *(n for n in self._keys if triggers[n].run)}
+        self._keys_alone = {n for n in self._keys if not triggers[n].run}
         self._shapes = _caseless((n, t.shape) for n, t in numbered if t.beside)
 
-    def clean(self, data: bytes, *, beside: bool) -> bool:
-        numbers = self._asked(data, self._plain.hits(data), beside)
-        if not numbers <= self._of_digits:
-            return False
-        if data.isascii():
-            if self._run not in numbers:
-                return True
-        else:
-            numbers |= self._asked(data, self._wide.hits(data), beside)
-        if not numbers <= self._of_digits or (
-            len(numbers) > 1 and self._run in numbers
-        ):
-            return False
-        return self._run not in numbers or not self.scan(data)
-
-    def _asked(self, data: bytes, hits: list[Hit], beside: bool) -> set[int]:
-        """The numbers of ``hits``, of keys only those that are where a key ends."""
-        keys = self._keys
-        return {
-            number
-            for number, end in hits
-            if number not in keys or names(data, end, beside=beside)
-        }
+    def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
+        hits = self._hits(data)
+        # Some keys say something of long runs of digits alone.
+        long = self._run in map(itemgetter(0), hits)
+        asked = self._keys if long else self._keys_alone
+        for number, end in hits:
+            if number in asked and names(data, end, beside=beside):
+                return None
+        return self._in_texts(data, hits)
 
     def scan(self, data: bytes) -> list[Hit]:
+        return self._in_texts(data, self._hits(data))
+
+    def _hits(self, data: bytes) -> list[Hit]:
         hits = self._plain.hits(data)
-        if not data.isascii():
-            hits += self._wide.hits(data)
+        return hits if data.isascii() else hits + self._wide.hits(data)
+
+    def _in_texts(self, data: bytes, hits: list[Hit]) -> list[Hit]:
+        """The ``hits`` of no key, and what is around long runs of digits."""
+        if not hits:
+            return hits
         keys, run = self._keys, self._run
         hits = [hit for hit in hits if hit[0] not in keys]
-        long = [end for number, end in hits if number == run]
-        if not long:
+        if run not in map(itemgetter(0), hits):
             return hits
+        long = [end for number, end in hits if number == run]
         found = [hit for hit in hits if hit[0] != run]
         if len(long) * _DENSE > len(data):
             return found + self._shapes.hits(data)
