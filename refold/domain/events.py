@@ -40,7 +40,7 @@ class Event(Model):
 
         It is for who encodes it at once.
         """
-        if not self.validated:
+        if not hasattr(self, "_validated"):
             return None
         given = self.__dict__
         found: dict[str, Any] = {}

@@ -192,18 +192,27 @@ class Redactor:
         """
         if self._proves_clean(value, data):
             return value, Tally()
-        if self._plan.skip:
-            skip |= self._plan.skip
-        work = Work(self._made or self._settler, self._tag(tag), self._until())
-        return redacted(value, work, Around(skip))
+        plan = self._plan
+        if plan.skip:
+            skip |= plan.skip
+        tag = tag if plan.pseudonyms else None
+        until = self._until() if plan.budget_ms else 0.0
+        work = Work(self._made or self._settler, tag, until)
+        return redacted(value, work, _around(skip))
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:
         """Whether the bytes of ``value``, if it has many leaves, show it to be clean.
 
         What has few is as soon taken apart.
         """
-        settler = self._made or self._settler
-        if not settler.scanner.gates or settler.finds_more or self._guarded:
+        settler, plan = self._made or self._settler, self._plan
+        if (
+            # An error of a rule is no reason to stop, or time may run out.
+            plan.budget_ms
+            or plan.on_error != "block"
+            or settler.finds_more
+            or not settler.scanner.gates
+        ):
             return False
         if data is None:
             if not _is_nested(value):
@@ -215,7 +224,7 @@ class Redactor:
                 return False
         return (
             data.count(b'"') * _DENSE > len(data)
-            and len(data) <= self._plan.max_leaf_bytes
+            and len(data) <= plan.max_leaf_bytes
             and data.count(b"[") + data.count(b"{") < MAX_DEPTH
             and settler.scanner.proves_clean(data)
         )
@@ -226,7 +235,8 @@ class Redactor:
         Where is said, as JSON pointers, only if the plan's audit is ``paths``; if it is
         ``silent``, not even how many.
         """
-        receipt: JsonObject = {"rules": self._rule_set, "engine": self.engine}
+        engine = (self._made or self._settler).scanner.engine
+        receipt: JsonObject = {"rules": self._rule_set, "engine": engine}
         if self._plan.audit == "silent":
             return receipt
         receipt["n"] = 0
@@ -237,17 +247,17 @@ class Redactor:
             receipt["paths"] = [*sorted(set(tally.paths))]
         return receipt
 
-    @property
-    def _guarded(self) -> bool:
-        """Whether an error of a rule is no reason to stop, or time may run out."""
-        return bool(self._plan.budget_ms) or self._plan.on_error != "block"
-
     def _tag(self, tag: Tagger | None) -> Tagger | None:
         return tag if self._plan.pseudonyms else None
 
     def _until(self) -> float:
         budget = self._plan.budget_ms
         return perf_counter() + budget / 1000 if budget else 0.0
+
+
+@lru_cache(maxsize=64)
+def _around(skip: Skip) -> Around:
+    return Around(skip)
 
 
 def _is_nested(value: JsonValue) -> bool:

@@ -30,7 +30,7 @@ from refold.domain.events import (
 )
 from refold.domain.ids import MAIN, RESERVED, StreamId
 from refold.domain.ports import Append, Appended, Duplicate, EventLog, Head, Outcome
-from refold.domain.session import decide, evolve
+from refold.domain.session import SessionState, decide, evolve
 from refold.redaction.chokepoint import RedactedEvent, redact
 from refold.redaction.guard import Limits
 from refold.redaction.plan import Tagger, tagger
@@ -283,10 +283,10 @@ class Writer:
             raise _stale(order, order.expected_seq or 0, state.head_seq)
         events, after = decide(state, [draft.event for draft in order.drafts])
         redacted = self._redacted(order, made, events, now)
-        if [one.event for one in redacted] != events:
-            after = state
-            for one in redacted:
-                after = evolve(after, one.event)
+        for one, event in zip(redacted, events, strict=True):
+            if one.event is not event:
+                after = _evolved(state, redacted)
+                break
         return Append(head, after, redacted, now, order.idempotency_key)
 
     def _redacted(
@@ -319,6 +319,12 @@ class Writer:
             session_id = order.stream.session_id
             raise IdempotencyConflict(session_id, first_seq=first, last_seq=last)
         return Receipt(first, last, stored[-1].hash, duplicate=True)
+
+
+def _evolved(state: SessionState, redacted: Sequence[RedactedEvent]) -> SessionState:
+    for one in redacted:
+        state = evolve(state, one.event)
+    return state
 
 
 def _stale(order: Order, expected: int, actual: int) -> StaleSession:

@@ -187,13 +187,18 @@ def test_ctrl_c_in_mid_write_ends_it_and_spoils_no_later_one(
     begin(written, "one", "two")
     batches = made(written)
     lock = "SELECT 1 FROM refold.heads WHERE session_id='one' FOR UPDATE"
-    with written.other.transaction():
-        written.other.execute(lock)
-        timer = Timer(0.3, signal.raise_signal, (signal.SIGINT,))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            written.write(*batches)
-        timer.join()
+    # Who was started in the background ignores it, unless told otherwise.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with written.other.transaction():
+            written.other.execute(lock)
+            timer = Timer(0.3, signal.raise_signal, (signal.SIGINT,))
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                written.write(*batches)
+            timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
     (outcome,) = written.write(written.batch("one", "later"))
 

@@ -110,29 +110,24 @@ class _Database:
 
     def hits(self, data: bytes) -> list[Hit]:
         """(number of an expression, where a match ends) for each match."""
-        hits: list[Hit] = []
-        if self._compiled is None:
+        compiled, hits = self._compiled, list[Hit]()
+        if compiled is None:
             return hits
         try:
-            self._scan(data, hits, self._scratch())
+            # Working memory, which no two searches may share at a time.
+            scratch = self._local.scratch
+        except AttributeError:
+            scratch = self._local.scratch = hyperscan.Scratch(compiled)
+        try:
+            compiled.scan(
+                data, match_event_handler=_note, context=hits, scratch=scratch
+            )
         except hyperscan.ScratchInUseError:
             # A signal's handler, or a log line, in the middle of a search.
             hits.clear()
-            self._scan(data, hits, hyperscan.Scratch(self._compiled))
+            fresh = hyperscan.Scratch(compiled)
+            compiled.scan(data, match_event_handler=_note, context=hits, scratch=fresh)
         return hits
-
-    def _scan(self, data: bytes, hits: list[Hit], scratch: Any) -> None:
-        self._compiled.scan(
-            data, match_event_handler=_note, context=hits, scratch=scratch
-        )
-
-    def _scratch(self) -> Any:
-        """Working memory, which no two searches may share at a time."""
-        try:
-            return self._local.scratch
-        except AttributeError:
-            scratch = self._local.scratch = hyperscan.Scratch(self._compiled)
-            return scratch
 
 
 def _caseless(expressions: Iterable[tuple[int, str]]) -> _Database:
