@@ -485,7 +485,7 @@ class QueueFull(OperationalError):
 
 # Our own mark says which dictionary; the frame need not, nor that it is a frame.
 _PARAMETERS: Final = zstandard.ZstdCompressionParameters.from_level(
-    3, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False
+    2, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False
 )
 
 
