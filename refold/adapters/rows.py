@@ -294,7 +294,7 @@ class EncryptingMapper(Mapper[str]):
         if state[:1] == _FORMAT:
             key = self._keys.session(user_id, session_id, now=None)
             try:
-                return unseal(key.cipher, state[1:], row.context)
+                return unseal(key.cipher, state, row.context, len(_FORMAT))
             except InvalidTag:
                 pass  # it may be under another of the session's keys
             try:
@@ -340,13 +340,14 @@ def _content(columns: Columns, plain: bytes) -> dict[str, Any]:
     except (InvalidEvent, orjson.JSONDecodeError) as error:
         raise _corrupt(columns, str(error)) from None
     meta = content.get("meta")
+    blobs = content.get("blobs")
     return {
         "request_id": content.get("request_id"),
         "agent": content.get("agent"),
         "payload": payload,
         "redaction": content["redaction"],
         "meta": meta_trusted(meta) if meta else NO_META,
-        "blobs": tuple(content.get("blobs", ())),
+        "blobs": tuple(blobs) if blobs else (),
     }
 
 

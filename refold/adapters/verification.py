@@ -35,13 +35,14 @@ class Auditor:
 
     def run(self) -> Iterator[Envelope | Problem]:
         """Every event with its chain proved, then the head; or what is wrong."""
+        seq = 0
         for page in self._pages():
-            for row, expected in page:
-                if not self._follows(row, expected):
-                    yield from self._chained(row, expected)
-                opened = self._opened(row)
+            for row in page:
+                if not self._follows(row, seq + 1):
+                    yield from self._chained(row, seq + 1)
+                seq, opened = row.columns[1], self._opened(row)
                 yield opened
-                if isinstance(opened, Envelope) and opened.blobs:
+                if type(opened) is Envelope:
                     for digest in opened.blobs:
                         yield from self._proved(row.seq, digest)
         yield from self._head()
@@ -51,10 +52,12 @@ class Auditor:
 
         Nothing is opened but the events that bind replaced rows.
         """
+        seq = 0
         for page in self._pages():
-            for row, expected in page:
-                if not self._follows(row, expected):
-                    yield from self._chained(row, expected)
+            for row in page:
+                if not self._follows(row, seq + 1):
+                    yield from self._chained(row, seq + 1)
+                seq = row.columns[1]
             yield len(page)
         yield from self._head()
 
@@ -83,13 +86,12 @@ class Auditor:
             row = recorder.head_row(self._stream)
         return row, row.seq if row and row.seq >= end else None
 
-    def _pages(self) -> Iterator[list[tuple[EncryptedEvent, int]]]:
-        """The rows, each with the seq that it should have."""
+    def _pages(self) -> Iterator[Sequence[EncryptedEvent]]:
         after, rows = 0, self._log.recorder.select_events
         while page := rows(self._stream, gt=after, lte=self._upto, limit=PAGE):
-            before = [after, *[row.columns[1] for row in page]]
-            after, self._last = before[-1], page[-1]
-            yield [(row, seq + 1) for row, seq in zip(page, before, strict=False)]
+            self._last = page[-1]
+            after = self._last.seq
+            yield page
 
     def _chained(self, row: EncryptedEvent, expected: int) -> list[Problem]:
         """What is wrong with a row's place in the chain, or with what it holds since.

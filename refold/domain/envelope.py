@@ -180,8 +180,13 @@ class Envelope(Model):
     @property
     def blobs(self) -> tuple[str, ...]:
         """The digests of the blobs that the event was cut to, of one that was read."""
-        private = self.decoded().__pydantic_private__
-        return private["blobs"] if private else ()
+        late = self.__pydantic_private__
+        if not late:
+            return ()
+        if late["plain"]:
+            self.decoded()
+        blobs: tuple[str, ...] = late["blobs"]
+        return blobs
 
     def _whole(self) -> Self:
         """It with every field made, in the order in which they are shown."""

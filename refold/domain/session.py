@@ -51,6 +51,9 @@ _ANYWHERE: Final = EVENT_CLASSES.keys() - DERIVED_TYPES - _USER_WIDE
 _MOVING: Final = frozenset({ToolCall, ToolResult, Request, SystemPrompt})
 # Of the others there is no rule but where they belong.
 _RULED: Final = frozenset({ToolCall, ToolResult, Fork, Pin, HumanReview, SystemPrompt})
+_UNRULED: Final = (
+    frozenset(EVENT_CLASSES[kind] for kind in _ANYWHERE) - _RULED - _MOVING
+)
 _NONE: Final[Mapping[str, OpenCall]] = MappingProxyType({})
 
 
@@ -172,6 +175,13 @@ def _check_stream(stream: StreamId, event: Event) -> None:
         raise InvalidEvent(f"a {kind} event is not for {name!r}")
     if name == USER_SESSION and isinstance(event, StateUpdate):
         check_update(event)
+
+
+def unruled(state: SessionState) -> frozenset[type[Event]]:
+    """The types that are accepted next whatever they say, and only count the seq up."""
+    stream, closed = state.stream, state.closed
+    ordinary = stream.stream == MAIN and stream.session_id not in RESERVED
+    return _UNRULED if ordinary and not closed else frozenset()
 
 
 def evolve(state: SessionState, event: Event) -> SessionState:

@@ -42,7 +42,7 @@ from refold.domain.ports import (
     SessionInfo,
     StoredView,
 )
-from refold.domain.session import SessionState, accepted_next, evolve
+from refold.domain.session import SessionState, accepted_next, evolve, unruled
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
@@ -57,6 +57,7 @@ from refold.store.history import History, born, read_on
 
 _TRIES: Final = 3
 _READ: Final = 100
+_NOTED: Final = frozenset({Summary, Request, RedactionApplied})
 _UNREADABLE = (CorruptEvent, KeyUnavailable, RedactionFailed, EventTooLarge)
 
 
@@ -250,7 +251,8 @@ class Verifier:
             self._problems.append(Problem(*stream, None, "unreadable", WRONG_TYPE))
 
     def _prove(self, stream: StreamId) -> None:
-        state = SessionState(stream)
+        state, plain = SessionState(stream), 0  # `plain` events follow on it
+        unheard = unruled(state) - _NOTED
         for item in self._log.audit(stream):
             if isinstance(item, Problem):
                 if item.code == EXPIRED:
@@ -259,16 +261,24 @@ class Verifier:
                     self._problems.append(item)
                 continue
             self._events += 1
-            state, event = self._accept(state, item), item.payload
-            if isinstance(event, Summary):
-                self._summaries.setdefault(stream, []).append(item.seq)
-            elif isinstance(event, Request):
-                self._requests.append(item.seq)
-            elif isinstance(event, RedactionApplied):
-                seqs = self._superseded.setdefault(event.stream, set())
-                seqs.update(event.seqs)
+            event = item.payload
+            if type(event) in unheard:
+                plain += 1
+                continue
+            if plain:
+                state, plain = state._replace(head_seq=state.head_seq + plain), 0
+            if type(event) in _NOTED:
+                self._note(stream, item)
+            if isinstance(event, Fork) and item.seq == 1:
+                state = born(self._log, stream, event)
+            try:  # each result answers one open call, and so on
+                accepted_next(state, event)
+            except RefoldError as error:
+                self._report(item, "rule", str(error))
+            state = evolve(state, event)
+            unheard = unruled(state) - _NOTED if state.closed else unheard
         if not self._problems:
-            self._compare(stream, state)
+            self._compare(stream, state._replace(head_seq=state.head_seq + plain))
 
     def _prove_chain(self, stream: StreamId) -> None:
         for item in self._log.audit_chain(stream):
@@ -277,16 +287,15 @@ class Verifier:
             else:
                 self._events += item
 
-    def _accept(self, state: SessionState, envelope: Envelope) -> SessionState:
-        """Follow the session's rules: each result answers one open call."""
+    def _note(self, stream: StreamId, envelope: Envelope) -> None:
+        """Keep what is derived again of it, or what it says of others."""
         event = envelope.payload
-        if isinstance(event, Fork) and envelope.seq == 1:
-            state = born(self._log, state.stream, event)
-        try:
-            accepted_next(state, event)
-        except RefoldError as error:
-            self._report(envelope, "rule", str(error))
-        return evolve(state, event)
+        if isinstance(event, Summary):
+            self._summaries.setdefault(stream, []).append(envelope.seq)
+        elif isinstance(event, Request):
+            self._requests.append(envelope.seq)
+        elif isinstance(event, RedactionApplied):
+            self._superseded.setdefault(event.stream, set()).update(event.seqs)
 
     def _compare(self, stream: StreamId, state: SessionState) -> None:
         try:

@@ -24,6 +24,8 @@ def test_each_character_of_cjk_and_each_other_run_with_a_letter_is_a_word(
             count, in_run = count + 1, True
 
     assert count_words(text) == count
+    # Among much that is ASCII, the rest is looked for.
+    assert count_words(f"{'a b. ' * 40}{text}\t{'- c' * 9}") == 89 + count
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,11 @@ class Recent(Generic[K, V]):
         self._kept: OrderedDict[K, V] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value, made if it is not there."""
+    def get(self, key: K) -> V | None:
+        """The value, if it is there."""
         found = self._kept.get(key)
         if found is None:
-            return self.put(key, make())
+            return None
         # Without the lock: it is asked for with each row that is read.
         try:  # noqa: SIM105  # `suppress` takes longer than all of this
             self._kept.move_to_end(key)
@@ -169,9 +169,10 @@ class KeyRing:
 
         Raises KeyUnavailable if the key is missing or cannot be opened, Erased.
         """
-        key = self._sessions.get(
-            (user_id, session_id), lambda: self._open_session(user_id, session_id, now)
-        )
+        place = user_id, session_id
+        key = self._sessions.get(place)
+        if key is None:
+            key = self._sessions.put(place, self._open_session(*place, now))
         if not check or key.check == check:
             return key
         for other in self._versions(user_id, session_id):
@@ -244,7 +245,8 @@ class KeyRing:
 
     def user(self, user_id: str, *, now: int | None) -> UserKey:
         """The user's key, with the same rules as ``session``."""
-        return self._users.get(user_id, lambda: self._open_user(user_id, now))
+        known = self._users.get(user_id)
+        return known or self._users.put(user_id, self._open_user(user_id, now))
 
     def refs(self, user: UserKey, stream: StreamId) -> Refs:
         """What a new session is known by that is sealed under this key."""
@@ -398,11 +400,15 @@ def seal(cipher: AESGCM, data: bytes, context: bytes) -> bytes:
     return nonce + cipher.encrypt(nonce, data, context)
 
 
-def unseal(cipher: AESGCM, sealed: bytes, context: bytes) -> bytes:
-    """Give back what ``seal`` encrypted; raises InvalidTag if it is not that."""
-    if len(sealed) < _NONCE + 16:
+def unseal(cipher: AESGCM, sealed: bytes, context: bytes, begin: int = 0) -> bytes:
+    """Give back what ``seal`` encrypted; raises InvalidTag if it is not that.
+
+    It may begin behind the first bytes of ``sealed``.
+    """
+    if len(sealed) < begin + _NONCE + 16:
         raise InvalidTag
-    return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], context)
+    data = begin + _NONCE
+    return cipher.decrypt(sealed[begin:data], sealed[data:], context)
 
 
 def user_context(user_ref: str, epoch: int) -> bytes:
