@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import orjson
 from cryptography.exceptions import InvalidTag
@@ -75,15 +75,26 @@ _EXPIRED: Final = b"\xffexpired"  # no codec has this mark
 
 def encrypted_head(row: HeadRow, state: SessionState, key: SessionKey) -> HeadRow:
     """The row with this state, encrypted under this key for that row alone."""
-    body = seal(key.cipher, canonical(state.dump()), _of_head(state.stream, row))
-    seq, last, status, _, _, tokens, created, updated = row
-    return HeadRow(seq, last, status, body, key.check, tokens, created, updated)
+    seq, last, status, _, _, tokens, begun, now = row
+    body = _sealed_state(state, key, (seq, last, status, tokens, begun, now))
+    return HeadRow(seq, last, status, body, key.check, tokens, begun, now)
+
+
+# The columns of a head row that its state is sealed with, in their order.
+_Columns: TypeAlias = tuple[int, bytes, Status, int, int, int]
+
+
+def _sealed_state(state: SessionState, key: SessionKey, columns: _Columns) -> bytes:
+    context = _of_head(state.stream, columns)
+    return seal(key.cipher, canonical(state.dump()), context)
 
 
 def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> Head:
     """What the row says.  Raises CorruptEvent if it is not what was written."""
     try:
-        dumped = orjson.loads(unseal(key.cipher, row.state, _of_head(stream, row)))
+        seq, last, status, _, _, tokens, begun, now = row
+        context = _of_head(stream, (seq, last, status, tokens, begun, now))
+        dumped = orjson.loads(unseal(key.cipher, row.state, context))
     except InvalidTag:
         raise CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",
@@ -114,9 +125,9 @@ def check_not_frozen(row: HeadRow) -> None:
         raise Frozen("the user")
 
 
-def _of_head(stream: StreamId, row: HeadRow) -> bytes:
+def _of_head(stream: StreamId, columns: _Columns) -> bytes:
     """Every plain column of a head row: its state opens in that row alone."""
-    seq, last, said, _, _, tokens, created, updated = row
+    seq, last, said, tokens, created, updated = columns
     status = THAWED.get(said, said).encode()
     numbers = b"%d %d %d %d" % (seq, tokens, created, updated)
     return b"".join((_head_of(stream), length_prefixed((last, status, numbers))))
@@ -284,13 +295,13 @@ class EncryptedStreams:
             prev = row.hash
             cut += event.blobs
         status: Status = "closed" if state.closed else "open"
-        times = base.created_at or now, now
-        plain = HeadRow(seq, prev, status, b"", key.check, tokens, *times)
+        begun = base.created_at or now
+        sealed = _sealed_state(state, key, (seq, prev, status, tokens, begun, now))
         return Batch(
             stream,
             expected,
             base.hash,
-            encrypted_head(plain, state, key),
+            HeadRow(seq, prev, status, sealed, key.check, tokens, begun, now),
             tuple(rows),
             Blobs(self.recorder, self.keys, stream).rows(cut, key) if cut else (),
             None if used is None else receipt_address(key.user, stream, used),

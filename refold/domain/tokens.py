@@ -18,10 +18,9 @@ def estimate_text(text: str) -> int:
     Four ASCII characters a token; of all others (Chinese, Japanese, emoji) 1.2 a
     token.
     """
-    ascii_bytes = len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
-    return ceil(
-        ascii_bytes / _ASCII_PER_TOKEN + (len(text) - ascii_bytes) / _OTHER_PER_TOKEN
-    )
+    size = len(text)
+    plain = size if text.isascii() else len(text.encode("ascii", "ignore"))
+    return ceil(plain / _ASCII_PER_TOKEN + (size - plain) / _OTHER_PER_TOKEN)
 
 
 def estimate(value: Any) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from refold.domain.canonical import canonical
 from refold.domain.envelope import NO_META, Blob, Draft, microseconds
 from refold.domain.errors import EventTooLarge, InvalidEvent, RedactionFailed
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
@@ -189,31 +188,28 @@ def redact(
     except Exception as error:
         raise RedactionFailed(kind, reason=type(error).__name__) from None
     # What was valid and did not change is not validated, nor encoded, once more.
-    same = guarded is payload.value
+    same = guarded is payload[0]
     receipt: dict[str, Any] = redactor.receipt(clean.tally)
     content: dict[str, Any] = {
         **_told(clean_beside, clean.warnings),
-        "payload": orjson.Fragment(payload.data) if same else guarded,
+        "payload": orjson.Fragment(payload[1]) if same else guarded,
         "redaction": receipt,
     }
     if blobs:
         content["blobs"] = [blob.sha256 for blob in blobs]
     return RedactedEvent(
-        event if same and event.validated else event_of(kind, guarded),  # type: ignore[arg-type]  # of a known class
+        event if same and (fields or event.validated) else event_of(kind, guarded),  # type: ignore[arg-type]  # of a known class
         _microseconds(draft.ts) if draft.ts else now,
         estimate(sent),
-        canonical(content),
+        orjson.dumps(content, option=orjson.OPT_SORT_KEYS),
         receipt.get("types", {}),
         blobs,
         _PASS,
     )
 
 
-class _Json(NamedTuple):
-    """A value, and the JSON it was read from."""
-
-    value: JsonObject
-    data: bytes
+# A value, and the JSON it was read from.
+_Json: TypeAlias = tuple[JsonObject, bytes]
 
 
 class _Clean(NamedTuple):
@@ -233,15 +229,16 @@ def _clean(
     redactor: Redactor,
     tag: Tagger | None,
 ) -> _Clean:
+    (value, data), (told, told_data) = payload, beside
     kept, tally, warnings = redact_payload(
-        redactor, event_type, payload.value, tag=tag, data=payload.data
+        redactor, event_type, value, tag=tag, data=data
     )
-    kept_beside = beside.value
+    kept_beside = told
     if beside is not _NOTHING_BESIDE:
-        kept_beside, more = redactor.value(beside.value, tag=tag, data=beside.data)
+        kept_beside, more = redactor.value(told, tag=tag, data=told_data)
         tally.update(more)
-    same = kept is payload.value and kept_beside is beside.value
-    size = len(payload.data) + len(beside.data) if same else None
+    same = kept is value and kept_beside is told
+    size = len(data) + len(told_data) if same else None
     return _Clean(kept, kept_beside, tally, warnings, size)
 
 
@@ -253,7 +250,8 @@ def _guarded(
     Last comes the payload as a model will be sent it, with the base64 that blobs hold.
     """
     size, whole = clean.size, _APART.get(event_type, "")
-    if not whole and size is not None and size < min(FROM_BYTES, limits.leaf_bytes):
+    little = size is not None and size < FROM_BYTES and size < limits.leaf_bytes
+    if little and not whole:
         # Nothing is cut from so little.
         return clean.payload, clean.beside, (), clean.payload
     moved = apart(clean.payload, whole)
@@ -266,7 +264,7 @@ def _guarded(
     return guarded.payload, guarded_beside.payload, blobs, sent
 
 
-_NOTHING_BESIDE: Final = _Json({"meta": {}}, b"{}")
+_NOTHING_BESIDE: Final[_Json] = ({"meta": {}}, b"{}")
 
 
 def _beside(draft: Draft) -> _Json:
@@ -287,8 +285,8 @@ def _microseconds(ts: datetime) -> int:
 def _storable(event_type: str, value: dict[str, Any]) -> _Json:
     """``value`` as JSON gives it back, so that what is read is what was judged."""
     try:
-        data = canonical(value)
-        return _Json(orjson.loads(data), data)
+        data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        return orjson.loads(data), data
     except orjson.JSONEncodeError:
         raise InvalidEvent(
             f"the {event_type} event is no JSON that can be stored: it holds half of a "
@@ -299,7 +297,7 @@ def _storable(event_type: str, value: dict[str, Any]) -> _Json:
 
 def _told(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:
     """What there is beside an event, with these warnings."""
-    if not warnings and beside is _NOTHING_BESIDE.value:
+    if not warnings and beside is _NOTHING_BESIDE[0]:
         return {}
     meta: dict[str, Any] = beside["meta"]  # type: ignore[assignment]  # an object
     if warnings:

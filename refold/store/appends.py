@@ -232,8 +232,16 @@ class Writer:
             return None  # it may be allowed on the head that is stored
 
     def _append(self, order: Order, born: Head | None) -> Receipt:
-        events = [draft.event for draft in order.drafts]
-        made = dict(enumerate(zip(events, order.prepared, strict=False)))
+        made: _Made = (
+            {
+                index: (draft.event, prepared)
+                for index, (draft, prepared) in enumerate(
+                    zip(order.drafts, order.prepared, strict=False)
+                )
+            }
+            if order.prepared
+            else {}
+        )
         for _ in range(_OPTIMISTIC):
             request = self._request(order, made, born)
             outcome = self.log.append(request)

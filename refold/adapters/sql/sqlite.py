@@ -327,7 +327,7 @@ class SqliteDatabase(Database):
         """
         try:
             return self._in_transaction(
-                lambda connection: [_write(connection, batch) for batch in batches]
+                lambda connection: list(map(partial(_write, connection), batches))
             )
         except Exception as error:
             ours = self.translate(error) or error
@@ -383,7 +383,7 @@ class SqliteDatabase(Database):
         """Do ``work`` while nobody else writes: all of it, or nothing."""
         self._check_process()
         with self._lock:
-            return _in_transaction(self._written(), work)
+            return _in_transaction(self._writer or self._written(), work)
 
     def _written(self) -> sqlite3.Connection:
         """The connection that writes; the lock is held."""
@@ -568,10 +568,11 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
         moved = _begin_stream(connection, batch)
     if not moved.rowcount:
         return Moved(_head(connection, stream))
-    values = [(*stream, *e.columns[1:], e.hash, e.state) for e in batch.events]
-    if len(values) == 1:
-        connection.execute(_EVENT, values[0])
-    else:
+    first, *more = batch.events
+    row = (*stream, *first.columns[1:], first.hash, first.state)
+    connection.execute(_EVENT, row)
+    if more:
+        values = [(*stream, *e.columns[1:], e.hash, e.state) for e in more]
         connection.executemany(_EVENT, values)
     if batch.blobs or batch.receipt is not None:
         _write_beside(connection, batch)
