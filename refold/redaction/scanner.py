@@ -24,7 +24,7 @@ from refold.redaction.engines import (
     spoken_after,
 )
 from refold.redaction.engines.fold import TELLING, Folded, fold
-from refold.redaction.engines.patterns import reach
+from refold.redaction.engines.patterns import holds_space, reach
 from refold.redaction.rules.rule import Rule
 
 # How far before its value a word of its context may begin, in characters.
@@ -54,6 +54,8 @@ class Compiled(NamedTuple):
     pattern: re.Pattern[str]
     before: re.Pattern[str] | None
     context: re.Pattern[str] | None
+    # Whether what stands before a literal begins after the last space there.
+    one_word: bool = False
 
     def spoken_of(self, near: str) -> bool:
         """Whether what is near a number, in lower case, has a literal of the gate."""
@@ -80,6 +82,7 @@ def compiled(number: int, rule: Rule) -> Compiled:
         re.compile(rule.pattern),
         re.compile(rf"(?:{rule.before})\Z") if rule.before else None,
         re.compile(rf"(?:{rule.context}){_LINK}\Z") if rule.context else None,
+        bool(rule.before) and not holds_space(rule.before),
     )
 
 
@@ -611,7 +614,10 @@ def _of(
     """What the pattern matched at ``place``, if what must be before it is there."""
     start, end = match.span(ready.rule.group)
     if ready.before:
-        lead = ready.before.search(text, max(0, place - ready.rule.reach), place)
+        first = max(0, place - ready.rule.reach)
+        if ready.one_word:
+            first = max(first, text.rfind(" ", first, place) + 1)
+        lead = ready.before.search(text, first, place)
         if not lead:
             return None
         start = start if ready.rule.group else lead.start()

@@ -7,7 +7,12 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from refold.redaction.engines.patterns import UNBOUNDED, reach, unfinished
+from refold.redaction.engines.patterns import (
+    UNBOUNDED,
+    holds_space,
+    reach,
+    unfinished,
+)
 from refold.redaction.rules import PACKS, with_examples
 from refold.redaction.rules.rule import Rule
 
@@ -75,3 +80,20 @@ def test_unfinished_is_what_gets_to_the_end(
 )
 def test_reach_is_how_far_a_pattern_looks(pattern: str, characters: int) -> None:
     assert reach(pattern) == characters
+
+
+@pytest.mark.parametrize(
+    ("pattern", "may"),
+    [
+        ("[A-Za-z]{2}", False),
+        (r"(?<= )a(?! )", False),
+        (r"(?a:\w{1,8}|[.\-]+)", False),
+        ("(?:a|b c)", True),
+        ("a[^b]?", True),
+        (r"(?:a\s{0,2}){1,4}", True),
+        (r"(?>a.)", True),
+        (r"(\W)\1", True),
+    ],
+)
+def test_whether_a_match_may_hold_a_space_is_known(pattern: str, may: bool) -> None:
+    assert holds_space(pattern) is may

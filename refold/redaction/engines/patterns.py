@@ -23,6 +23,24 @@ def reach(pattern: str) -> int:
 
 
 @cache
+def holds_space(pattern: str) -> bool:
+    """Whether a match of ``pattern`` may have a space in it."""
+    return _may_hold_space(_parser.parse(pattern))
+
+
+def _may_hold_space(items: _Items) -> bool:
+    for item in items:
+        if item[0] is _codes.GROUPREF:
+            return True
+        single = _characters(item)
+        if single is not None and _SPACE_ITSELF in single:
+            return True
+        if any(map(_may_hold_space, _inside(item))):
+            return True
+    return False
+
+
+@cache
 def unfinished(pattern: str) -> re.Pattern[str]:
     """A pattern that matches where an attempt of ``pattern`` can get to the text's end.
 
@@ -252,6 +270,7 @@ _ALL: Final = frozenset(range(_OTHER + 1))
 _DIGITS: Final = frozenset(map(ord, "0123456789"))
 _WORD: Final = frozenset(c for c in range(_OTHER) if chr(c).isalnum() or c == 95)
 _SPACE: Final = frozenset(map(ord, " \t\n\r\f\v"))
+_SPACE_ITSELF: Final = ord(" ")
 _SEPARATORS: Final = frozenset(map(ord, " .()-/"))
 _CATEGORIES: Final = {
     _codes.CATEGORY_DIGIT: _DIGITS,

@@ -23,8 +23,10 @@ _TABLE = bytes(120 if code in _OF_TOKENS else 32 for code in range(256))
 _TOKENS = re.compile(rb"x{14,}+")
 # The number of a trigger, and what must follow its literal.
 _Near: TypeAlias = tuple[int, re.Pattern[bytes] | None]
-# So many literals that begin alike are looked for only where that is.
+# So many literals that share something are looked for only where that is.
 _FEW = 4
+# What few texts have, the rarest first.
+_RARE = b"$%+~=/:_-"
 # How far from digits what belongs to their shape may be.
 _NEAR = 48
 
@@ -67,6 +69,8 @@ class Triggers:
         wide = {word: near for word, near in literals.items() if not word.isascii()}
         self._roots = _nested({w: near for w, near in literals.items() if w.isascii()})
         self._wide_roots = _nested(wide)
+        # Most texts that are not in ASCII have none of the bytes these begin with.
+        self._not_wide = bytes(set(range(256)).difference(map(_first_wide, wide)))
         self._prefix_roots = _nested(prefixes)
 
     def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
@@ -81,7 +85,7 @@ class Triggers:
         hits: list[Hit] = []
         wide = not data.isascii()
         _look(self._roots, lower, lower, hits)
-        if wide:
+        if wide and lower.translate(None, self._not_wide):
             _look(self._wide_roots, lower, lower, hits)
         tokens = _tokens(lower)
         if tokens:
@@ -163,11 +167,17 @@ def _nested(literals: Mapping[bytes, list[_Near]]) -> list[_Root]:
 
 
 def _shared(literal: bytes) -> Iterator[bytes]:
-    """What other literals may begin with too, and few texts have."""
-    if literal[:1] in b"$":
-        yield literal[:1]
+    """What other literals may have too, and few texts."""
+    rare = [byte for byte in _RARE if byte in literal]
+    if rare:
+        yield bytes(rare[:1])
     elif len(literal) > 2 and literal[:2].isalpha():
         yield literal[:2]
+
+
+def _first_wide(literal: bytes) -> int:
+    """The first byte of ``literal`` that is not ASCII."""
+    return next(byte for byte in literal if byte > 127)
 
 
 def _look(roots: Sequence[_Root], within: bytes, lower: bytes, hits: list[Hit]) -> None:

@@ -45,6 +45,8 @@ _LOGIN = re.compile(
     r"[A-Za-z]:(?:\\*/){2}(?:(?![/@])[!-~])*$"
     r"|(?<![\w.])(?:ssh|scp|sftp|rsync|mosh|autossh)[ \t](?:(?![|;&\n])[ -~])*$"
 )
+# Without any of these, nobody logs in.
+_LOGINS = (":", "ssh", "scp", "sftp", "rsync", "mosh")
 # Ends of file names, of units and of inner networks that look like top level domains.
 _NO_DOMAIN = re.compile(
     r"(?i)png|jpe?g|gif|svg|webp|ico|css|scss|less|jsx?|tsx?|mjs|json|html?|map|min|tgz"
@@ -66,8 +68,13 @@ def email(found: Candidate) -> bool:
         or _NO_DOMAIN.fullmatch(top)
         or (name.isdigit() and not known)
         or found.after(1) in ("(", "_")
-        or _LOGIN.search(found.before(64))
+        or _logs_in(found.before(64))
     )
+
+
+def _logs_in(before: str) -> bool:
+    """Whether what stands before an address makes it the user of a machine."""
+    return any(word in before for word in _LOGINS) and bool(_LOGIN.search(before))
 
 
 def _iban_pattern() -> str:
