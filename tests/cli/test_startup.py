@@ -1,5 +1,6 @@
 """The command line starts quickly: a command loads what it needs, when it needs it."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from refold.adapters.cli import main
 from refold.adapters.cli.commands import COMMANDS
 
 HEAVY: Final = {
@@ -94,3 +96,18 @@ def test_the_installed_program_is_the_module() -> None:
 
     assert installed == run
     assert installed.startswith("refold 0.")
+
+
+def test_only_a_process_of_ours_looks_for_circles_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_to: list[tuple[int, ...]] = []
+    monkeypatch.setattr(gc, "set_threshold", lambda *given: set_to.append(given))
+    monkeypatch.setattr("refold.adapters.cli.mend_streams", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["refold", "--version"])
+
+    main(["--version"])
+    before = list(set_to)
+    main()
+
+    assert (before, set_to) == ([], [(50_000, 20, 100)])
