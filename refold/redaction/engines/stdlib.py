@@ -66,11 +66,19 @@ class Triggers:
                 kind = prefixes if _of_token(trigger) else literals
                 kind.setdefault(trigger.literal.encode(), []).append(near)
 
-        wide = {word: near for word, near in literals.items() if not word.isascii()}
+        # Literals and words, by the first character of them that is not ASCII.
+        self._wide: dict[str, list[bytes]] = {}
+        self._literals = literals
+        for word in dict.fromkeys([*literals, *self._words]):
+            if not word.isascii():
+                self._wide.setdefault(_first_wide(word), []).append(word)
+        members = "".join(map(re.escape, self._wide)) or r"^\s\S"
+        self._wide_ones = re.compile(f"[{members}]")
+        self._plain_words = [word for word in self._words if word.isascii()]
         self._roots = _nested({w: near for w, near in literals.items() if w.isascii()})
-        self._wide_roots = _nested(wide)
-        # Most texts that are not in ASCII have none of the bytes these begin with.
-        self._not_wide = bytes(set(range(256)).difference(map(_first_wide, wide)))
+        # Most texts in Latin letters have none of the bytes that those begin with.
+        begin = {character.encode()[0] for character in self._wide}
+        self._not_wide = bytes(set(range(256)) - begin)
         self._prefix_roots = _nested(prefixes)
 
     def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
@@ -85,8 +93,9 @@ class Triggers:
         hits: list[Hit] = []
         wide = not data.isascii()
         _look(self._roots, lower, lower, hits)
-        if wide and lower.translate(None, self._not_wide):
-            _look(self._wide_roots, lower, lower, hits)
+        there = self._wide_there(lower) if wide else []
+        for word in there:
+            hits += _near_places(lower, word, self._literals.get(word, ()))
         tokens = _tokens(lower)
         if tokens:
             _look(self._prefix_roots, tokens, lower, hits)
@@ -94,17 +103,27 @@ class Triggers:
             hits += self._telling(data)
         if b"000000" in data.translate(_ZEROS, _BETWEEN):
             runs = [match.span() for match in _RUN.finditer(data)]
-            hits += self._spoken(lower, runs)
+            hits += self._spoken(lower, runs, there)
             for start, end in runs:
                 hits += _shaped(self._shapes, data, start, end)
         return hits
 
-    def _spoken(self, lower: bytes, runs: Sequence[Hit]) -> Iterator[Hit]:
+    def _wide_there(self, lower: bytes) -> list[bytes]:
+        """What may be there of all that is not ASCII."""
+        if not lower.translate(None, self._not_wide):
+            return []
+        seen = dict.fromkeys(self._wide_ones.findall(lower.decode()))
+        return [word for character in seen for word in self._wide[character]]
+
+    def _spoken(
+        self, lower: bytes, runs: Sequence[Hit], wide: Sequence[bytes]
+    ) -> Iterator[Hit]:
         """The words near the digits at these places."""
         near = [lower[max(0, start - BEFORE) : end + AFTER] for start, end in runs]
         around = b"\n".join(near)
         around = around if len(around) < len(lower) else lower
-        there = [word for word in self._words if word in around]
+        there = [word for word in self._plain_words if word in around]
+        there += [word for word in wide if word in self._words and word in around]
         for (_, end), text in zip(runs, near, strict=True):
             for word in there:
                 if word in text:
@@ -175,9 +194,9 @@ def _shared(literal: bytes) -> Iterator[bytes]:
         yield literal[:2]
 
 
-def _first_wide(literal: bytes) -> int:
-    """The first byte of ``literal`` that is not ASCII."""
-    return next(byte for byte in literal if byte > 127)
+def _first_wide(literal: bytes) -> str:
+    """The first character of ``literal`` that is not ASCII."""
+    return next(one for one in literal.decode() if not one.isascii())
 
 
 def _look(roots: Sequence[_Root], within: bytes, lower: bytes, hits: list[Hit]) -> None:
