@@ -184,11 +184,12 @@ class Settler:
         left = []
         end = 0
         for start, stop, best in (*extents, (len(text), len(text), None)):
-            again = _Piece(self._left(given, rest, end, start), piece.tally)
-            again.rounds = piece.rounds + 1
-            piece.parts.append(again)
-            if self._may_hold(again.given):
-                left.append(again)
+            again = self._left(given, rest, end, start)
+            if isinstance(again, str):
+                piece.parts.append(again)
+            else:
+                left.append(_Piece(again, piece.tally, piece.rounds + 1))
+                piece.parts.append(left[-1])
             if best is not None:
                 mark = tag(best.type, text[start:stop]) if tag else ""
                 piece.parts.append(self.placeholders.of(best.type, mark))
@@ -196,19 +197,24 @@ class Settler:
             end = stop
         return left
 
-    def _left(self, given: Text, rest: _Rest | None, start: int, stop: int) -> Text:
-        """A piece of a text, with the hits that it may come out otherwise by."""
-        text = given.text[start:stop]
-        hits = rest.of(start, stop) if rest and text and not text.isspace() else None
-        prepared = None if hits is None else Prepared(text, Folded(text), hits)
-        return Text(text, prepared, given.concern, False, given.number)
+    def _left(
+        self, given: Text, rest: _Rest | None, start: int, stop: int
+    ) -> Text | str:
+        """A piece of a text, with the hits that it may come out otherwise by.
 
-    def _may_hold(self, given: Text) -> bool:
-        if not given.text or given.text.isspace():
-            return False
-        prepared = given.prepared
-        known = prepared is not None and not prepared.hits
-        return not known or bool(given.concern.rules) or self.finds_more
+        As it is, if it holds nothing.
+        """
+        text = given.text[start:stop]
+        if not text or text.isspace():
+            return text
+        hits = rest.of(start, stop) if rest else None
+        if hits is None:
+            prepared = None
+        elif hits or given.concern.rules or self.finds_more:
+            prepared = Prepared(text, Folded(text), hits)
+        else:
+            return text
+        return Text(text, prepared, given.concern, False, given.number)
 
     def _findings(self, given: Text, until: float, *, first: bool) -> list[Finding]:
         if until and perf_counter() > until:
