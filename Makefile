@@ -114,10 +114,10 @@ lock: .venv/.refold
 	@touch $@
 
 bench: .venv/bench/.ready
-	@.venv/bench/bin/python -m benchmarks.store $(ARGS)
+	@.venv/bench/bin/refold bench store $(ARGS)
 
 bench-redaction: .venv/bench/.ready
-	@.venv/bench/bin/python -m benchmarks.redaction $(ARGS)
+	@.venv/bench/bin/refold bench redaction $(ARGS)
 
 clean:
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache \

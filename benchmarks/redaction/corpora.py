@@ -3,15 +3,112 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from benchmarks.redaction import events, prose
-from benchmarks.redaction.adversarial import adversarial
-from benchmarks.redaction.events import Json
-from benchmarks.redaction.mixed import mixed
-from benchmarks.redaction.noise import noise
+from benchmarks.redaction import events, prose, values
+from benchmarks.redaction.events import Json, noise
+from benchmarks.redaction.values import ALNUM, BASE64, HEX, SECRETS, VENDORS, run
+
+SIZE = 100_000
+
+
+def adversarial(rng: random.Random, size: int = SIZE) -> dict[str, str]:
+    """Each text by what it is made of."""
+    return {
+        name: (unit * (size // len(unit) + 1))[:size]
+        for name, unit in _units(rng).items()
+    }
+
+
+def _units(rng: random.Random) -> dict[str, str]:
+    return {
+        "dotted letters": "a.",
+        "at signs": "@",
+        "almost e-mails": "a@b.",
+        "long local parts": "a" * 63 + "@",
+        "endless label": "x@" + "a-" * 400,
+        "ones": "1",
+        "digits and spaces": "1 ",
+        "digits and dashes": "13-",
+        "grouped fours": "4111 1111 1111 1112 ",
+        "bare mobiles": "13812345678 ",
+        "phone words": "phone ",
+        "phone words in Chinese": "手机",
+        "context and no value": "password: ",
+        "assignments of nothing": "secret_key_token=",
+        "quotes": 'password="',
+        "escaped quotes": '{\\"password\\":\\"',
+        "password as Chinese word": "密码：",
+        "endless value": "token=" + run(rng, 3000),
+        "PEM heads": "-----BEGIN RSA PRIVATE KEY-----\n",
+        "one PEM without an end": "-----BEGIN PRIVATE KEY-----\n"
+        + run(rng, 99_000, BASE64),
+        "JWT heads": "eyJhbGciOiJIUzI1NiJ9.",
+        "JWT dots": "eyJ.eyJ.",
+        "key prefixes": "sk-ghp_AKIAxoxb-glpat-hf_",
+        "key prefixes in words": "AKIA" + "A" * 15 + " ",
+        "schemes": "a://b:",
+        "credentials without a host": "postgres://u:" + "p" * 80,
+        "placeholders": "[REDACTED:EMAIL]",
+        "open placeholders": "[REDACTED:",
+        "full-width digits": "１３８\u200b１２",
+        "hex": run(rng, 50_000, HEX) + run(rng, 50_000, ALNUM),
+    }
+
+
+SHARE = 0.01
+_SENTENCES = {
+    "PHONE": (
+        "My number is {}, call after six.",
+        "请拨打手机 {}，谢谢。",
+        "电话：{}。",
+    ),
+    "EMAIL": ("Write to {} about it.", "有问题请发邮件到 {}。", "cc: {}"),
+    "ID_CARD": ("身份证号 {}，请核实。", "The id card says {}."),
+    "BANK_CARD": ("Please charge card {}.", "银行卡号：{}"),
+    "PASSWORD": ("password: {}", "密码：{}", "DB_PASSWORD={}"),
+    "TOKEN": ("Authorization: Bearer {}", 'api_token = "{}"', "TOKEN={}"),
+    "JWT": ("The cookie held {} at noon.", "jwt={}"),
+    "API_KEY": ("Use {} for the demo.", "API_KEY={}", "密钥是 {}。"),
+}
+_KINDS = tuple(_SENTENCES)
+_WEIGHTS = (30, 30, 10, 10, 8, 4, 2, 6)
+
+
+def mixed(rng: random.Random, clean: Sequence[str]) -> list[str]:
+    """``clean`` with values in sentences of their own, at ends of lines."""
+    texts, size, planted = [], 0, 0
+    for text in clean:
+        size += len(text.encode())
+        while planted < size * SHARE:
+            value, sentence = planting(rng)
+            planted += len(value.encode())
+            text = _inserted(rng, text, sentence)
+        texts.append(text)
+    return texts
+
+
+def planting(rng: random.Random) -> tuple[str, str]:
+    """A value and the sentence it stands in."""
+    kind = rng.choices(_KINDS, _WEIGHTS)[0]
+    if kind == "API_KEY":
+        value = rng.choice(VENDORS).make(rng)
+    elif kind in SECRETS:
+        value = SECRETS[kind](rng)
+    else:
+        value = values.make(rng, kind)
+    return value, rng.choice(_SENTENCES[kind]).format(value)
+
+
+def _inserted(rng: random.Random, text: str, sentence: str) -> str:
+    lines = text.split("\n")
+    at = rng.randrange(len(lines))
+    lines[at] = f"{lines[at]} {sentence}"
+    return "\n".join(lines)
+
 
 SEED = 20_260
 Texts: TypeAlias = list[str]

@@ -1,19 +1,83 @@
-"""Labelled texts of our own: every type in several languages and carriers, and traps.
+"""Labelled texts, our own and those of ``--data``, and how much of them a tool finds.
 
 What is held out stands in other sentences and carriers than what rules are tuned to.
 """
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from benchmarks.redaction import personal
-from benchmarks.redaction.credentials import HEX, SECRETS, run, uuid
-from benchmarks.redaction.finding import Span
-from benchmarks.redaction.traps import TRAPS
-from benchmarks.redaction.vendors import CARRIERS, VENDORS, carried, secret_of
+from benchmarks.redaction import values
+from benchmarks.redaction.tools import Span, Tool
+from benchmarks.redaction.values import (
+    CARRIERS,
+    HEX,
+    SECRETS,
+    VENDORS,
+    carried,
+    run,
+    secret_of,
+    uuid,
+)
+
+TRAPS: tuple[str, ...] = (
+    '{{"ts": {ms}, "n": 3}}',
+    '{{"id": {d10}, "size": {d12}}}',
+    "订单号 {d12} 已发货",
+    "order no. {d12} left the warehouse",
+    "commit {h40}",
+    "sha256:{h64}",
+    "request {uuid} took {d6} µs",
+    "loss={f:.15f} lr={f:.3e}",
+    "version 1.2.3.4 released",
+    "chrome/120.0.6099.109 on v10.2.33.4",
+    "PASSWORD_MIN_LENGTH=12",
+    "MAX_TOKENS=100",
+    "max_tokens: 4096, stop: null",
+    'password = os.environ["DB_PASSWORD"]',
+    "password: str | None = None",
+    "api_key: ${{{{ secrets.API_KEY }}}}",
+    "DB_PASSWORD=$DB_PASSWORD",
+    "DB_PASSWORD=${{DB_PASSWORD:?not set}}",
+    "token = get_token(user)",
+    "Authorization: Bearer <token>",
+    "Authorization: Bearer $TOKEN",
+    "postgres://user:password@host:5432/db",
+    "postgres://$USER:$PASS@db/app",
+    "git clone git@github.com:org/repo.git",
+    "import {{x}} from '@scope/package'",
+    "@dataclass(frozen=True)",
+    "AKIA is the prefix of an access key",
+    "keys start with sk- or ghp_",
+    "-----BEGIN CERTIFICATE-----",
+    "ssh-rsa is an algorithm, eyJ is how a token starts",
+    "please call me back, my phone is broken",
+    "手机没电了，明天再打电话",
+    "密码忘记了怎么办？",
+    "密码长度至少 8 位，身份证照片请上传",
+    "2026-03-04 05:06:07.{d6}",
+    "ratio 3.14159265358979 of {d8}",
+    "ISBN 978-3-16-148410-0",
+    "page 1234-5678 of 9999",
+    "matrix 1234 5678 9012 3456 7890",
+    "range 100-200-3000, step 555",
+    "127.0.0.1:8080 and 0.0.0.0",
+    "build {d8}, run {d10}, inode {d12}",
+    "the secret of success: patience",
+    "token: a word or a part of one",
+    "std::vector<int>::iterator, a::b::c",
+    "12:34:56 and 1:2:3",
+    "G12345678 是订单编号",
+    "部门编号 91110108，共 18 位",
+    "C12345678",
+    "x-request-id: {uuid}",
+)
 
 
 class Item(NamedTuple):
@@ -131,7 +195,7 @@ def vendor_items(rng: random.Random) -> list[Item]:
 
 
 def _item(rng: random.Random, kind: str, sentence: str, held_out: bool) -> Item:
-    value = SECRETS[kind](rng) if kind in SECRETS else personal.make(rng, kind)
+    value = SECRETS[kind](rng) if kind in SECRETS else values.make(rng, kind)
     before, _, after = sentence.replace("{{", "{").replace("}}", "}").partition("{}")
     span = Span(len(before), len(before) + len(value), _TYPE.get(kind, kind))
     return Item(before + value + after, (span,), held_out, kind)
@@ -156,3 +220,165 @@ def _traps(rng: random.Random, each: int) -> Iterator[Item]:
 
 
 _TYPE = {"PHONE_LOCAL": "PHONE", "PASSWORD": "SECRET", "TOKEN": "SECRET"}
+
+
+SENTENCES = "pii_presidio_synth_v2.json"
+CASES = "pii_cases_dev.json"
+STRUCTURED = {
+    "CREDIT_CARD": "BANK_CARD",
+    "EMAIL_ADDRESS": "EMAIL",
+    "IBAN_CODE": "IBAN",
+    "IP_ADDRESS": "IP",
+    "PHONE_NUMBER": "PHONE",
+    "US_SSN": "SSN",
+}
+
+
+class Case(NamedTuple):
+    """A text that must, or must not, lose what it holds: of it, ``expected``."""
+
+    id: str
+    text: str
+    must: bool
+    expected: str
+
+
+def sentences(folder: Path) -> list[Item]:
+    """The sentences with spans; those of odd index are held out."""
+    return [
+        Item(entry["full_text"], tuple(map(_span, entry["spans"])), index % 2 == 1)
+        for index, entry in enumerate(_read(folder / SENTENCES))
+    ]
+
+
+def cases(folder: Path) -> list[Case]:
+    """The cases."""
+    return [
+        Case(
+            f"{entry['fixture']}/{entry['id']}",
+            entry["input"],
+            entry["should_match"],
+            entry.get("expected_text") or "",
+        )
+        for entry in _read(folder / CASES)
+    ]
+
+
+def _span(span: dict[str, Any]) -> Span:
+    kind = span["entity_type"]
+    kind = STRUCTURED.get(kind, f"other:{kind}")
+    return Span(span["start_position"], span["end_position"], kind)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@dataclass(slots=True)
+class Count:
+    """Of one type: labelled values, those covered wholly and partly; and findings."""
+
+    spans: int = 0
+    whole: int = 0
+    part: int = 0
+    found: int = 0
+    false: int = 0
+
+    @property
+    def missed(self) -> int:
+        """Values of which no sign was covered."""
+        return self.spans - self.whole - self.part
+
+    @property
+    def recall(self) -> float:
+        """Share of the values that were covered wholly."""
+        return self.whole / self.spans if self.spans else 1.0
+
+    @property
+    def precision(self) -> float:
+        """Share of the findings that touch something labelled."""
+        return 1 - self.false / self.found if self.found else 1.0
+
+    def add(self, other: Count) -> None:
+        """Count ``other`` in."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class Score:
+    """Counts by type, and what was not covered or falsely found."""
+
+    types: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
+    missed: list[str] = field(default_factory=list)
+    false: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> Count:
+        """All types together."""
+        total = Count()
+        for count in self.types.values():
+            total.add(count)
+        return total
+
+
+def score(tool: Tool, items: Iterable[Item]) -> Score:
+    """Run ``tool`` over ``items``.
+
+    Types that start with ``other:`` are labelled but not asked for: they count neither
+    as missed nor, where something is found in them, as falsely found.
+    """
+    result = Score()
+    for item in items:
+        found = tool.spans(item.text)
+        _count_labelled(result, item, found)
+        _count_found(result, item, found)
+    return result
+
+
+def _count_labelled(result: Score, item: Item, found: Sequence[Span]) -> None:
+    for span in item.spans:
+        if span.type.startswith("other:"):
+            continue
+        count = result.types[span.type]
+        count.spans += 1
+        left = _left(item.text, span, found)
+        if not left:
+            count.whole += 1
+            continue
+        value = item.text[span.start : span.end]
+        count.part += left < sum(map(str.isalnum, value))
+        result.missed.append(f"{item.name or span.type}: {item.text!r}")
+
+
+def _count_found(result: Score, item: Item, found: Sequence[Span]) -> None:
+    for span in found:
+        result.types[span.type].found += 1
+        if not any(s.start < span.end and span.start < s.end for s in item.spans):
+            result.types[span.type].false += 1
+            result.false.append(f"{span.type}: {item.text!r}")
+
+
+def _left(text: str, span: Span, found: Sequence[Span]) -> int:
+    """How many letters and digits of ``span`` nothing covers."""
+    return sum(
+        text[at].isalnum() and not any(f.start <= at < f.end for f in found)
+        for at in range(span.start, span.end)
+    )
+
+
+def wrong(tool: Tool, cases: Iterable[Case]) -> dict[str, str]:
+    """Which cases do not come out as they must, and in which way."""
+    verdicts = {case.id: _fault(tool, case) for case in cases}
+    return {name: fault for name, fault in verdicts.items() if fault}
+
+
+def _fault(tool: Tool, case: Case) -> str:
+    found = tool.spans(case.text)
+    if not case.must:
+        return f"found {found[0].type} in {case.text!r}" if found else ""
+    if not found:
+        return f"missed in {case.text!r}"
+    start = case.text.find(case.expected)
+    whole = Span(start, start + len(case.expected), "")
+    return f"partly covered in {case.text!r}" if _left(case.text, whole, found) else ""

@@ -5,16 +5,60 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from benchmarks.redaction import personal, vocabulary as words
-from benchmarks.redaction.credentials import ALNUM, SECRETS, run
+from benchmarks.redaction import prose, values
 from benchmarks.redaction.events import Json
-from benchmarks.redaction.shrinking import shrunk
-from benchmarks.redaction.vendors import VENDORS
+from benchmarks.redaction.values import ALNUM, SECRETS, VENDORS, run
 from refold.redaction.redactor import Redactor
+
+
+def shrunk(case: Json, shows: Callable[[Json], bool], *, tries: int) -> Json:
+    """The smallest value found that still ``shows`` it, after at most ``tries``."""
+    smaller = _smaller(case)
+    while tries:
+        tries -= 1
+        candidate = next(smaller, _NONE)
+        if candidate is _NONE:
+            break
+        if shows(candidate):
+            case, smaller = candidate, _smaller(candidate)
+    return case
+
+
+_NONE: dict[str, Json] = {}
+
+
+def _smaller(case: Json) -> Iterator[Json]:
+    """Values like ``case`` with something less, what takes most away first."""
+    if isinstance(case, str):
+        yield from _shorter(case)
+    elif isinstance(case, list):
+        yield from case
+        for at, child in enumerate(case):
+            yield [*case[:at], *case[at + 1 :]]
+            for less in _smaller(child):
+                yield [*case[:at], less, *case[at + 1 :]]
+    elif isinstance(case, dict):
+        yield from case.values()
+        for key, child in case.items():
+            rest = {other: value for other, value in case.items() if other != key}
+            yield rest
+            for less in _smaller(child):
+                yield {**case, key: less}
+            for less in _shorter(key):
+                yield {**rest, less: child}
+
+
+def _shorter(text: str) -> Iterator[str]:
+    step = (len(text) + 1) // 2
+    while step:
+        for at in range(0, len(text), step):
+            yield text[:at] + text[at + step :]
+        step //= 2
+
 
 _GLUE = (
     *(" ", " ", "", "\n", ",", "，", "：", ": ", "=", '"', "'", "\\", "/", "-", "|"),
@@ -115,13 +159,13 @@ def _key(rng: random.Random) -> str:
 def _fragment(rng: random.Random) -> str:
     kind = rng.randrange(6)
     if kind == 0:
-        return personal.make(rng, rng.choice([*personal.PERSONAL]))
+        return values.make(rng, rng.choice([*values.PERSONAL]))
     if kind == 1:
         return SECRETS[rng.choice([*SECRETS])](rng)
     if kind == 2:
         return rng.choice(VENDORS).make(rng)
     if kind == 3:
-        return rng.choice((*words.EN_THINGS, *words.ZH_THINGS))
+        return rng.choice((*prose.EN_THINGS, *prose.ZH_THINGS))
     if kind == 4:
         return run(rng, rng.randint(1, 24), rng.choice((ALNUM, "0123456789")))
     return rng.choice(_WORDS)

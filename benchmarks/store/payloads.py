@@ -6,9 +6,11 @@ import functools
 import random
 from collections.abc import Iterator
 
+from pydantic import JsonValue
+
 import refold
 from benchmarks.redaction import prose
-from refold.domain.events import Event
+from refold.domain.events import Event, JsonObject
 
 SIZE = 2_000
 TURN, TALK = 20, 4
@@ -32,6 +34,31 @@ def text(number: int) -> str:
 def event(number: int) -> refold.UserInput:
     """The text as what a user said."""
     return refold.UserInput(text=text(number))
+
+
+def with_mail(number: int) -> refold.UserInput:
+    """Prose of 2 KB with an address in it."""
+    said = text(number)
+    mail = f"ada{number}@mail{number % 7}.example.com"
+    return refold.UserInput(text=f"{said[:900]} write to {mail} {said[900:]}")
+
+
+def result(number: int) -> JsonObject:
+    """What a tool may return: 1.5 KB of JSON, nine objects of seven keys."""
+    rng = random.Random(number)
+    offers: list[JsonValue] = [
+        {
+            "id": f"FL{rng.randrange(100, 999)}",
+            "origin": rng.choice(("SFO", "JFK", "LHR", "PEK")),
+            "stops": rng.randrange(3),
+            "price": round(rng.uniform(80, 900), 2),
+            "available": rng.random() < 0.5,
+            "class": rng.choice(("economy", "business")),
+            "note": _pool()[rng.randrange(_POOL)][:70],
+        }
+        for _ in range(9)
+    ]
+    return {"query": f"flights {number}", "total": len(offers), "results": offers}
 
 
 def turn(number: int, *, size: int = SIZE) -> list[Event]:

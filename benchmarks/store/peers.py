@@ -6,14 +6,12 @@ import logging
 import os
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from benchmarks.store import payloads
-from benchmarks.store.contestant import Contestant
-from benchmarks.store.engines import Engine
-from benchmarks.store.figures import Figures
+from benchmarks.store.contestants import Contestant, Engine
 
 _NAMESPACE = uuid.UUID(int=0)
 
@@ -222,7 +220,7 @@ PEERS: tuple[type[Contestant], ...] = (
 )
 
 
-async def peers(engine: Engine, figures: Figures) -> list[Contestant]:
+async def peers(engine: Engine, note: Callable[[str], None]) -> list[Contestant]:
     """Those that are installed, opened; the others are named."""
     _quiet()
     found: list[Contestant] = []
@@ -231,7 +229,7 @@ async def peers(engine: Engine, figures: Figures) -> list[Contestant]:
         try:
             await peer.open()
         except ImportError as error:
-            figures.note(
+            note(
                 f"{kind.name}: not measured, it is not installed ({error.name} is "
                 "missing): `make bench` installs it into an environment of its own"
             )

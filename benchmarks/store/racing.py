@@ -4,12 +4,193 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
 from types import CoroutineType
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.store.figures import OURS, Figure
+from benchmarks.report import Check
+from benchmarks.store.contestants import (
+    NORMAL,
+    OURS,
+    Contestant,
+    Engine,
+    RawPostgres,
+    RawSqlite,
+    Refold,
+    raw,
+)
+from benchmarks.store.peers import peers
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """How one contestant did one subject on one engine.
+
+    seconds: the median of one operation, which is of ``events`` events.
+    ratio:   how often as long Refold took, the median of neighbouring pairs; None for
+             Refold itself, and where nothing was raced.
+    size:    how long the session was, where that matters.
+    cpu:     the ratio of what the callers' threads computed: load hardly moves it.
+    """
+
+    subject: str
+    engine: str
+    who: str
+    seconds: float
+    events: int = 1
+    ratio: float | None = None
+    size: int = 0
+    cpu: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Events a second."""
+        return self.events / self.seconds
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self) | {"events_per_second": round(self.rate, 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Where the time of one append goes: medians in microseconds by stage."""
+
+    engine: str
+    when: str
+    micros: dict[str, float]
+
+
+@dataclass(slots=True)
+class Figures:
+    """All of one run.
+
+    sizes:  by engine, then by who: bytes of one event with all indexes.
+    memory: by engine, then by what was done: megabytes at the peak.
+    summaries: by engine, then by how it was counted: their share of the log.
+    rows:   by engine and length: of how many rows a context is made.
+    commands: seconds of CPU of a command, with the start of its process.
+    notes:  what was left out, and why.
+    """
+
+    conditions: dict[str, str] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    stages: list[Stages] = field(default_factory=list)
+    sizes: dict[str, dict[str, float]] = field(default_factory=dict)
+    memory: dict[str, dict[str, float]] = field(default_factory=dict)
+    summaries: dict[str, dict[str, float]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    commands: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    def find(self, subject: str, engine: str, who: str, size: int = 0) -> Figure | None:
+        """That figure, if it was measured."""
+        wanted = (subject, engine, who, size)
+        for figure in self.figures:
+            if (figure.subject, figure.engine, figure.who, figure.size) == wanted:
+                return figure
+        return None
+
+    def note(self, said: str) -> None:
+        """Say once that something is missing."""
+        if said not in self.notes:
+            self.notes.append(said)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "conditions": self.conditions,
+            "figures": [figure.plain() for figure in self.figures],
+            "stages": [asdict(stages) for stages in self.stages],
+            "sizes": self.sizes,
+            "memory": self.memory,
+            "summaries": self.summaries,
+            "rows": self.rows,
+            "commands": self.commands,
+            "notes": self.notes,
+            "checks": [asdict(c) | {"holds": c.holds} for c in self.checks],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything.
+
+    events:  of an import, of the longest session, of a rebuild.
+    rounds:  pairs of single appends; ``batches`` those of a hundred.
+    each:    appends of each of the sessions at once, in each of ``loads`` rounds.
+    reads:   pairs of full reads, at most; ``contexts`` those of contexts, which are
+             also made under that many ``strategies``.
+    footprints: what is done in a process of its own, to see its memory.
+    """
+
+    events: int = 100_000
+    rounds: int = 300
+    batches: int = 40
+    each: int = 60
+    loads: int = 7
+    reads: int = 15
+    contexts: int = 100
+    strategies: int = 6
+    footprints: tuple[str, ...] = ("idle", "rebuild", "verify")
+
+    @classmethod
+    def quick(cls, events: int | None = None) -> Scale:
+        """The same pairs, fewer of them, of shorter sessions: a few minutes."""
+        return cls(
+            *(events or 4_000, 60, 8, 15),
+            loads=3,
+            reads=2,
+            contexts=20,
+            strategies=2,
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Lengths of sessions that are read: a hundredth, a tenth, and all."""
+        found = (self.events // 100, self.events // 10, self.events)
+        return tuple(sorted({max(20, size) for size in found}))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Ours, the driver, and the peers; each with an empty database of its own."""
+
+    engine: Engine
+    ours: Refold
+    raw: RawPostgres | RawSqlite
+    peers: Sequence[Contestant]
+
+    @property
+    def others(self) -> tuple[Contestant, ...]:
+        """All but ours."""
+        return (self.raw, *self.peers)
+
+    async def begin(self, *sessions: str) -> None:
+        """Make these sessions with everyone."""
+        for contestant in (self.ours, *self.others):
+            for session in sessions:
+                await contestant.begin(session)
+
+
+@asynccontextmanager
+async def taking_part(engine: Engine, figures: Figures) -> AsyncIterator[Field]:
+    """Everyone who can be measured on this engine.
+
+    The peers do not run with NORMAL: none of them sets it.
+    """
+    found = [] if engine.name == NORMAL else await peers(engine, figures.note)
+    made = Field(engine, Refold(engine), raw(engine), found)
+    try:
+        await made.raw.open()
+        yield made
+    finally:
+        for contestant in (made.ours, *made.others):
+            await contestant.close()
+
 
 Work = Callable[[int], Any]
 _WARM = 3
@@ -33,22 +214,33 @@ class Subject:
     size: int = 0
 
     def figure(
-        self, who: str, times: Sequence[float], ratio: float | None = None
+        self,
+        who: str,
+        times: Sequence[float],
+        ratio: float | None = None,
+        cpu: float | None = None,
     ) -> Figure:
         """The figure of one contestant."""
         median = statistics.median(times)
         return Figure(
-            self.name, self.engine, who, median, self.events, ratio, self.size
+            self.name, self.engine, who, median, self.events, ratio, self.size, cpu
         )
 
 
-async def seconds(work: Work, number: int) -> float:
+class Took(NamedTuple):
+    """Seconds, by the clock and of this thread's CPU."""
+
+    wall: float
+    cpu: float
+
+
+async def seconds(work: Work, number: int) -> Took:
     """How long the work takes, awaited if it is a coroutine."""
-    start = time.perf_counter()
+    computed, start = time.thread_time(), time.perf_counter()
     result = work(number)
     if isinstance(result, CoroutineType):
         await result
-    return time.perf_counter() - start
+    return Took(time.perf_counter() - start, time.thread_time() - computed)
 
 
 async def race(
@@ -62,16 +254,18 @@ async def race(
     figures = []
     for other in others:
         pairs = await _pairs(ours.work, other.work, rounds)
-        own += [mine for mine, _ in pairs]
-        ratio = statistics.median(mine / theirs for mine, theirs in pairs)
-        times = [theirs for _, theirs in pairs]
-        figures.append(subject.figure(other.who, times, ratio))
+        own += [mine.wall for mine, _ in pairs]
+        ratio = statistics.median(mine.wall / theirs.wall for mine, theirs in pairs)
+        cpus = [mine.cpu / theirs.cpu for mine, theirs in pairs if theirs.cpu]
+        times = [theirs.wall for _, theirs in pairs]
+        cpu = statistics.median(cpus) if cpus else None
+        figures.append(subject.figure(other.who, times, ratio, cpu))
     if not others:
-        own = [await seconds(ours.work, number) for number in range(rounds)]
+        own = [(await seconds(ours.work, number)).wall for number in range(rounds)]
     return [subject.figure(OURS, own), *figures]
 
 
-async def _pairs(ours: Work, other: Work, rounds: int) -> list[tuple[float, float]]:
+async def _pairs(ours: Work, other: Work, rounds: int) -> list[tuple[Took, Took]]:
     for number in range(min(_WARM, rounds // 10)):
         await seconds(ours, number)
         await seconds(other, number)

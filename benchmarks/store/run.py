@@ -21,18 +21,11 @@ from unittest import mock
 
 from rich.console import Console
 
-from benchmarks.machine import cores, machine
-from benchmarks.store import plot, tables, targets
-from benchmarks.store.appends import appends
-from benchmarks.store.engines import ENGINES, Engine, engines
-from benchmarks.store.field import Field, Scale, field
-from benchmarks.store.figures import Figures
-from benchmarks.store.folds import folds
-from benchmarks.store.imports import imports
-from benchmarks.store.load import load
-from benchmarks.store.ours import warm_redactor
-from benchmarks.store.reads import reads
-from benchmarks.store.transcripts import transcripts
+from benchmarks.report import cores, machine
+from benchmarks.store import report
+from benchmarks.store.contestants import ENGINES, Engine, engines, warm_redactor
+from benchmarks.store.parts import appends, folds, imports, load, reads, transcripts
+from benchmarks.store.racing import Field, Figures, Scale, taking_part
 from refold.domain.errors import InvalidConfiguration
 
 Part: TypeAlias = Callable[[Field, Figures, Scale], Awaitable[None]]
@@ -53,11 +46,11 @@ _PACKAGES = (
 class Options:
     """What to run and where to write it.
 
-    quick:    a fraction of the work, to see that all runs; its times mean nothing.
+    quick:    the same with fewer rounds and shorter sessions, in a few minutes.
     data:     a folder with transcripts that are not part of the project.
     markdown: a page of documentation whose results are replaced.
     events:   of an import, of the longest session, of a rebuild; None: 100 000, or
-              2 000 if quick.
+              4 000 if quick.
     only:     parts to run; empty: all.
     engines:  engines to run on, as the keys of ENGINES; empty: all.
     """
@@ -73,7 +66,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Measure, print, write; returns 1 if something that must hold does not.
+    """Measure, print, write; returns 1 if a gate is missed.
 
     Raises InvalidConfiguration, before anything is measured, for what cannot be read
     or written in the end.
@@ -82,19 +75,18 @@ def run(options: Options) -> int:
     console = Console(width=None if sys.stdout.isatty() else 140)
     with _folder() as folder:
         figures = asyncio.run(measured(options, folder, console))
-    checks = targets.checks(figures, timed=not options.quick)
-    part = bool(options.only) and not options.quick
-    figures.checks = [c for c in checks if c.measured is not None or not part]
-    tables.show(figures, console)
+    checks = report.checks(figures)
+    figures.checks = [c for c in checks if c.measured is not None]
+    report.show(figures, console)
     if options.json:
         told = json.dumps(figures.plain(), ensure_ascii=False, indent=1)
         options.json.write_text(told + "\n", encoding="utf-8")
     if options.plot:
-        plot.draw(figures, options.plot)
+        report.draw(figures, options.plot)
     if options.markdown:
         page = options.markdown.read_text(encoding="utf-8")
-        options.markdown.write_text(tables.filled(page, figures), encoding="utf-8")
-    return int(any(check.holds is False for check in figures.checks))
+        options.markdown.write_text(report.filled(page, figures), encoding="utf-8")
+    return int(any(c.gate and c.holds is False for c in figures.checks))
 
 
 def _check(options: Options) -> None:
@@ -109,7 +101,7 @@ def _check(options: Options) -> None:
         )
     if options.markdown:
         try:
-            tables.filled(options.markdown.read_text(encoding="utf-8"), Figures())
+            report.filled(options.markdown.read_text(encoding="utf-8"), Figures())
         except (OSError, ValueError) as error:
             raise InvalidConfiguration(
                 f"{options.markdown} cannot be filled with results: {error}"
@@ -120,14 +112,14 @@ async def measured(options: Options, folder: Path, console: Console) -> Figures:
     """All figures of one run."""
     scale = Scale.quick(options.events) if options.quick else _scale(options.events)
     figures = Figures(conditions=_conditions(scale))
-    redactor = warm_redactor(quick=options.quick)
+    redactor = warm_redactor()
     figures.conditions["redaction"] = redactor.engine
     with engines(options.engines or ENGINES, folder, redactor) as found:
         for engine in found:
             figures.conditions |= engine.conditions()
             for name in options.only or PARTS:
                 start = time.perf_counter()
-                async with field(engine, figures) as who:
+                async with taking_part(engine, figures) as who:
                     await PARTS[name](who, figures, scale)
                 took = time.perf_counter() - start
                 console.print(f"{engine.name}, {name}: {took:.1f} s", style="dim")

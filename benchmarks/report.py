@@ -1,13 +1,67 @@
-"""Tables of figures, for a terminal and between the marks of a page."""
+"""What a run was measured on, what must hold, and tables of figures."""
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.checks import Check
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A target, and what was measured.
+
+    goal: what is aimed at beyond it.
+    gate: a run fails where it is missed: what load does not move.
+    """
+
+    what: str
+    measured: float | None
+    least: float | None = None
+    most: float | None = None
+    unit: str = ""
+    goal: float | None = None
+    gate: bool = False
+
+    @property
+    def holds(self) -> bool | None:
+        """None: not measured in this run."""
+        if self.measured is None:
+            return None
+        over = self.least is None or self.measured >= self.least
+        return over and (self.most is None or self.measured <= self.most)
+
+
+def machine() -> dict[str, str]:
+    """Interpreter, system and processor, in words."""
+    return {
+        "python": sys.version.split()[0],
+        "system": platform.system(),
+        "processor": _processor(),
+    }
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.processor()
+    lines = info.read_text().splitlines()
+    names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+    return names[0] if names else platform.machine()
+
 
 _BEGIN, _END = "<!-- results: begin", "<!-- results: end"
 _MARKS: dict[bool | None, tuple[str, str]] = {
@@ -26,15 +80,16 @@ def table(title: str, *heads: str) -> Table:
 
 
 def promises(checks: Iterable[Check]) -> Table:
-    """What must hold, what was measured, and whether it holds."""
-    made = table("What must hold", "", "", "measured", "must be", "unit")
+    """The targets, what was measured, and whether each is reached."""
+    made = table("Targets", "", "", "measured", "must be", "goal", "unit")
     for check in checks:
         mark, style = _MARKS[check.holds]
         made.add_row(
             Text(mark, style),
-            check.what,
+            f"{check.what} (gate)" if check.gate else check.what,
             _value(check.measured),
             _bound(check),
+            "" if check.goal is None else f"{check.goal:g}",
             check.unit,
             style=style if check.holds is False else "",
         )

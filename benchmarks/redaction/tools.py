@@ -1,4 +1,4 @@
-"""Other tools on the same data, where installed: Presidio and two more."""
+"""Who looks for personal data: Refold, and other tools where they are installed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,116 @@ import logging
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from benchmarks.redaction.finding import Span, Tool
+from benchmarks.redaction.events import Json
+from refold.redaction.plan import Plan
+from refold.redaction.redactor import Redactor
+from refold.redaction.rules import DEFAULT_PACKS, PACKS
+
+_PLACEHOLDER = re.compile(r"\[REDACTED:([A-Z][A-Z0-9_]{1,39})(?:#[a-z2-7]{8})?\]")
+
+
+class Span(NamedTuple):
+    """A piece of a text, in characters, and the type it is said to be."""
+
+    start: int
+    end: int
+    type: str
+
+
+class Tool(Protocol):
+    """Something that finds personal data in texts."""
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        ...
+
+    def spans(self, text: str) -> Sequence[Span]:
+        """What it finds, its types in the words of this benchmark."""
+        ...
+
+
+def replaced(before: str, after: str) -> list[Span]:
+    """Which pieces of ``before`` the placeholders of ``after`` stand for.
+
+    Told from the outside alone: what stands between placeholders must be there as it
+    was, but for white space, which JSON in a string may lose.  If it is not, nothing
+    counts as covered, and the change itself as found.
+    """
+    kept, types = _split(after)
+    if not types:
+        return []
+    found = _aligned(before, kept, types)
+    if found is None:
+        places = [at for at, sign in enumerate(before) if not sign.isspace()]
+        dense = "".join(before[at] for at in places)
+        found = _aligned(dense, ["".join(piece.split()) for piece in kept], types)
+        if found is None:
+            return [Span(0, 0, "ALTERED")]
+        found = [Span(places[s], places[e - 1] + 1, kind) for s, e, kind in found]
+    return found
+
+
+def _aligned(before: str, kept: list[str], types: list[str]) -> list[Span] | None:
+    match = re.fullmatch("(.+?)".join(map(re.escape, kept)), before, re.DOTALL)
+    if match is None:
+        return None
+    return [
+        Span(match.start(number), match.end(number), kind)
+        for number, kind in enumerate(types, start=1)
+    ]
+
+
+def _split(after: str) -> tuple[list[str], list[str]]:
+    pieces = _PLACEHOLDER.split(after)
+    return pieces[::2], pieces[1::2]
+
+
+EngineName: TypeAlias = Literal["auto", "vectorscan", "stdlib"]
+# Best first.
+ENGINES: tuple[EngineName, ...] = ("vectorscan", "stdlib")
+LANGUAGES = ("pii-common", "pii-cn", "secrets", "pii-us", "pii-eu", "network")
+
+
+def redactor(
+    engine: EngineName = "auto", packs: Iterable[str] = DEFAULT_PACKS
+) -> Redactor:
+    """A redactor with the rules of ``packs``."""
+    rules = tuple(rule for pack in packs for rule in PACKS[pack])
+    return Redactor(Plan(rules=rules, engine=engine))
+
+
+def engines() -> dict[str, Redactor]:
+    """A redactor of the default policy for each engine that is installed."""
+    found: dict[str, Redactor] = {}
+    for engine in ENGINES:
+        try:
+            found[engine] = redactor(engine)
+        except Exception as error:
+            print(f"{engine}: not measured ({type(error).__name__}: {error})")
+    return found
+
+
+@dataclass(frozen=True)
+class Refold:
+    """The redactor, asked for spans."""
+
+    redactor: Redactor
+    name: str = "refold"
+
+    def spans(self, text: str) -> Sequence[Span]:
+        """What it replaces."""
+        return replaced(text, self.redactor.text(text)[0])
+
+    def value(self, value: Json) -> Json:
+        """A JSON value without what was found."""
+        return self.redactor.value(value)[0]
+
 
 # Their words for the types that are compared; others are not counted for or against.
 _TYPES = {

@@ -1,0 +1,359 @@
+"""The figures beside their targets, as tables and as a picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import report
+from benchmarks.report import Check, as_markdown, promises, table
+from benchmarks.store.contestants import FULL, NORMAL, OURS, POSTGRES, RAW
+from benchmarks.store.parts import (
+    ASYNCIO,
+    BATCH,
+    CHAIN,
+    CONTEXT,
+    FOLD,
+    FULL_READ,
+    IMPORT,
+    JSON,
+    LENGTH,
+    MAIL,
+    SINGLE,
+    STAGES,
+    STEADY,
+    TAU,
+    THREADS,
+    VERIFY,
+)
+from benchmarks.store.racing import Figure, Figures
+
+_MEGABYTES = 150
+# By engine: how many times the driver's, must and goal; and of CPU, which is a gate.
+_SINGLES: dict[str, dict[str, tuple[float, float, float]]] = {
+    SINGLE: {POSTGRES: (2.0, 1.7, 11), FULL: (1.8, 1.5, 9), NORMAL: (6.5, 5, 14)},
+    JSON: {POSTGRES: (2.0, 1.7, 12), NORMAL: (6.5, 5, 16)},
+    MAIL: {POSTGRES: (2.6, 2.2, 15), NORMAL: (10, 8, 20)},
+    BATCH: {POSTGRES: (2.0, 1.8, 16), NORMAL: (11, 9, 16)},
+}
+_PEERS = {"openai-agents": (4.0, 5.0), "google-adk": (7.0, 9.0)}
+
+
+def checks(figures: Figures) -> list[Check]:
+    """Each target beside its measurement; None where a run did not measure it."""
+    engines = dict.fromkeys(figure.engine for figure in figures.figures)
+    return [
+        check
+        for engine in (*engines, *(e for e in figures.sizes if e not in engines))
+        for part in (_appends, _load, _reads, _folds, _sizes)
+        for check in part(figures, engine)
+    ]
+
+
+def _appends(figures: Figures, engine: str) -> Iterator[Check]:
+    for subject, bounds in _SINGLES.items():
+        if engine not in bounds:
+            continue
+        must, goal, cpu = bounds[engine]
+        found = figures.find(subject, engine, RAW)
+        what = f"{engine}: {subject}, to the driver's"
+        ratio = found.ratio if found else None
+        yield Check(what, ratio, most=must, unit="×", goal=goal)
+        computed = found.cpu if found else None
+        yield Check(f"{what}, CPU", computed, most=cpu, unit="×", gate=True)
+    for peer, (must, goal) in _PEERS.items() if engine == POSTGRES else ():
+        faster = _faster(figures, SINGLE, engine, peer)
+        what = f"{engine}: {SINGLE}, faster than {peer}"
+        yield Check(what, faster, least=must, unit="×", goal=goal)
+
+
+def _load(figures: Figures, engine: str) -> Iterator[Check]:
+    if engine == POSTGRES:
+        for subject in (ASYNCIO, THREADS):
+            rate = _rate(figures, subject, engine)
+            what = f"{engine}: {subject}"
+            yield Check(what, rate, least=3_000, unit="events/s", goal=5_000)
+    if engine != FULL:
+        rate = _rate(figures, IMPORT, engine)
+        what = f"{engine}: {IMPORT}"
+        yield Check(what, rate, least=12_000, unit="events/s", goal=16_000)
+
+
+def _reads(figures: Figures, engine: str) -> Iterator[Check]:
+    for figure in figures.figures:
+        if figure.engine != engine or engine == FULL:
+            continue
+        if (figure.subject, figure.who) == (CONTEXT, OURS):
+            what = f"{engine}: context at {figure.size:,}"
+            yield Check(what, figure.seconds * 1000, most=1.0, unit="ms", goal=0.6)
+        if figure.subject == f"{LENGTH}: {STEADY}" and figure.ratio:
+            what = f"{engine}: context at {figure.size:,}, to that of a short session"
+            yield Check(what, figure.ratio, most=1.3, unit="×")
+
+
+def _folds(figures: Figures, engine: str) -> Iterator[Check]:
+    if engine == FULL:  # it reads as NORMAL does
+        return
+    chain = figures.find(VERIFY, engine, CHAIN)
+    for what, rate, must, goal in (
+        (FOLD, _rate(figures, FOLD, engine), 18_000, 25_000),
+        (VERIFY, _rate(figures, VERIFY, engine), 60_000, 80_000),
+        (CHAIN, chain.rate if chain else None, 150_000, 200_000),
+    ):
+        yield Check(f"{engine}: {what}", rate, least=must, unit="events/s", goal=goal)
+    for what, peak in figures.memory.get(engine, {}).items():
+        if what != "idle":
+            told = f"{engine}: memory of {what}"
+            yield Check(told, peak, most=_MEGABYTES, unit="MB", gate=True)
+    for command, seconds in figures.commands.items() if engine == NORMAL else ():
+        yield Check(f"{command}, CPU", seconds, most=0.35, unit="s", goal=0.25)
+
+
+def _sizes(figures: Figures, engine: str) -> Iterator[Check]:
+    if engine == FULL:  # its file is that of NORMAL
+        return
+    sizes = figures.sizes.get(engine, {})
+    json = sizes.get(f"{TAU}, JSON")
+    share = sizes[TAU] / json if json else None
+    must, goal = (0.55, 0.45) if engine == POSTGRES else (0.42, 0.35)
+    what = f"{engine}: storage of {TAU}, of its JSON"
+    yield Check(what, share, most=must, unit="×", goal=goal, gate=True)
+
+
+def _faster(figures: Figures, subject: str, engine: str, who: str) -> float | None:
+    figure = figures.find(subject, engine, who)
+    return 1 / figure.ratio if figure and figure.ratio else None
+
+
+def _rate(figures: Figures, subject: str, engine: str) -> float | None:
+    figure = figures.find(subject, engine, OURS)
+    return figure.rate if figure else None
+
+
+_OFTEN = 3
+"""Who is compared in so many subjects has a column."""
+
+
+def show(figures: Figures, console: Console) -> None:
+    """Print all tables."""
+    for made in _all(figures):
+        if made.row_count:
+            console.print(made)
+            console.print()
+    for said in figures.notes:
+        console.print(said, style="dim")
+
+
+def markdown(figures: Figures) -> str:
+    """The same for a page of documentation."""
+    parts = [as_markdown(made) for made in _all(figures) if made.row_count]
+    return "\n".join([*parts, *(f"{said}\n" for said in figures.notes)])
+
+
+def filled(page: str, figures: Figures) -> str:
+    """``page`` with the tables between its marks.
+
+    Raises ValueError if it has no marks.
+    """
+    return report.filled(page, figures.conditions, markdown(figures))
+
+
+def _all(figures: Figures) -> Iterable[Table]:
+    for engine in dict.fromkeys(figure.engine for figure in figures.figures):
+        yield _against(engine, [f for f in figures.figures if f.engine == engine])
+    yield promises(figures.checks)
+    yield _stages(figures)
+    yield _bytes(figures)
+    yield _memory(figures)
+    yield _summaries(figures)
+
+
+def _against(engine: str, figures: Sequence[Figure]) -> Table:
+    """A row for each subject: what Refold takes, and how many times that of each other.
+
+    Who is in few subjects stands in the last column, by name.
+    """
+    seen = Counter(figure.who for figure in figures if figure.ratio is not None)
+    often = [who for who, times in seen.items() if times >= _OFTEN]
+    made = table(f"{engine}: what Refold takes, and how many times that of …", "")
+    for head in ("refold", "a second", *often, "others"):
+        made.add_column(head, justify="right")
+    for subject, size in dict.fromkeys((f.subject, f.size) for f in figures):
+        by = {f.who: f for f in figures if (f.subject, f.size) == (subject, size)}
+        ours = by.pop("refold", None)
+        made.add_row(
+            f"{subject}, {size:,} events" if size else subject,
+            _time(ours.seconds) if ours else "",
+            f"{ours.rate:,.0f}" if ours else "",
+            *(_ratio(by.pop(who, None)) for who in often),
+            ", ".join(f"{who} {_ratio(figure)}" for who, figure in by.items()),
+        )
+    return made
+
+
+def _ratio(figure: Figure | None) -> str:
+    return "" if figure is None or figure.ratio is None else f"{figure.ratio:.2f}"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.2f} ms"
+    return f"{seconds:.2f} s"
+
+
+def _stages(figures: Figures) -> Table:
+    made = table("One append by stage, µs", "", *STAGES, "all")
+    for stages in figures.stages:
+        micros = [stages.micros[stage] for stage in STAGES]
+        cells = [f"{each:.0f}" for each in (*micros, sum(micros))]
+        made.add_row(f"{stages.engine}, {stages.when}", *cells)
+    return made
+
+
+def _bytes(figures: Figures) -> Table:
+    who = dict.fromkeys(name for by in figures.sizes.values() for name in by)
+    made = table("Bytes of one event on the disk, with all indexes", "", *figures.sizes)
+    for name in who:
+        cells = [_whole(by.get(name)) for by in figures.sizes.values()]
+        made.add_row(name, *cells)
+    return made
+
+
+def _memory(figures: Figures) -> Table:
+    done = dict.fromkeys(name for by in figures.memory.values() for name in by)
+    made = table("Memory at the peak, MB", "", *figures.memory)
+    for name in done:
+        cells = [_whole(by.get(name)) for by in figures.memory.values()]
+        made.add_row(name, *cells)
+    return made
+
+
+def _summaries(figures: Figures) -> Table:
+    kinds = dict.fromkeys(name for by in figures.summaries.values() for name in by)
+    made = table("Summaries, in % of the log", "", *figures.summaries)
+    for name in kinds:
+        shares = (by.get(name) for by in figures.summaries.values())
+        made.add_row(name, *("" if s is None else f"{s:.1%}" for s in shares))
+    return made
+
+
+def _whole(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:,.0f}"
+
+
+_COLOURS = {
+    OURS: "#1b7f79",
+    "raw driver": "#5b6770",
+    "raw driver, asyncio": "#8d979e",
+    "file, fdatasync": "#c9ced1",
+    "eventsourcing": "#8d6a9f",
+    "openai-agents": "#e09f3e",
+    "google-adk": "#c8553d",
+    "langgraph": "#3d6fb4",
+}
+_STAGE_COLOURS = ("#1b7f79", "#3fae9f", "#9ad5cb", "#e09f3e", "#c9ced1")
+_RACES = {
+    SINGLE: "one\nappend",
+    BATCH: "batch\nof 100",
+    THREADS: "16 in\nthreads",
+    ASYNCIO: "16 in\nasyncio",
+}
+
+
+def draw(figures: Figures, path: Path) -> None:
+    """Write the picture to ``path``."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    engines = list(dict.fromkeys(figure.engine for figure in figures.figures))
+    picture, rows = pyplot.subplots(
+        max(1, len(engines)),
+        3,
+        figsize=(15, 3.6 * max(1, len(engines))),
+        width_ratios=(3, 1.6, 2),
+        layout="constrained",
+        squeeze=False,
+    )
+    for (left, middle, right), engine in zip(rows, engines, strict=False):
+        _draw_races(left, figures, engine)
+        _draw_stages(middle, figures, engine)
+        _draw_reading(right, figures, engine)
+    picture.savefig(path, dpi=130)
+    pyplot.close(picture)
+
+
+def _draw_races(axes: Any, figures: Figures, engine: str) -> None:
+    """Events a second of everyone, by subject."""
+    axes.set_title(f"{engine}: events/s (log scale)", fontsize=10)
+    axes.set_yscale("log")
+    width = 0.8 / len(_COLOURS)
+    for place, (who, colour) in enumerate(_COLOURS.items()):
+        found = [figures.find(subject, engine, who) for subject in _RACES]
+        rates = {group: each.rate for group, each in enumerate(found) if each}
+        if not rates:
+            continue
+        at = [group - 0.4 + (place + 0.5) * width for group in rates]
+        bars = axes.bar(at, list(rates.values()), width, color=colour, label=who)
+        labels = [f"{rate:,.0f}" for rate in rates.values()]
+        axes.bar_label(bars, labels, fontsize=6, rotation=90, padding=1)
+    axes.set_xticks(range(len(_RACES)), list(_RACES.values()), fontsize=8)
+    axes.margins(y=0.4)
+    axes.legend(ncols=4, fontsize=7, frameon=False, loc="upper left")
+    _plain(axes)
+
+
+def _draw_stages(axes: Any, figures: Figures, engine: str) -> None:
+    """Where one append goes, stacked."""
+    axes.set_title("one append, µs", fontsize=10)
+    found = [stages for stages in figures.stages if stages.engine == engine]
+    below = [0.0] * len(found)
+    for stage, colour in zip(STAGES, _STAGE_COLOURS, strict=True):
+        heights = [stages.micros[stage] for stages in found]
+        axes.bar(range(len(found)), heights, 0.6, below, color=colour, label=stage)
+        below = [low + high for low, high in zip(below, heights, strict=True)]
+    axes.set_xticks(range(len(found)), [stages.when for stages in found], fontsize=8)
+    axes.margins(y=0.45)
+    axes.legend(ncols=2, fontsize=7, frameon=False, loc="upper left")
+    _plain(axes)
+
+
+def _draw_reading(axes: Any, figures: Figures, engine: str) -> None:
+    """Milliseconds by the length of the session."""
+    axes.set_title("reading, ms by events (log scales)", fontsize=10)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for subject, style in ((CONTEXT, "-"), (FULL_READ, "--")):
+        for who, colour in _COLOURS.items():
+            found = [
+                figure
+                for figure in figures.figures
+                if (figure.subject, figure.engine, figure.who) == (subject, engine, who)
+            ]
+            if found:
+                axes.plot(
+                    [figure.size for figure in found],
+                    [figure.seconds * 1000 for figure in found],
+                    style,
+                    marker="o",
+                    color=colour,
+                    label=f"{who}: {subject}",
+                )
+    sizes = sorted({figure.size for figure in figures.figures if figure.size})
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8)
+    axes.minorticks_off()
+    axes.legend(fontsize=6, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    _plain(axes)
+
+
+def _plain(axes: Any) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
