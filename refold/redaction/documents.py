@@ -108,12 +108,15 @@ class _Walk:
             prepared = self._surveyed()
         else:
             prepared = self._scanner.survey(texts)
-        if not (prepared or self._new or self._documents or self._more or self._hints):
-            return flat.nodes[0].value, self._tally
-        indexes = self._told(prepared)
+        indexes: Sequence[int]
+        if self._new or self._documents or self._more or self._hints:
+            indexes = self._told(prepared)
+        else:
+            indexes = sorted(i for i, one in prepared.items() if one.found != ())
         if indexes:
             self._redact_texts(indexes, prepared)
-        return self._rebuilt(), self._tally
+        tally = self._tally
+        return self._rebuilt() if tally.types else flat.nodes[0].value, tally
 
     @property
     def _hints(self) -> object:

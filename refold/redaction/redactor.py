@@ -205,15 +205,6 @@ class Redactor:
 
         What has few is as soon taken apart.
         """
-        settler, plan = self._made or self._settler, self._plan
-        if (
-            # An error of a rule is no reason to stop, or time may run out.
-            plan.budget_ms
-            or plan.on_error != "block"
-            or settler.finds_more
-            or not settler.scanner.gates
-        ):
-            return False
         if data is None:
             if not _is_nested(value):
                 return False
@@ -222,8 +213,14 @@ class Redactor:
             except orjson.JSONEncodeError:
                 # Half of a surrogate pair, a very large integer, or no JSON at all.
                 return False
+        if data.count(b'"') * _DENSE <= len(data):
+            return False
+        settler, plan = self._made or self._settler, self._plan
+        if plan.budget_ms or plan.on_error != "block":
+            return False  # an error of a rule is no reason to stop, or time may run out
         return (
-            data.count(b'"') * _DENSE > len(data)
+            settler.scanner.gates
+            and not settler.finds_more
             and len(data) <= plan.max_leaf_bytes
             and data.count(b"[") + data.count(b"{") < MAX_DEPTH
             and settler.scanner.proves_clean(data)

@@ -213,11 +213,16 @@ NO_CONCERN: Final = Concern()
 
 
 class Prepared(NamedTuple):
-    """A text as rules see it, with the places where something may be found in it."""
+    """A text as rules see it, with the places where something may be found in it.
+
+    found: what is found there under a key that says nothing; None: it was not judged,
+           (): nothing is, and nothing divides it.
+    """
 
     text: str
     folded: Folded
     hits: Sequence[Hit] = ()
+    found: Sequence[Finding] | None = None
 
 
 class Scanner:
@@ -304,7 +309,7 @@ class Scanner:
         if b"[" in string or string[:1] in b"{ ":
             return False  # a placeholder, or JSON
         prepared = self.look(string.decode())
-        return prepared is None or not self.findings(prepared, whole=True)
+        return prepared is None or prepared.found == ()
 
     def concern(self, key: str) -> Concern:
         """The rules for which ``key`` is context."""
@@ -333,7 +338,7 @@ class Scanner:
         if len(texts) == 1:
             prepared = self.look(texts[0])
             return {} if prepared is None else {0: prepared}
-        found: dict[int, Prepared] = {}
+        found: dict[int, Prepared | None] = {}
         telling: list[int] = []
         folded: list[Folded] = []
         for index, hits in self._hits(texts):
@@ -341,14 +346,14 @@ class Scanner:
             if told:
                 telling.append(index)
                 folded.append(fold(texts[index], told=told))
-            elif not self._refuted(texts[index], hits):
-                found[index] = Prepared(texts[index], Folded(texts[index]), hits)
+            else:
+                found[index] = self._judged(texts[index], Folded(texts[index]), hits)
         for index, one in zip(telling, folded, strict=True):
-            found[index] = Prepared(texts[index], one)
+            found[index] = self._judged(texts[index], one, ())
         for place, hits in self._hits([one.text for one in folded]):
             index = telling[place]
-            found[index] = Prepared(texts[index], folded[place], hits)
-        return found
+            found[index] = self._judged(texts[index], folded[place], hits)
+        return {index: one for index, one in found.items() if one is not None}
 
     def stirs(self, text: str) -> bool:
         """Whether anything in ``text`` triggers a rule, whatever may follow it."""
@@ -366,32 +371,28 @@ class Scanner:
             folded = fold(text, told=told)
             data = folded.text.encode(errors=UNPAIRED)
             hits = self._engine.scan(b"\n%b\n" % data)
-            return Prepared(text, folded, _in_characters(data, hits))
-        if self._refuted(text, placed):
-            return None
-        return Prepared(text, Folded(text), placed)
+            return self._judged(text, folded, _in_characters(data, hits))
+        return self._judged(text, Folded(text), placed)
 
-    def _refuted(self, text: str, hits: Sequence[Hit]) -> bool:
-        """Whether it is seen at once that no rule matches at any of these places.
+    def _judged(
+        self, text: str, folded: Folded, hits: Sequence[Hit]
+    ) -> Prepared | None:
+        """The text with what is found in it under a key that says nothing.
 
-        That is how most hits end: a word is there, and no value behind it.
+        None: no rule matches at any of these places, whatever a key says.  That is how
+        most hits end: a word is there, and no value behind it.
         """
         # Between placeholders, pieces are texts of their own.
-        if len(hits) > _FEW or "[" in text:
-            return False
-        for number, end in hits:
-            rules, literal, reach = self._judges[number]
-            if not literal:
-                return False
-            if reach:
-                places = _places(text, literal, end - reach, end)
-            else:
-                places = [end - len(literal)]
-            for place in places:
-                for ready in rules:
-                    if place >= 0 and ready.pattern.match(text, place):
-                        return False
-        return True
+        plain = folded.text is text and "[" not in text
+        prepared = Prepared(text, folded, hits)
+        try:
+            anchored, runs = self._anchored(prepared, NO_CONCERN, whole=False)
+            if plain and not (anchored or runs):
+                return None
+            found: Sequence[Finding] = self._found(prepared, anchored, runs)
+        except Exception:
+            return prepared  # who settles it knows what an error means
+        return Prepared(text, folded, hits, found or (() if plain else []))
 
     def _hits(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Hit]]]:
         """(index of a text, what is in it, and where it ends) for those with any."""
@@ -431,11 +432,23 @@ class Scanner:
         whole:  the text is all there is under the key.
         number: the text is an integer's, which needs context or a checksum.
         """
-        found: list[Finding] = []
-        numbers, folded = concern.numbers, prepared.folded
         anchored, runs = self._anchored(prepared, concern, whole=whole)
         if not (anchored or runs):
-            return found
+            return []
+        return self._found(prepared, anchored, runs, concern.numbers, number=number)
+
+    def _found(
+        self,
+        prepared: Prepared,
+        anchored: Sequence[tuple[Compiled, Candidate]],
+        runs: Mapping[tuple[int, int], Mapping[int, Compiled]],
+        numbers: frozenset[int] = frozenset(),
+        *,
+        number: bool = False,
+    ) -> list[Finding]:
+        """What of the matches and runs is a finding."""
+        found: list[Finding] = []
+        folded = prepared.folded
 
         def judged(ready: Compiled, candidate: Candidate) -> bool:
             concerned = ready.number in numbers
@@ -518,7 +531,7 @@ class Scanner:
         text = prepared.folded.text
         found: list[tuple[Compiled, Candidate]] = []
         by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
-        runs = Runs(text)
+        runs: Runs | None = None
         seen: set[tuple[int, int]] = set()
         # By trigger: how far its literals were already looked for.
         looked: dict[int, int] = {}
@@ -526,6 +539,7 @@ class Scanner:
         for number, end in prepared.hits:
             rules, literal, reach = judges[number]
             if not literal:
+                runs = runs or Runs(text)
                 near = runs.near(end) if self._around[number] else runs.at(end)
                 for run in near if rules else ():
                     by_run.setdefault(run, {}).update((c.number, c) for c in rules)
@@ -542,15 +556,15 @@ class Scanner:
             for place in places:
                 if place < 0 or (number, place) in seen:
                     continue
-                seen.add((number, place))
                 for ready in rules:
                     if match := ready.pattern.match(text, place):
+                        seen.add((number, place))
                         candidate = _of(ready, text, place, match)
                         if candidate:
                             found.append((ready, candidate))
         for ready in concern.rules:
             if ready.rule.at == "digits":
-                for run in runs.all():
+                for run in Runs(text).all():
                     by_run.setdefault(run, {})[ready.number] = ready
             elif ready.rule.at == "leaf" and whole:
                 match = ready.pattern.fullmatch(text)

@@ -246,6 +246,8 @@ class Settler:
             if not given.concern.rules:
                 return []
             prepared = Prepared(given.text, Folded(given.text))
+        if prepared.found is not None and not (given.concern.rules or given.number):
+            return [*prepared.found]
         return self.scanner.findings(
             prepared, given.concern, whole=given.whole, number=given.number
         )

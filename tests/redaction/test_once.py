@@ -55,13 +55,13 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that rules were asked about, in order."""
     asked: list[str] = []
-    findings = Scanner.findings
+    findings = Scanner._found
 
     def noted(self: Scanner, prepared: Any, *rest: Any, **more: Any) -> list[Finding]:
         asked.append(prepared.text)
         return findings(self, prepared, *rest, **more)
 
-    monkeypatch.setattr(Scanner, "findings", noted)
+    monkeypatch.setattr(Scanner, "_found", noted)
     return asked
 
 
@@ -88,12 +88,13 @@ def test_what_was_found_in_a_text_is_not_looked_for_again(
     assert judged.count(text) == 1
 
 
-def test_a_word_without_a_value_behind_it_is_no_rules_to_judge(
-    redactor: Redactor, judged: list[str]
+def test_a_word_without_a_value_behind_it_is_not_settled(
+    redactor: Redactor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    redactor.value({"text": "the pass: it is closed", "content": "A bearer of news."})
+    monkeypatch.setattr(Settler, "settle", None)
+    value: Any = {"text": "the pass: it is closed", "content": "A bearer of news."}
 
-    assert judged == []
+    assert redactor.value(value) == (value, Tally())
 
 
 def test_keys_that_say_nothing_are_scanned_once(
