@@ -141,10 +141,10 @@ class Scale:
     def quick(cls, events: int | None = None) -> Scale:
         """The same pairs, fewer of them, of shorter sessions: a few minutes."""
         return cls(
-            *(events or 4_000, 60, 8, 15),
+            *(events or 8_000, 120, 16, 25),
             loads=3,
-            reads=2,
-            contexts=20,
+            reads=3,
+            contexts=40,
             strategies=2,
         )
 

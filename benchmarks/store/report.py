@@ -321,7 +321,7 @@ def _draw_stages(axes: Any, figures: Figures, engine: str) -> None:
         axes.bar(range(len(found)), heights, 0.6, below, color=colour, label=stage)
         below = [low + high for low, high in zip(below, heights, strict=True)]
     axes.set_xticks(range(len(found)), [stages.when for stages in found], fontsize=8)
-    axes.margins(y=0.45)
+    axes.set_ylim(0, 1.45 * max(below, default=1.0) or 1.0)
     axes.legend(ncols=2, fontsize=7, frameon=False, loc="upper left")
     _plain(axes)
 

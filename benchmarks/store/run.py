@@ -50,7 +50,7 @@ class Options:
     data:     a folder with transcripts that are not part of the project.
     markdown: a page of documentation whose results are replaced.
     events:   of an import, of the longest session, of a rebuild; None: 100 000, or
-              4 000 if quick.
+              8 000 if quick.
     only:     parts to run; empty: all.
     engines:  engines to run on, as the keys of ENGINES; empty: all.
     """

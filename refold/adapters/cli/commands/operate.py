@@ -315,7 +315,7 @@ def bench(
     subject: Annotated[
         Subject, typer.Argument(metavar="WHAT", help="redaction|store|memory")
     ],
-    quick: bool = flag("--quick", "Take a hundredth of the data, to see it run."),
+    quick: bool = flag("--quick", "Take fewer rounds of less data, for a few minutes."),
     data: Path | None = option(
         None, "Use this folder of labelled data or transcripts, too.", of="DIR"
     ),
