@@ -36,10 +36,10 @@ from benchmarks.store.racing import Figure, Figures
 _MEGABYTES = 150
 # By engine: how many times the driver's, must and goal; and of CPU, which is a gate.
 _SINGLES: dict[str, dict[str, tuple[float, float, float]]] = {
-    SINGLE: {POSTGRES: (2.0, 1.7, 11), FULL: (1.8, 1.5, 9), NORMAL: (6.5, 5, 14)},
-    JSON: {POSTGRES: (2.0, 1.7, 12), NORMAL: (6.5, 5, 16)},
-    MAIL: {POSTGRES: (2.6, 2.2, 15), NORMAL: (10, 8, 20)},
-    BATCH: {POSTGRES: (2.0, 1.8, 16), NORMAL: (11, 9, 16)},
+    SINGLE: {POSTGRES: (2.0, 1.7, 6), FULL: (1.8, 1.5, 4.5), NORMAL: (6.5, 5, 9.5)},
+    JSON: {POSTGRES: (2.0, 1.7, 6.5), NORMAL: (6.5, 5, 10)},
+    MAIL: {POSTGRES: (2.6, 2.2, 8), NORMAL: (10, 8, 12)},
+    BATCH: {POSTGRES: (2.0, 1.8, 14), NORMAL: (11, 9, 18)},
 }
 _PEERS = {"openai-agents": (4.0, 5.0), "google-adk": (7.0, 9.0)}
 

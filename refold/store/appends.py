@@ -254,13 +254,16 @@ class Writer:
             moved = (outcome.head.seq, outcome.head.hash) != (head.seq, head.hash)
             if moved and (order.expected_seq is not None or born is not None):
                 raise _stale(order, head.seq, outcome.head.seq)
-        return self._append_exclusive(order, made)
+        return self._append_exclusive(order, made, born)
 
-    def _append_exclusive(self, order: Order, made: _Made) -> Receipt:
+    def _append_exclusive(
+        self, order: Order, made: _Made, born: Head | None
+    ) -> Receipt:
         built: list[Append] = []
 
         def build(head: Head) -> Append:
-            built.append(self._decided(head, order, made))
+            base = born if born is not None and head.seq == 0 else head
+            built.append(self._decided(base, order, made))
             return built[-1]
 
         for _ in range(_EXCLUSIVE):

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import refold
 from refold.domain.canonical import repaired
 from refold.domain.events import Event
+from refold.domain.ports import Conflict
 from refold.store import Session, SessionStore
 from tests.support.payloads import payload
 
@@ -520,6 +521,18 @@ def test_threads_that_share_a_store_leave_no_gap(store: SessionStore) -> None:
     for info in store.sessions("ada"):
         seqs = [e.seq for e in store.session("ada", info.session_id).events()]
         assert seqs == list(range(1, 61))
+
+
+def test_a_fork_that_is_refused_again_and_again_begins_under_the_lock(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.append(refold.UserInput(text="a"))
+    log: Any = session.writer.log
+    monkeypatch.setattr(log, "append", lambda request: Conflict(request.base))
+
+    fork = session.fork(1, "s-2")
+
+    assert [event.type for event in fork.events()] == ["fork"]
 
 
 def test_a_fork_goes_on_from_where_it_was_made(session: Session) -> None:
