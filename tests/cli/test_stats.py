@@ -30,7 +30,8 @@ def test_they_are_a_table_for_people(refold: Refold, sample: Path) -> None:
     assert ran.code == 0
     lines = [line.split() for line in ran.out.splitlines()]
     assert ["events", "57"] in lines
-    assert ["events,", "last", "day", "0"] in lines
+    assert ["events", "dated", "in", "the", "last", "day", "0"] in lines
+    assert ["sessions", "written", "to", "in", "the", "last", "hour", "1"] in lines
     assert ["retired", "keys", "0"] in lines
     assert any(line[:2] == ["database", "size"] for line in lines)
     assert "views of strategy" not in ran.out

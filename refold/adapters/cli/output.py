@@ -205,11 +205,20 @@ _GAP: Final = 3  # columns between those of a table
 
 
 class Screen:
-    """Prints plain lines to stdout: nothing is wrapped, cut or coloured."""
+    """Prints plain lines to stdout: nothing is wrapped, cut or coloured.
 
-    def line(self, *parts: Part, end: Sequence[Part] = ()) -> None:
-        """Print one line; ``end`` stands at its right, behind what fits before it."""
-        text = _plain(*parts) + ("  " + _plain(*end) if end else "")
+    ``width`` is what a command fits its lines into.
+    """
+
+    width: int = 100
+
+    def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
+        """Print one line; ``end`` stands at its right.
+
+        On a terminal ``cut`` is shortened if there is no room, and nothing else is:
+        then ``end`` has a line of its own.
+        """
+        text = _plain(*parts, cut) + ("  " + _plain(*end) if end else "")
         sys.stdout.write((text if text.strip() else "") + "\n")
 
     def body(
@@ -255,6 +264,7 @@ STUB: Final = re.compile(
 )
 _NARROWEST: Final = 40
 _SHORTEST: Final = 20
+_READABLE: Final = 16  # a column of prose is not made narrower
 
 
 class Terminal(Screen):
@@ -270,22 +280,32 @@ class Terminal(Screen):
                 raise BrokenPipeError
 
         self._console = Writer(highlight=False, markup=False, emoji=False)
-        self._width = max(_NARROWEST, self._console.width)
+        self.width = max(_NARROWEST, self._console.width)
 
-    def line(self, *parts: Part, end: Sequence[Part] = ()) -> None:
-        text = _styled(*parts)
-        if end:
-            last = _styled(*end)
-            room = self._width - last.cell_len - 2
-            text.truncate(max(room, _SHORTEST), overflow="ellipsis")
-            text.append(" " * max(2, room - text.cell_len + 2)).append_text(last)
-        self._console.print(text, soft_wrap=True)
+    def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
+        if not end and not cut:
+            self._console.print(_styled(*parts), soft_wrap=True)
+            return
+        text, last, more = _styled(*parts), _styled(*end), _styled(cut)
+        room = self.width - (last.cell_len + 2 if end else 0)
+        if cut:
+            left = room - text.cell_len
+            if left < _SHORTEST:  # the end has a line of its own
+                left = max(self.width - text.cell_len, _SHORTEST)
+            more.truncate(left, overflow="ellipsis")
+            text.append_text(more)
+        *before, text = _wrapped(text, self.width)
+        if end and text.cell_len > room:
+            before, text = [*before, text], _styled("")
+        text.append(" " * (max(0, room - text.cell_len + 2) if end else 0))
+        for piece in [*before, text.append_text(last)]:
+            self._console.print(piece, soft_wrap=True)
 
     def body(
         self, body: str, *, indent: str | Sequence[Part] = "", tall: int | None = None
     ) -> None:
         before = _styled(*indent)
-        room = max(_NARROWEST // 2, self._width - len(before))
+        room = max(_NARROWEST // 2, self.width - len(before))
         lines = body.rstrip("\n").split("\n") if body else []
         drawn = 0
         for index, line in enumerate(lines):
@@ -302,21 +322,130 @@ class Terminal(Screen):
                 drawn += 1
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
+        """Print a table whose words and numbers stay whole, however narrow it gets.
+
+        Texts are wrapped between words.  Where that is not enough, a table of figures
+        goes on below, with its first column again; any other becomes a list.
+        """
+        cells = [list(map(_styled, row)) for row in rows]
+        spans = [_span(name, cells, at) for at, name in enumerate(columns)]
+        tables = self._tables(spans, all(name.startswith("#") for name in columns[1:]))
+        if not tables:
+            self._list(columns, cells)
+        for nth, places in enumerate(tables):
+            if nth:
+                self.line("")
+            widths = self._fitted([spans[at] for at in places]) or ()
+            self._grid(
+                [
+                    (columns[at], width)
+                    for at, width in zip(places, widths, strict=True)
+                ],
+                ([row[at] for at in places] for row in cells),
+            )
+
+    def _tables(self, spans: Sequence[_Span], figures: bool) -> list[list[int]]:
+        """The columns that stand beside each other; none if some fit nowhere."""
+        every = list(range(len(spans)))
+        if self._fitted(spans):
+            return [every]
+        tables: list[list[int]] = []
+        for at in every[1:] if figures else ():
+            last = [*tables[-1], at] if tables else []
+            if last and self._fitted([spans[one] for one in last]):
+                tables[-1] = last
+            elif self._fitted([spans[0], spans[at]]):
+                tables.append([0, at])
+            else:
+                return []
+        return tables
+
+    def _fitted(self, spans: Sequence[_Span]) -> list[int]:
+        """How wide each column becomes; nothing if they do not fit."""
+        room = self.width - _GAP * (len(spans) - 1)
+        widths = [max(span.least, min(span.most, room)) for span in spans]
+        while sum(widths) > room:
+            wider = [at for at, width in enumerate(widths) if width > spans[at].least]
+            if not wider:
+                return []
+            widths[max(wider, key=widths.__getitem__)] -= 1
+        return widths
+
+    def _grid(
+        self, columns: Sequence[tuple[str, int]], rows: Iterable[Sequence[Text]]
+    ) -> None:
         from rich.table import Table
 
         table = Table(
             box=None, pad_edge=False, header_style="bold dim", padding=(0, _GAP, 0, 0)
         )
-        for name in columns:
+        for name, width in columns:
             table.add_column(
                 name.lstrip("#"),
                 justify="right" if name.startswith("#") else "left",
-                overflow="fold",
-                no_wrap=name.startswith("#"),
+                width=width,
             )
         for row in rows:
-            table.add_row(*map(_styled, row))
+            lines = (
+                _wrapped(cell, w) for cell, (_, w) in zip(row, columns, strict=True)
+            )
+            table.add_row(*(_styled("\n").join(cell) for cell in lines))
         self._console.print(table)
+
+    def _list(self, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+        """Print a line for each cell, and its column's name before it."""
+        for nth, row in enumerate(rows):
+            pairs = list(zip(map(_styled, columns), row, strict=True))
+            if len(row) == 2:  # a name and its value already
+                pairs = [(row[0], row[1])]
+            elif nth:
+                self.line("")
+            for name, cell in pairs:
+                line = _styled((f"{name.plain.lstrip('#')}: ", "bold dim")) + cell
+                for piece in _wrapped(line, self.width):
+                    self._console.print(piece, soft_wrap=True)
+
+
+class _Span(NamedTuple):
+    """How narrow and how wide a column can be."""
+
+    least: int
+    most: int
+
+
+# What is not broken: scripts without spaces are, between any two signs.
+_WORD: Final = re.compile(r"[^\s\u2e80-\uffff]+|[\u2e80-\uffff]")
+
+
+def _wrapped(text: Text, width: int) -> list[Text]:
+    """Its lines; a word that is longer than one is left to the terminal."""
+    from rich.cells import cell_len
+
+    wrapped: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        begun, ends = 0, list[int]()
+        for word in _WORD.finditer(line.plain):
+            if (
+                begun < word.start()
+                and cell_len(line.plain[begun : word.end()]) > width
+            ):
+                begun = word.start()
+                ends.append(begun)
+        wrapped += line.divide(ends)
+    for piece in wrapped[:-1]:
+        piece.rstrip()
+    return wrapped or [text]
+
+
+def _span(name: str, rows: Sequence[Sequence[Text]], at: int) -> _Span:
+    from rich.cells import cell_len
+
+    texts = [name.lstrip("#"), *(row[at].plain for row in rows)]
+    most = max(cell_len(line) for text in texts for line in text.split("\n"))
+    if name.startswith("#"):
+        return _Span(most, most)
+    words = (cell_len(word) for text in texts for word in _WORD.findall(text))
+    return _Span(max(*words, min(most, _READABLE), 1), most)
 
 
 def _styled(*parts: Part) -> Text:

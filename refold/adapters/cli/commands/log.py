@@ -52,8 +52,8 @@ def sessions(call: Call, user: SomeUser = None) -> Result:
             whose = f" of user {user!r}" if user else ""
             out.line(f"no sessions{whose} yet: `refold import` brings transcripts in")
             return
-        names = ("user", "session", "#events", "#tokens", "begun (UTC)")
-        out.table((*names, "last change (UTC)"), map(_row, found))
+        names = ("user", "session", "#events", "#tokens", "stored (UTC)")
+        out.table((*names, "last write (UTC)"), map(_row, found))
 
     told = [
         {
@@ -198,9 +198,8 @@ class Timeline:
             head.append((f"  response #{item.response}", "dim"))
         if derived:
             head.append((f"  stream {envelope.stream[:_STREAM]}", "dim"))
-        if text:
-            head += ["  ", shown(text)]
-        self._screen.line(*head, end=_end(envelope))
+        said_here = shown(f"  {text}") if text else ""
+        self._screen.line(*head, cut=said_here, end=_end(envelope))
 
     def _rail(self, item: Numbered) -> str:
         match item.envelope.payload:

@@ -338,9 +338,9 @@ def _effect(found: Memory) -> Result:
                 _said(lift.iterations_otherwise, ".1f"),
             ]
             rows.append(row)
-        head = ("item", "what", "#shown", "#success", "#without", "#success")
+        head = ("item", "what", "#shown", "#success", "#not shown", "#success then")
         if rows:
-            screen.table((*head, "#difference", "#reflections", "#without"), rows)
+            screen.table((*head, "#difference", "#reflections", "#and then"), rows)
         count = counted(len(found.effect), "item")
         screen.line(
             f"{count} were shown in sessions that ended; shown is not caused by"

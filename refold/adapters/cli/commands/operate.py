@@ -91,7 +91,9 @@ def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         what, last, when = name.partition("_last_")
         is_size = what.endswith("_bytes")
         what = what.removesuffix("_bytes").replace("_", " ") + " size" * is_size
-        what = f"{what}, last {when}" if last else what
+        if last:  # an imported event keeps the time at which it happened
+            rate = "written to" if what == "sessions" else "dated"
+            what = f"{what} {rate} in the last {when}"
         if isinstance(value, int):
             yield what, size(value) if is_size else number(value)
         elif isinstance(value, str):

@@ -291,7 +291,7 @@ def _event(
     head = f"{indent}{envelope.seq:>4}  {envelope.ts:%H:%M:%S}  "
     less = "  redacted since" if envelope.seq in explained.superseded else ""
     end = f"  {envelope.hash[:DIGEST]}{less}"
-    room = _WIDTH - len(head) - len(envelope.type) - 2 - len(end)
+    room = _width(screen) - len(head) - len(envelope.type) - 2 - len(end)
     screen.line(
         head,
         (envelope.type, STYLES.get(envelope.type, "")),
@@ -302,8 +302,12 @@ def _event(
 
 
 def _said(screen: Screen, text: str, indent: str) -> None:
-    for line in wrap(text, _WIDTH - len(indent)):
+    for line in wrap(text, _width(screen) - len(indent)):
         screen.line((indent + line, "dim"))
+
+
+def _width(screen: Screen) -> int:
+    return min(_WIDTH, screen.width)
 
 
 def _types(events: Iterable[Envelope]) -> str:
