@@ -1,10 +1,16 @@
 """Importing reads everything before it writes, redacts, and is safe to repeat."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from refold.adapters.cli import output
 from tests.cli.conftest import SAMPLE, Refold
 
 PLANTED = (
@@ -44,7 +50,9 @@ def test_a_program_learns_what_was_imported(refold: Refold) -> None:
 
     told = ran.json()
     assert ran.code == 0
-    assert list(told) == ["sessions", "events", "duplicates", "redactions", "skipped"]
+    assert list(told) == [
+        *("sessions", "events", "duplicates", "redactions", "skipped", "failed"),
+    ]
     assert told["sessions"] == ["5f0c2a7e-3b41-4d8e-9a56-1c7e8b9d0f24"]
     assert (told["events"], told["duplicates"]) == (57, 0)
     assert told["redactions"]["API_KEY"] == 5
@@ -63,8 +71,8 @@ def test_a_person_sees_a_table(refold: Refold) -> None:
     assert ran.code == 0
     assert "claude-code" in ran.out
     assert "API_KEY×5" in ran.out
-    assert "57 events of 1 session written, 0 were there before" in ran.out
-    assert "left out" in ran.out
+    assert "57 events written to 1 session, 0 already there" in ran.out
+    assert "skipped 1 × " in ran.out
 
 
 @pytest.mark.parametrize("secret", PLANTED)
@@ -193,7 +201,7 @@ def test_a_failure_says_what_was_written_before(refold: Refold, tmp_path: Path) 
 
     assert ran.code == 1
     assert "was rewritten" in ran.err
-    assert "2 events of this import were written before, 1 session whole" in ran.err
+    assert "2 events written, 1 session whole: --keep-going imports" in ran.err
 
 
 def test_a_rewritten_transcript_is_refused(refold: Refold, tmp_path: Path) -> None:
@@ -249,3 +257,199 @@ def test_another_format_than_the_files_is_refused(refold: Refold) -> None:
 
     assert ran.code == 1
     assert "no Letta agent file" in ran.err
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> list[Path]:
+    """Files of which some are bad in different ways, and two are good."""
+    folder = tmp_path / "many"
+    folder.mkdir()
+    good = chat(folder / "good.jsonl", ["hello", "hi"])
+    (folder / "cut.jsonl").write_bytes(good.read_bytes()[:-20])
+    (folder / "empty.jsonl").touch()
+    (folder / "folder.jsonl").mkdir()
+    (folder / "binary.jsonl").write_bytes(b"\x00\x01\x02")
+    (folder / "loop.jsonl").symlink_to("loop.jsonl")
+    chat(folder / "zoo.jsonl", ["what now", "nothing"])
+    return sorted(folder.iterdir())
+
+
+def test_one_bad_file_does_not_stop_the_others(
+    refold: Refold, many: list[Path]
+) -> None:
+    ran = refold("import", *many, "--user", "ada", "--keep-going", "--json")
+
+    told = ran.json()
+    assert ran.code == 1
+    assert told["sessions"] == ["good-0001", "zoo-0001"]
+    assert told["events"] == 4
+    assert [Path(one["where"].split(" line")[0]).stem for one in told["failed"]] == [
+        *("binary", "cut", "empty", "folder", "loop"),
+    ]
+    for one in told["failed"]:
+        assert f"refold: {one['where']}: {one['why']}\n" in ran.err
+
+
+def test_without_that_the_first_stops_all_and_names_the_way_out(
+    refold: Refold, many: list[Path], tmp_path: Path
+) -> None:
+    ran = refold("import", *many, "--user", "ada")
+
+    assert ran.code == 1
+    assert "nothing was written: --keep-going imports the other files" in ran.err
+    assert not (tmp_path / "refold.db").exists()
+
+
+def test_a_session_that_cannot_be_written_does_not_stop_the_others(
+    refold: Refold, tmp_path: Path
+) -> None:
+    one, two, three = (
+        chat(tmp_path / f"{name}.jsonl", ["hello", name]) for name in ("a", "b", "c")
+    )
+    refold("import", two, "--user", "ada")
+    chat(two, ["good day", "b"])
+
+    ran = refold("import", one, two, three, "--user", "ada", "--keep-going", "--json")
+
+    assert ran.code == 1
+    assert ran.json()["sessions"] == ["a-0001", "c-0001"]
+    (failed,) = ran.json()["failed"]
+    assert failed["where"] == str(two)
+    assert "was rewritten" in failed["why"]
+
+
+def test_two_files_of_one_session_leave_the_others_alone(
+    refold: Refold, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    one = chat(tmp_path / "talk.jsonl", ["hello", "hi"])
+    two = chat(tmp_path / "a" / "talk.jsonl", ["bye", "see you"])
+    three = chat(tmp_path / "other.jsonl", ["what now", "nothing"])
+
+    ran = refold("import", one, two, three, "--user", "ada", "--keep-going", "--json")
+
+    assert ran.json()["sessions"] == ["talk-0001", "other-0001"]
+    assert [failed["where"] for failed in ran.json()["failed"]] == [str(two)]
+
+
+def test_if_every_file_is_bad_no_store_is_made(refold: Refold, tmp_path: Path) -> None:
+    ran = refold("import", tmp_path, "none.jsonl", "--user", "ada", "--keep-going")
+
+    assert ran.code == 1
+    assert "2 files not imported" in ran.out
+    assert not (tmp_path / "refold.db").exists()
+
+
+def test_a_name_for_all_needs_all_files(refold: Refold, many: list[Path]) -> None:
+    ran = refold(
+        "import", *many, "--user", "ada", "--keep-going", "--session", "support"
+    )
+
+    assert ran.code == 2
+    assert "--keep-going may leave files out" in ran.err
+
+
+def test_a_frozen_user_stops_all_files(refold: Refold, tmp_path: Path) -> None:
+    one = chat(tmp_path / "one.jsonl", ["hello", "hi"])
+    two = chat(tmp_path / "two.jsonl", ["bye", "see you"])
+    refold("import", one, "--user", "ada")
+    refold("freeze", "--user", "ada", "--reason", "court")
+
+    ran = refold("import", two, one, "--user", "ada", "--keep-going")
+
+    assert ran.code == 1
+    assert ran.err.count("the user is frozen") == 1
+
+
+def long(path: Path, turns: int = 450) -> Path:
+    """A conversation that is written in three batches."""
+    texts = [f"turn {number}" for number in range(turns)]
+    return chat(path, texts)
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Sends a signal to this process when so many batches were told."""
+
+    def ended_by(signal_: int, after: int) -> None:
+        told = output.Stretch.__call__
+        left = [after]
+
+        def counted(self: output.Stretch, done: int) -> None:
+            told(self, done)
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal_)
+
+        monkeypatch.setattr(output.Stretch, "__call__", counted)
+
+    return ended_by
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (1, "interrupted; nothing was written\n"),
+        (4, "interrupted; 2 events written, 1 session whole: import again to add"),
+        (5, "interrupted; 202 events written, 1 session whole: import again to add"),
+    ],
+)
+def test_ctrl_c_says_what_was_written(
+    refold: Refold,
+    tmp_path: Path,
+    batches: Callable[[int, int], None],
+    after: int,
+    said: str,
+) -> None:
+    one = chat(tmp_path / "one.jsonl", ["hello", "hi"])
+    two = long(tmp_path / "two.jsonl")
+    batches(signal.SIGINT, after)
+
+    ran = refold("import", one, two, "--user", "ada")
+
+    assert ran.code == 130
+    assert said in ran.err
+    stored = sum(one["head_seq"] for one in refold("sessions", "--json").json())
+    assert f"{stored} events" in said or not stored
+
+
+def test_one_that_was_killed_is_completed_once(refold: Refold, tmp_path: Path) -> None:
+    one = chat(tmp_path / "one.jsonl", ["hello", "hi"])
+    two, three = long(tmp_path / "two.jsonl"), long(tmp_path / "three.jsonl", 2)
+    files = [str(file) for file in (one, two, three)]
+    script = f"""
+import os, signal
+from refold.adapters.cli import main, output
+told, left = output.Stretch.__call__, [5]
+def counted(self, done):
+    told(self, done)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+output.Stretch.__call__ = counted
+main(["import", *{files!r}, "--user", "ada"])
+"""
+
+    killed = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
+    before = refold("sessions", "--json").json()
+    again = refold("import", *files, "--user", "ada", "--json").json()
+    third = refold("import", *files, "--user", "ada", "--json").json()
+
+    assert killed.returncode == -signal.SIGKILL
+    assert [one["head_seq"] for one in before] == [2, 200]
+    assert (again["duplicates"], again["events"]) == (202, 252)
+    assert (third["duplicates"], third["events"]) == (454, 0)
+    assert refold("verify").code == 0
+
+
+def test_progress_can_be_had_without_a_terminal(refold: Refold, tmp_path: Path) -> None:
+    path = long(tmp_path / "talk.jsonl")
+
+    shown = refold("import", path, "--user", "ada", "--progress")
+    quiet = refold("import", path, "--user", "bob")
+    as_json = refold("import", path, "--user", "eve", "--progress", "--json")
+
+    assert "refold: 1 of 1 file: read\n" in shown.err
+    assert "refold: 450 of 450 events: talk-0001\n" in shown.err
+    assert " of " not in quiet.err + as_json.err
+    assert shown.out == quiet.out

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
@@ -463,18 +464,28 @@ def _styled(*parts: Part) -> Text:
 
 
 _LONG: Final = 500
+_EVERY_SEC: Final = 2.0
 
 
 class Progress:
-    """Shows how much of ``total`` is done; nothing for short work or no terminal."""
+    """Shows on stderr how much of ``total`` is done.
 
-    def __init__(self, total: int) -> None:
-        self._total, self._stack = total, ExitStack()
+    of:    what is counted.
+    shows: whether to; where stderr is no terminal as lines.  None: only of long work,
+           and on a terminal.
+    """
+
+    def __init__(self, total: int, *, of: str, shows: bool | None = None) -> None:
+        self._total, self._of, self._stack = total, of, ExitStack()
+        is_terminal = sys.stderr.isatty()
+        self._has_bar = is_terminal and (total >= _LONG if shows is None else shows)
+        self._has_lines = bool(shows) and not is_terminal and total > 0
         self._bar: Bar | None = None
+        self._done, self._next = 0, 0.0
 
     def __enter__(self) -> Self:
-        if self._total >= _LONG and sys.stderr.isatty():
-            self._bar = self._stack.enter_context(_bar())
+        if self._has_bar:
+            self._bar = self._stack.enter_context(_bar(self._of))
             self._bar.add_task("", total=self._total)
         return self
 
@@ -492,6 +503,12 @@ class Progress:
         """Say that ``by`` more are done, of what is called ``name``."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], advance=by, description=name)
+        self._done += by
+        now = time.monotonic()
+        if self._has_lines and by and (now >= self._next or self._done == self._total):
+            self._next = now + _EVERY_SEC
+            done = f"{self._done:,} of {counted(self._total, self._of[:-1])}"
+            complain(f"{done}: {name}")
 
 
 class Stretch:
@@ -514,15 +531,24 @@ class Stretch:
         return self._done - (self._before or 0)
 
 
-def _bar() -> Bar:
+def _bar(of: str) -> Bar:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
     return Progress(
+        SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("events"),
+        TextColumn(of),
+        TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
     )

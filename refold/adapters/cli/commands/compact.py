@@ -368,7 +368,7 @@ class _Work:
     def run(self, writes: Writes | None, *, dry_run: bool, strict: bool) -> _Done:
         """Rebuild, with a progress bar."""
         done = _Done(dry_run)
-        progress = Progress(sum(info.head_seq for info in self.sessions))
+        progress = Progress(sum(info.head_seq for info in self.sessions), of="events")
         parts: dict[tuple[str, str], Stretch] = {}
 
         def walked(info: SessionInfo, events: int) -> None:

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, get_args
 
 import typer
 
-from refold.adapters.cli.options import Call, NewSession, Transcripts, User, option
+from refold.adapters.cli.options import (
+    Call,
+    NewSession,
+    Transcripts,
+    User,
+    flag,
+    option,
+)
 from refold.adapters.cli.output import (
     Progress,
     Result,
     Screen,
+    complain,
     counted,
     number,
     shown,
     types,
 )
 from refold.adapters.importers import read
-from refold.domain.errors import ImportFailed, RefoldError
+from refold.domain.errors import Frozen, ImportFailed, RefoldError, StoreUnavailable
 from refold.domain.ids import MAX_ID
 from refold.store.sessions import extend
 
 if TYPE_CHECKING:
     from refold.adapters.importers import Skipped, Transcript
-    from refold.store import Session
+    from refold.domain.envelope import Draft
+    from refold.store import Session, SessionStore
     from refold.store.sessions import Extended
 
 
@@ -42,80 +54,172 @@ def import_(
     user: User,
     session: NewSession = None,
     form: Transcripts = option(
-        "auto", f"Read them as this program's: {_FORMATS}.", "--format", of="FORMAT"
+        "auto", f"Read every file as this format: {_FORMATS}.", "--format", of="FORMAT"
+    ),
+    keep_going: bool = flag(
+        "--keep-going", "Import the other files if one fails; exit with 1 at the end."
+    ),
+    progress: bool = flag(
+        "--progress", "Show progress even if stderr is not a terminal."
     ),
 ) -> Result:
     """Bring transcripts into the log, each as a session.
 
-    What they hold is redacted and size-guarded.  Importing again adds nothing, and of
-    a transcript that has grown only what is new.  All files are read before anything
-    is written.
+    All text is redacted and size-guarded.  All files are read before anything is
+    written.  Import again at any time: only what is new is added, also after Ctrl-C.
     """
-    different = {path.absolute(): path for path in paths}.values()
-    found = [(path, read(path, format=form)) for path in different]
-    wanted = [item for item in named(found, session) if item.transcript.drafts]
-    skipped = [item for _, all_ in found for one in all_ for item in one.skipped]
-    store, done = call.store(new=True), _Done()
-    opened = [store.session(user, item.session) for item in wanted]
-    with Progress(sum(len(item.transcript.drafts) for item in wanted)) as progress:
-        for one, item in zip(opened, wanted, strict=True):
-            done.extend(one, item, progress)
+    if keep_going and session is not None:
+        raise typer.BadParameter(
+            "--session numbers sessions by their files, and --keep-going may leave "
+            "files out: give one of them"
+        )
+    shows = not call.as_json and (progress or sys.stderr.isatty())
+    work = _Import(user, form, keep_going=keep_going, shows=shows)
+    try:
+        wanted = work.read(paths, session)
+        if wanted or not work.failed:
+            work.write(call.store(new=True), wanted)
+    except KeyboardInterrupt:
+        complain(work.reason("interrupted"))
+        raise
     told = {
-        "sessions": [item.session for item, _ in done.sessions],
-        "events": done.events,
-        "duplicates": done.duplicates,
-        "redactions": dict(sorted(done.redactions.items())),
-        "skipped": [{"where": item.where, "why": item.why} for item in skipped],
+        "sessions": [item.session for item, _ in work.sessions],
+        "events": work.events,
+        "duplicates": work.duplicates,
+        "redactions": dict(sorted(work.redactions.items())),
+        "skipped": [{"where": item.where, "why": item.why} for item in work.skipped],
+        "failed": [{"where": one.where, "why": one.why} for one in work.failed],
     }
-    return Result(told, lambda screen: _show(screen, done, skipped))
+    return Result(told, lambda screen: _show(screen, work), int(bool(work.failed)))
+
+
+# What is wrong with the store or the user is wrong for every file.
+_FATAL: Final = (StoreUnavailable, Frozen)
 
 
 @dataclass(slots=True)
-class _Done:
-    """What was written so far, session by session."""
+class _Import:
+    """How an import is done, and what came of it so far."""
 
+    user: str
+    form: Transcripts
+    keep_going: bool
+    shows: bool
     sessions: list[tuple[Named, Extended]] = field(default_factory=list)
-    events: int = 0
-    duplicates: int = 0
-    redactions: Counter[str] = field(default_factory=Counter)
+    skipped: list[Skipped] = field(default_factory=list)
+    failed: list[ImportFailed] = field(default_factory=list)
+    cut_off: int = 0  # events written of sessions that are not whole
 
-    def extend(self, session: Session, item: Named, progress: Progress) -> None:
-        """Bring one transcript in; if it fails, say what has been written before."""
-        where, drafts = str(item.path), item.transcript.drafts
-        with progress.of(item.session, len(drafts)) as advance:
-            try:
+    @property
+    def events(self) -> int:
+        return self.cut_off + sum(result.events for _, result in self.sessions)
+
+    @property
+    def duplicates(self) -> int:
+        return sum(result.duplicates for _, result in self.sessions)
+
+    @property
+    def redactions(self) -> Counter[str]:
+        return sum((result.redactions for _, result in self.sessions), Counter())
+
+    def read(self, paths: Sequence[Path], session: str | None) -> list[Named]:
+        """The sessions there will be, without their events.
+
+        Those are read again when they are written: all at once, they may be more than
+        memory holds.
+        """
+        different = list({path.absolute(): path for path in paths}.values())
+        found: list[tuple[Path, list[Outline]]] = []
+        with Progress(len(different), of="files", shows=self.shows) as progress:
+            for path in different:
+                try:
+                    transcripts = read(path, format=self.form)
+                except ImportFailed as error:
+                    self._fail(error, others=len(different) > 1)
+                    transcripts = []
+                found.append(
+                    (path, [*map(Outline.of, range(len(transcripts)), transcripts)])
+                )
+                self.skipped += [item for one in transcripts for item in one.skipped]
+                progress.advance("read", 1)
+        return [one for one in named(found, session, self._fail) if one.outline.events]
+
+    def _fail(self, error: ImportFailed, *, others: bool = True) -> None:
+        """Say that a file is not imported; raises it, unless the others go on."""
+        if self.keep_going:
+            self.failed.append(error)
+            complain(str(error))
+            return
+        then = "--keep-going imports the other files" if others else ""
+        raise ImportFailed(error.where, self.reason(error.why, then), seq=error.seq)
+
+    def write(self, store: SessionStore, wanted: Sequence[Named]) -> None:
+        """Write them, one file after the other."""
+        total = sum(item.outline.events for item in wanted)
+        with Progress(total, of="events", shows=self.shows) as progress:
+            for path, items in groupby(wanted, key=lambda item: item.path):
+                try:
+                    transcripts = read(path, format=self.form)
+                    for item in items:
+                        drafts = transcripts[item.outline.place].drafts
+                        self._write(store, item, drafts, progress)
+                except ImportFailed as error:
+                    self._fail(error, others=len(wanted) > 1)
+                except _FATAL as error:
+                    raise ImportFailed(str(path), self.reason(str(error))) from error
+                except IndexError:
+                    why = "changed while it was imported: import it again"
+                    self._fail(ImportFailed(str(path), why))
+
+    def _write(
+        self,
+        store: SessionStore,
+        item: Named,
+        drafts: Sequence[Draft],
+        progress: Progress,
+    ) -> None:
+        session = store.session(self.user, item.session)
+        where, before = str(item.path), _head(session)
+        try:
+            with progress.of(item.session, len(drafts)) as advance:
                 result = extend(session, drafts, where=where, progress=advance)
-            except RefoldError as error:
-                why = str(error).removeprefix(f"{where}: ")
-                raise ImportFailed(where, self._reason(why, advance.written)) from error
+        except (RefoldError, KeyboardInterrupt) as error:
+            self.cut_off += _head(session) - before
+            if isinstance(error, (KeyboardInterrupt, *_FATAL)):
+                raise
+            why = str(error).removeprefix(f"{where}: ")
+            raise ImportFailed(where, why) from error
         self.sessions.append((item, result))
-        self.events += result.events
-        self.duplicates += result.duplicates
-        self.redactions += result.redactions
 
-    def _reason(self, why: str, written: int) -> str:
-        events, sessions = self.events + written, len(self.sessions)
-        if not events:
-            said = "" if "nothing was written" in why else "; nothing was written"
-            return f"{why}{said}"
-        return (
-            f"{why}; {counted(events, 'event')} of this import were written before, "
-            f"{counted(sessions, 'session')} whole: importing again goes on from there"
-        )
+    def reason(self, why: str, then: str = "") -> str:
+        """``why`` an import ended, what was written until then, and what to do."""
+        written = "" if "nothing was written" in why else "; nothing was written"
+        if self.events:
+            whole = counted(len(self.sessions), "session")
+            written = f"; {counted(self.events, 'event')} written, {whole} whole"
+            then = then or "import again to add the rest"
+        return why + written + (f": {then}" if then else "")
 
 
-def _show(screen: Screen, done: _Done, skipped: Sequence[Skipped]) -> None:
+def _head(session: Session) -> int:
+    """How many events it has; one that is not there has none."""
+    with suppress(RefoldError):
+        return session.head().seq
+    return 0
+
+
+def _show(screen: Screen, done: _Import) -> None:
     if done.sessions:
         screen.table(
-            ("session", "format", "#events", "#there before", "redacted", "#skipped"),
+            ("session", "format", "#events", "#already there", "redacted", "#skipped"),
             (
                 (
                     item.session,
-                    item.transcript.format,
+                    item.outline.format,
                     number(result.events),
                     number(result.duplicates),
                     types(result.redactions) or "–",
-                    number(len(item.transcript.skipped)),
+                    number(item.outline.skipped),
                 )
                 for item, result in done.sessions
             ),
@@ -123,19 +227,21 @@ def _show(screen: Screen, done: _Done, skipped: Sequence[Skipped]) -> None:
         screen.line("")
     found = sum(done.redactions.values())
     screen.line(
-        (counted(done.events, "event"), "bold"),
-        f" of {counted(len(done.sessions), 'session')} written",
-        f", {done.duplicates:,} were there before",
+        (f"{counted(done.events, 'event')} written", "bold"),
+        f" to {counted(len(done.sessions), 'session')}",
+        f", {done.duplicates:,} already there",
         f", {counted(found, 'value')} redacted" if found else "",
     )
+    if done.failed:
+        failed = counted(len({one.where for one in done.failed}), "file")
+        screen.line((f"{failed} not imported; stderr says why", "bold red"))
     reasons: dict[str, list[str]] = {}
-    for item in skipped:
+    for item in done.skipped:
         reasons.setdefault(item.why, []).append(item.where)
     for why, places in reasons.items():
-        several = len(places) > 1
-        more = f" and {len(places) - 1:,} more" if several else ""
+        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         screen.line(
-            (f"left out {len(places):,} × " if several else "left out ", "yellow"),
+            (f"skipped {len(places):,} × ", "yellow"),
             shown(why),
             (f"  ({places[0]}{more})", "dim"),
         )
@@ -144,25 +250,43 @@ def _show(screen: Screen, done: _Done, skipped: Sequence[Skipped]) -> None:
 _ROOM = 20  # for what is put behind a name
 
 
+class Outline(NamedTuple):
+    """A transcript without its events; ``place`` is its index in the file."""
+
+    place: int
+    session_id: str
+    parent_session_id: str | None
+    format: str
+    events: int
+    skipped: int
+
+    @classmethod
+    def of(cls, place: int, one: Transcript) -> Outline:
+        counts = len(one.drafts), len(one.skipped)
+        return cls(place, one.session_id, one.parent_session_id, one.format, *counts)
+
+
 class Named(NamedTuple):
     """A transcript, the file it is from, and the session it becomes."""
 
     path: Path
-    transcript: Transcript
+    outline: Outline
     session: str
 
 
 def named(
-    read: Sequence[tuple[Path, Sequence[Transcript]]], session: str | None
+    read: Sequence[tuple[Path, Sequence[Outline]]],
+    session: str | None,
+    fail: Callable[[ImportFailed], None],
 ) -> list[Named]:
     """Give each transcript its session.
 
     session: what the only conversation is to be called; of several, each is called
              that with a number.  None: as the file says, else by the file's name.
+    fail:    told of a transcript that would become a session that another becomes; it
+             is left out.
 
     A sub-agent's run goes by the name of its conversation, ``~`` and a suffix.
-
-    Raises ImportFailed if two of them would become one session.
     """
     given = [(path, one) for path, transcripts in read for one in transcripts]
     mains = [item for item in given if item[1].parent_session_id is None]
@@ -181,17 +305,15 @@ def named(
         if name in made:
             first = made[name].path
             both = f"twice in it and in {first}" if first != path else "twice in it"
-            raise ImportFailed(
-                str(path),
-                f"session {name!r} is {both}: import one of them on its own with "
-                "--session NAME",
-            )
+            why = f"session {name!r} is {both}: import one of them with --session NAME"
+            fail(ImportFailed(str(path), why))
+            continue
         made[name] = Named(path, one, name)
     return list(made.values())
 
 
 def _main_names(
-    mains: Sequence[tuple[Path, Transcript]], session: str | None
+    mains: Sequence[tuple[Path, Outline]], session: str | None
 ) -> list[str]:
     """What each conversation is called; by its file, with a number, if by nobody."""
     if session is not None:
