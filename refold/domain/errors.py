@@ -36,6 +36,11 @@ was refused may be what had to be redacted.
 from __future__ import annotations
 
 
+def counted(count: int, what: str, many: str | None = None) -> str:
+    """``count`` with its noun, as every message says it: 1 event, 2,000 events."""
+    return f"{count:,} {what if count == 1 else many or what + 's'}"
+
+
 class RefoldError(Exception):
     """The base of every error that Refold raises on purpose."""
 

@@ -33,6 +33,7 @@ from refold.projections.context.compaction import (
     Source,
     Summarizer,
     Written,
+    held_back,
     retry_at,
     summary_of,
 )
@@ -165,6 +166,15 @@ class Compactor:
             retry_at(outline.layers),
         )
         return min((time for time in times if time is not None), default=None)
+
+    def waits_for(self) -> str:
+        """Why nothing is due, and when something may be, for people."""
+        outline, at = self.viewer.current(self.strategy), self.due_at()
+        when = f"{at:%Y-%m-%d %H:%M:%S} UTC" if at and at > self._now() else ""
+        if held_back(outline, self._now()):
+            return f"the last attempt failed; the next may be made at {when}"
+        waits = self.strategy.waits_for(outline)
+        return f"{waits}, or at {when}" if when else waits
 
     def _check(self, lease: Hold | None = None) -> Envelope | None:
         first: Envelope | None = None

@@ -54,7 +54,52 @@ def test_nothing_due_is_no_error(refold: Refold, sample: Path) -> None:
     ran = refold("compact", *SESSION, "--strategy", "keep_all")
 
     assert ran.code == 0
-    assert "nothing is due" in ran.out
+    assert ran.out == "nothing is due: keep_all makes no summaries\n"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ("turn_window:full_turns=9", "7 complete turns; turn_window compacts at 12"),
+        ("tool_clearing+turn_window", "4 complete turns; turn_window compacts at 7"),
+        ("message_window", "1 message before the last 40; message_window compacts at"),
+        ("hybrid", "5,096 tokens; hybrid compacts at 8,000"),
+        ('hybrid:trigger="count"', "47 events; hybrid compacts at 100"),
+        (
+            'hybrid:trigger="idle",trigger_idle_sec=999999999',
+            "hybrid compacts after 999,999,999 seconds without an event, or at 20",
+        ),
+        ('hybrid:trigger="event"', "hybrid compacts after an event final"),
+        ("recursive_summary", "6 exchanges before the last 3; recursive_summary comp"),
+        ("history_summary", "12,012 characters; history_summary compacts at 50,000"),
+        (
+            "token_ratio:max_context_tokens=200000",
+            "5,096 tokens; token_ratio compacts at 160,000 of 200,000",
+        ),
+        ("token_budget", "token_budget makes no summaries"),
+        ("native", "native makes no summaries"),
+    ],
+)
+def test_nothing_due_says_why_and_when_it_would_be(
+    refold: Refold, sample: Path, strategy: str, said: str
+) -> None:
+    refold("compact", *SESSION, "--strategy", strategy, "--until-idle")
+
+    ran = refold("compact", *SESSION, "--strategy", strategy)
+
+    assert ran.code == 0
+    assert ran.out.startswith(f"nothing is due: {said}")
+
+
+def test_after_a_failure_it_says_when_the_next_attempt_may_be(
+    refold: Refold, sample: Path, claude: MessagesApi
+) -> None:
+    claude.reply(refusal())
+    refold("compact", *SESSION, *STRATEGY, *CLAUDE)
+
+    ran = refold("compact", *SESSION, *STRATEGY)
+
+    assert "nothing is due: the last attempt failed; the next may be made at" in ran.out
 
 
 def test_summaries_stand_in_the_log_where_they_were_decided(

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 
-from refold.adapters.cli.output import STUB, counted
+from refold.adapters.cli.output import STUB
 from refold.domain import events
-from refold.domain.errors import RefoldError
+from refold.domain.errors import RefoldError, counted
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope

@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from refold.domain.errors import counted
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.text import Text
@@ -168,11 +170,6 @@ def size(count: int) -> str:
             break
         amount /= 1024
     return f"{count:,} bytes" if unit == "bytes" else f"{amount:,.1f} {unit}"
-
-
-def counted(count: int, what: str, many: str | None = None) -> str:
-    """``count`` with its noun: 1 event, 2 events."""
-    return f"{count:,} {what if count == 1 else many or what + 's'}"
 
 
 def types(counts: Mapping[str, int]) -> str:

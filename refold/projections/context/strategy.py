@@ -336,6 +336,11 @@ class Strategy(BaseModel):
         """
         return None
 
+    def waits_for(self, outline: Outline) -> str:  # noqa: ARG002  # some never compact
+        """How far the session is from the next compaction, for people."""
+        never = type(self).decide is Strategy.decide
+        return f"{self.name} {'makes no summaries' if never else 'asks for none now'}"
+
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Take the next event of the main stream into an outline under way.
 
@@ -382,6 +387,16 @@ class Strategy(BaseModel):
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # most have none
         """What else is due in the same check, after a compaction took effect."""
         return None
+
+
+def distance(name: str, reached: str, limit: str, *, is_there: bool) -> str:
+    """What ``waits_for`` says: what there is, and at what the strategy compacts.
+
+    is_there: the limit is reached, and no cut is legal.
+    """
+    if is_there:
+        limit += ", but a call or a question there still waits for its answer"
+    return f"{reached}; {name} compacts at {limit}"
 
 
 class Pinning(Strategy):

@@ -32,11 +32,10 @@ from refold.adapters.cli.output import (
     Result,
     Screen,
     Stretch,
-    counted,
     mark,
     shown,
 )
-from refold.domain.errors import InvalidConfiguration, UnknownModel
+from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
 from refold.projections import models
 from refold.store import rebuilds
@@ -102,9 +101,17 @@ def compact(
     told = one.derived(decides.fingerprint)[before:]
     made = [(e.seq, e.payload) for e in told if isinstance(e.payload, Summary)]
     failed = any(getattr(e.payload, "phase", None) == "failed" for e in told)
+
+    def show(screen: Screen) -> None:
+        if made:
+            _show(screen, [record for _, record in made])
+        elif not failed:
+            waits = one.compactor(decides).waits_for()
+            screen.line("nothing is due: ", shown(waits))
+
     return Result(
         [{**record.payload(), "seq": seq} for seq, record in made],
-        lambda screen: _show(screen, [record for _, record in made], failed),
+        show,
         int(failed),  # why has been said, as a warning
     )
 
@@ -132,11 +139,7 @@ def _writer(name: Summarizer, model: str | None) -> Writes | None:
     return AnthropicSummarizer(model=model or DEFAULT_MODEL)
 
 
-def _show(screen: Screen, records: Sequence[Summary], failed: bool) -> None:
-    if not records:
-        if not failed:
-            screen.line("nothing is due: the context stays as it is")
-        return
+def _show(screen: Screen, records: Sequence[Summary]) -> None:
     ref = records[0].strategy
     params = ", ".join(f"{key}={value}" for key, value in ref.params.items())
     screen.line((ref.name, "bold"), "  ", shown(params))

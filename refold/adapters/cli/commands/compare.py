@@ -13,11 +13,10 @@ from refold.adapters.cli.output import (
     Result,
     Screen,
     complain,
-    counted,
     number,
     visible,
 )
-from refold.domain.errors import InvalidConfiguration
+from refold.domain.errors import InvalidConfiguration, counted
 
 if TYPE_CHECKING:
     from refold.projections.compare import Outcome

@@ -10,7 +10,8 @@ import typer
 
 from refold.adapters.cli.events import DIGEST, before, content, marks, readable
 from refold.adapters.cli.options import As, Call, OneSession, SomeStrategy, User, option
-from refold.adapters.cli.output import Result, Screen, counted, types
+from refold.adapters.cli.output import Result, Screen, types
+from refold.domain.errors import counted
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope

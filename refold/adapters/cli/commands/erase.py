@@ -27,7 +27,6 @@ from refold.adapters.cli.options import (
 from refold.adapters.cli.output import (
     Result,
     Screen,
-    counted,
     mark,
     moment,
     number,
@@ -35,6 +34,7 @@ from refold.adapters.cli.output import (
     shown,
 )
 from refold.domain.erasure import RetentionPolicy
+from refold.domain.errors import counted
 
 if TYPE_CHECKING:
     from refold.domain.erasure import Signed

@@ -26,13 +26,18 @@ from refold.adapters.cli.output import (
     Result,
     Screen,
     complain,
-    counted,
     number,
     shown,
     types,
 )
 from refold.adapters.importers import read
-from refold.domain.errors import Frozen, ImportFailed, RefoldError, StoreUnavailable
+from refold.domain.errors import (
+    Frozen,
+    ImportFailed,
+    RefoldError,
+    StoreUnavailable,
+    counted,
+)
 from refold.domain.ids import MAX_ID
 from refold.store.sessions import extend
 

@@ -28,7 +28,6 @@ from refold.adapters.cli.output import (
     Result,
     Screen,
     complain,
-    counted,
     moment,
     number,
     rfc3339,
@@ -36,6 +35,7 @@ from refold.adapters.cli.output import (
     types,
 )
 from refold.domain import events
+from refold.domain.errors import counted
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 
 if TYPE_CHECKING:

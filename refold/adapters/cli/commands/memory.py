@@ -11,13 +11,14 @@ import typer
 
 from refold.adapters.cli.events import preview
 from refold.adapters.cli.options import Call, User, flag, option, sessions
-from refold.adapters.cli.output import Part, Result, Screen, complain, counted, shown
+from refold.adapters.cli.output import Part, Result, Screen, complain, shown
 from refold.domain.errors import (
     CorruptEvent,
     Erased,
     Frozen,
     KeyUnavailable,
     RefoldError,
+    counted,
 )
 from refold.projections.memory.advice import Choice, said, why_not as advice_why_not
 from refold.projections.memory.profile import place, told, why_not

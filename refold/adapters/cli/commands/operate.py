@@ -33,7 +33,6 @@ from refold.adapters.cli.output import (
     Result,
     Screen,
     complain,
-    counted,
     moment,
     number,
     size,
@@ -41,7 +40,7 @@ from refold.adapters.cli.output import (
     write_line,
 )
 from refold.domain.canonical import repaired
-from refold.domain.errors import InvalidConfiguration, RefoldError
+from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 
 if TYPE_CHECKING:
     from typing import BinaryIO

@@ -26,13 +26,12 @@ from refold.adapters.cli.options import (
 from refold.adapters.cli.output import (
     Result,
     Screen,
-    counted,
     mark,
     shown,
     types,
     write_line,
 )
-from refold.domain.errors import InvalidConfiguration, RefoldError
+from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 from refold.opener import make_redactor
 from refold.redaction.engines import start_quickly
 from refold.redaction.policy import Policy, PolicyError

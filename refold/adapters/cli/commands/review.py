@@ -19,8 +19,8 @@ from refold.adapters.cli.options import (
     option,
     sessions,
 )
-from refold.adapters.cli.output import Result, Screen, complain, counted, shown_in_line
-from refold.domain.errors import InvalidEvent, RefoldError
+from refold.adapters.cli.output import Result, Screen, complain, shown_in_line
+from refold.domain.errors import InvalidEvent, RefoldError, counted
 from refold.projections.review.bundle import FORMAT, fires_again, read_bundle
 from refold.projections.review.rules import ReviewRules
 

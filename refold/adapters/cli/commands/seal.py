@@ -16,8 +16,8 @@ from refold.adapters.cli.options import (
     option,
     sessions,
 )
-from refold.adapters.cli.output import Result, counted, moment
-from refold.domain.errors import InvalidConfiguration, RefoldError
+from refold.adapters.cli.output import Result, moment
+from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 from refold.store.workers import SEALING_EVERY_SEC, Sealer
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from refold.adapters.cli.options import (
     option,
     sessions,
 )
-from refold.adapters.cli.output import Result, Screen, counted, mark, shown
-from refold.domain.errors import InvalidConfiguration, RefoldError
+from refold.adapters.cli.output import Result, Screen, mark, shown
+from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 
 if TYPE_CHECKING:
     from refold.domain.erasure import Signed

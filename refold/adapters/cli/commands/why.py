@@ -16,12 +16,12 @@ from refold.adapters.cli.options import Call, OneSession, SomeStrategy, User, op
 from refold.adapters.cli.output import (
     Result,
     Screen,
-    counted,
     cut,
     shown,
     types,
     visible,
 )
+from refold.domain.errors import counted
 from refold.projections.context.units import spans_of
 from refold.store.explanations import BECAUSE, LEFT_OUT
 

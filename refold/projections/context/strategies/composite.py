@@ -79,6 +79,10 @@ class Pipeline(Strategy):
         """What is due of what clearing leaves."""
         return self.then.decide(self.judged(outline), now)
 
+    def waits_for(self, outline: Outline) -> str:
+        """What the other strategy waits for."""
+        return self.then.waits_for(self.judged(outline))
+
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """What else is due in the same check."""
         return self.then.follow_up(self.judged(outline), now)
@@ -158,6 +162,10 @@ class ForAgent(Strategy):
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next compaction that is due of what the agent sees."""
         return self._read(self.strategy.decide(outline, now))
+
+    def waits_for(self, outline: Outline) -> str:
+        """What its strategy waits for, of what the agent sees."""
+        return self.strategy.waits_for(outline)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """What else is due in the same check."""

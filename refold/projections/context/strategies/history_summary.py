@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
-from refold.domain.errors import UnknownStrategy
+from refold.domain.errors import UnknownStrategy, counted
 from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import (
     Compaction,
@@ -23,7 +23,7 @@ from refold.projections.context.compaction import (
     oldest_units,
 )
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Layers, Manner, Pinning
+from refold.projections.context.strategy import Layers, Manner, Pinning, distance
 from refold.projections.context.units import Spans, Unit, joined
 
 
@@ -104,6 +104,18 @@ class HistorySummary(Pinning):
             return notes
         reason = self._reason(outline, now)
         return self._head(outline, reason) if reason else None
+
+    def waits_for(self, outline: Outline) -> str:
+        """How long the history is, and how long it may get."""
+        chars, most = _chars(outline), self.trigger_on_history_size_chars
+        if not most:
+            return f"{self.name} compacts by no size: its trigger is 0"
+        return distance(
+            self.name,
+            counted(chars, "character"),
+            f"{most:,}",
+            is_there=chars >= most,
+        )
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The rest of a head that was too long for one summary."""

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
+from refold.domain.errors import counted
 from refold.projections.context.compaction import (
     Compaction,
     batch,
@@ -22,6 +23,7 @@ from refold.projections.context.strategy import (
     Manner,
     Pinning,
     Shown,
+    distance,
     everything,
     with_input,
 )
@@ -90,6 +92,25 @@ class Hybrid(Pinning):
         reason = self._reason(outline, now)
         return (self._batch(outline, reason) if reason else None) or self._fold(outline)
 
+    def waits_for(self, outline: Outline) -> str:
+        """How far its trigger is."""
+        match self.trigger:
+            case "tokens":
+                now, limit = outline.tokens, self.threshold_high
+                reached, due = counted(now, "token"), now >= limit
+            case "count":
+                now, limit = self._events(outline), self.trigger_count
+                reached, due = counted(now, "event"), now >= limit
+            case "idle":
+                wait = counted(self.trigger_idle_sec, "second")
+                return f"{self.name} compacts after {wait} without an event"
+            case "event":
+                return f"{self.name} compacts after an event {self.trigger_event}"
+        return distance(self.name, reached, f"{limit:,}", is_there=due)
+
+    def _events(self, outline: Outline) -> int:
+        return sum(1 + unit.results for unit in outline.units)
+
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next batch of the same check, then folds of neighbours."""
         if held_back(outline, now):
@@ -130,7 +151,7 @@ class Hybrid(Pinning):
                 due = outline.tokens >= self.threshold_high
                 reason = f"{outline.tokens} tokens, {self.threshold_high} are high"
             case "count":
-                count = sum(1 + unit.results for unit in units)
+                count = self._events(outline)
                 due = count >= self.trigger_count
                 reason = f"{count} events, {self.trigger_count} are due"
             case "idle":

@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
+from refold.domain.errors import counted
 from refold.projections.context.compaction import (
     Compaction,
     batch,
@@ -17,7 +18,13 @@ from refold.projections.context.compaction import (
     over_budget,
 )
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Pinning, Shown, everything, since
+from refold.projections.context.strategy import (
+    Pinning,
+    Shown,
+    distance,
+    everything,
+    since,
+)
 
 
 class MessageWindow(Pinning):
@@ -64,6 +71,20 @@ class MessageWindow(Pinning):
                 return batch(outline, units, target=self.summary_tokens, reason=reason)
         return self._fold(outline)
 
+    def waits_for(self, outline: Outline) -> str:
+        """How many messages are before the tail, and how many are a batch."""
+        delta, least = max(0, self._delta(outline)), self._least
+        return distance(
+            self.name,
+            f"{counted(delta, 'message')} before the last {self.tail_keep_size:,}",
+            f"{least:,}",
+            is_there=delta >= least,
+        )
+
+    @property
+    def _least(self) -> int:
+        return min(self.compression_window_size, self.compression_hard_limit)
+
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """A fold of the two oldest summaries, as long as all exceed their budget."""
         return None if held_back(outline, now) else self._fold(outline)
@@ -95,8 +116,7 @@ class MessageWindow(Pinning):
     def _reason(self, outline: Outline, delta: int, now: datetime) -> str:
         if delta <= 0:
             return ""
-        window, cooldown = self.compression_window_size, self.compression_cooldown_sec
-        least = min(window, self.compression_hard_limit)
+        least, cooldown = self._least, self.compression_cooldown_sec
         if delta >= least:
             return f"{delta} messages before the tail, {least} are a batch"
         since_ = self._since(outline)

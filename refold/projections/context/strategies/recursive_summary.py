@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from refold.domain.errors import counted
 from refold.projections.context.compaction import (
     Compaction,
     batch,
@@ -15,7 +16,7 @@ from refold.projections.context.compaction import (
     side_by_side,
 )
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Pinning
+from refold.projections.context.strategy import Pinning, distance
 
 
 class RecursiveSummary(Pinning):
@@ -49,6 +50,16 @@ class RecursiveSummary(Pinning):
             if made:
                 return made
         return self._fold(outline)
+
+    def waits_for(self, outline: Outline) -> str:
+        """How many exchanges are before the last ones, and how many are a batch."""
+        older = max(0, len(outline.units) - self.keep_last)
+        return distance(
+            self.name,
+            f"{counted(older, 'exchange')} before the last {self.keep_last:,}",
+            f"{self.every:,}",
+            is_there=older >= self.every,
+        )
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """Folds, as long as summaries of one level stand side by side."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
+from refold.domain.errors import counted
 from refold.projections.context.compaction import (
     Compaction,
     batch,
@@ -15,7 +16,7 @@ from refold.projections.context.compaction import (
     oldest_units,
 )
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Manner, Pinning
+from refold.projections.context.strategy import Manner, Pinning, distance
 from refold.projections.models import window_of
 
 
@@ -65,6 +66,18 @@ class TokenRatio(Pinning):
     def summary_tokens(self) -> int:
         """How long the summary may be: a tenth of the window, within bounds."""
         return min(4_000, max(500, self.window // 10))
+
+    def waits_for(self, outline: Outline) -> str:
+        """How full the window is, and what is too full."""
+        if not self.enabled:
+            return f"{self.name} is switched off: enabled is false"
+        limit = self.window * self.trigger_threshold
+        return distance(
+            self.name,
+            counted(outline.tokens, "token"),
+            f"{limit:,.0f} of {self.window:,}",
+            is_there=outline.tokens >= limit,
+        )
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """All before the newest turns, if the window is full to the threshold."""

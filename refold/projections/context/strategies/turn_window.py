@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
-from refold.domain.errors import UnknownStrategy
+from refold.domain.errors import UnknownStrategy, counted
 from refold.projections.context.compaction import (
     Compaction,
     held_back,
@@ -17,7 +17,7 @@ from refold.projections.context.compaction import (
     over_budget,
 )
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Layers, Manner, Pinning
+from refold.projections.context.strategy import Layers, Manner, Pinning, distance
 
 VARIABLES: Final = {
     "full_turns": "REFOLD_FULL_CONTEXT_TURNS",
@@ -62,6 +62,19 @@ class TurnWindow(Pinning):
             return due
         return self._batch(outline) or self._fold(outline)
 
+    def waits_for(self, outline: Outline) -> str:
+        """How many complete turns are raw, and how many are a batch."""
+        raw, limit = self._raw(outline), self.full_turns + self.cached_turns
+        return distance(
+            self.name,
+            counted(raw, "complete turn"),
+            f"{limit:,}",
+            is_there=raw >= limit,
+        )
+
+    def _raw(self, outline: Outline) -> int:
+        return outline.complete_turns - outline.compacted_turns
+
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """A fold of the two oldest summaries, as long as all exceed their budget.
 
@@ -72,7 +85,7 @@ class TurnWindow(Pinning):
         return None if held_back(outline, now) else self._fold(outline)
 
     def _batch(self, outline: Outline) -> Compaction | None:
-        raw = outline.complete_turns - outline.compacted_turns
+        raw = self._raw(outline)
         limit = self.full_turns + self.cached_turns
         turns = oldest_turns(outline, self.cached_turns) if raw >= limit else ()
         if not turns:
