@@ -98,7 +98,7 @@ proved 'chains, heads, calls and results, and what each summary was made of'
 
 step '10. Import the same transcript again'
 top 4 refold import "$run" $lin
-grep -q '^0 events of 1 session written' "$work/printed" || fail 'it added events'
+grep -q '^0 events written to 1 session' "$work/printed" || fail 'it added events'
 proved "nothing was added: there still are $added events"
 
 step '11. How much that is'
