@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         StreamRedactor,
         redacted_lines,
     )
-    from refold.redaction.plan import Plan
+    from refold.redaction.plan import Plan, Span
     from refold.redaction.policy import Policy, PolicyError
     from refold.redaction.redactor import Redactor
     from refold.redaction.registered import Registered
@@ -48,6 +48,7 @@ __all__ = [
     "Registered",
     "Rule",
     "Skip",
+    "Span",
     "StreamRedactor",
     "Tally",
     "TooLarge",
@@ -59,7 +60,7 @@ __all__ = [
 _PLACES: Final = {
     "chokepoint": ("redact_payload", "skipped"),
     "guard": ("Guarded", "Limits", "TooLarge", "guard"),
-    "plan": ("Plan",),
+    "plan": ("Plan", "Span"),
     "redactor": ("Redactor",),
     "policy": ("Policy", "PolicyError"),
     "registered": ("Registered",),

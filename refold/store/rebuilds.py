@@ -61,7 +61,7 @@ from refold.store.contexts import Viewer
 from refold.store.history import History
 
 if TYPE_CHECKING:
-    from refold.store.sessions import Session
+    pass
 
 _TOLD_EVERY = 100
 # So many of the newest events are at hand for a summary: most are of no older ones.
@@ -585,53 +585,3 @@ def _one(
         return rebuilder.run(StreamId(info.user_id, info.session_id, MAIN), told)
     except (errors.CorruptEvent, errors.Erased, errors.KeyUnavailable) as error:
         return Rebuilt(info.user_id, info.session_id, problem=str(error))
-
-
-def activate(session: Session, strategy: Strategy) -> bool:
-    """Let readers that name no strategy get this one from now on.
-
-    They get that of the last recorded request, so one is recorded: what the next call
-    is sent under the new strategy, with the status ``activated``.
-
-    Returns False, with nothing changed, if they get it already, or if the session is
-    closed: nothing is sent from it any more.  Raises SessionNotFound.
-    """
-    closed = session.head().status == "closed"
-    if closed or default_fingerprint(session) == strategy.fingerprint:
-        return False
-    request = session.context(strategy).request()
-    session.append(request, meta={"status": ACTIVATED})
-    return True
-
-
-def retire(session: Session, fingerprint: str, *, why: str = "") -> bool:
-    """Give up a strategy's derived stream: its stored view goes, its events stay.
-
-    Returns False if there is none, or it was given up before.  A summary that is made
-    in it later takes it up again.
-
-    Raises InvalidConfiguration if it is what readers get who name none.
-    """
-    log, stream = session.writer.log, session.stream._replace(stream=fingerprint)
-    if default_fingerprint(session) == fingerprint:
-        raise errors.InvalidConfiguration(
-            f"session {session.session_id!r} shows what it is asked for under the "
-            "strategy that is to be retired: activate another one first"
-        )
-    newest = log.read(stream, limit=1, newest=True)
-    retires = bool(newest) and getattr(newest[0].payload, "phase", "") != "retired"
-    if retires:
-        note = CompactionNote(phase="retired", why=why)
-        session.writer.append(Order(stream, (Draft(note),)))
-    log.drop_view(session.stream, fingerprint)
-    return retires
-
-
-def default_fingerprint(session: Session) -> str:
-    """Of the strategy that a reader gets who names none."""
-    log, state = session.writer.log, session.head().state
-    if state.last_request:
-        sent = Viewer(log, History.of(log, state)).sent()
-        if sent is not None:
-            return sent[1].strategy.fingerprint
-    return session.settings.strategy(None).fingerprint

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, Unpack
 import orjson
 
 from refold.domain.canonical import repaired
-from refold.domain.envelope import NO_META, Draft, Envelope, Meta
+from refold.domain.envelope import ACTIVATED, NO_META, Draft, Envelope, Meta
 from refold.domain.errors import (
     CorruptEvent,
     EventTooLarge,
     ImportFailed,
+    InvalidConfiguration,
     InvalidEvent,
     RedactionFailed,
     RefoldError,
@@ -33,6 +34,7 @@ from refold.domain.errors import (
 from refold.domain.events import (
     AgentError,
     AgentResponse,
+    CompactionNote,
     Event,
     Final as FinalEvent,
     Fork,
@@ -616,6 +618,53 @@ class Session:
         return self.append(
             view.request(model=model, matches=matches), request_id=request_id
         )
+
+    def activate(self, strategy: str | Strategy) -> bool:
+        """Make this the strategy of readers that name none.
+
+        They get that of the last recorded request, so one is recorded: what the next
+        call is sent under the new strategy, with the status ``activated``.
+
+        Returns False, with nothing changed, if they get it already, or if the session
+        has ended: nothing is sent from it any more.  Raises SessionNotFound.
+        """
+        taken, ended = self.settings.strategy(strategy), self.head().status == "closed"
+        if ended or self.default_fingerprint() == taken.fingerprint:
+            return False
+        self.append(self.context(taken).request(), meta={"status": ACTIVATED})
+        return True
+
+    def retire(self, fingerprint: str, *, why: str = "") -> bool:
+        """Give up a strategy's derived stream: its stored view goes, its events stay.
+
+        Returns False if there is none, or it was given up before.  A summary that is
+        made in it later takes it up again.
+
+        Raises InvalidConfiguration if readers that name no strategy get this one.
+        """
+        log, stream = self.writer.log, self.stream._replace(stream=fingerprint)
+        if self.default_fingerprint() == fingerprint:
+            raise InvalidConfiguration(
+                f"session {self.session_id!r} shows its context under the strategy "
+                "that is to be retired: activate another one first"
+            )
+        if fingerprint == MAIN:  # what happened is no strategy's to give up
+            return False
+        newest = log.read(stream, limit=1, newest=True)
+        retires = bool(newest) and getattr(newest[0].payload, "phase", "") != "retired"
+        if retires:
+            note = CompactionNote(phase="retired", why=why)
+            self.writer.append(Order(stream, (Draft(note),)))
+        log.drop_view(self.stream, fingerprint)
+        return retires
+
+    def default_fingerprint(self) -> str:
+        """The fingerprint of the strategy that readers get who name none."""
+        state = self.head().state
+        viewer = Viewer(self.writer.log, History.of(self.writer.log, state))
+        if state.last_request and (sent := viewer.sent()) is not None:
+            return sent[1].strategy.fingerprint
+        return self.settings.strategy(None).fingerprint
 
     def replay(self) -> Iterator[tuple[Envelope, View]]:
         """Each recorded request with the view it was made of, derived again."""

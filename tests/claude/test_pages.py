@@ -47,15 +47,10 @@ def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             message("a.o is missing."),
             *(message(f"Answer {number}.") for number in range(4)),
         )
-        # The page closes its store with its first block; here it stays open.
-        program = code("record-claude.md")
-        head, rest = program.split("with refold.open", 1)
-        first, *others = re.split(r"\n(?=with claude\.stream)", rest)
-        body = "\n".join("    " + line for line in "\n".join(others).splitlines())
 
         names: dict[str, Any] = {}
         with redirect_stdout(StringIO()) as printed:
-            exec(f"{head}with refold.open{first}\n{body}", names)  # noqa: S102  # our own page
+            exec(code("record-claude.md"), names)  # noqa: S102  # our own page
         for client in (names["claude"].client, names["client"]):
             client.close()
 

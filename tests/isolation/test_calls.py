@@ -38,6 +38,7 @@ MARK: Final = "a word of hers"
 
 # What only looks: bob asks for a session that has a name of ada's, or no session's.
 LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
+    "activate": lambda session: session.activate(WINDOW),
     "advice": lambda session: session.advice(WINDOW),
     "at": lambda session: session.at(1),
     "attempt": lambda session: session.attempt("x").__enter__(),
@@ -49,6 +50,7 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "context": lambda session: session.context(WINDOW),
     "delegate": lambda session: session.delegate("mine", "do it"),
     "derived": lambda session: session.derived("main"),
+    "default_fingerprint": lambda session: session.default_fingerprint(),
     "decide": lambda session: session.decide(9, "accept", by="bob"),
     "events": lambda session: session.events(),
     "fork": lambda session: session.fork(2, "mine"),
@@ -57,6 +59,7 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "pages": lambda session: list(session.pages()),
     "prepare": lambda session: session.prepare(WINDOW),
     "replay": lambda session: list(session.replay()),
+    "retire": lambda session: session.retire("main"),
     "review": lambda session: session.review(),
     "state": lambda session: session.state(),
     "stats": lambda session: session.stats(),

@@ -8,7 +8,6 @@ import refold
 from refold.domain.events import CompactionNote
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.store import Session, SessionStore
-from refold.store.rebuilds import activate, default_fingerprint, retire
 from tests.support.rebuilding import FOLDING, OTHER, WINDOW, derived, rebuild, said
 
 
@@ -20,8 +19,8 @@ def test_readers_get_the_new_strategy_once_it_is_activated(
     rebuild(store, WINDOW)
 
     assert session.context().fingerprint == OTHER.fingerprint
-    assert activate(session, WINDOW)
-    assert not activate(session, WINDOW)
+    assert session.activate(WINDOW)
+    assert not session.activate(WINDOW)
 
     assert session.context().fingerprint == WINDOW.fingerprint
     assert session.context(at=16).fingerprint == KeepAll().fingerprint
@@ -35,7 +34,7 @@ def test_an_activation_is_no_call_of_a_model(memory: SessionStore) -> None:
     for one in (session, other):
         said(one, 8)
         one.append(refold.UserInput(text="and now?"))
-    activate(session, WINDOW)
+    session.activate(WINDOW)
     for one in (session, other):
         one.append(refold.AgentResponse(text="now this"))
 
@@ -54,7 +53,7 @@ def test_a_closed_session_is_not_switched(
     said(session, 8)
     session.close()
 
-    assert not activate(session, WINDOW)
+    assert not session.activate(WINDOW)
 
 
 def test_what_is_retired_loses_its_view_and_keeps_its_events(
@@ -65,8 +64,8 @@ def test_what_is_retired_loses_its_view_and_keeps_its_events(
     rebuild(store, WINDOW)
     before = session.context(OTHER)
 
-    assert retire(session, OTHER.fingerprint, why="replaced")
-    assert not retire(session, OTHER.fingerprint)
+    assert session.retire(OTHER.fingerprint, why="replaced")
+    assert not session.retire(OTHER.fingerprint)
 
     assert store.log.view_names("ada", "s-1") == [WINDOW.fingerprint]
     newest = session.derived(OTHER.fingerprint)[-1].payload
@@ -81,17 +80,18 @@ def test_a_rebuild_takes_a_retired_stream_up_again(
 ) -> None:
     said(session, 6)
     rebuild(store, OTHER)
-    retire(session, OTHER.fingerprint)
+    session.retire(OTHER.fingerprint)
     said(session, 2, first=7)
 
     assert rebuild(store, OTHER) == 2
-    assert retire(session, OTHER.fingerprint)
+    assert session.retire(OTHER.fingerprint)
 
 
 def test_nothing_is_retired_that_is_not_there(session: Session) -> None:
     said(session, 1)
 
-    assert not retire(session, OTHER.fingerprint)
+    assert not session.retire(OTHER.fingerprint)
+    assert not session.retire("main")
     assert session.streams() == ["main"]
 
 
@@ -100,8 +100,8 @@ def test_what_readers_get_cannot_be_retired(
 ) -> None:
     said(session, 8)
     rebuild(store, WINDOW)
-    activate(session, WINDOW)
+    session.activate(WINDOW)
 
     with pytest.raises(refold.InvalidConfiguration, match="activate another"):
-        retire(session, WINDOW.fingerprint)
-    assert default_fingerprint(session) == WINDOW.fingerprint
+        session.retire(WINDOW.fingerprint)
+    assert session.default_fingerprint() == WINDOW.fingerprint

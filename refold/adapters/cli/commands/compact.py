@@ -38,7 +38,6 @@ from refold.adapters.cli.output import (
 from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
 from refold.projections import models
-from refold.store import rebuilds
 from refold.store.workers import EVERY_SEC, Worker
 
 if TYPE_CHECKING:
@@ -362,7 +361,7 @@ class _Work:
         for info in self.sessions:
             session = self.store.session(info.user_id, info.session_id)
             is_open = info.status == "open"
-            if is_open and rebuilds.default_fingerprint(session) == self.old:
+            if is_open and session.default_fingerprint() == self.old:
                 raise InvalidConfiguration(
                     f"session {info.session_id!r} is read under the strategy that is "
                     "to be retired: add --activate"
@@ -400,11 +399,11 @@ class _Work:
             if one.problem:
                 continue
             session = self.store.session(one.user_id, one.session_id)
-            if activate and rebuilds.activate(session, self.strategy):
+            if activate and session.activate(self.strategy):
                 done.switched["activated"] += 1
-            if self.old and rebuilds.default_fingerprint(session) != self.old:
+            if self.old and session.default_fingerprint() != self.old:
                 why = f"replaced by {self.strategy.fingerprint}"
-                retired = rebuilds.retire(session, self.old, why=why)
+                retired = session.retire(self.old, why=why)
                 done.switched += Counter(retired=int(retired))
 
 

@@ -1,0 +1,89 @@
+"""Running a page of the documentation: its blocks from top to bottom, in one process.
+
+``main`` runs ``steps.json`` of the working directory, and leaves what each step printed
+in ``printed.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+_PART: Final = re.compile(
+    r"^(?P<heading>#+) [^\n]*$"
+    r"|(?:[Ss]ave (?:this|it) as `(?P<file>[^`]+)`[^\n]*\n\n)?"
+    r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+_COMMAND: Final = re.compile(r".*<<'(\w+)'\n(?:.*\n)*?\1\n|(?:.*\\\n)*.*\n")
+
+
+class Block(NamedTuple):
+    """What is in a fence, its language, and the section and the file that it is for."""
+
+    section: int
+    language: str
+    text: str
+    file: str | None
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """The blocks of a page, in order."""
+    section = 0
+    for part in _PART.finditer((ROOT / page).read_text("utf-8")):
+        if part["heading"]:
+            section += 1
+        else:
+            yield Block(section, part["language"], part["text"], part["file"])
+
+
+def commands(text: str) -> list[str]:
+    """The commands of a shell block: a line each, or several that belong together."""
+    return [match[0] for match in _COMMAND.finditer(text)]
+
+
+def run(step: dict[str, Any], names: dict[str, Any]) -> str:
+    """Run one step; returns what it printed."""
+    if step["language"] == "python":
+        with redirect_stdout(StringIO()) as printed:
+            exec(compile(step["text"], step["name"], "exec"), names)  # noqa: S102  # our own page
+        return printed.getvalue()
+    if step["language"] == "sh":
+        text = step["text"]
+        done = subprocess.run(
+            ["/bin/sh", "-ec", f"{text}\nenv -0 > .environment"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        found = Path(".environment").read_text().split("\0")
+        for name, equals, value in (pair.partition("=") for pair in found):
+            if equals:
+                os.environ[name] = value
+        return done.stdout
+    Path(step["file"]).write_text(step["text"])
+    return ""
+
+
+def main() -> None:
+    """Run all steps; the first that fails ends it, with its text and what it said."""
+    steps = json.loads(Path("steps.json").read_text())
+    printed: list[str] = []
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for step in steps:
+        try:
+            printed.append(run(step, names))
+        except BaseException:
+            sys.stderr.write(f"{step['name']}:\n{step['text']}\n")
+            raise
+    Path("printed.json").write_text(json.dumps(printed))

@@ -1,0 +1,239 @@
+"""README, tutorial and how-tos run as written, and print what they show."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from tests.support import warm
+from tests.support.messages_api import MessagesApi, Request, message, tool_use
+from tests.support.messages_shapes import Reply
+from tests.support.pages import ROOT, Block, blocks, commands
+
+PAGES: Final = (
+    "README.md",
+    "docs/tutorial.md",
+    *sorted(f"docs/how-to/{page.name}" for page in (ROOT / "docs/how-to").glob("*.md")),
+)
+SAMPLE: Final = ROOT / "examples" / "sample" / "agent_run.jsonl"
+INSTALLED: Final = "Refold is installed where the tests run"
+ENDLESS: Final = "it runs until it is stopped"
+SERVER: Final = "it names a server that is not here: tests/isolation runs the same"
+
+
+class Given(NamedTuple):
+    """What a page takes for granted."""
+
+    before: str = ""
+    """Run first."""
+    anew: bool = False
+    """Whether each section begins with that again: they are alternatives."""
+    without: Mapping[str, str] = {}
+    """What cannot run here, by a part of its text: the reason why."""
+
+
+ADA: Final = "refold import run.jsonl --user ada --session s-1\n"
+GIVEN: Final[Mapping[str, Given]] = {
+    "README.md": Given(
+        without={
+            "python3 -m venv": INSTALLED,
+            'export PATH="$PWD': INSTALLED,
+            "your agent ──┐": "a drawing",
+        }
+    ),
+    "docs/how-to/export-a-user.md": Given(before=ADA),
+    "docs/how-to/forget-a-user.md": Given(before=ADA, anew=True),
+    "docs/how-to/give-memory-to-a-model.md": Given(
+        before=ADA.replace("s-1", "s-7"),
+        without={"mae50d02d07875f3": "the id of an item is another in each store"},
+    ),
+    "docs/how-to/operate.md": Given(
+        before=f"{ADA}cp retention.toml retain.toml\n", without={"--watch": ENDLESS}
+    ),
+    "docs/how-to/postgresql-roles.md": Given(
+        without={
+            "postgresql://": SERVER,
+            "roles.sql": SERVER,
+            "CREATE ROLE": SERVER,
+        }
+    ),
+    "docs/how-to/retention.md": Given(before=ADA),
+    "docs/how-to/summarize-with-claude.md": Given(before=ADA),
+    "docs/how-to/tenants.md": Given(without={"CREATE DATABASE": SERVER}),
+    "docs/how-to/redaction-policy.md": Given(
+        without={"types.EMIAL": "it shows what a mistake is told"}
+    ),
+}
+
+
+def steps(page: str) -> Iterator[list[tuple[Block, str]]]:
+    """What of a page runs, divided where it begins again."""
+    given, part, section = GIVEN.get(page, Given()), list[tuple[Block, str]](), 0
+    for block in blocks(page):
+        if given.anew and block.section != section and part:
+            yield part
+            part = []
+        section = block.section
+        part.append((block, _runnable(block, given)))
+    yield part
+
+
+def _runnable(block: Block, given: Given) -> str:
+    if block.language == "sh":
+        lines = commands(block.text)
+        return "".join(line for line in lines if not _without(line, given))
+    return "" if _without(block.text, given) else block.text
+
+
+def _without(text: str, given: Given) -> bool:
+    return any(part in text for part in given.without)
+
+
+def answer(request: Request) -> Reply:
+    """What a model might say: it calls the first tool there is, once, then answers."""
+    messages, tools = request.body["messages"], request.body.get("tools", [])
+    newest = messages[-1]["content"]
+    answered = isinstance(newest, list) and newest[0]["type"] == "tool_result"
+    if tools and not answered:
+        return message(tool_use(tools[0]["name"], _arguments(tools[0]["name"])))
+    return message("<summary>a.o is missing.</summary>")
+
+
+def _arguments(tool: str) -> dict[str, Any]:
+    files = {"command": "create", "path": "/memories/plan.md", "file_text": "Book.\n"}
+    known = {"memory": files, "memory_retrieval": {"user_id": "ada"}}
+    return known.get(tool, {"command": "make"})
+
+
+def furnish(place: Path) -> None:
+    """Put all that the pages speak of into a directory that is a home, too."""
+    shutil.copytree(ROOT / "examples", place / "examples")
+    (place / "refold").mkdir()
+    shutil.copy(ROOT / "refold" / "auditor.py", place / "refold")
+    project = place / ".claude" / "projects" / "cards"
+    project.mkdir(parents=True)
+    shutil.copy(SAMPLE, project)
+    shutil.copy(SAMPLE, place / "run.jsonl")
+    (place / "retention.toml").write_text('sessions = "30d"\n')
+    (place / "build.log").write_text("make: *** [a.o] Error 1\n")
+    (place / "talk.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "hello"}]}\n'
+        '{"messages": [{"role": "user", "content": "bye"}]}\n'
+    )
+
+
+def run(page: str, part: list[tuple[Block, str]], place: Path, url: str) -> list[str]:
+    """Run a part of a page in a directory; returns what each block printed."""
+    furnish(place)
+    before = {"language": "sh", "name": f"before {page}", "file": None}
+    todo = [{**before, "text": GIVEN.get(page, Given()).before}]
+    for number, (block, text) in enumerate(part, start=1):
+        name = f"{page}, block {number} of the part"
+        language = block.language
+        if language in ("sh", "python") or (language == "toml" and block.file):
+            todo.append(
+                {"language": language, "name": name, "text": text, "file": block.file}
+            )
+        else:
+            todo.append({**before, "text": ""})
+    (place / "steps.json").write_text(json.dumps(todo))
+    path = os.pathsep.join([str(warm.shim(place / "bin")), os.environ["PATH"]])
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("REFOLD_")},
+        "HOME": str(place),
+        "XDG_CONFIG_HOME": str(place / "config"),
+        "PATH": path,
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "a-key-for-tests",
+    }
+    ran = warm.code(
+        "from tests.support.pages import main; main()",
+        cwd=place,
+        environment=environment,
+    )
+    _, errors = ran.communicate()
+    assert ran.returncode == 0, errors
+    _, *printed = json.loads((place / "printed.json").read_text())
+    return [str(one) for one in printed]
+
+
+@pytest.mark.timeout(600)  # some twenty processes
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_and_prints_what_it_shows(page: str, tmp_path: Path) -> None:
+    assert any(block.language in ("sh", "python") for block in blocks(page))
+    with MessagesApi(answer) as api:
+        for number, part in enumerate(steps(page)):
+            place = tmp_path / str(number)
+            place.mkdir()
+
+            printed = run(page, part, place, api.url)
+
+            assert missing(page, part, printed) == []
+
+
+def missing(page: str, part: list[tuple[Block, str]], printed: list[str]) -> list[str]:
+    """What a page shows of what the command before it prints, and it does not."""
+    given, said, found = GIVEN.get(page, Given()), "", list[str]()
+    for (block, _), now in zip(part, printed, strict=True):
+        if block.language == "text" and not _without(block.text, given):
+            lines = map(_steady, block.text.splitlines())
+            found += [line for line in lines if line not in _steady(said)]
+        said = now or said
+    return found
+
+
+def _steady(text: str) -> str:
+    """Without the time of day, which is another whenever this runs."""
+    return re.sub(r" *\d\d:\d\d:\d\d", "", text)
+
+
+def test_every_exception_is_of_something_that_a_page_has() -> None:
+    texts = {page: [block.text for block in blocks(page)] for page in PAGES}
+
+    idle = [
+        (page, part)
+        for page, given in GIVEN.items()
+        for part in given.without
+        if not any(part in text for text in texts.get(page, []))
+    ]
+
+    assert idle == []
+
+
+def test_every_block_runs_is_shown_or_is_an_exception() -> None:
+    """Settings are read where they are at home: tests/redaction, tests/projections."""
+    known = {"sh", "python", "toml", "text", "json"}
+
+    left = [
+        (page, block.text)
+        for page in PAGES
+        for block in blocks(page)
+        if block.language not in known
+        and not _without(block.text, GIVEN.get(page, Given()))
+    ]
+
+    assert left == []
+
+
+def test_the_tutorial_cleans_up() -> None:
+    last = [block for block in blocks("docs/tutorial.md") if block.language == "sh"][-1]
+
+    assert last.text == "rm -r tutorial.db* tutorial-home\n"
+
+
+def test_the_readme_begins_with_a_client_that_is_recorded() -> None:
+    first, asked, shown, *_ = blocks("README.md")
+
+    assert [first.language, asked.language, shown.language] == ["python", "sh", "text"]
+    imports, five = first.text.split("\n\n")
+    assert "import anthropic" in imports
+    assert len(five.splitlines()) == 5
+    assert "refold why" in asked.text
+    assert "[REDACTED:EMAIL]" in shown.text
