@@ -30,10 +30,10 @@ value only after a word for it, or under such a key. Of rules that find the same
 more specific one names the type.
 """
 _WHAT = {
-    "pii-common": "Personal data that is common everywhere.",
+    "pii-common": "Personal data in English, or common everywhere.",
     "pii-cn": "Personal data of people in China.",
-    "secrets": "What opens a door.",
     "pii-us": "Numbers that the United States and its banks give to people.",
+    "secrets": "What opens a door.",
     "pii-eu": "Numbers that European states give to people.",
     "network": "Addresses of machines.",
     "secrets-extended": "Keys whose form says less, which takes more that is none.",
@@ -45,8 +45,8 @@ _VENDORS = """\
 All are `API_KEY` and need no context. What goes on before or after is no key, and
 neither are made-up ones, such as a prefix with a row of `x`.
 
-| rule | begins with | check |
-|---|---|---|
+| rule | begins with |
+|---|---|
 """
 _CHECKS = """\
 ## Checks
@@ -63,8 +63,8 @@ _TYPES = """\
 What stands in a [placeholder](../glossary.md#placeholder), and the label of the locale
 `zh`. [A policy](policy.md#types) may use other names for them.
 
-| type | label | rules |
-|---|---|---|
+| type | label |
+|---|---|
 """
 _MARK = re.compile("[«»]")
 # Long, with a digit: no name and no word.
@@ -135,7 +135,7 @@ def _row(rule: Rule, redactor: Redactor) -> list[str]:
 def _vendor(rule: Rule) -> list[str]:
     prefixes = (value[: len(gate)] for value, gate in _values(rule))
     begins = ", ".join(f"`{prefix}`" for prefix in prefixes)
-    return [f"`{rule.id}`", begins, _check(rule)]
+    return [f"`{rule.id}`", begins]
 
 
 def _example(rule: Rule, redactor: Redactor) -> str:
@@ -190,15 +190,10 @@ def _checks(rules: Iterable[Rule]) -> Iterator[list[str]]:
 
 
 def _types(rules: Iterable[Rule]) -> Iterator[list[str]]:
-    by_type: dict[str, list[str]] = {}
-    for rule in rules:
-        by_type.setdefault(rule.type, []).append(rule.id)
-    spoken = labels("zh", by_type)
-    for kind in filter(by_type.__contains__, TYPES):
-        ids = by_type[kind]
-        which = ", ".join(f"`{id_}`" for id_ in ids[:4])
-        more = f" and {len(ids) - 4} more" if len(ids) > 4 else ""
-        yield [f"`{kind}`", f"`[{spoken[kind]}]`", which + more]
+    used = {rule.type for rule in rules}
+    spoken = labels("zh", used)
+    for kind in filter(used.__contains__, TYPES):
+        yield [f"`{kind}`", f"`[{spoken[kind]}]`"]
 
 
 def _rows(rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -514,9 +514,9 @@ class Node:
 class Flat:
     """The leaves of a value that may hold something, and where each stands.
 
-    texts:   strings, and integers as text.
+    texts:   strings, and numbers without a fraction as text.
     places:  the node and the name of each text.
-    numbers: which of them are integers.
+    numbers: which of them are numbers.
     documents: which of them may be JSON.
     keys:    every key, once.
     named:   objects with a ``value`` that a sibling names.
@@ -571,7 +571,7 @@ class Flat:
 
     def _array(self, node: Node, value: list[JsonValue]) -> None:
         kinds = set(map(type, value))
-        if kinds == {float}:
+        if kinds == {float} and max(value) < 10**6:  # type: ignore[type-var, operator]  # floats
             return
         self._items(node, enumerate(value), None if node.skip else _NONE)
         if len(value) == 2:
@@ -607,10 +607,9 @@ class Flat:
         for name, item in items:
             kind = type(item)
             if (
-                kind is float
-                or kind is bool
+                kind is bool
                 or item is None
-                or (kind is int and not long(item))  # type: ignore[arg-type]  # an int
+                or ((kind is int or kind is float) and not long(item))  # type: ignore[arg-type]  # a number
             ):
                 continue
             free = first is not None and name not in first
@@ -636,13 +635,13 @@ class Flat:
             item = [*item] if isinstance(item, tuple) else item
             self.nodes.append(Node(item, node, name, node.depth + 1, skip))
             return
-        elif isinstance(item, int) and not isinstance(item, bool):
+        elif isinstance(item, bool | None):
+            return
+        elif isinstance(item, int | float):
             if not long(item):
                 return
             self.numbers.add(len(self.texts))
-            self.texts.append(str(item))
-        elif isinstance(item, float | bool | None):
-            return
+            self.texts.append(str(int(item)))
         else:
             raise RedactionError(f"a {type(item).__name__} is not JSON")
         self.places.append((node, name))
@@ -658,6 +657,9 @@ def _first_steps(skip: Skip) -> frozenset[str] | None:
     return None if "*" in steps else steps
 
 
-def long(number: int) -> bool:
-    """Whether the number has 7 to 19 digits: fewer say nothing, more are no card."""
-    return 10**6 <= abs(number) < 10**19
+def long(number: float) -> bool:
+    """Whether it has 7 to 19 digits: fewer say nothing, more are no card.
+
+    A table that was read as floats has integers as floats too.
+    """
+    return 10**6 <= abs(number) < 10**19 and number == int(number)

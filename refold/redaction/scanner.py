@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -40,8 +40,8 @@ _LINK = (
     r"[0-9]?"
 )
 # A word that ends a key, or a text that names what stands beside it, as JSON has it.
-_NEAR = 24
-_NEAR_QUOTE = rf'[^"]{{0,{_NEAR}}}"'
+_NEAR, _SLACK = 16, 8
+_NEAR_QUOTE = rf'[^"]{{0,{_NEAR + _SLACK}}}"'
 # Of letters, only these and not their other case.
 TELLING_TRIGGERS: Final = tuple(Trigger(shape=f"(?-i:{one})") for one in TELLING)
 
@@ -111,16 +111,30 @@ def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
             for literal in rule.gate:
                 trigger = Trigger(literal, rule.lead, rule.then)
                 found.setdefault(trigger, []).append(ready)
-        if rule.at == "leaf" or (rule.context and rule.in_keys):
+        # Where there is a literal, the value itself is a hit.
+        if rule.at == "leaf" or (rule.at == "digits" and rule.context and rule.in_keys):
             run = MANY if rule.at == "digits" and rule.digits >= MANY else 0
             for word in rule.gate:
-                keys.setdefault((word.isascii(), run), {})[re.escape(word)] = None
+                keys.setdefault((word.isascii(), run), {})[word] = None
     for (shape, least), alike in shapes.items():
         found[Trigger(shape=shape, run=least)] = alike
     for (_, run), words in keys.items():
-        near = rf"(?:{'|'.join(words)}){_NEAR_QUOTE}"
+        near = rf"(?:{'|'.join(map(re.escape, _shortest(words)))}){_NEAR_QUOTE}"
         found[Trigger(shape=near, run=run, key=True)] = []
     return found
+
+
+def _shortest(words: Iterable[str]) -> list[str]:
+    """Those of ``words`` that hold no other which ends about where they do."""
+    return [
+        word
+        for word in words
+        if not any(
+            other != word and 0 <= len(word) - word.rfind(other) - len(other) <= _SLACK
+            for other in words
+            if other in word
+        )
+    ]
 
 
 _RUN = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
@@ -242,6 +256,14 @@ class Scanner:
         self._judges = [
             (rules, t.literal, t.reach if t.then else 0) for t, rules in found.items()
         ]
+        # Triggers of values that a key may give context to.
+        self._keyed = frozenset(
+            number
+            for number, ready in enumerate(found.values())
+            if any(
+                c.rule.at == "gate" and c.rule.context and c.rule.in_keys for c in ready
+            )
+        )
         # By trigger: how far before its end it may begin, how far after it rules look.
         self.reach = tuple(t.reach for t in self._triggers)
         self.ahead = tuple(_ahead(found[t]) for t in self._triggers)
@@ -281,8 +303,10 @@ class Scanner:
         if not hits or len(hits) > _FEW or b"\\" in data or self._may_be_split(data):
             return hits == []
         judged = set()
-        for _, end in hits:
+        for number, end in hits:
             place = min(end - 2, len(data) - 1)  # of the last byte of what was hit
+            if number in self._keyed:
+                return False  # its key may say what it is
             if data.count(b'"', 0, place) % 2 == 0:
                 if any(code in _CODES for code in data[max(0, place - 1) : place + 1]):
                     return False  # a number

@@ -197,6 +197,15 @@ def test_clean_json_of_many_leaves_is_not_taken_apart(
     assert FAST.value(value) == (value, Tally())
 
 
+def test_json_of_many_leaves_in_which_a_key_says_what_a_value_is_is_taken_apart() -> (
+    None
+):
+    rows = [{"id": n, "note": "a", "ip": "84.23.11.9"} for n in range(9)]
+    value: Any = {"rows": rows}
+
+    assert FAST.value(value)[1].types == {"IP": 9}
+
+
 def test_json_in_which_something_is_found_is_taken_apart() -> None:
     value: Any = {"rows": [{"note": "a token", "text": f"to {MAIL}"}]}
 

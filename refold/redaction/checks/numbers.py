@@ -13,7 +13,8 @@ _DATE = re.compile(
     r"|(?:0?[1-9]|[12][0-9]|3[01])([-/.])(?:0?[1-9]|1[0-2])\2(?:19|20)?[0-9]{2})"
     r"(?![0-9])"
 )
-_DECIMAL = re.compile(r"[0-9]+\.[0-9]+")
+# A fraction; ``.0`` is what a table read as floats writes behind an integer.
+_DECIMAL = re.compile(r"[0-9]+\.(?!00?\Z)[0-9]+")
 _EPOCH_MS = re.compile(r"1[4-9][0-9]{11}")
 
 # Names of counts, times and places in files, whose values may look like a phone.
@@ -32,8 +33,8 @@ _COUNT = re.compile(
 )
 # What stands after a number that counts something.
 _UNIT = re.compile(
-    r"(?i) ?(?:bytes?|[kmgt]i?b|[mun]s|sec(?:ond)?s?|ticks|cycles|rows|records|tokens"
-    r"|lines|blocks|sectors|pages|items|events|packets"
+    r"(?i)(?:\.00?)? ?(?:bytes?|[kmgt]i?b|[mun]s|sec(?:ond)?s?|ticks|cycles|rows"
+    r"|records|tokens|lines|blocks|sectors|pages|items|events|packets"
     r")(?![a-z])| (?:DEBUG|INFO|WARN|ERROR)|%| ?(?:字节|毫秒|纳秒|微秒|条|次|元)"
 )
 # What stands between the numbers of a row, and around the value of a name.
@@ -109,9 +110,9 @@ def card_in_context(found: Candidate) -> bool:
 def mobile(found: Candidate) -> bool:
     """A Chinese mobile number; not a fraction, a factor, or a multiple of 4 KiB."""
     value = found.value
-    if len(value) > 11:
+    if len(value) > 11 and value[-3:].lower() not in ("e10", "+10"):
         return not _DECIMAL.fullmatch(value)
-    return int(value) % 4096 != 0 and not (_counts(found) or _in_row(found))
+    return float(value) % 4096 != 0 and not (_counts(found) or _in_row(found))
 
 
 def _counts(found: Candidate) -> bool:

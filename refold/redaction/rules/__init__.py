@@ -23,15 +23,15 @@ PACKS: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
     {
         "pii-common": PII_COMMON,
         "pii-cn": PII_CN,
-        "secrets": SECRETS,
         "pii-us": PII_US,
+        "secrets": SECRETS,
         "pii-eu": PII_EU,
         "network": NETWORK,
         "secrets-extended": SECRETS_EXTENDED,
         "person": PERSON,
     }
 )
-DEFAULT_PACKS = ("pii-common", "pii-cn", "secrets")
+DEFAULT_PACKS = ("pii-common", "pii-cn", "pii-us", "secrets")
 DEFAULT_RULES: tuple[Rule, ...] = tuple(
     rule for pack in DEFAULT_PACKS for rule in PACKS[pack]
 )

@@ -26,9 +26,9 @@ _CHINA = r"(?:\(?(?:\+|00)?86\)?[ \-.]{0,2})?"
 _AREA = r"0(?:10|2[0-9]|[3-9][0-9]{2})"
 
 _ID_WORDS = (
-    r"身份证|证件"
+    r"身[份分][证證]|身份号码|证件"
     r"|(?<![A-Za-z])(?i:id[ _-]?(?:card|no|num|number)|identity(?:[ _-]?card)?"
-    r"|(?:national|citizen|resident)[ _-]?id|sfz)(?![a-z])"
+    r"|(?:national|citizen|resident|chinese|china|prc)[ _-]?id|sfz)(?![a-z])"
     r"|(?<=[a-z])(?:IdCard|IDCard|IdNo|IdNumber)(?![a-z])"
 )
 _STUDENT_WORDS = (
@@ -59,6 +59,18 @@ PII_CN = (
         priority=40,
     ),
     Rule(
+        # As a table that was read as floats writes it.
+        id="phone.cn.float",
+        type="PHONE",
+        gate=("e10", "e+10"),
+        before=r"(?<![0-9A-Za-z.])1\.[3-9][0-9]{9}",
+        reach=12,
+        lead="[0-9]",
+        pattern=r"[Ee]\+?10(?![0-9A-Za-z.])",
+        validator=mobile,
+        priority=40,
+    ),
+    Rule(
         id="phone.cn.landline",
         type="PHONE",
         digits=10,
@@ -72,10 +84,8 @@ PII_CN = (
         id="id.cn",
         type="ID_CARD",
         digits=17,
-        shape=rf"{EDGE}[1-8][0-9]{{5}}[ \-]?(?:18|19|20)[0-9]{{2}}[ \-]?[01][0-9][ \-]?"
-        rf"[0-3][0-9][ \-]?[0-9]{{3}}[0-9x]{STOP}",
-        pattern=rf"{FROM}[1-8][0-9]{{5}}[ \-]?(?:18|19|20)[0-9]{{2}}[ \-]?[01][0-9]"
-        rf"[ \-]?[0-3][0-9][ \-]?[0-9]{{3}}[0-9Xx]{TO}",
+        shape=rf"{EDGE}[1-8](?:[ \-]?[0-9]){{16}}[ \-]?[0-9x]{STOP}",
+        pattern=rf"{FROM}[1-8](?:[ \-]?[0-9]){{16}}[ \-]?[0-9Xx]{TO}",
         validator=id_card,
         certain=True,
         priority=60,
@@ -84,10 +94,10 @@ PII_CN = (
         id="id.cn.context",
         type="ID_CARD",
         digits=15,
-        gate=("身份证", "证件", "id", "sfz"),
+        gate=("身份证", "身份號", "身分", "身份證", "身份号码", "证件", "id", "sfz"),
         context=_ID_WORDS,
-        pattern=rf"{START}[1-9][0-9]{{5}}[ \-]?(?:[0-9]{{6}}[ \-]?[0-9]{{3}}"
-        rf"|[0-9]{{4}}[ \-]?[0-9]{{4}}[ \-]?[0-9]{{3}}[0-9Xx]){END}",
+        pattern=rf"{START}[1-9](?:(?:[ \-]?[0-9]){{16}}[ \-]?[0-9Xx]"
+        rf"|(?:[ \-]?[0-9]){{14}}){END}",
         validator=id_card_in_context,
         priority=58,
     ),

@@ -11,9 +11,20 @@ from refold.redaction.checks.numbers import (
     encoded,
     iban,
     international,
+    nino,
     phone_shape,
 )
-from refold.redaction.rules.rule import EDGE, FROM, TO, InContext, Rule
+from refold.redaction.rules.network import NETWORK_IN_CONTEXT
+from refold.redaction.rules.rule import (
+    EDGE,
+    END,
+    FROM,
+    START,
+    STOP,
+    TO,
+    InContext,
+    Rule,
+)
 
 _EXTENSION = r"(?: ?(?:x|ext\.?|#) ?[0-9]{1,6})?"
 _NUMBER = (
@@ -213,4 +224,27 @@ PII_COMMON = (
         certain=True,
         priority=62,
     ),
+    Rule(
+        id="nino.uk",
+        type="NATIONAL_ID",
+        digits=6,
+        shape=rf"[0-9]{{2}}[ \-]?[0-9]{{2}}[ \-]?[0-9]{{2}}[ \-]?[a-d]{STOP}",
+        pattern=rf"{START}[A-CEGHJ-PRSTW-Z][A-CEGHJ-NPRSTW-Z](?:[ \-]?[0-9]{{2}}){{3}}"
+        rf"[ \-]?[A-D]{END}",
+        validator=nino,
+        priority=51,
+    ),
+    InContext(
+        id="nino.uk.context",
+        type="NATIONAL_ID",
+        digits=6,
+        gate=("nino", "national insurance", "national_insurance", "ni number", "ni no"),
+        context=r"(?<![A-Za-z])(?i:nino|national[ _-]insurance|ni(?= (?:no|num)))"
+        r"(?i:[ _-]?(?:number|num|no\.?))?(?![a-z])",
+        pattern=rf"{START}(?i:[A-CEGHJ-PRSTW-Z][A-CEGHJ-NPRSTW-Z]"
+        rf"(?:[ \-]?[0-9]{{2}}){{3}}(?:[ \-]?[A-D])?){END}",
+        validator=nino,
+        priority=51,
+    ),
+    *NETWORK_IN_CONTEXT,
 )

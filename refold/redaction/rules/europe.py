@@ -6,7 +6,6 @@ from refold.redaction.checks.numbers import (
     french_nir,
     german_tax_id,
     nhs,
-    nino,
     pesel,
     spanish_id,
     vat,
@@ -87,18 +86,6 @@ PII_EU = (
         context=r"(?i:pesel)",
         pattern=rf"{FROM}[0-9]{{11}}{TO}",
         validator=pesel,
-        priority=51,
-    ),
-    Rule(
-        id="nino.uk",
-        type="NATIONAL_ID",
-        digits=6,
-        shape=rf"{EDGE}[a-ceghj-prstw-z][a-ceghj-nprstw-z] ?[0-9]{{2}} ?[0-9]{{2}} ?"
-        rf"[0-9]{{2}} ?[a-d]{STOP}",
-        pattern=rf"{START}[A-CEGHJ-PRSTW-Z][A-CEGHJ-NPRSTW-Z] ?[0-9]{{2}} ?"
-        rf"[0-9]{{2}} ?"
-        rf"[0-9]{{2}} ?[A-D]{END}",
-        validator=nino,
         priority=51,
     ),
     InContext(

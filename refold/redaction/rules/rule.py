@@ -112,9 +112,10 @@ WORD = (
 # Not inside a word or a number.
 START = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf]))"
 END = "(?![0-9A-Za-z])"
-# Not inside a longer number, a word, a fraction or a chain of numbers.
+# Not inside a longer number, a word, a fraction or a chain of numbers; a table that was
+# read as floats writes ``.0`` behind an integer.
 FROM = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf]))(?<![0-9][.\-])"
-TO = r"(?![0-9A-Za-z])(?![.\-][0-9])"
+TO = r"(?![0-9A-Za-z])(?!-[0-9]|\.(?!00?(?![0-9A-Za-z.]))[0-9])"
 # The same, for a shape: a character that is part of it; texts have one at each end.
 EDGE = r"(?:[^0-9a-z]|\\[nrtbf])"
 STOP = "[^0-9a-z]"
