@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 _PART: Final = re.compile(
     r"^(?P<heading>#+) [^\n]*$"
-    r"|(?:[Ss]ave (?:this|it) as `(?P<file>[^`]+)`[^\n]*\n\n)?"
+    r"|(?:[Ss]ave\sthis\sas `(?P<file>[^`]+)`[^\n]*\n\n)?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
