@@ -126,13 +126,16 @@ def test_an_export_of_a_user_is_written_and_checked(
     [
         ("--out", "o"),
         ("--out", "o", "--user", "lin", "--session", "run"),
-        ("--out", "o", "--user", "lin", "--output", "f"),
+        ("--out", "all.json"),
     ],
 )
 def test_an_export_of_a_user_is_of_all_of_one_user(
     refold: Refold, sample: Path, args: tuple[str, ...]
 ) -> None:
-    assert refold("export", *args).code == 2
+    ran = refold("export", *args)
+
+    assert ran.code == 2
+    assert "the name of a file ends in .jsonl" in ran.err
 
 
 def test_an_export_writes_over_nothing(refold: Refold, sample: Path) -> None:

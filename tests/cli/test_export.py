@@ -31,16 +31,16 @@ def test_all_sessions_come_out_unless_one_is_asked(
 def test_a_file_is_the_owners_alone(
     refold: Refold, sample: Path, tmp_path: Path
 ) -> None:
-    ran = refold("export", "--output", "out.jsonl", "--json")
+    ran = refold("export", "--out", "out.jsonl", "--json")
 
     output = tmp_path / "out.jsonl"
-    assert ran.json() == {"sessions": 1, "events": 57, "output": "out.jsonl"}
+    assert ran.json() == {"out": "out.jsonl", "sessions": 1, "events": 57}
     assert output.stat().st_mode & 0o777 == 0o600
     assert len(list(map(json.loads, output.read_text().splitlines()))) == 57
 
 
 def test_a_person_is_told_what_was_written(refold: Refold, sample: Path) -> None:
-    ran = refold("export", "--output", "out.jsonl")
+    ran = refold("export", "--out", "out.jsonl")
 
     assert ran.out == "wrote 57 events of 1 session to out.jsonl\n"
 
@@ -53,7 +53,7 @@ def test_a_failed_export_leaves_the_old_file(
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr("os.fsync", _full)
 
-    ran = refold("export", "--output", output)
+    ran = refold("export", "--out", output)
 
     assert ran.code == 1
     assert output.read_text() == "old"
@@ -64,11 +64,13 @@ def _full(_: int) -> None:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("output", [".", "no/such/directory/out.jsonl"])
+@pytest.mark.parametrize("output", ["sub.jsonl", "no/such/directory/out.jsonl"])
 def test_a_place_that_takes_no_file_is_an_error(
-    refold: Refold, sample: Path, output: str
+    refold: Refold, sample: Path, tmp_path: Path, output: str
 ) -> None:
-    ran = refold("export", "--output", output)
+    (tmp_path / "sub.jsonl").mkdir()
+
+    ran = refold("export", "--out", output)
 
     assert ran.code == 1
     assert ran.err.count("\n") == 1

@@ -38,7 +38,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "keys": ("keys", "Show which keys there are, or replace some."),
     },
     "Operate": {
-        "export": ("operate", "Write the log out again, as JSON lines of envelopes."),
+        "export": ("operate", "Export the log, or everything of a user."),
         "repair": ("verify", "Say what is damaged, and mend what can be."),
         "schema": ("operate", "Print the SQL that makes the tables, or the roles."),
         "bench": (

@@ -169,53 +169,55 @@ def export(
     call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    output: Path | None = option(
-        None, "Write there, all or nothing.  Left out: to stdout.", of="FILE"
-    ),
     out: Path | None = option(
         None,
-        "Write all there is of --user to a new directory, with a manifest.",
-        of="DIR",
+        "Write to a file, if PATH ends in .jsonl; else write everything of --user to "
+        "a new folder.  Without --out: to stdout.",
+        of="PATH",
     ),
 ) -> Result | None:
-    """Write the log out again, as JSON lines of envelopes.
+    """Export the log, or everything of a user.
 
-    A file can be read by its owner only: what was redacted is not in it, the rest is
-    in plain text.  With --out it is not the log alone but everything of a user: events
-    and derived streams, whole texts, views, consent, holds and certificates, each file
-    with its digest in manifest.json, which `refold verify --export` checks.
+    A file has the events as JSON lines, as `refold log --json` prints them.  A folder
+    has events, summaries, whole texts, views, consent, holds and certificates, with
+    their digests in manifest.json: `refold verify --export` checks them.  What was
+    redacted is in neither; the rest is plain text that only you can read.
     """
-    if out is not None:
-        if user is None or session or output:
-            raise typer.BadParameter(
-                "it takes all of one user: --user U, and neither --session nor "
-                "--output",
-                param_hint="--out",
-            )
-        manifest: dict[str, Any] = call.store().export_user(user, out).manifest
-        counts, digest = manifest["counts"], manifest["digest"]
-        kinds = ("session", "event", "blob")
-        told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
-        return Result(
-            {"out": repaired(str(out))[0], "counts": counts, "digest": digest},
-            f"wrote {told} to {visible(str(out))}",
-        )
+    if out is not None and out.suffix != ".jsonl":
+        return _of_user(call, user, session, out)
     store = call.store()
     found = sessions(store, user, session)
     names = [(info.user_id, info.session_id) for info in found]
-    if output is None:
+    if out is None:
         for line in _lines(store, names):
             write_line(line)
         return None
     count = 0
-    with _written(output) as file:
+    with _written(out) as file:
         for line in _lines(store, names):
             file.write(line + b"\n")
             count += 1
     of = f"{counted(count, 'event')} of {counted(len(names), 'session')}"
     return Result(
-        {"sessions": len(names), "events": count, "output": repaired(str(output))[0]},
-        f"wrote {of} to {visible(str(output))}",
+        {"out": repaired(str(out))[0], "sessions": len(names), "events": count},
+        f"wrote {of} to {visible(str(out))}",
+    )
+
+
+def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Result:
+    if user is None or session is not None:
+        raise typer.BadParameter(
+            "a folder takes everything of one user: give --user and no --session; the "
+            "name of a file ends in .jsonl",
+            param_hint="--out",
+        )
+    manifest: dict[str, Any] = call.store().export_user(user, out).manifest
+    counts, digest = manifest["counts"], manifest["digest"]
+    kinds = ("session", "event", "blob")
+    told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
+    return Result(
+        {"out": repaired(str(out))[0], "counts": counts, "digest": digest},
+        f"wrote {told} to {visible(str(out))}",
     )
 
 
