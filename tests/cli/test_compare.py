@@ -70,7 +70,7 @@ def test_the_table_fits_100_columns(refold: Refold, sample: Path) -> None:
         "compactions", "cost", "$", "recall",
     ]  # fmt: skip
     assert any(line.startswith("keep_all ") for line in lines)
-    assert "One at these prices would add" in out
+    assert "With a model they would add" in out
 
 
 def test_long_names_are_folded_on_a_terminal(

@@ -45,7 +45,7 @@ def test_nothing_behind_the_end_is_said(refold: Refold, sample: Path) -> None:
     ran = refold("log", *SESSION, "--after", 57)
 
     assert (ran.code, ran.out) == (0, "")
-    assert "nothing behind seq 57" in ran.err
+    assert "no events after seq 57" in ran.err
 
 
 def test_calls_are_joined_to_their_results(refold: Refold, sample: Path) -> None:

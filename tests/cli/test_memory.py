@@ -37,7 +37,7 @@ def test_an_item_opens_to_its_events(refold: Refold, sample: Path) -> None:
     )
 
     assert one.code == 0
-    assert "not said to a model: not established: 1 of 3" in one.out
+    assert "not told to a model: not established: 1 of 3" in one.out
     shown = failure["provenance"]["sessions"]
     seqs = [seq for evidence in shown for seq in evidence["seqs"]]
     assert [event["seq"] for event in as_json.json()["events"]] == seqs
@@ -116,14 +116,14 @@ ONE = "m0123456789abcde"
         ((*LIN, "--forget", ONE, "--item", ONE, "--effect"), "do not go together"),
         ((*LIN, "--advice", "--profile"), "--advice and --profile do not go together"),
         ((*LIN, "--refresh", "--item", ONE), "--item and --refresh do not go together"),
-        ((*LIN, "--tokens", "9"), "--tokens is for --advice"),
-        ((*LIN, "--refresh", "--tokens", "0"), "--tokens is for --advice"),
-        ((*LIN, "--item", ONE, "--scenario", "s"), "--scenario is for a list"),
-        ((*LIN, "--profile", "--all"), "--all is for the list"),
-        (("--everyone", "--all"), "--all is for the list"),
-        (("--everyone", "--item", ONE), "items are listed, and no more"),
-        (("--everyone", "--refresh"), "--refresh is of all users"),
-        ((*LIN, "--everyone", "--refresh"), "--refresh is of all users"),
+        ((*LIN, "--tokens", "9"), "use --tokens with --advice"),
+        ((*LIN, "--refresh", "--tokens", "0"), "use --tokens with --advice"),
+        ((*LIN, "--item", ONE, "--scenario", "s"), "use --scenario with the list"),
+        ((*LIN, "--profile", "--all"), "use --all with the list"),
+        (("--everyone", "--all"), "use --all with the list"),
+        (("--everyone", "--item", ONE), "--everyone only lists items"),
+        (("--everyone", "--refresh"), "--refresh takes all users"),
+        ((*LIN, "--everyone", "--refresh"), "--refresh takes all users"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -170,14 +170,14 @@ def test_an_item_of_the_profile_opens_too(refold: Refold, sample: Path) -> None:
         assert [(one["session_id"], one["seq"]) for one in told.pop("events")] == [
             (place["session_id"], seq) for place in places for seq in place["seqs"]
         ]
-        assert bool(told.pop("not_said")) == ("not said to a model:" in shown.out)
+        assert bool(told.pop("not_said")) == ("not told to a model:" in shown.out)
         assert told == item
 
     assert "weak topic: algebra (math), 0% right" in seen["topic"]
-    assert "may be said to a model until" in seen["topic"]
+    assert "a model may be told this until" in seen["topic"]
     assert "_user seq" in seen["preference"]
     assert "the user's own word" in seen["preference"]
-    assert "not said to a model: below the threshold: 0.00" in seen["progress"]
+    assert "not told to a model: below the threshold: 0.00" in seen["progress"]
 
 
 def test_memory_is_made_for_all_who_have_one(refold: Refold, sample: Path) -> None:
@@ -199,7 +199,7 @@ def test_memory_is_made_for_all_who_have_one(refold: Refold, sample: Path) -> No
     as_json = refold("memory", "--refresh", "--json").json()
 
     assert ran.code == 0
-    left = "left out: 1 opted out, 1 frozen"
+    left = "skipped: 1 opted out, 1 frozen"
     assert ran.out == f"2 items of 5 sessions of 2 users; {left}\n"
     assert as_json == {
         "users": 2,
@@ -239,4 +239,4 @@ def test_of_whom_memory_cannot_be_made_is_told(refold: Refold, sample: Path) -> 
 
     assert ran.code == 1
     assert "user 'lin':" in ran.err
-    assert ran.out.endswith("of 1 user; left out: 1 not readable\n")
+    assert ran.out.endswith("of 1 user; skipped: 1 not readable\n")

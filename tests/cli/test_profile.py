@@ -30,7 +30,7 @@ def test_it_says_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert "language = zh" in shown
     assert "improve: practice_fractions" in shown
     assert "fractions (math): sign_error 3×" in shown
-    assert "5 sessions with verdicts, 1 of them may not speak" in shown
+    assert "5 sessions with verdicts, 1 of them tainted" in shown
 
 
 def test_it_says_why_something_is_not_said(capsys: pytest.CaptureFixture[str]) -> None:

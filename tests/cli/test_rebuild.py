@@ -83,7 +83,7 @@ def test_a_model_without_a_price_is_told_in_tokens(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
     asks = ("--summarizer", "anthropic", "--model", "nobody-knows-it", "--dry-run")
 
-    assert "an unknown price" in refold("rebuild", *STRATEGY, *asks).out
+    assert "price unknown" in refold("rebuild", *STRATEGY, *asks).out
     assert refold("rebuild", *STRATEGY, *asks, "--json").json()["cost"] is None
 
 
@@ -95,7 +95,7 @@ def test_a_model_is_not_asked_where_nobody_can_say_yes(
     ran = refold("rebuild", *STRATEGY, "--summarizer", "anthropic")
 
     assert ran.code == 2
-    assert "--yes goes on" in ran.err
+    assert "add --yes to go on" in ran.err
     assert "summary" not in refold("log", *SESSION, "--json").out.split('"stream"')[0]
     assert (
         refold("rebuild", *STRATEGY, "--dry-run", "--json").json()["there_before"] == 0

@@ -45,7 +45,7 @@ def test_a_recheck_prints_places_and_types_and_no_value(recheck: Refold) -> None
     assert "! ada / s  1 finding" in out
     assert "seq 1  EMAIL, also in 1 blob" in out
     assert "✓ bob / s  nothing found" in out
-    assert "1 finding in 3 events of 2 sessions: --apply" in out
+    assert "1 finding in 3 events of 2 sessions: add --apply" in out
     assert MAIL not in out
 
 
@@ -123,12 +123,12 @@ def test_only_the_sessions_that_are_named_are_looked_at(recheck: Refold) -> None
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["--recheck", "notes.txt"], "FILE is for values to be redacted"),
-        (["--recheck", "-"], "FILE is for values to be redacted"),
-        (["--recheck", "--format", "json"], "--format is for values to be redacted"),
-        (["--apply"], "--apply is for the store: add --recheck"),
-        (["--user", "ada"], "--user is for the store: add --recheck"),
-        (["--session", "s"], "--session is for the store: add --recheck"),
+        (["--recheck", "notes.txt"], "use FILE without --recheck"),
+        (["--recheck", "-"], "use FILE without --recheck"),
+        (["--recheck", "--format", "json"], "use --format without --recheck"),
+        (["--apply"], "use --apply with --recheck"),
+        (["--user", "ada"], "use --user with --recheck"),
+        (["--session", "s"], "use --session with --recheck"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

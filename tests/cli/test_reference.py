@@ -124,3 +124,13 @@ def test_completion_can_be_shown_and_completes(
 
     assert "_REFOLD_COMPLETE" in script.out
     assert sorted(completed.out.split()) == ["seal", "sessions"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_plain(command: str) -> None:
+    """Instructions or names of things, in the order in which one speaks them."""
+    helps = [COMMANDS[command].help or ""]
+    helps += [getattr(param, "help", None) or "" for param in COMMANDS[command].params]
+
+    for text in " ".join(helps).split(".  "):
+        assert not re.search(r"Left out:|[Ss]o (many|often|long)\b|is to have", text)

@@ -29,7 +29,7 @@ def test_a_lost_head_is_said_then_mended(refold: Refold, sample: Path) -> None:
 
     assert said.code == 1
     assert "! lin / run  head: the head is gone" in said.out
-    assert "1 to mend: --apply does it" in said.out
+    assert "1 to repair: add --apply" in said.out
     assert mended.code == 0
     assert mended.json()["mended"] == 1
     assert refold("verify").code == 0

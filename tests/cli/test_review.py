@@ -42,8 +42,8 @@ def test_a_scan_asks_once_and_says_what_the_agent_is_to_do(
     (step,) = first["sessions"][1]["recoveries"]
     assert (step["step"], step["rule"]) == ("degrade", "tool_failing")
     assert step["idempotency_key"]
-    assert "ada / s-2: tool_failing at seq 6: the agent is to degrade" in again.out
-    assert "0 questions asked, 1 closed or frozen session left out" in again.out
+    assert "ada / s-2: tool_failing at seq 6: the agent should degrade" in again.out
+    assert "0 questions asked, 1 closed or frozen session skipped" in again.out
 
 
 def test_a_question_is_listed_shown_and_decided(refold: Refold, asked: Path) -> None:

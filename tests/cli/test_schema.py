@@ -57,7 +57,7 @@ def test_what_knows_no_roles_is_said(refold: Refold) -> None:
 
     assert ran.code == 2
     assert ran.err == (
-        "refold: sqlite knows no roles: --roles is for --engine postgresql\n"
+        "refold: sqlite has no roles: use --roles with --engine postgresql\n"
     )
 
 

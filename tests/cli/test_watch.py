@@ -63,10 +63,13 @@ def test_a_person_reads_whose_session_it_was(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--watch", "--until-idle"), "--until-idle is not for --watch"),
+        (("--watch", "--until-idle"), "leave --until-idle out"),
         (("--watch", "--every", "0"), "every so many seconds"),
         (("--watch", "--strategy", "no_such"), "no_such"),
-        (("--user", "lin", "--session", "run"), "--strategy are needed"),
+        (
+            ("--user", "lin", "--session", "run"),
+            "give --user, --session and --strategy",
+        ),
         (("--every", "5", "--user", "u", "--session", "s", *STRATEGY), "--watch"),
     ],
 )

@@ -50,7 +50,9 @@ def duration(text: str) -> timedelta:
     """The time that ``text`` says; refuses what is none, as a wrong argument."""
     found = re.fullmatch(r"(\d{1,6})([dhms])", text.strip())
     if found is None:
-        raise typer.BadParameter("a time is a number and d, h, m or s, such as 30d")
+        raise typer.BadParameter(
+            "write a time as a number with d, h, m or s, such as 30d"
+        )
     return timedelta(**{_SPAN[found[2]]: int(found[1])})
 
 
@@ -78,51 +80,53 @@ def option(
     )
 
 
-def _user(does: str) -> Any:
+def user_option(does: str) -> Any:
+    """``--user``, where it does something of its own."""
     check = _checked(partial(check_id, "user"))
     return option(..., does, "--user", of="U", check=check)
 
 
-def _session(does: str) -> Any:
+def session_option(does: str) -> Any:
+    """``--session``, where it does something of its own."""
     return option(..., does, "--session", of="S", check=_checked(check_session_id))
 
 
-User = Annotated[str, _user("Name the user whose session it is.")]
-OneSession = Annotated[str, _session("Name the session.")]
-SomeUser = Annotated[str | None, _user("Take only sessions of this user.")]
-SomeSession = Annotated[str | None, _session("Take only sessions of this name.")]
+User = Annotated[str, user_option("Name of the user.")]
+OneSession = Annotated[str, session_option("Name of the session.")]
+SomeUser = Annotated[str | None, user_option("Only this user.  Without it: all users.")]
+SomeSession = Annotated[str | None, session_option("Only sessions of this name.")]
 NewSession = Annotated[
     str | None,
-    _session(
-        "Call the session S; several are called S-0001, S-0002 and so on.  Left out: "
-        "as the file says, else after the file."
+    session_option(
+        "Name of the session; several become S-0001, S-0002 and so on.  Without it: "
+        "the name in the file, else the file's own."
     ),
 ]
-SPEC = "as name, name:key=value or @file.toml"
+SPEC = "name, name:key=value or @file.toml"
 SomeStrategy = Annotated[
     str | None,
     option(
         ...,
-        f"Use this strategy, given {SPEC}.  Left out: that of the last request, else "
+        f"Strategy: {SPEC}.  Without it: the strategy of the last request, else "
         "keep_all.",
         "--strategy",
         of="SPEC",
     ),
 ]
 Operator = Annotated[
-    str | None, option(..., "Name who does it.  Left out: who is logged in.", of="NAME")
+    str | None, option(..., "Who does this.  Without it: your login.", of="NAME")
 ]
 Span = timedelta | None
 KeyBackups = Annotated[
     Span,
     option(
         ...,
-        "Certify that backups of the key store survive so long, such as 35d.",
+        "How long backups of the key store live, such as 35d, for the certificate.",
         of="TIME",
         parser=duration,
     ),
 ]
-WHY = "Say why; the text is redacted and recorded."
+WHY = "Reason; it is redacted and recorded."
 
 
 Verbosity = Literal["default", "compact", "quiet"]
@@ -141,12 +145,12 @@ WritesSummaries = Annotated[
     Summarizer,
     option(
         ...,
-        "Choose what writes the summaries; abridged needs no model.",
+        "What writes the summaries; abridged needs no model.",
         "--summarizer",
     ),
 ]
 SummarizerModel = Annotated[
-    str | None, option(..., "Have anthropic ask this model.", "--model", of="M")
+    str | None, option(..., "Model that anthropic asks.", "--model", of="M")
 ]
 
 
@@ -217,8 +221,8 @@ class Call(typer.Context):
                 if not Path(parsed.database).exists():
                     raise StoreUnavailable(
                         f"there is no database {parsed.database}",
-                        remedy="`refold import` makes one; --db or REFOLD_DB names "
-                        "another",
+                        remedy="`refold import` makes one; name another with --db or "
+                        "REFOLD_DB",
                     )
         return self.with_resource(
             open_store(self.url, redactor=redactor, limits=limits, count_uses=False)
@@ -240,15 +244,13 @@ Db = Annotated[
         metavar="URL",
         callback=_db,
         expose_value=False,
-        help="Use this store, sqlite:///FILE or postgresql://HOST/NAME.  Left out: "
+        help="Database: sqlite:///FILE or postgresql://HOST/NAME.  Without it: "
         "REFOLD_DB, else sqlite:///refold.db.",
     ),
 ]
 Json = Annotated[
     bool,
-    typer.Option(
-        "--json", callback=_json, expose_value=False, help="Print JSON, for programs."
-    ),
+    typer.Option("--json", callback=_json, expose_value=False, help="Print JSON."),
 ]
 
 
@@ -283,4 +285,4 @@ def sessions(
         if user
         else f"no user has a session {session!r}"
     )
-    raise RefoldError(f"{what}: `refold sessions` lists those there are")
+    raise RefoldError(f"{what}: `refold sessions` lists all sessions")

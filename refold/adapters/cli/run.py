@@ -196,7 +196,7 @@ def _failed(error: Exception) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "refold"
         said = one_line(error.format_message()).rstrip(".")
-        complain(f"{said}: `{path} --help` shows what it takes")
+        complain(f"{said}: see `{path} --help`")
         return WRONG
     if isinstance(error, RefoldError):
         complain(str(error))
@@ -219,6 +219,6 @@ def _unexpected(error: Exception) -> str:
     *_, frame = traceback.extract_tb(error.__traceback__)
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
     return (
-        f"stopped by an unexpected {type(error).__name__} in {place}: this is a fault "
-        "of Refold, and REFOLD_DEBUG=1 shows where it began"
+        f"unexpected {type(error).__name__} in {place}: this is a bug in Refold; run "
+        "it again with REFOLD_DEBUG=1 to see the traceback"
     )

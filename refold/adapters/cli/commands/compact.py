@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -25,7 +25,9 @@ from refold.adapters.cli.options import (
     WritesSummaries,
     flag,
     option,
+    session_option,
     sessions,
+    user_option,
 )
 from refold.adapters.cli.output import (
     Progress,
@@ -50,30 +52,41 @@ if TYPE_CHECKING:
 
 def compact(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    strategy: str | None = option(
-        None, f"Let this strategy decide, given {SPEC}.", of="SPEC"
-    ),
+    user: Annotated[
+        str | None, user_option("User of the session; with --watch: only this user.")
+    ] = None,
+    session: Annotated[
+        str | None,
+        session_option(
+            "Name of the session; with --watch: only sessions of this name."
+        ),
+    ] = None,
+    strategy: str | None = option(None, f"Strategy that decides: {SPEC}.", of="SPEC"),
     summarizer: WritesSummaries = "abridged",
     model: SummarizerModel = None,
-    until_idle: bool = flag("--until-idle", "Go on until nothing is due."),
-    watch: bool = flag("--watch", "Compact what becomes due until SIGTERM or Ctrl-C."),
+    until_idle: bool = flag("--until-idle", "Repeat until nothing is due."),
+    watch: bool = flag(
+        "--watch", "Keep running and compact whatever becomes due; stop with Ctrl-C."
+    ),
     every: float | None = option(
-        None, "Let --watch look for new events so often; 30 if left out.", of="SEC"
+        None,
+        "With --watch: seconds between two looks for new events; default 30.",
+        of="SEC",
     ),
 ) -> Result | None:
-    """Compact a session, if a strategy says so.
+    """Compact a session if a compaction is due.
 
-    It does one compaction if one is due.  The events stay in the log; the summary goes
-    to the strategy's own stream.  Nothing is changed if the summarizer fails.  With
-    --watch it goes on for ever, on all sessions, or those of a user or a name;
-    --strategy left out is then each session's own.
+    Needs --user, --session and --strategy, and makes one summary; --until-idle makes
+    all that are due.  Events stay in the log.  If the summarizer fails, the context
+    stays as it was.
+
+    With --watch all sessions are compacted, or only those of --user or --session.
+    Without --strategy each session has its own.
     """
     writes = _writer(summarizer, model)
     if watch:
         if until_idle:
-            raise _wrong("--until-idle is not for --watch, which is never idle")
+            raise _wrong("leave --until-idle out: --watch does not end")
         store = call.store()
         worker = Worker(
             store,
@@ -89,9 +102,9 @@ def compact(
             worker.run()
         return None
     if user is None or session is None or strategy is None:
-        raise _wrong("--user, --session and --strategy are needed, but for --watch")
+        raise _wrong("give --user, --session and --strategy, or --watch")
     if every is not None:
-        raise _wrong("--every is for --watch")
+        raise _wrong("use --every with --watch only")
     store = call.store()
     one, decides = store.session(user, session), store.settings.strategy(strategy)
     before = len(one.derived(decides.fingerprint))
@@ -116,7 +129,7 @@ def compact(
 
 
 def _wrong(why: str) -> InvalidConfiguration:
-    return InvalidConfiguration(f"{why}: `refold compact --help` shows what it takes")
+    return InvalidConfiguration(f"{why}: see `refold compact --help`")
 
 
 def _writer(name: Summarizer, model: str | None) -> Writes | None:
@@ -126,7 +139,7 @@ def _writer(name: Summarizer, model: str | None) -> Writes | None:
     """
     if name == "abridged":
         if model is not None:
-            raise InvalidConfiguration("--model is for --summarizer anthropic")
+            raise InvalidConfiguration("use --model with --summarizer anthropic only")
         return None
     try:
         from refold.adapters.claude.summarizer import DEFAULT_MODEL, AnthropicSummarizer
@@ -207,27 +220,27 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 def rebuild(
     call: Call,
     strategy: str = option(
-        ..., f"Let this strategy have run, given {SPEC}.", of="SPEC"
+        ..., f"Strategy whose summaries are made: {SPEC}.", of="SPEC"
     ),
     user: SomeUser = None,
     session: SomeSession = None,
     summarizer: WritesSummaries = "abridged",
     model: SummarizerModel = None,
-    jobs: int = option(1, "Rebuild N sessions at a time.", of="N", min=1),
-    dry_run: bool = flag("--dry-run", "Say what would be done, and change nothing."),
-    yes: bool = flag("--yes", "Ask a model without asking you first."),
-    strict: bool = flag("--strict", "Stop where the summarizer fails."),
+    jobs: int = option(1, "Sessions to rebuild in parallel.", of="N", min=1),
+    dry_run: bool = flag("--dry-run", "Show what would be done; change nothing."),
+    yes: bool = flag("--yes", "Do not ask before a model is paid."),
+    strict: bool = flag("--strict", "Stop at the first failure of the summarizer."),
     activate: bool = flag(
-        "--activate", "Make it then what readers get who name no strategy."
+        "--activate", "Afterwards, make this the strategy of reads that name none."
     ),
     retire: str | None = option(
-        None, "Give up then the summaries of this strategy.", of="OLD"
+        None, "Afterwards, retire the summaries of this strategy.", of="OLD"
     ),
 ) -> Result:
-    """Make the summaries of a strategy for all the past.
+    """Make the summaries a strategy would have made.
 
-    The log and the contexts of other strategies stay as they are.  Cut off, it goes
-    on where it stopped when it is run again.  Exits with 1 if a summary failed or a
+    The log and the contexts of other strategies stay as they are.  If it is
+    interrupted, run it again to do the rest.  Exits with 1 if a summary failed or a
     session could not be rebuilt.
     """
     writes, begun = _writer(summarizer, model), time.monotonic()
@@ -246,9 +259,7 @@ def rebuild(
             return planned._replace(code=0)
         call.tell(planned)
         if call.as_json or not sys.stdin.isatty():
-            raise InvalidConfiguration(
-                "asking a model costs money: --yes goes on with it"
-            )
+            raise InvalidConfiguration("asking a model costs money: add --yes to go on")
         typer.confirm("Go on?", err=True, abort=True)
     done = work.run(writes, dry_run=False, strict=strict)
     work.switch(done, activate=activate)
@@ -319,7 +330,7 @@ class _Done:
         totals = self.totals
         made = counted(totals["compactions"], "summary", "summaries")
         walked = counted(totals["events"], "event")
-        rest = [f", {totals['there_before']:,} were there before"]
+        rest = [f", {totals['there_before']:,} already there"]
         rest += [f", {totals['failures']:,} failed"] if totals["failures"] else []
         rest += [f", {count:,} {what}" for what, count in self.switched.items()]
         screen.line(
@@ -328,7 +339,7 @@ class _Done:
             *rest,
         )
         if model:
-            price = "an unknown price" if cost is None else f"about ${cost:,.2f}"
+            price = "price unknown" if cost is None else f"about ${cost:,.2f}"
             screen.line(
                 f"{model} would read about {totals['tokens_in']:,} tokens and write at "
                 f"most {totals['tokens_out']:,}: {price}"
@@ -355,7 +366,9 @@ class _Work:
         if self.old is None:
             return
         if self.old == self.strategy.fingerprint:
-            raise InvalidConfiguration("--retire names the strategy that is rebuilt")
+            raise InvalidConfiguration(
+                "--retire names the strategy to rebuild: name another"
+            )
         if activate:
             return
         for info in self.sessions:
@@ -363,8 +376,8 @@ class _Work:
             is_open = info.status == "open"
             if is_open and session.default_fingerprint() == self.old:
                 raise InvalidConfiguration(
-                    f"session {info.session_id!r} is read under the strategy that is "
-                    "to be retired: add --activate"
+                    f"session {info.session_id!r} still uses the strategy to retire: "
+                    "add --activate"
                 )
 
     def run(self, writes: Writes | None, *, dry_run: bool, strict: bool) -> _Done:
@@ -413,7 +426,7 @@ def _session(screen: Screen, one: Rebuilt, *, dry_run: bool) -> None:
         screen.line(mark(False), name, "  ", shown(one.problem))
         return
     made = counted(one.compactions, "summary", "summaries")
-    before = f", {one.there_before:,} were there before" if one.there_before else ""
+    before = f", {one.there_before:,} already there" if one.there_before else ""
     failed = f", {counted(one.failures, 'attempt')} failed" if one.failures else ""
     done = f"  {made} {'to make' if dry_run else 'made'}"
     sign = mark(None if one.failures else True)

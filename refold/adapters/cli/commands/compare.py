@@ -29,30 +29,28 @@ def compare(
     session: OneSession,
     strategy: list[str] | None = option(
         None,
-        f"Compare this strategy, given {SPEC}; repeat for more.  Left out: all "
-        "there are, with their defaults.",
+        f"Strategy to compare: {SPEC}; repeat for more.  Without it: all strategies "
+        "with their defaults.",
         of="SPEC",
     ),
     model: str | None = option(
         None,
-        "Take the prices, cache rules and window of this model.  Left out: of the "
-        "one that answered last.",
+        "Model whose prices, cache rules and window count.  Without it: the model "
+        "that answered last.",
         of="M",
     ),
     prices: Path | None = option(
-        None, "Take prices of your own: TOML with a table [models].", of="FILE"
+        None, "Your own prices: TOML with a table [models].", of="FILE"
     ),
-    recorded: bool = flag(
-        "--recorded", "Use the summaries in the log, and make no others."
-    ),
+    recorded: bool = flag("--recorded", "Use only the summaries that are in the log."),
     plot: Path | None = option(
         None, "Draw tokens per request, and recall.", of="FILE.png"
     ),
 ) -> Result:
     """Compare what strategies would have sent.
 
-    Its log is walked under each, in memory: nothing is written.  Summaries are made by
-    abridged, without a model.
+    The session is replayed in memory under each strategy: nothing is written.
+    Summaries are made by abridged, without a model.
     """
     if plot is not None:
         _check_plot(plot)
@@ -61,7 +59,7 @@ def compare(
     if plot is not None:
         draw(compared.outcomes, plot)
     for name, why in compared.skipped:
-        complain(f"{name} is left out: {why}")
+        complain(f"skipped {name}: {why}")
     return Result(
         [outcome.to_json() for outcome in compared.outcomes],
         lambda screen: _show(screen, compared),
@@ -102,7 +100,8 @@ def _show(screen: Screen, compared: Compared) -> None:
     screen.line(
         (counted(len(first.sent) if first else 0, "request"), "bold"),
         f" in {counted(compared.events, 'event')}, ",
-        f"{counted(first.references if first else 0, 'reference')} back; ",
+        f"{counted(first.references if first else 0, 'reference')} to earlier "
+        "results; ",
         f"prices and cache of {compared.model.name}",
     )
     screen.line("")
@@ -145,16 +144,17 @@ def _dollars(cost: float) -> str:
 
 def _notes(compared: Compared) -> list[str]:
     notes = [
-        "Tokens are those sent, in shares: read from the prompt cache, written to it, "
-        "and neither.",
-        "Cost is that of the prompts.  Recall: how much of what the agent referred "
-        "back to it was shown.",
+        "tokens: all that was sent; cached: read from the prompt cache; written: to it",
+        "cost: of the prompts; recall: what the agent still saw of what it referred to",
     ]
     if made := [_added(one) for one in compared.outcomes if one.done]:
-        notes += ["Summaries took no model.  One at these prices would add:", *made]
+        notes += [
+            "Summaries here are free (no model).  With a model they would add:",
+            *made,
+        ]
     return notes + [
-        f"{visible(one.label)} is over the window by up to {number(one.over_budget)} "
-        "tokens"
+        f"{visible(one.label)} is up to {counted(one.over_budget, 'token')} over the "
+        "window"
         for one in compared.outcomes
         if one.over_budget
     ]
@@ -167,7 +167,7 @@ def _added(outcome: Outcome) -> str:
     calls = counted(len(outcome.done), "call")
     return (
         f"  {visible(outcome.label)}: {price}{calls}, "
-        f"{number(outcome.summarizer_tokens)} tokens"
+        f"{counted(outcome.summarizer_tokens, 'token')}"
         + (f"; {failed} of them failed" if failed else "")
     )
 

@@ -24,24 +24,27 @@ def context(
     session: OneSession,
     strategy: SomeStrategy = None,
     at: int | None = option(
-        None, "Show it as it was when this event was the last.", of="SEQ", min=1
+        None,
+        "Show the context as it was when this event was the last.",
+        of="SEQ",
+        min=1,
     ),
     before_call: int | None = option(
-        None, "Show what it was sent before its N-th tool call.", of="N", min=1
+        None, "Show what the model was sent before its N-th tool call.", of="N", min=1
     ),
     before_response: int | None = option(
-        None, "Show what it was sent before its N-th response.", of="N", min=1
+        None, "Show what the model was sent before its N-th response.", of="N", min=1
     ),
     as_: As = option(
         "sent",
-        "sent: show the summaries that were there then; rebuilt: those that the "
-        "strategy would have had.",
+        "sent: with the summaries that existed then; rebuilt: with those the strategy "
+        "would have made by then.",
         "--as",
     ),
 ) -> Result:
-    """Show what a model is sent, or was sent earlier.
+    """Show what the model is sent, or was sent earlier.
 
-    Nothing is compacted by asking: `refold compact` does that.
+    This compacts nothing: `refold compact` does.
     """
     given = [place for place in (at, before_call, before_response) if place is not None]
     if len(given) > 1:
@@ -152,16 +155,16 @@ def _hidden(
         if hidden.guarded:
             stubs.append(envelope.seq)
     screen.line("")
-    screen.line(("hidden from the log", "bold"), " in the events behind this context")
+    screen.line(("replaced before storing", "bold"), " in the events of this context")
     for kind, count in sorted(found.items(), key=lambda item: (-item[1], item[0])):
         screen.line(
             "  ", (types({kind: count}), "red"), f"  in seq {_listed(places[kind])}"
         )
     if stubs:
-        what = "texts that were too large, or base64, moved to blobs:"
+        what = "texts moved to blobs (too large, or base64):"
         screen.line("  ", (what, "yellow"), f" in seq {_listed(stubs)}")
     if not found and not stubs:
-        screen.line("  nothing: they are as they were given")
+        screen.line("  nothing")
 
 
 def _listed(seqs: Sequence[int]) -> str:

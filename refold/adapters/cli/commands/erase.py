@@ -15,14 +15,14 @@ from refold.adapters.cli.options import (
     Call,
     KeyBackups,
     Operator,
-    SomeSession,
-    SomeUser,
     Span,
     User,
     duration,
     flag,
     operator as who,
     option,
+    session_option,
+    user_option,
 )
 from refold.adapters.cli.output import (
     Result,
@@ -47,32 +47,38 @@ SomeReason = Annotated[str | None, option(..., WHY, of="TEXT")]
 
 def erase(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
+    user: Annotated[str | None, user_option("User to erase.")] = None,
+    session: Annotated[
+        str | None, session_option("Erase only this session of --user.")
+    ] = None,
     reason: SomeReason = None,
     operator: Operator = None,
     grace: Span = option(
         None,
-        "Make it unreadable at once and destroy it after this time, such as 30d or "
-        "12h; `refold restore` undoes it until then.",
+        "Time until the data is destroyed, such as 30d or 12h.  It is unreadable at "
+        "once; `refold restore` undoes that until then.",
         of="TIME",
         parser=duration,
     ),
     key_backups: KeyBackups = None,
     vacuum: bool = flag(
-        "--vacuum", "Write the tables anew, which keeps others waiting."
+        "--vacuum", "Rewrite the tables on disk; others wait meanwhile."
     ),
-    dry_run: bool = flag("--dry-run", "Count what would go, and change nothing."),
-    due: bool = flag("--due", "Complete what was cut off, or whose time has come."),
-    listed: bool = flag("--list", "List certificates, and what is not done."),
-    out: Path | None = option(None, "Write the certificate there, too.", of="FILE"),
-    yes: bool = flag("--yes", "Erase without asking you first."),
+    dry_run: bool = flag("--dry-run", "Show what would be erased; change nothing."),
+    due: bool = flag(
+        "--due", "Complete erasures that were cut off, or whose grace is over."
+    ),
+    listed: bool = flag("--list", "List certificates and unfinished erasures."),
+    out: Path | None = option(
+        None, "Also write the certificate to this file.", of="FILE"
+    ),
+    yes: bool = flag("--yes", "Do not ask before erasing."),
 ) -> Result:
-    """Forget a user, or one session, and sign a certificate.
+    """Erase a user or one session, and sign a certificate.
 
-    Keys are destroyed and rows deleted.  Nothing of it can be read from the first
-    moment on.  Run again, it completes what was cut off.  What cannot be undone is
-    asked for on a terminal, and elsewhere needs --yes.
+    Destroys the keys and deletes the rows; nothing can be read from the first moment
+    on.  If it is cut off, run it again to complete it.  Asks on a terminal before it
+    erases; elsewhere it needs --yes.
     """
     store = call.store()
     if listed:
@@ -84,13 +90,13 @@ def erase(
             call.remark(partial(_report, erased=one))
         return Result(done, "")
     if user is None:
-        raise typer.BadParameter("--user says who; or give --due or --list")
+        raise typer.BadParameter("give --user, --due or --list")
     if dry_run:
         return _plan(store.erasures.plan(user, session))
     if not reason:
-        raise typer.BadParameter("--reason says why, for the certificate")
+        raise typer.BadParameter("give --reason, for the certificate")
     if not yes and not sys.stdin.isatty():
-        raise typer.BadParameter("it cannot be undone: --yes says that you mean it")
+        raise typer.BadParameter("this cannot be undone: add --yes if you mean it")
     if not yes:
         plan = store.erasures.plan(user, session)
         events = counted(plan.counts.get("events", 0), "event")
@@ -171,7 +177,9 @@ def _certificate(screen: Screen, said: dict[str, Any], salt: str) -> None:
 def _files(screen: Screen, erased: Erasure) -> None:
     files = dict(erased.files.get("files", {}))
     if files and not erased.files["names"]:
-        screen.line(("  its names are too short to be looked for in files", "dim"))
+        screen.line(
+            ("  raw-file search skipped: ids this short match by chance", "dim")
+        )
         files = {}
     for file, found in files.items():
         names = counted(erased.files["names"], "name")
@@ -179,20 +187,20 @@ def _files(screen: Screen, erased: Erasure) -> None:
     if erased.cleaned.get("wal_emptied") is False:
         screen.line(
             mark(None),
-            "the write-ahead log could not be emptied, for others read: close them, "
+            "the write-ahead log could not be emptied because others read: close them "
             "and run this again",
         )
     if advice := erased.cleaned.get("advice"):
         screen.line(
             mark(None),
-            "names may stand in freed space until it is written anew: --vacuum, or",
+            "names may remain in freed space until it is rewritten: use --vacuum, or",
         )
         screen.line(f"  {advice}")
 
 
 def _plan(plan: ErasurePlan) -> Result:
     def show(screen: Screen) -> None:
-        screen.line(f"would erase {len(plan.sessions)} sessions")
+        screen.line(f"would erase {counted(len(plan.sessions), 'session')}")
         rows = [(table, number(count)) for table, count in plan.counts.items()]
         screen.table(("table", "#rows"), rows)
         for name in plan.holds:
@@ -223,9 +231,9 @@ def _list(store: SessionStore, user: str | None) -> Result:
 def restore(
     call: Call, user: User, reason: Reason, operator: Operator = None
 ) -> Result:
-    """Undo an erasure before its date.
+    """Undo an erasure whose grace is not over.
 
-    It is held back until then.  A certificate says that it was undone.
+    Signs a certificate that it was undone.
     """
     signed = call.store().erasures.restore(user, reason, operator=who(operator))
     return _signed(signed, "readable again")
@@ -234,9 +242,9 @@ def restore(
 def readmit(
     call: Call, user: User, reason: Reason, operator: Operator = None
 ) -> Result:
-    """Let a user who was erased come back with a new key.
+    """Let an erased user come back, with a new key.
 
-    Nothing returns with them.
+    What was erased stays erased.
     """
     signed = call.store().erasures.readmit(user, reason, operator=who(operator))
     return _signed(signed, f"readmitted, in epoch {signed.statement['epoch']}")
@@ -246,15 +254,15 @@ def hold(
     call: Call,
     user: User,
     name: str | None = option(
-        None, "Call the hold so.  Left out: list the holds.", of="NAME"
+        None, "Name of the hold.  Without it: list the holds.", of="NAME"
     ),
     reason: SomeReason = None,
-    release: bool = flag("--release", "End the hold instead."),
+    release: bool = flag("--release", "Release the hold."),
     operator: Operator = None,
 ) -> Result:
-    """Forbid to erase a user, by a named legal hold."""
+    """Forbid erasing a user: set or release a legal hold."""
     if name is not None and not reason:
-        raise typer.BadParameter("--reason says why, for the certificate")
+        raise typer.BadParameter("give --reason, for the certificate")
     store = call.store()
     if name is None or reason is None:
         holds = store.erasures.holds(user)
@@ -263,7 +271,7 @@ def hold(
     change = store.erasures.release if release else store.erasures.hold
     signed = change(user, name, reason, operator=who(operator))
     if signed is None:
-        return Result(None, "there is a hold of that name already")
+        return Result(None, "there is already a hold of that name")
     return _signed(signed, "released" if release else "held")
 
 
@@ -276,19 +284,18 @@ def freeze(
     call: Call,
     user: User,
     reason: str | None = option(
-        None, f"{WHY}  Left out: only show whether it is frozen.", of="TEXT"
+        None, f"{WHY}  Without it: show whether the user is frozen.", of="TEXT"
     ),
-    lift: bool = flag("--lift", "Let the user go on instead."),
+    lift: bool = flag("--lift", "End the freeze."),
     operator: Operator = None,
 ) -> Result:
-    """Take nothing of a user any more, or again.
+    """Refuse new events for a user; --lift ends the freeze.
 
-    What is there can be read.  The database itself refuses appends, whoever makes
-    them, and neither `refold erase` nor `refold retain` takes anything.  --lift ends
-    it.  A certificate says so.
+    Everything stays readable.  The database itself refuses appends, and `refold erase`
+    and `refold retain` leave the user alone.  Signs a certificate.
     """
     if lift and reason is None:
-        raise typer.BadParameter("--reason says why, for the certificate")
+        raise typer.BadParameter("give --reason, for the certificate")
     store, signed = call.store(), None
     if reason is not None:
         change = store.erasures.unfreeze if lift else store.erasures.freeze
@@ -301,20 +308,20 @@ def freeze(
 def retain(
     call: Call,
     policy: Path | None = option(
-        None, 'Use this policy: TOML, such as sessions = "30d".', of="FILE"
+        None, 'Policy in TOML, such as sessions = "30d".', of="FILE"
     ),
     preset: str | None = option(
-        None, "Use seed: sessions 30d, memory 90d, audit 14d.", of="NAME"
+        None, "Ready policy; seed: sessions 30d, memory 90d, audit 14d.", of="NAME"
     ),
-    dry_run: bool = flag("--dry-run", "Say what would go, and change nothing."),
+    dry_run: bool = flag("--dry-run", "Show what would be erased; change nothing."),
     key_backups: KeyBackups = None,
     operator: Operator = None,
 ) -> Result:
-    """Erase what nobody used for as long as a policy says.
+    """Erase what was unused for longer than a policy says.
 
-    Nothing expires without one.  Each user's expired sessions are erased with a
-    certificate.  Those stay that are used meanwhile, held, frozen, or gone on from by a
-    fork in use.  Cut off, it is completed by the next run.
+    Needs --policy or --preset.  Erases each user's expired sessions with a
+    certificate.  Keeps those that are used meanwhile, held, frozen, or the origin of a
+    fork in use.  If it is cut off, the next run completes it.
     """
     if (policy is None) == (preset is None):
         raise typer.BadParameter("give one of --policy FILE and --preset NAME")
@@ -350,7 +357,7 @@ def _went(screen: Screen, done: Retained) -> None:
     told = [f"{counted(len(done.sessions), 'session')} {went}"]
     told += [f"{count:,} kept ({why})" for why, count in sorted(done.kept.items())]
     if done.completed:
-        told.append(f"{counted(done.completed, 'erasure')} of before completed")
+        told.append(f"{counted(done.completed, 'earlier erasure')} completed")
     for what, count in (("blob", done.blobs), ("audit record", done.audit)):
         if count is not None:
             told.append(f"{counted(count, what)} {went}")

@@ -54,7 +54,7 @@ _FORMATS = ", ".join(get_args(Transcripts))
 def import_(
     call: Call,
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH…", help="Files with transcripts.")
+        list[Path], typer.Argument(metavar="PATH", help="Files with transcripts.")
     ],
     user: User,
     session: NewSession = None,
@@ -68,7 +68,7 @@ def import_(
         "--progress", "Show progress even if stderr is not a terminal."
     ),
 ) -> Result:
-    """Bring transcripts into the log, each as a session.
+    """Import transcripts, each as a session.
 
     All text is redacted and size-guarded.  All files are read before anything is
     written.  Import again at any time: only what is new is added, also after Ctrl-C.

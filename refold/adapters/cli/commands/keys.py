@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from refold.adapters.cli.options import Call, SomeSession, SomeUser, flag
+from refold.adapters.cli.options import Call, flag, session_option, user_option
 from refold.adapters.cli.output import Result
 from refold.adapters.keys.master import VARIABLE, MasterKeyFile
-from refold.domain.errors import RefoldError
+from refold.domain.errors import RefoldError, counted
 from refold.opener import reconcile_keys
 
 if TYPE_CHECKING:
@@ -23,18 +23,22 @@ Action = Literal["status", "rotate", "reconcile"]
 
 def keys(
     call: Call,
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="What to do.")],
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="status, rotate or reconcile.")
+    ],
     master: bool = flag("--master", "Rotate the master key."),
     drop_older: bool = flag(
-        "--drop-older", "Take the master key of before out of its file."
+        "--drop-older", "Remove the previous master key from its file."
     ),
-    user: SomeUser = None,
-    session: SomeSession = None,
+    user: Annotated[str | None, user_option("Rotate the key of this user.")] = None,
+    session: Annotated[
+        str | None, session_option("Rotate the key of this session of --user.")
+    ] = None,
 ) -> Result:
-    """Show which keys there are, or replace some.
+    """Show the keys, or replace them.
 
-    status counts them; rotate replaces the master key, a user's or a session's;
-    reconcile destroys again what an older key store brought back.
+    status counts them; rotate replaces the key of --master, --user or --session;
+    reconcile destroys again the keys that a restored backup brought back.
     """
     if action == "reconcile":
         return _told({"destroyed": reconcile_keys(call.url)})
@@ -48,7 +52,9 @@ def keys(
     if rotates:
         return _told(_rotate_master(store, file, drop_older))
     if user is None or master:
-        raise typer.BadParameter("rotate takes --master, or --user [--session]")
+        raise typer.BadParameter(
+            "give rotate either --master, or --user and perhaps --session"
+        )
     if session is not None:
         done = store.keys.rotate_session(user, session)
         return _told({"key_version": done.key_version})
@@ -63,7 +69,8 @@ def _rotate_master(
     if file is not None and drop_older:
         if stale:
             raise RefoldError(
-                f"{stale} keys are still under the master key of before: run it again"
+                f"{counted(stale, 'key')} still under the previous master key: run "
+                "this again"
             )
         file.drop_older()
     return {"wrapped": wrapped, "stale": stale, "older_dropped": drop_older}

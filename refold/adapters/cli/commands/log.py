@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 
 def sessions(call: Call, user: SomeUser = None) -> Result:
-    """List the sessions, with their size and age."""
+    """List sessions with their size and age."""
     found = call.store().sessions(user)
 
     def show(out: Screen) -> None:
         if not found:
             whose = f" of user {user!r}" if user else ""
-            out.line(f"no sessions{whose} yet: `refold import` brings transcripts in")
+            out.line(f"no sessions{whose} yet: `refold import` adds transcripts")
             return
         names = ("user", "session", "#events", "#tokens", "stored (UTC)")
         out.table((*names, "last write (UTC)"), map(_row, found))
@@ -84,15 +84,16 @@ def log(
     limit: int | None = option(None, "Show at most N entries.", of="N", min=0),
     verbosity: Verbosity = option(
         "default",
-        "default: show everything; compact: a line each, but for what the user "
-        "said and each turn's answer; quiet: the last answer alone.",
+        "default: everything; compact: one line for each event but the user's words "
+        "and the answers; quiet: only the last answer.",
     ),
 ) -> Result:
     """Show the timeline of a session.
 
-    Responses and tool calls are numbered, and a call is joined to its result.
-    Summaries stand behind the seq at which they were decided, with their stream.
-    On a terminal a long text is cut; piped, or with --json, nothing is.
+    Responses and tool calls are numbered, and a line joins a call to its result.
+    Summaries stand after the seq at which they were decided, with their stream.
+    Long texts are cut on a terminal only.  With --json each event says "redacted":
+    true, which means scanned: "redaction" says what was found.
     """
     chosen = call.store().session(user, session)
     last = chosen.head().seq
@@ -107,7 +108,7 @@ def log(
             pass  # numbers count from the session's first event on
         timeline = Timeline(screen, verbosity, last_seq=last)
         if not timeline.show(numbering.number(entries)):
-            complain(f"there is nothing behind seq {after}")
+            complain(f"there are no events after seq {after}")
 
     return Result((envelope.to_json() for envelope in entries), show)
 

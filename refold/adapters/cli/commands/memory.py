@@ -34,45 +34,39 @@ if TYPE_CHECKING:
 
 _TOKENS: Final = 600
 _WRONG: Final = {
-    "--scenario": "--scenario is for a list of items and for --advice",
-    "--all": "--all is for the list of a --user's items",
-    "--tokens": "--tokens is for --advice",
+    "--scenario": "use --scenario with the list of items or with --advice",
+    "--all": "use --all with the list of a user's items",
+    "--tokens": "use --tokens with --advice",
 }
 
 
 def memory(
     call: Call,
     user: str | None = option(None, "Show this user's memory.", of="U"),
-    everyone: bool = flag(
-        "--everyone", "Show what many users show, and nobody in particular."
-    ),
+    everyone: bool = flag("--everyone", "Show only what many users have in common."),
     scenario: str | None = option(
-        None, "Take only this kind of task; general is of all.", of="S"
+        None, "Only this kind of task; general holds for all.", of="S"
     ),
-    every: bool = flag("--all", "List also what too few or tainted sessions show."),
-    item: str | None = option(
-        None, "Show one item, and the events that show it.", of="ID"
+    every: bool = flag(
+        "--all", "Include items that too few, or tainted, sessions show."
     ),
+    item: str | None = option(None, "Show one item and the events behind it.", of="ID"),
     profile: bool = flag("--profile", "Show what is known of a user who consented."),
-    advice: bool = flag("--advice", "Show what would be said to a model now."),
+    advice: bool = flag("--advice", "Show the advice that a model would get now."),
     tokens: int | None = option(
-        None, f"Let --advice cost at most N; {_TOKENS} if left out.", of="N", min=0
+        None, f"Budget of --advice in tokens; default {_TOKENS}.", of="N", min=0
     ),
     effect: bool = flag(
-        "--effect", "Show how sessions ended that were shown an item, or not."
+        "--effect", "Compare how sessions ended with and without an item."
     ),
-    forget: str | None = option(
-        None, "Take an item away for good, by an event.", of="ID"
-    ),
-    refresh: bool = flag(
-        "--refresh", "Make the memory of all users, or of one, by now."
-    ),
+    forget: str | None = option(None, "Forget an item for good.", of="ID"),
+    refresh: bool = flag("--refresh", "Bring memory up to date, for all users or one."),
 ) -> Result:
-    """Show what a user's sessions show together.
+    """Show what was learned from a user's sessions.
 
-    Which tools worked, failed and helped, and how often.  Everything comes from the
-    log, and names the events that show it.  Nothing is listed that fewer than three
-    sessions show, but with --all.
+    Lists which tools worked, failed and helped, and how often.  Everything comes from
+    the log and names its events.  An item needs three sessions; --all lists others
+    too.
     """
     shows = {"item": item, "advice": advice, "profile": profile, "effect": effect}
     does = {"forget": forget, "refresh": refresh}
@@ -132,13 +126,11 @@ def _check(what: list[str], whose: list[str], how: Iterable[str]) -> None:
         raise typer.BadParameter(f"{both} do not go together: give one of them")
     one = what[0] if what else ""
     if one == "--refresh" and "--everyone" in whose:
-        raise typer.BadParameter(
-            "--refresh is of all users, or of one: --user says who"
-        )
+        raise typer.BadParameter("--refresh takes all users, or one by --user")
     if one != "--refresh" and len(whose) != 1:
         raise typer.BadParameter("give --user or --everyone")
     if one and "--everyone" in whose:
-        raise typer.BadParameter("of --everyone items are listed, and no more")
+        raise typer.BadParameter("--everyone only lists items")
     takes = {"": "--scenario --all", "--advice": "--scenario --tokens"}.get(one, "")
     for name in how:
         of_all = name == "--all" and "--everyone" in whose
@@ -164,7 +156,7 @@ def profiled(profile: Profile, now: int) -> Result:
             )
             for one in profile.items
         ]
-        head = ("item", "kind", "what", "#sessions", "#confidence", "not said because")
+        head = ("item", "kind", "what", "#sessions", "#confidence", "withheld because")
         if rows:
             screen.table(head, rows)
         for area in profile.improvement_areas:
@@ -178,7 +170,7 @@ def profiled(profile: Profile, now: int) -> Result:
                     screen.line(shown(f"{where}: {', '.join(made)}"))
         items = counted(len(profile.items), "item")
         whole = f"{items} of {counted(profile.sessions, 'session')} with verdicts"
-        tainted = f"{profile.tainted_sessions:,} of them may not speak"
+        tainted = f"{profile.tainted_sessions:,} of them tainted"
         screen.line(f"{whole}, {tainted}" if profile.tainted_sessions else whole)
 
     return Result(profile.to_json, show)
@@ -217,9 +209,11 @@ def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result
         if rows:
             screen.table((*head, "#confidence"), rows)
         if len(some) > _SHOWN:
-            screen.line((f"and {len(some) - _SHOWN} more: --json has all", "dim"))
+            screen.line(
+                (f"and {len(some) - _SHOWN:,} more: use --json to see all", "dim")
+            )
         if found.opted_out:
-            screen.line("the user opted out of memory: there is none")
+            screen.line("the user opted out of memory")
             return
         ended = found.success
         well = "" if ended is None else f", {ended:.0%} of them went well"
@@ -242,7 +236,7 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
     if opened is None:
         raise RefoldError(
             f"there is no item {name!r}: `refold memory --all` and `refold memory "
-            "--profile` list those there are"
+            "--profile` list all items"
         )
     one, says, not_said, facts = opened
     events = list(_events(store, one))
@@ -254,9 +248,9 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
             screen.line(fact)
         screen.line(f"seen {item['created_at']} to {item['updated_at']}")
         if not not_said:
-            screen.line(f"may be said to a model until {item['expires_at']}")
+            screen.line(f"a model may be told this until {item['expires_at']}")
         for reason in not_said:
-            screen.line(f"not said to a model: {reason}")
+            screen.line(f"not told to a model: {reason}")
         for event in events:
             note, body, _ = preview(event.payload)
             place = f"{event.session_id} seq {event.seq}  {event.type}  {note}"
@@ -277,7 +271,7 @@ def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
     )
     facts, mean = [_sure(one)], found.means.get(one.scenario)
     if one.success is not None and mean is not None:
-        facts.insert(0, f"success {one.success:.0%}, of all sessions {mean:.0%}")
+        facts.insert(0, f"success {one.success:.0%}; all sessions {mean:.0%}")
     return one, said(one), reasons, facts
 
 
@@ -309,7 +303,7 @@ def _advice(advice: Advice) -> Result:
             screen.line(shown(line))
         count = counted(len(advice.items), "item")
         left = f", {len(advice.left_out)} left out" if advice.left_out else ""
-        screen.line((f"{count}, {advice.tokens} tokens{left}", "dim"))
+        screen.line((f"{count}, {counted(advice.tokens, 'token')}{left}", "dim"))
 
     told = {
         "text": advice.text,
@@ -329,7 +323,7 @@ def _effect(found: Memory) -> Result:
             known = low is not None and high is not None
             row: list[Part] = [
                 lift.memory_id,
-                shown(said(item)) if item else "(not there any more)",
+                shown(said(item)) if item else "(gone)",
                 str(lift.shown),
                 _said(lift.success),
                 str(lift.without),
@@ -343,9 +337,7 @@ def _effect(found: Memory) -> Result:
         if rows:
             screen.table((*head, "#difference", "#reflections", "#and then"), rows)
         count = counted(len(found.effect), "item")
-        screen.line(
-            f"{count} were shown in sessions that ended; shown is not caused by"
-        )
+        screen.line(f"{count} shown in sessions that ended; this shows no cause")
 
     return Result([lift.to_json() for lift in found.effect], show)
 
@@ -375,7 +367,7 @@ def _refreshed(store: SessionStore, user: str | None) -> Result:
     def show(screen: Screen) -> None:
         made = (counted(done[f"{one}s"], one) for one in ("item", "session", "user"))
         left = [f"{done[one]:,} {words}" for one, words in _LEFT.items() if done[one]]
-        end = f"; left out: {', '.join(left)}" if left else ""
+        end = f"; skipped: {', '.join(left)}" if left else ""
         screen.line(" of ".join(made), (end, "dim"))
 
     told = {what: done[what] for what in _COUNTED}
@@ -402,19 +394,17 @@ def consent(
     call: Call,
     user: User,
     grant: str | None = option(
-        None, "Record that the user allows this: declarative_memory or a scope.", of="K"
+        None, "Allow this: declarative_memory, or a scope of your own.", of="K"
     ),
-    withdraw: str | None = option(
-        None, "Record that the user does not allow it any more.", of="K"
-    ),
-    opt_out: bool = flag("--opt-out", "Let nothing of the user go to memory."),
-    opt_in: bool = flag("--opt-in", "Take the opt-out back."),
-    reason: str = option("", "Say why; it is recorded with it.", of="TEXT"),
+    withdraw: str | None = option(None, "Withdraw what was allowed.", of="K"),
+    opt_out: bool = flag("--opt-out", "Keep everything of the user out of memory."),
+    opt_in: bool = flag("--opt-in", "End the opt-out."),
+    reason: str = option("", "Reason; it is redacted and recorded.", of="TEXT"),
 ) -> Result:
     """Show or change what a user allows.
 
-    A change is an event.  What was never asked is not allowed; an opt-out of memory
-    outweighs every grant.
+    Each change is recorded as an event.  Nothing is allowed until it is granted, and
+    an opt-out of memory outweighs every grant.
     """
     wanted = [name for name in (grant, withdraw) if name is not None]
     if len(wanted) + opt_out + opt_in > 1:

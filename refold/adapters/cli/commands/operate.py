@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 def stats(call: Call, user: SomeUser = None, session: SomeSession = None) -> Result:
     """Show how much is stored, and how fast it grows.
 
-    Also how far stored views are behind.  Every row is counted, which in a large store
-    takes a while.
+    Also shows how far stored views are behind.  Takes a while on a large store: every
+    row is counted.
     """
     store = call.store()
     _needs_user(session, user)
@@ -112,7 +112,7 @@ def _since(text: str) -> datetime:
         return datetime.now(UTC) - duration(text)
     except (ValueError, OverflowError, typer.BadParameter):
         raise typer.BadParameter(
-            "give a date (2026-03-16), a time (2026-03-16T10:00:00Z), or 30d, 12h, …"
+            "give a date (2026-03-16), a time (2026-03-16T10:00:00Z), 30d or 12h"
         ) from None
 
 
@@ -122,15 +122,15 @@ def audit(
     session: SomeSession = None,
     since: datetime | None = option(
         None,
-        "Show records from then on: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
+        "Only records since then: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
         of="D",
         parser=_since,
     ),
 ) -> Result:
-    """Show what was done with the store, and when.
+    """Show the access log: what was done, and when.
 
-    The audit log holds no content, and no names: --user finds the records of a user who
-    is not erased by a keyed hash.  It is kept where REFOLD_AUDIT says table.
+    It holds no content and no names: --user finds a user's records by a keyed hash, as
+    long as the user is not erased.  Turn it on with REFOLD_AUDIT=table.
     """
     _needs_user(session, user)
     store = call.store()
@@ -142,8 +142,12 @@ def audit(
             _record(screen, record)
         if record is None:
             whose = "" if user is None else f" of user {user!r}"
-            hint = "" if store.access_log.is_on else ": REFOLD_AUDIT=table keeps them"
-            complain(f"there are no audit records{whose}{hint}")
+            hint = (
+                ""
+                if store.access_log.is_on
+                else ": turn them on with REFOLD_AUDIT=table"
+            )
+            complain(f"there are no records{whose}{hint}")
 
     return Result((record.to_json() for record in records), show)
 
@@ -254,23 +258,23 @@ Database = Literal["postgresql", "sqlite"]
 
 _HEADS: Final = {
     False: "-- The tables of Refold on {}.  Refold makes and upgrades them by itself.",
-    True: "-- The roles of Refold: run it as the owner of the tables.  It can be run "
-    "again,\n-- and is to be, after an upgrade.",
+    True: "-- The roles of Refold.  Run this as the owner of the tables, and again "
+    "after\n-- each upgrade.",
 }
 
 
 def schema(
     call: Call,
     roles: bool = flag(
-        "--roles", "Print roles, grants and row-level security of PostgreSQL instead."
+        "--roles", "Print the roles, grants and row-level security of PostgreSQL."
     ),
     engine: Database | None = option(
-        None, "Print those of this engine.  Left out: of that of --db.", "--engine"
+        None, "Engine.  Without it: the engine of --db.", "--engine"
     ),
 ) -> Result:
-    """Print the SQL that makes the tables, or the roles.
+    """Print the SQL of the tables or the roles.
 
-    No database is opened.
+    Opens no database.
     """
     from refold.adapters.sql import schema as written
     from refold.adapters.sql.database import engine_of
@@ -278,11 +282,11 @@ def schema(
     name = engine or (engine_of(call.url) or [None])[0]
     if name is None:
         raise InvalidConfiguration(
-            "only SQLite and PostgreSQL have a schema: --engine names one"
+            "only SQLite and PostgreSQL have a schema: choose one with --engine"
         )
     if roles and name != "postgresql":
         raise InvalidConfiguration(
-            f"{name} knows no roles: --roles is for --engine postgresql"
+            f"{name} has no roles: use --roles with --engine postgresql"
         )
     statements = written.roles() if roles else written.schema(name)
     said = [
@@ -316,37 +320,35 @@ class Engine(StrEnum):
 
 def bench(
     subject: Annotated[
-        Subject, typer.Argument(metavar="WHAT", help="redaction|store|memory")
+        Subject, typer.Argument(metavar="WHAT", help="redaction, store or memory.")
     ],
-    quick: bool = flag("--quick", "Take fewer rounds of less data, for a few minutes."),
+    quick: bool = flag("--quick", "Take a few minutes: fewer rounds, less data."),
     data: Path | None = option(
-        None, "Use this folder of labelled data or transcripts, too.", of="DIR"
+        None, "Also use this folder of labelled data or transcripts.", of="DIR"
     ),
     laws: int | None = option(
-        None, "redaction: try the laws on so many generated cases.", of="N"
+        None, "redaction: number of generated cases for the laws.", of="N"
     ),
     misses: bool | None = option(
-        None, "redaction: write to --json what was missed.", "--misses"
+        None, "redaction: write what was missed to --json.", "--misses"
     ),
     events: int | None = option(
-        None, "store: give the longest session so many events.", of="N", min=1
+        None, "store: number of events in the longest session.", of="N", min=1
     ),
-    only: list[Part] | None = option(
-        None, "store: measure this part; repeat for more."
-    ),
+    only: list[Part] | None = option(None, "store: only this part; repeat for more."),
     engine: list[Engine] | None = option(
-        None, "store: measure this engine; repeat for more."
+        None, "store: only this engine; repeat for more."
     ),
-    json: Path | None = option(None, "Write all figures as JSON.", of="FILE"),
+    json: Path | None = option(None, "Write the figures as JSON.", of="FILE"),
     plot: Path | None = option(None, "Draw the figures as a PNG.", of="FILE"),
     markdown: Path | None = option(
-        None, "Replace the results in a page's marks.", of="FILE"
+        None, "Replace the results between the marks of a page.", of="FILE"
     ),
 ) -> None:
-    """Measure redaction, the store or memory on the same data.
+    """Run the benchmarks of redaction, store or memory.
 
-    Others are measured beside them.  Runs from a checkout of Refold.  Exits with 1 if
-    something that must hold does not.
+    Measures other tools on the same data.  Needs a checkout of Refold.  Exits with 1
+    if something that must hold does not.
     """
     run = _benchmark(subject)
     given: dict[str, object] = {
@@ -370,7 +372,7 @@ def bench(
     for name in chosen:
         if name not in known:
             raise typer.BadParameter(
-                f"the benchmark of {subject} has no use for it: leave it out",
+                f"the benchmark of {subject} does not use it: leave it out",
                 param_hint="--engine" if name == "engines" else f"--{name}",
             )
     code: int = run.run(run.Options(**chosen))
@@ -385,8 +387,8 @@ def _benchmark(subject: Subject) -> ModuleType:
     checkout = Path(refold.__file__).parents[1]
     if not (checkout / "benchmarks" / subject / "run.py").exists():
         raise RefoldError(
-            f"the benchmark of {subject} is not installed with Refold: run it from a "
-            "checkout of its source, where Refold is installed with `pip install -e .`"
+            f"the benchmark of {subject} is not installed: run it from a checkout of "
+            "Refold, installed there with `pip install -e .`"
         )
     if str(checkout) not in sys.path:
         sys.path.append(str(checkout))

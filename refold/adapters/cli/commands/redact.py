@@ -26,6 +26,7 @@ from refold.adapters.cli.options import (
 from refold.adapters.cli.output import (
     Result,
     Screen,
+    complain,
     mark,
     shown,
     types,
@@ -48,40 +49,35 @@ if TYPE_CHECKING:
 def redact(
     call: Call,
     file: Annotated[
-        str, typer.Argument(metavar="[FILE|-]", help="What to read; - is stdin.")
+        str, typer.Argument(metavar="FILE", help="File to read; - is stdin.")
     ] = "-",
     form: Values = option(
         "text",
-        "Read text; json: one value; jsonl: one value a line, each answered by a "
-        "line, in order.",
+        "text; json: one value; jsonl: one value a line, answered line by line.",
         "--format",
     ),
     policy: str | None = option(
         None,
-        "Redact what this TOML file says.  Left out: REFOLD_POLICY, else the default.",
+        "Policy in TOML.  Without it: REFOLD_POLICY, else the default.",
         of="FILE",
     ),
     packs: str | None = option(
-        None, "Use these packs of rules in place of the policy's.", of="A,B"
+        None, "Packs of rules, instead of the policy's.", of="A,B"
     ),
-    engine: Engines | None = option(
-        None, "Look for values with this engine in place of the policy's."
-    ),
-    recheck: bool = flag(
-        "--recheck", "Look at what is stored, and say what is found now."
-    ),
+    engine: Engines | None = option(None, "Engine, instead of the policy's."),
+    recheck: bool = flag("--recheck", "Scan what is stored with the rules of today."),
     apply: bool = flag("--apply", "With --recheck: replace what is found, for good."),
     user: SomeUser = None,
     session: SomeSession = None,
 ) -> Result | None:
     """Replace secrets and personal data in a text.
 
-    Nothing is stored.  With --json each value comes with the receipt that an event
-    would carry: the rules, the engine and what was found by type.
+    Stores nothing.  With --json each value has a receipt: the rules, the engine and
+    the findings by type.  "n": 0 means that it was scanned and nothing was found that
+    the policy redacts.
 
-    With --recheck nothing is read but the store: where the rules of today find
-    something in it, and of which type, is printed, never the value.  --apply replaces
-    it there, for good.
+    With --recheck the store is scanned instead.  It prints where something is found
+    and its type, never the value.  --apply replaces it there, for good.
     """
     _check(call, recheck=recheck)
     start_quickly()
@@ -145,7 +141,7 @@ def _session(screen: Screen, one: Rechecked) -> None:
         screen.line(mark(True), name, f"  {done}")
     elif one.exposures or one.unfinished:
         what = counted(_types(one.exposures).total(), "finding")
-        rest = "; the key of before is not destroyed yet" if one.unfinished else ""
+        rest = "; the previous key is not destroyed yet" if one.unfinished else ""
         screen.line(mark(None), name, f"  {what}{rest}")
     else:
         screen.line(mark(True), name, ("  nothing found", "dim"))
@@ -163,7 +159,7 @@ def _total(screen: Screen, found: list[Rechecked], *, apply: bool) -> None:
     looked = f"{counted(sum(one.events for one in found), 'event')} of "
     looked += counted(len(found), "session")
     if not apply and (findings or any(one.unfinished for one in found)):
-        looked += ": --apply replaces what was found, for good"
+        looked += ": add --apply to replace them for good"
     screen.line((counted(findings.total(), "finding"), "bold"), f" in {looked}")
 
 
@@ -181,10 +177,9 @@ def _check(call: Call, *, recheck: bool) -> None:
             continue
         if recheck:
             raise typer.BadParameter(
-                f"{written} is for values to be redacted, --recheck for the store: "
-                "leave one of them out"
+                f"use {written} without --recheck, which scans the store"
             )
-        raise typer.BadParameter(f"{written} is for the store: add --recheck")
+        raise typer.BadParameter(f"use {written} with --recheck, which scans the store")
 
 
 def _policy(
@@ -205,11 +200,15 @@ def _policy(
     return chosen
 
 
+_CLEAN: Final = "scanned: nothing found that the policy redacts"
+
+
 def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> None:
-    name = "stdin" if file == "-" else file
+    name, found = "stdin" if file == "-" else file, Counter[str]()
     with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source:
         try:
             for clean, counts in _cleaned(redactor, form, name, source):
+                found.update(counts.types)
                 if as_json:
                     receipt = redactor.receipt(counts)
                     write_line(_dumped({"value": clean, "redaction": receipt}))
@@ -221,9 +220,12 @@ def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> No
                 sys.stdout.buffer.flush()
         except RedactionError as error:
             raise RefoldError(
-                f"{name}: could not be redacted ({error}): split it, or raise "
-                "the limit in [scan] of a policy"
+                f"{name} could not be redacted ({error}): split it, or raise the limit "
+                "in [scan] of a policy"
             ) from None
+    if not as_json and sys.stderr.isatty():
+        said = f"redacted {types(found)}" if found else _CLEAN
+        complain(said)
 
 
 def _cleaned(
@@ -250,7 +252,7 @@ def _parsed(data: bytes, where: str) -> Any:
         why = "is nested too deeply"
     except ValueError:
         why = "holds a number with too many digits"
-    raise RefoldError(f"{where}: {why}: mend it, or read the file with --format text")
+    raise RefoldError(f"{where}: {why}: correct it, or use --format text")
 
 
 def _decoded(data: bytes, where: str) -> str:

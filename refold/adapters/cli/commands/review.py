@@ -13,11 +13,11 @@ from refold.adapters.cli.events import DIGEST, OTHER_STYLE, STYLES, preview, rea
 from refold.adapters.cli.options import (
     Call,
     SomeSession,
-    SomeUser,
     flag,
     operator,
     option,
     sessions,
+    user_option,
 )
 from refold.adapters.cli.output import Result, Screen, complain, shown_in_line
 from refold.domain.errors import InvalidEvent, RefoldError, counted
@@ -42,39 +42,47 @@ Decision = Literal["accept", "reject", "corrected", "dismissed"]
 
 def review(
     call: Call,
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="What to do.")],
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="scan, list, show or decide.")
+    ],
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[SESSION]", help="show, decide: the question's."),
+        typer.Argument(
+            metavar="SESSION", help="show, decide: session of the question."
+        ),
     ] = None,
     seq: Annotated[
-        int | None, typer.Argument(metavar="[SEQ]", help="Where the question is.")
+        int | None,
+        typer.Argument(metavar="SEQ", help="show, decide: seq of the question."),
     ] = None,
-    user: SomeUser = None,
+    user: Annotated[
+        str | None,
+        user_option("show, decide: user of the session; list, scan: only this user."),
+    ] = None,
     session: SomeSession = None,
-    every: bool = flag("--all", "list: list those that are decided, too."),
-    decision: Decision | None = option(None, "decide: record what was decided."),
+    every: bool = flag("--all", "list: include decided questions."),
+    decision: Decision | None = option(None, "decide: the decision."),
     by: str | None = option(
-        None, "decide: name who decided.  Left out: the login.", of="NAME"
+        None, "decide: who decided.  Without it: your login.", of="NAME"
     ),
-    note: str = option("", "decide: say why; it is redacted.", of="TEXT"),
+    note: str = option("", "decide: the reason; it is redacted.", of="TEXT"),
     rules: Path | None = option(
-        None, "scan: take these rules in TOML, not those shipped.", of="FILE"
+        None, "scan: your own rules in TOML, instead of the shipped ones.", of="FILE"
     ),
 ) -> Result:
-    """List, show, decide or look for questions.
+    """Find, list, show and decide questions to humans.
 
-    scan applies rules to the sessions of a user, or of all, and asks what is not asked
-    yet.  show and decide take the session and the seq of a question, and its --user.
+    scan applies rules to the sessions and asks what is new; list shows open questions;
+    show and decide need SESSION, SEQ and --user.
     """
     given = _given(name, seq, user)
     if (action in ("show", "decide")) is (given is None):
         raise typer.BadParameter(
-            "show and decide take SESSION, SEQ and --user; list and scan neither "
+            "give show and decide SESSION, SEQ and --user; give list and scan neither "
             "SESSION nor SEQ"
         )
     if (action == "decide") is (decision is None):
-        raise typer.BadParameter("--decision says what was decided, for decide alone")
+        raise typer.BadParameter("give --decision with decide, and only then")
 
     store = call.store()
     if given is not None and decision is not None:
@@ -98,7 +106,7 @@ def _given(
     if name is None and seq is None:
         return None
     if name is None or seq is None or user is None:
-        raise typer.BadParameter("a question is named by SESSION, SEQ and --user")
+        raise typer.BadParameter("name a question by SESSION, SEQ and --user")
     return user, name, seq
 
 
@@ -152,7 +160,7 @@ def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
             raise found.unreadable[0].error
         raise InvalidEvent(
             f"seq {seq} of the session is no question to a human: "
-            "`refold review list --all` names those there are"
+            "`refold review list --all` lists the questions"
         )
 
     def show(screen: Screen) -> None:
@@ -162,7 +170,7 @@ def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
         if asked.decided is not None and asked.decided.note:
             screen.body(asked.decided.note, indent=" " * 10)
         if asked.bundle is None:
-            screen.line(("no rule asked it: it has no bundle", "dim"))
+            screen.line(("not asked by a rule: there is no bundle", "dim"))
         elif asked.bundle.get("format") == FORMAT:
             _bundle(screen, read_bundle(orjson.dumps(asked.bundle)))
         else:
@@ -217,10 +225,10 @@ def _scan(
             for seq in reviewed.asked:
                 screen.line(shown_in_line(f"{place}: asked at seq {seq}"))
             for one in reviewed.recoveries:
-                said = f"{place}: {one.rule} at seq {one.seq}: the agent is to "
+                said = f"{place}: {one.rule} at seq {one.seq}: the agent should "
                 screen.line(shown_in_line(said), (one.step, "bold"))
         asked = sum(len(reviewed.asked) for _, reviewed in done)
-        ended = f", {counted(skipped, 'closed or frozen session')} left out"
+        ended = f", {counted(skipped, 'closed or frozen session')} skipped"
         screen.line(f"{counted(asked, 'question')} asked{ended if skipped else ''}")
 
     told = {"sessions": looked, "skipped": skipped, "failed": failed}
@@ -234,15 +242,13 @@ _MOST: Final = 4 << 20
 def replay(
     bundle: Annotated[
         str,
-        typer.Argument(
-            metavar="BUNDLE", help="A file with a review bundle; - is stdin."
-        ),
+        typer.Argument(metavar="BUNDLE", help="File with a review bundle; - is stdin."),
     ],
 ) -> Result:
-    """Show a review bundle; does its rule fire again?
+    """Show a review bundle and apply its rule again.
 
-    It takes what `refold review show --json` prints, or the bundle in it.  No store is
-    opened.
+    Takes what `refold review show --json` prints, or the bundle in it.  Opens no
+    store.  Exits with 1 if the rule does not fire.
     """
     read = read_bundle(_data(bundle))
     again = fires_again(read)
@@ -257,7 +263,7 @@ def _data(name: str) -> bytes:
         with Path(name).open("rb") as file:
             data = file.read(_MOST + 1)
     if len(data) > _MOST:
-        raise RefoldError(f"{name} is over {_MOST:,} bytes: it is no review bundle")
+        raise RefoldError(f"{name} is over {_MOST:,} bytes: this is no review bundle")
     return data
 
 

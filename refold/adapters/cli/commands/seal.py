@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from refold.adapters.cli.commands.compact import stopped_by_signals
 from refold.adapters.cli.options import (
     Call,
-    SomeSession,
-    SomeUser,
     flag,
     option,
+    session_option,
     sessions,
+    user_option,
 )
 from refold.adapters.cli.output import Result, moment
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
@@ -27,23 +27,27 @@ if TYPE_CHECKING:
 def seal(
     call: Call,
     sweep: bool = flag(
-        "--sweep", "Look at every stream, not only at those that moved."
+        "--sweep", "Check every stream, not only those with new events."
     ),
-    listed: bool = flag("--list", "List the tree heads, and seal nothing."),
-    watch: bool = flag("--watch", "Seal what is new until SIGTERM or Ctrl-C."),
+    listed: bool = flag("--list", "List the tree heads; seal nothing."),
+    watch: bool = flag(
+        "--watch", "Keep running and seal what is new; stop with Ctrl-C."
+    ),
     every: float | None = option(
-        None, "Let --watch seal so often; 60 if left out.", of="SEC"
+        None, "With --watch: seconds between two seals; default 60.", of="SEC"
     ),
 ) -> Result | None:
-    """Sign the ends of all streams that moved.
+    """Sign the end of every stream that has new events.
 
-    That is added to the anchor.  What was sealed cannot be changed, cut off or taken
-    away without `refold verify` finding it.  Appends go on meanwhile.
+    Adds the signature to the anchor.  From then on `refold verify` finds whatever is
+    changed, cut off or removed.  Appends go on meanwhile.
     """
     if every is not None and not watch:
-        raise InvalidConfiguration("--every is for --watch: `refold seal --help`")
+        raise InvalidConfiguration(
+            "use --every with --watch only: see `refold seal --help`"
+        )
     if listed and (watch or sweep):
-        raise InvalidConfiguration("--list seals nothing: `refold seal --help`")
+        raise InvalidConfiguration("leave --list out to seal: see `refold seal --help`")
     store = call.store()
     if listed:
         heads = store.seals.heads()
@@ -71,39 +75,39 @@ def _sealed(head: TreeHead | None) -> Result:
 
 def _line(head: TreeHead | None) -> str:
     if head is None:
-        return "nothing is sealed yet: the log is empty, or was not sealed"
+        return "nothing is sealed yet"
     leaves, when = counted(head.size, "leaf", "leaves"), moment(head.sealed_at)
     return f"{leaves}  sealed {when}  root {head.root.hex()[:16]}…"
 
 
 def prove(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    seq: int | None = option(None, "Prove this event.", of="N", min=1),
+    user: Annotated[str | None, user_option("User of the event.")] = None,
+    session: Annotated[str | None, session_option("Session of the event.")] = None,
+    seq: int | None = option(None, "Seq of the event.", of="N", min=1),
     stream: str = option(
-        "main", "Take the event from this stream: a strategy's fingerprint.", of="NAME"
+        "main", "Stream of the event: main, or a strategy's fingerprint.", of="NAME"
     ),
     old: int | None = option(
-        None, "Prove growth from a tree of this size.", "--from", of="SIZE", min=1
+        None, "Size of the older tree.", "--from", of="SIZE", min=1
     ),
     new: int | None = option(
         None,
-        "Prove it in the tree of this size; an event in the newest if left out.",
+        "Size of the newer tree; for an event, the newest by default.",
         "--to",
         of="SIZE",
         min=1,
     ),
-    out: Path | None = option(None, "Write there, not to stdout.", of="FILE"),
-    public_key: bool = flag(
-        "--public-key", "Print the key that proofs are checked with."
+    out: Path | None = option(
+        None, "Write to this file.  Without it: to stdout.", of="FILE"
     ),
+    public_key: bool = flag("--public-key", "Print the key that checks proofs."),
 ) -> Result | None:
-    """Write the proof of an event, or that a tree only grew.
+    """Write a proof of an event, or that a tree only grew.
 
-    An event is named by --user, --session and --seq, two trees by --from and --to.  A
-    proof holds no text.  Anyone with the public key checks it, by `refold verify
-    --proof FILE` or with the one file auditor.py.
+    Name an event by --user, --session and --seq, or two trees by --from and --to.  A
+    proof holds no text.  Anyone with the public key can check it: with `refold verify
+    --proof FILE`, or with the one file auditor.py.
     """
     store = call.store()
     if public_key:
@@ -117,8 +121,8 @@ def prove(
             proof = store.seals.prove_growth(old, new)
         elif user is None or session is None or seq is None or old is not None:
             raise InvalidConfiguration(
-                "an event is --user, --session and --seq, a growth --from and --to: "
-                "`refold prove --help` shows what goes together"
+                "give --user, --session and --seq, or --from and --to: see "
+                "`refold prove --help`"
             )
         else:
             of = store.session(user, session).stream._replace(stream=stream)

@@ -32,30 +32,32 @@ def verify(
     call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    chain_only: bool = flag("--chain-only", "Prove the rows alone, and decrypt none."),
+    chain_only: bool = flag(
+        "--chain-only", "Check only the hash chains; decrypt nothing."
+    ),
     proof: Path | None = option(
-        None, "Check what `refold prove` wrote instead.", of="FILE"
+        None, "Check only this proof of `refold prove`.", of="FILE"
     ),
     certificate: Path | None = option(
-        None, "Check what `refold erase` signed instead.", of="FILE"
+        None, "Check only this certificate of `refold erase`.", of="FILE"
     ),
     salt: str | None = option(
-        None, "Check with its salt that a certificate is of --user.", of="HEX"
+        None, "Salt of the certificate: check that it is of --user.", of="HEX"
     ),
     export: Path | None = option(
-        None, "Check what `refold export --out` wrote instead.", of="DIR"
+        None, "Check only this folder of `refold export --out`.", of="DIR"
     ),
     public_key: Path | None = option(
-        None, "Check with this key.  Left out: with the store's own.", of="FILE"
+        None, "Public key.  Without it: the key of the store.", of="FILE"
     ),
 ) -> Result:
-    """Prove that what is stored is what was written.
+    """Check that what is stored is what was written.
 
-    Checks chains, heads and envelopes, that each result answers a call, the sources
-    of all compactions and the digests of all recorded requests.  Events that were
-    redacted again are superseded: proved too, but not what was made of them.  Without
-    --user and --session also that the tree of `refold seal` is the one that was
-    anchored, and that all of it is there.  Exits with 1 if anything does not hold.
+    Checks chains, heads, envelopes, calls and their results, the sources of all
+    compactions and the digests of all recorded requests.  Without --user and --session
+    it also checks the tree of `refold seal` against its anchor.  Events that were
+    redacted again are superseded: they are checked, what was made of them is not.
+    Exits with 1 if anything does not hold.
     """
     if proof is not None:
         return _proof(call, proof, public_key)
@@ -116,7 +118,7 @@ def _session(screen: Screen, info: SessionInfo, verified: Verified) -> None:
 
 def _seals(screen: Screen, seals: SealsVerified) -> None:
     if not seals.tree_heads and not seals.problems:
-        screen.line(("nothing is sealed: `refold seal` signs what is there", "dim"))
+        screen.line(("nothing is sealed: `refold seal` does it", "dim"))
         return
     said = [
         counted(seals.tree_heads, "tree head"),
@@ -148,7 +150,7 @@ def _proof(call: Call, file: Path, public_key: Path | None) -> Result:
     try:
         parsed = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
-        raise InvalidConfiguration(f"{file} is no JSON: it is no proof") from None
+        raise InvalidConfiguration(f"{file} is not JSON, so it is no proof") from None
     anchored = None  # the tree heads that are known to be the store's
     if public_key is not None:
         key = _key(public_key)
@@ -240,9 +242,9 @@ def _forged(call: Call, signed: Signed, public_key: Path | None) -> list[str]:
         key = erasures.public_key()
         kept = [one.statement for one in erasures.certificates()]
     if not signed_by(key, signed.signature, signed.message()):
-        return ["it is not signed by this key: it is forged, or of another store"]
+        return ["not signed by this key: forged, or of another store"]
     if kept is not None and signed.statement not in kept:
-        return ["the store signed it, and does not have it: it was taken out"]
+        return ["signed by this store, but removed from it"]
     return []
 
 
@@ -252,14 +254,14 @@ def _misattributed(
     from refold.domain.erasure import subject
 
     if user is None:
-        raise typer.BadParameter("--salt needs --user: whose it is said to be")
+        raise typer.BadParameter("give --salt together with --user")
     try:
         secret = bytes.fromhex(salt)
     except ValueError:
         raise typer.BadParameter("a salt is 64 hex digits") from None
     sessions = None if session is None else (session,)
     if subject(secret, user, sessions) != signed.statement.get("subject"):
-        return ["it is of another user, or the salt is another's"]
+        return ["of another user, or with the salt of another certificate"]
     return []
 
 
@@ -267,14 +269,16 @@ def repair(
     call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    apply: bool = flag("--apply", "Mend what can be mended.  Left out: only say it."),
+    apply: bool = flag(
+        "--apply", "Repair what can be repaired.  Without it: only report."
+    ),
 ) -> Result:
-    """Say what is damaged, and mend what can be.
+    """Report damage, and repair what can be repaired.
 
-    What only repeats the events is made anew from them with --apply: heads, stored
-    views, blobs that no event names, keys that a redaction left.  Events are never
-    touched: what is wrong with them is told, and stays for `refold verify` to find.
-    Exits with 1 if anything is left as it was.
+    --apply rebuilds from the events what only repeats them: heads, stored views, blobs
+    that no event names, keys that a redaction left.  Events are never changed: their
+    damage is reported, and `refold verify` keeps finding it.  Exits with 1 if any
+    damage is left.
     """
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
@@ -297,8 +301,8 @@ def repair(
 
 
 _FIGURES = {
-    "mended": "mended",
-    "mendable": "to mend: --apply does it",
+    "mended": "repaired",
+    "mendable": "to repair: add --apply",
     "lost": "beyond repair: restore them from a backup",
 }
 

@@ -37,27 +37,27 @@ def why(
     session: OneSession,
     at: int | None = option(
         None,
-        "Explain it as it was when this event was the last; a request as it was "
-        "sent.  Left out: now.",
+        "Explain the context as it was when this event was the last; a request as it "
+        "was sent.  Without it: now.",
         of="SEQ",
         min=1,
     ),
     message: int | None = option(
-        None, "Explain its N-th message only, event by event.", of="N", min=1
+        None, "Explain only the N-th message, event by event.", of="N", min=1
     ),
     open_: int | None = option(
         None,
-        "Show what this summary absorbed and was made of, down to events.",
+        "Open this summary down to its events.",
         "--open",
         of="SUMMARY",
         min=1,
     ),
     strategy: SomeStrategy = None,
 ) -> Result:
-    """Say why a context is as it is, and prove it.
+    """Explain why a context is as it is, with proof.
 
-    Each part with the events behind it and the decision that made it so, asked for
-    again; what is left out, and why.  Exits with 1 if a proof does not hold.
+    Shows each part with its events and the decision behind it, which is made again to
+    check it; then what is left out, and why.  Exits with 1 if a proof does not hold.
     """
     if message is not None and open_ is not None:
         raise typer.BadParameter("give one of --message and --open", ctx=call)
