@@ -1,4 +1,4 @@
-"""What a run was measured on, what must hold, and tables of figures."""
+"""What a run was measured on, its targets, and tables of figures."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def table(title: str, *heads: str) -> Table:
 
 def promises(checks: Iterable[Check]) -> Table:
     """The targets, what was measured, and whether each is reached."""
-    made = table("Targets", "", "", "measured", "must be", "goal", "unit")
+    made = table("Targets", "", "", "measured", "target", "goal", "unit")
     for check in checks:
         mark, style = _MARKS[check.holds]
         made.add_row(

@@ -365,7 +365,7 @@ class Figures:
 
     @property
     def checks(self) -> list[Check]:
-        """What must hold."""
+        """The targets."""
         at = self.speed
         per = 100_000 / at.events
         shown = self.evidence

@@ -1,7 +1,8 @@
-"""What a run measured: as data, against what must hold, as tables and as a picture."""
+"""What a run measured: as data, beside its targets, as tables and as a picture."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -91,6 +92,7 @@ def _counted(count: Count) -> dict[str, float]:
     }
 
 
+PEERS = ("presidio", "scrubadub", "detect-secrets")
 SENTENCES = "sentences (synth_v2)"
 OWN = "own texts"
 KEYS = "keys of vendors"
@@ -227,7 +229,7 @@ def show(figures: Figures, console: Console) -> None:
 
 def markdown(figures: Figures) -> str:
     """The same for a page of documentation, which shows what was held out."""
-    parts = []
+    parts = [f"{said}\n" for said in _in_short(figures)]
     told = [check for check in figures.checks if "development" not in check.what]
     for table in (
         *(speed(figures), tails(figures), promises(told)),
@@ -236,6 +238,23 @@ def markdown(figures: Figures) -> str:
         if table.row_count:
             parts.append(as_markdown(table))
     return "\n".join(parts)
+
+
+def _in_short(figures: Figures) -> Iterator[str]:
+    """The comparison in two sentences, for the head of the page."""
+    clean = figures.speed.get("clean", {})
+    best = _best(clean)
+    if best and (rates := {name: clean[name] for name in PEERS if name in clean}):
+        times = (f"{best / rate:,.0f} times {name}'s" for name, rate in rates.items())
+        yield f"Refold's speed on clean text is {', '.join(times)}."
+    recalls = {
+        name: score.total.recall
+        for name in ("refold", *PEERS)
+        if (score := figures.find(OWN, "held out", name))
+    }
+    if recalls:
+        told = (f"{name} {recall:.2f}" for name, recall in recalls.items())
+        yield f"Recall on held-out texts of our own: {', '.join(told)}."
 
 
 def filled(page: str, figures: Figures) -> str:

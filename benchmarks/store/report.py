@@ -151,7 +151,8 @@ def show(figures: Figures, console: Console) -> None:
 
 def markdown(figures: Figures) -> str:
     """The same for a page of documentation."""
-    parts = [as_markdown(made) for made in _all(figures) if made.row_count]
+    parts = [f"{said}\n" for said in _in_short(figures)]
+    parts += [as_markdown(made) for made in _all(figures) if made.row_count]
     return "\n".join([*parts, *(f"{said}\n" for said in figures.notes)])
 
 
@@ -161,6 +162,18 @@ def filled(page: str, figures: Figures) -> str:
     Raises ValueError if it has no marks.
     """
     return report.filled(page, figures.conditions, markdown(figures))
+
+
+def _in_short(figures: Figures) -> Iterator[str]:
+    """The comparison in a sentence for each engine, for the head of the page."""
+    for engine in dict.fromkeys(figure.engine for figure in figures.figures):
+        told = [
+            f"{figure.ratio:.2f} × {figure.who}"
+            for figure in figures.figures
+            if (figure.subject, figure.engine) == (SINGLE, engine) and figure.ratio
+        ]
+        if told:
+            yield f"{engine}, one append: Refold takes {', '.join(told)}."
 
 
 def _all(figures: Figures) -> Iterable[Table]:
@@ -180,8 +193,8 @@ def _against(engine: str, figures: Sequence[Figure]) -> Table:
     """
     seen = Counter(figure.who for figure in figures if figure.ratio is not None)
     often = [who for who, times in seen.items() if times >= _OFTEN]
-    made = table(f"{engine}: what Refold takes, and how many times that of …", "")
-    for head in ("refold", "a second", *often, "others"):
+    made = table(f"{engine}: Refold's time, and its ratio to that of …", "")
+    for head in ("refold", "per second", *often, "others"):
         made.add_column(head, justify="right")
     for subject, size in dict.fromkeys((f.subject, f.size) for f in figures):
         by = {f.who: f for f in figures if (f.subject, f.size) == (subject, size)}

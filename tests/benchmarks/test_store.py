@@ -149,6 +149,7 @@ def test_a_page_keeps_all_but_its_results() -> None:
 
     assert once.startswith("a\n<!-- results: begin (x) -->\n\nMeasured on cores 2.\n")
     assert once.endswith("<!-- results: end -->\nz\n")
+    assert "PostgreSQL, one append: Refold takes 2.00 × raw driver." in once
     assert "| ✓ | speed | 2.000 | ≥ 1 |  |  |" in once
     assert "| one append |  |  | raw driver 2.00 |" in once
     assert "| PostgreSQL, hot | 2 | 2 | 2 | 2 | 2 | 10 |" in once
