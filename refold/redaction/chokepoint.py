@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,7 +77,9 @@ def redact_payload(
     Returns the payload, what was found, and codes of warnings:
     ``thinking_dropped``.  Raises RedactionError.
     """
-    clean, tally = redactor.value(payload, skip=skipped(type), tag=tag, data=data)
+    clean, tally = redactor.value(
+        payload, skip=skipped(type), tag=tag, data=data, said=_said(payload)
+    )
     if clean is payload or type not in _BLOCKS:
         return clean, tally, []
     kept, dropped = _without_signed_findings(redactor, type, payload)
@@ -85,6 +88,16 @@ def redact_payload(
     clean, tally = redactor.value(kept, skip=skipped(type), tag=tag)
     tally.update(dropped)
     return clean, tally, ["thinking_dropped"]
+
+
+_OCR: Final = re.compile(r"(?i)(?<![a-z])ocr(?![a-z])")
+
+
+def _said(payload: PayloadJsonObject) -> str:
+    """What holds for all of it: others wrote it, or it was read from a picture."""
+    name = payload.get("tool_name")
+    read = isinstance(name, str) and _OCR.search(name)
+    return "untrusted" if read or payload.get("untrusted") is True else ""
 
 
 def _without_signed_findings(

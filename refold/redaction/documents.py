@@ -37,6 +37,8 @@ class Around(NamedTuple):
     key: str = ""
     depth: int = 0
     nested: int = 0
+    # What holds for all of it, as a key would say it.
+    said: str = ""
 
 
 class Work(NamedTuple):
@@ -123,7 +125,7 @@ class _Walk:
         """What besides keys of its objects may say what a text is."""
         flat, around = self._flat, self._around
         named = flat.named or flat.pairs or flat.flags
-        return named or around.key or around.parent
+        return named or around.key or around.parent or around.said
 
     def _told(self, prepared: Mapping[int, Prepared]) -> Sequence[int]:
         """The texts in which something may be found, by what they or keys hold."""
@@ -134,9 +136,8 @@ class _Walk:
             self._name_seconds()
         if self._more:
             return range(len(flat.texts))
-        around = self._around
         told = {*prepared, *self._documents}
-        if self._new or self._named or flat.flags or around.key or around.parent:
+        if self._new or self._hints:
             told.update(self._spoken_to())
         return sorted(told)
 
@@ -234,9 +235,9 @@ class _Walk:
         if any(self._named.values()):
             loud.update(VALUES)
         first = flat.nodes[0]
-        if around.key or around.parent:
+        if around.key or around.parent or around.said:
             first.spoken = bool(
-                speaks(f"{around.parent} {around.key}").rules
+                speaks(f"{around.parent} {around.key}", around.said).rules
                 or speaks(around.key).rules
             )
         flags = {at for at, flag in flat.flags.items() if speaks(flag).rules}
@@ -313,7 +314,9 @@ class _Walk:
 
     def _leaf(self, text: str, node: Node, name: str | int) -> tuple[JsonValue, Tally]:
         parent, key = self._keys_of(node, name)
-        around = Around(frozenset(), parent, key, node.depth + 1, self._around.nested)
+        around = self._around._replace(
+            skip=frozenset(), parent=parent, key=key, depth=node.depth + 1
+        )
         return redacted(text, self._work, around)
 
     def _is_clean_json(self, text: str) -> bool:
@@ -325,8 +328,12 @@ class _Walk:
         if documents is None:
             return False
         parent, key = self._keys_of(node, name)
-        inside = Around(
-            frozenset(), parent, key, node.depth + 1, self._around.nested + 1
+        inside = self._around._replace(
+            skip=frozenset(),
+            parent=parent,
+            key=key,
+            depth=node.depth + 1,
+            nested=self._around.nested + 1,
         )
         tally, clean = Tally(), []
         try:
@@ -346,7 +353,8 @@ class _Walk:
 
     def _concern(self, node: Node, name: str | int) -> Concern:
         parent, key = self._keys_of(node, name)
-        return self._scanner.concern(f"{parent} {key}" if parent else key)
+        whole = f"{parent} {key}" if parent else key
+        return self._scanner.concern(whole, self._around.said)
 
     def _keys_of(self, node: Node, name: str | int) -> tuple[str, str]:
         """The key of an item's object, and its own; an array has those of itself."""

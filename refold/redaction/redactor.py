@@ -160,6 +160,7 @@ class Redactor:
         skip: Skip = ...,
         tag: Tagger | None = ...,
         data: bytes | None = ...,
+        said: str = ...,
     ) -> tuple[JsonObject, Tally]: ...
 
     @overload
@@ -170,6 +171,7 @@ class Redactor:
         skip: Skip = ...,
         tag: Tagger | None = ...,
         data: bytes | None = ...,
+        said: str = ...,
     ) -> tuple[JsonValue, Tally]: ...
 
     @_failing_closed
@@ -180,17 +182,19 @@ class Redactor:
         skip: Skip = NO_SKIP,
         tag: Tagger | None = None,
         data: bytes | None = None,
+        said: str = "",
     ) -> tuple[JsonValue, Tally]:
         """Redact every string, key and telling number of ``value``.
 
         It is copied where it changes; a clean value is returned itself.  A key, its
         parent, or the name beside a ``value`` gives context to what stands under it.
         Strings that hold JSON are redacted as JSON.  What a path in ``skip`` leads to
-        is left alone.  ``data`` is its compact JSON, if that is at hand.
+        is left alone.  ``data`` is its compact JSON, if that is at hand.  What is
+        ``said`` of all of it, like ``untrusted``, is context everywhere in it.
 
         Raises RedactionError, also for what is not JSON or nested too deep.
         """
-        if self._proves_clean(value, data):
+        if not said and self._proves_clean(value, data):
             return value, Tally()
         plan = self._plan
         if plan.skip:
@@ -198,7 +202,7 @@ class Redactor:
         tag = tag if plan.pseudonyms else None
         until = self._until() if plan.budget_ms else 0.0
         work = Work(self._made or self._settler, tag, until)
-        return redacted(value, work, _around(skip))
+        return redacted(value, work, _around(skip, said))
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:
         """Whether the bytes of ``value``, if it has many leaves, show it to be clean.
@@ -253,8 +257,8 @@ class Redactor:
 
 
 @lru_cache(maxsize=64)
-def _around(skip: Skip) -> Around:
-    return Around(skip)
+def _around(skip: Skip, said: str) -> Around:
+    return Around(skip, said=said)
 
 
 def _is_nested(value: JsonValue) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -40,8 +40,10 @@ _LINK = (
     r"[0-9]?"
 )
 # A word that ends a key, or a text that names what stands beside it, as JSON has it.
-_NEAR, _SLACK = 16, 8
-_NEAR_QUOTE = rf'[^"]{{0,{_NEAR + _SLACK}}}"'
+_NEAR = 24
+# Of more words, one expression takes an engine many times as long.
+_TOGETHER: Final = 16
+_NEAR_QUOTE = rf'[^"]{{0,{_NEAR}}}"'
 # Of letters, only these and not their other case.
 TELLING_TRIGGERS: Final = tuple(Trigger(shape=f"(?-i:{one})") for one in TELLING)
 
@@ -115,26 +117,16 @@ def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
         if rule.at == "leaf" or (rule.at == "digits" and rule.context and rule.in_keys):
             run = MANY if rule.at == "digits" and rule.digits >= MANY else 0
             for word in rule.gate:
-                keys.setdefault((word.isascii(), run), {})[word] = None
+                keys.setdefault((word.isascii(), run), {})[re.escape(word)] = None
     for (shape, least), alike in shapes.items():
         found[Trigger(shape=shape, run=least)] = alike
     for (_, run), words in keys.items():
-        near = rf"(?:{'|'.join(map(re.escape, _shortest(words)))}){_NEAR_QUOTE}"
-        found[Trigger(shape=near, run=run, key=True)] = []
+        several = [*words]
+        for first in range(0, len(several), _TOGETHER):
+            some = several[first : first + _TOGETHER]
+            near = rf"(?:{'|'.join(some)}){_NEAR_QUOTE}"
+            found[Trigger(shape=near, run=run, key=True)] = []
     return found
-
-
-def _shortest(words: Iterable[str]) -> list[str]:
-    """Those of ``words`` that hold no other which ends about where they do."""
-    return [
-        word
-        for word in words
-        if not any(
-            other != word and 0 <= len(word) - word.rfind(other) - len(other) <= _SLACK
-            for other in words
-            if other in word
-        )
-    ]
 
 
 _RUN = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
@@ -335,8 +327,15 @@ class Scanner:
         prepared = self.look(string.decode())
         return prepared is None or prepared.found == ()
 
-    def concern(self, key: str) -> Concern:
-        """The rules for which ``key`` is context."""
+    def concern(self, key: str, said: str = "") -> Concern:
+        """The rules for which ``key``, or what is ``said`` of all, is context."""
+        if said:
+            own, more = self.concern(key), self.concern(said)
+            rules = (
+                *own.rules,
+                *(c for c in more.rules if c.number not in own.numbers),
+            )
+            return Concern(rules, own.numbers | more.numbers)
         try:
             return self._keys[key]
         except KeyError:

@@ -36,6 +36,8 @@ DATE_OF_BIRTH | 出生日期 | a day of birth | BIRTH_DATE DOB
 AGE | 年龄 | an age |
 NRP | 民族 | nationality, religion or politics | ETHNIC_GROUP
 USERNAME | 用户名 | a login name | USER_NAME
+QQ | QQ号 | a QQ number |
+WECHAT | 微信号 | a WeChat id |
 URL | 网址 | an address on the web | DOMAIN_NAME
 BANK_CARD | 银行卡号 | the number of a payment card | CREDIT_CARD CREDIT_CARD_NUMBER
     CREDIT_DEBIT_NUMBER

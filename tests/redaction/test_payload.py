@@ -75,6 +75,23 @@ def test_a_signed_block_with_a_finding_is_dropped_whole(kind: str, field: str) -
     assert payload[field] == [signed, fine, signed]
 
 
+MISREAD = "王小明 110101199003071234，汉族"
+
+
+@pytest.mark.parametrize("content", [MISREAD, {"pages": [{"text": MISREAD}]}])
+@pytest.mark.parametrize("said", [{"untrusted": True}, {"tool_name": "read_ocr"}])
+def test_an_identity_number_with_a_wrong_digit_is_found_in_untrusted_text(
+    content: Any, said: dict[str, Any]
+) -> None:
+    trusted = {"untrusted": False, "tool_name": "read_file", "content": content}
+
+    _, found, _ = redact_payload(redactor, "tool_result", {**trusted, **said})
+    _, left, _ = redact_payload(redactor, "tool_result", trusted)
+
+    assert found.types == {"ID_CARD": 1}
+    assert not left
+
+
 def test_an_unsigned_block_is_redacted_in_place() -> None:
     payload: Any = {
         "thinking": [{"type": "thinking", "thinking": MAIL, "signature": None}]

@@ -236,6 +236,14 @@ def id_card(found: Candidate) -> bool:
     )
 
 
+def id_card_misread(found: Candidate) -> bool:
+    """The same, of which a digit may be wrong: province, and a birthday since 1900."""
+    number = bare(found.value)
+    return (
+        number[:2] in _PROVINCES and "19" <= number[6:8] < "21" and is_day(number[6:14])
+    )
+
+
 def id_card_in_context(found: Candidate) -> bool:
     """A number that is called an identity number: it holds a day of birth."""
     number = bare(found.value)

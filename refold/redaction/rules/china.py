@@ -1,9 +1,13 @@
 """Pack ``pii-cn``: phones, cards, plates and codes of people in China."""
 
+import re
+
+from refold.redaction.checks import Candidate
 from refold.redaction.checks.numbers import (
     hkid,
     id_card,
     id_card_in_context,
+    id_card_misread,
     mobile,
     student_number,
     taiwan_id,
@@ -14,6 +18,7 @@ from refold.redaction.rules.rule import (
     EDGE,
     END,
     FROM,
+    QUOTE,
     START,
     STOP,
     TO,
@@ -46,6 +51,32 @@ _PLATE = (
     r"(?:[0-9A-HJ-NP-Z]{5,6}|[0-9A-HJ-NP-Z]{4}[学警港澳挂领使])(?![0-9A-Za-z])"
 )
 _PLATE_SHAPE = r"[a-hj-np-z0-9](?:·|•|[ \-.])?[0-9a-z]{4}"
+
+_WECHAT = r"(?:微信|薇信|(?i:v)信|加(?i:v)|(?i:wechat|weixin|[vw]x(?=[ :：=])))"
+_WECHAT_ID = r"[A-Za-z][A-Za-z0-9_\-]{5,19}"
+# What is no id where settings and documents speak of the service.
+_NO_WECHAT_ID = re.compile(
+    r"(?i)(?:official|pay|log|sign|support|require|string|number|bool|integ|null|unknown"
+    r"|enable|disable|account|wechat|weixin|mini|openid|unionid|option|default|please"
+    r"|message|channel|client|config|plugin|group|public|android|chat)[a-z_]*"
+    r"|(?:wx|gh_)[0-9a-f]{12,16}"
+)
+_CALLED_AN_ID = re.compile(
+    r"(?i)号码?|[账帐]号|[ _\-]?(?:id|no|num|number|account)|^[^A-Za-z]+[:：是为]"
+)
+
+
+def wechat(found: Candidate) -> bool:
+    """The id of somebody in WeChat: of letters alone, it must be called an id."""
+    said = found.text[found.match.start() : found.start]
+    told = re.search("[0-9_]", found.value) or _CALLED_AN_ID.search(said)
+    return bool(told) and wechat_of_key(found)
+
+
+def wechat_of_key(found: Candidate) -> bool:
+    """The text under a key that is called a WeChat id; no setting, no id of an app."""
+    return not _NO_WECHAT_ID.fullmatch(found.value)
+
 
 PII_CN = (
     Rule(
@@ -100,6 +131,59 @@ PII_CN = (
         rf"|(?:[ \-]?[0-9]){{14}}){END}",
         validator=id_card_in_context,
         priority=58,
+    ),
+    InContext(
+        # Where nobody vouches for the text, or a machine read it from a picture.
+        id="id.cn.misread",
+        type="ID_CARD",
+        digits=17,
+        gate=("ocr", "untrusted", "识别", "扫描"),
+        context=r"(?<![A-Za-z])(?i:ocr|untrusted)(?i:[ _\-]?(?:text|result|output"
+        r"|lines?|content|words?|data|raw))?(?![a-z])|(?:识别|扫描)(?:结果|内容|文[字本]|件)?",
+        pattern=rf"{FROM}[1-8](?:[ \-]?[0-9]){{16}}[ \-]?[0-9Xx]{TO}",
+        validator=id_card_misread,
+        priority=58,
+    ),
+    InContext(
+        id="qq",
+        type="QQ",
+        digits=6,
+        gate=("qq", "扣扣", "企鹅号"),
+        context=r"(?:(?<![A-Za-z])(?i:qq)|(?<=[a-z])QQ)(?:[ _\-]?(?i:id|uin|account))?"
+        r"(?:号码?|[账帐]号|群号?)?|扣扣号?|企鹅号",
+        pattern=rf"{FROM}[1-9][0-9]{{5,10}}{TO}",
+        validator=student_number,
+        priority=38,
+    ),
+    Rule(
+        id="wechat",
+        type="WECHAT",
+        gate=("微信", "薇信", "v信", "加v", "wechat", "weixin", "vx", "wx:", "wx："),
+        then=r".{0,24}[a-z][0-9a-z_\-]{5}",
+        pattern=rf"(?<![A-Za-z0-9]){_WECHAT}(?i:号码?|[账帐]号"
+        rf"|[ _\-]?(?:id|no|num|number|account))?"
+        rf"(?:{QUOTE}|[ \t:：=#\-是为叫]|(?i:is|at)(?= )){{0,6}}"
+        rf"(?P<value>{_WECHAT_ID})(?![A-Za-z0-9_@.(\-])",
+        validator=wechat,
+        priority=38,
+    ),
+    Rule(
+        id="wechat.internal",
+        type="WECHAT",
+        gate=("wxid_",),
+        then="[0-9a-z]{8}",
+        pattern=r"(?<![0-9A-Za-z])(?i:wxid_[0-9a-z]{8,20})(?![0-9A-Za-z_])",
+        priority=38,
+    ),
+    InContext(
+        id="wechat.key",
+        type="WECHAT",
+        leaf=True,
+        gate=("wechat", "weixin", "微信", "wx", "vx"),
+        context=r"微信|(?i:wechat|weixin|(?<![a-z])[vw]x)(?i:[ _\-]?(?:id|account))?",
+        pattern=_WECHAT_ID,
+        validator=wechat_of_key,
+        priority=38,
     ),
     InContext(
         id="student",
