@@ -60,7 +60,7 @@ def test_a_program_learns_what_was_imported(refold: Refold) -> None:
     assert told["skipped"] == [
         {
             "where": "agent_run.jsonl line 1",
-            "why": "a title for the list of sessions, which the model did not see",
+            "why": "session title; the model did not see it",
         }
     ]
 

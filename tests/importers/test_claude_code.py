@@ -231,7 +231,7 @@ def test_an_entry_that_comes_again_is_not_told_again(tmp_path: Path) -> None:
     transcript = read_one(write_lines(tmp_path, entries))
 
     assert len(transcript.drafts) == 5
-    assert reasons(transcript)["file.jsonl line 7"] == "the same entry as line 2"
+    assert reasons(transcript)["file.jsonl line 7"] == "same entry as line 2"
 
 
 def test_a_sub_agents_run_is_a_session_of_its_own(tmp_path: Path) -> None:

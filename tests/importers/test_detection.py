@@ -148,4 +148,4 @@ def test_a_history_alone_is_a_trajectory_if_its_messages_have_kinds(
     assert read_one(path).format == "swe-agent"
 
     path = write_document(tmp_path, {"history": [message]})
-    assert "no transcript" in refusal(path)
+    assert "no known transcript" in refusal(path)

@@ -59,10 +59,10 @@ BAD: dict[str, tuple[bytes, str]] = {
         b'{"role": "user", "n": ' + b"9" * 5000 + b"}",
         "too many digits",
     ),
-    "an empty list": (b"[]", "no transcript that could be told"),
-    "a number": (b"7", "no transcript that could be told"),
-    "another list": (b'[{"secret": 1}]', "no transcript that could be told"),
-    "another log": (b'{"level": "info"}\n' * 2, "no transcript that could be told"),
+    "an empty list": (b"[]", "no known transcript format"),
+    "a number": (b"7", "no known transcript format"),
+    "another list": (b'[{"secret": 1}]', "no known transcript format"),
+    "another log": (b'{"level": "info"}\n' * 2, "no known transcript format"),
 }
 
 
@@ -85,7 +85,7 @@ def test_a_bad_file_is_refused_with_a_way_out(tmp_path: Path, name: str) -> None
     [
         (lambda folder: folder / "gone.jsonl", "there is no such file"),
         (lambda folder: folder, "is a directory"),
-        (lambda folder: _pipe(folder), "is no regular file"),
+        (lambda folder: _pipe(folder), "is not a regular file"),
         (lambda folder: folder / ("x" * 300), "cannot be read"),
         (lambda folder: folder / "a\0b", "cannot be read"),
         (lambda folder: _loop(folder), "cannot be read"),
@@ -139,7 +139,7 @@ def test_a_file_over_the_bound_is_refused_before_it_is_read(tmp_path: Path) -> N
     with path.open("wb") as file:
         file.truncate(source.MAX_FILE + 1)
 
-    assert f"is {source.MAX_FILE + 1} bytes, the limit is" in refusal(path)
+    assert f"is {source.MAX_FILE + 1:,} bytes, the limit is" in refusal(path)
 
 
 def test_a_file_that_grows_over_the_bound_is_refused(
@@ -200,7 +200,7 @@ def test_half_a_character_is_replaced_and_told(tmp_path: Path) -> None:
     transcript = read_one(path)
 
     assert events(transcript)[1] == UserInput(text="x\ufffdy")
-    assert reasons(transcript)["file.jsonl line 2"].startswith("1 value that is")
+    assert reasons(transcript)["file.jsonl line 2"].startswith("1 value replaced")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_value_nested_too_deeply_for_an_event_is_skipped(tmp_path: Path) -> No
 
     assert transcript.drafts == ()
     assert reasons(transcript) == {
-        "file.jsonl line 1": "it does not make a valid tool_call event"
+        "file.jsonl line 1": "not valid as an event tool_call"
     }
 
 

@@ -114,7 +114,7 @@ def check_growth(young: list[Transcript], grown: list[Transcript]) -> None:
 def check_kept(transcripts: list[Transcript], given: int) -> None:
     """Every result is an event, or was skipped; and a session takes them all."""
     skipped = sum(
-        told.why.startswith(("the result", "a result"))
+        told.why.startswith("tool result")
         for transcript in transcripts
         for told in transcript.skipped
     )

@@ -92,10 +92,10 @@ def test_events_that_are_no_messages_are_counted_by_kind(tmp_path: Path) -> None
     told = [skipped.why for skipped in read_one(path).skipped]
 
     assert told == [
-        "info events (2): they are no messages",
-        "other events (1): they are no messages",
-        "model events (1) that no message has the id of",
-        "tool events (1) whose result is no message here",
+        "2 info events: no message",
+        "1 other event: no message",
+        "1 model event without a message of that id",
+        "1 tool event whose result is no message here",
     ]
 
 
@@ -141,7 +141,7 @@ def test_a_reference_that_leads_nowhere_stays_and_is_told(tmp_path: Path) -> Non
     transcript = read_one(write_document(tmp_path, document))
 
     assert events(transcript)[0] == UserInput(text="attachment://aa")
-    assert any("references (1)" in skipped.why for skipped in transcript.skipped)
+    assert any("1 reference to" in skipped.why for skipped in transcript.skipped)
 
 
 def test_parts_of_a_message_keep_their_order(tmp_path: Path) -> None:

@@ -38,9 +38,7 @@ def test_a_run_with_tool_calls_is_one_session(tmp_path: Path) -> None:
             result={"exit_status": "submitted", "submission": "diff --git"},
         ),
     ]
-    assert (
-        reasons(transcript)["a.traj history[1]"] == "a demonstration from another run"
-    )
+    assert reasons(transcript)["a.traj history[1]"] == "demonstration from another run"
 
 
 def test_an_action_in_the_text_is_a_call_and_the_next_observation_its_result(

@@ -56,13 +56,11 @@ def read(
             not importer.recognises(source)
         ):
             raise source.failed(
-                f"holds nothing of the format {importer.name}: name another, or {AUTO} "
-                "to have it told by what is in the file"
+                f"holds nothing of the format {importer.name}: use --format {AUTO}, or "
+                "another"
             )
     except RecursionError:
-        raise ImportFailed(
-            shown(path), "is nested too deeply to be read: flatten it"
-        ) from None
+        raise ImportFailed(shown(path), "is nested too deeply: flatten it") from None
     named = _named_apart(transcripts)
     if source.repairs and named:  # the first tells what had to be replaced in the file
         repairs = source.repairs.items()
@@ -83,8 +81,8 @@ def _importer(source: Source, name: str) -> Importer:
         return found[0]
     formats = ", ".join(importer.name for importer in found or IMPORTERS)
     raise source.failed(
-        "is JSON, but no transcript that could be told by what is in it: if it is one, "
-        f"name its format ({formats})"
+        "is JSON of no known transcript format: if it is a transcript, name its "
+        f"format with --format ({formats})"
     )
 
 

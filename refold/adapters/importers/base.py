@@ -19,7 +19,7 @@ import orjson
 
 from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Draft, Meta
-from refold.domain.errors import ImportFailed, InvalidEvent
+from refold.domain.errors import ImportFailed, InvalidEvent, counted
 from refold.domain.events import JsonObject, event_of
 from refold.domain.ids import RESERVED, StreamId, check_session_id
 from refold.domain.session import SessionState, decide
@@ -167,9 +167,11 @@ class Source:
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
         if stat.S_ISDIR(info.st_mode):
-            raise self.failed("is a directory: name the files in it")
+            raise self.failed(
+                "is a directory: name the files in it, such as DIR/*.jsonl"
+            )
         if not stat.S_ISREG(info.st_mode):
-            raise self.failed("is no regular file: save it as a file first")
+            raise self.failed("is not a regular file: save it as one first")
         if info.st_size > MAX_FILE:
             raise self.failed(_too_large(info.st_size))
 
@@ -180,22 +182,22 @@ class Source:
             if head.startswith(magic):
                 if self.path.suffix == ".eval":
                     raise self.failed(
-                        "is an Inspect log in its binary form: make JSON of it with "
+                        "is a binary Inspect log: convert it with "
                         "`inspect log convert --to json`"
                     )
                 raise self.failed(f"is compressed ({packing}): unpack it first")
         nuls = head.count(b"\0")
         if head.startswith((b"\xff\xfe", b"\xfe\xff")) or nuls * 3 > len(head):
             raise self.failed(
-                "is no UTF-8 text: if it is UTF-16, convert it with "
+                "is not UTF-8: if it is UTF-16, convert it with "
                 "`iconv -f UTF-16 -t UTF-8`"
             )
         if nuls and head.lstrip()[:1] not in (b"{", b"["):
-            raise self.failed("is a binary file: a transcript is JSON text")
+            raise self.failed("is a binary file; transcripts are JSON text")
 
     def _unreadable(self, error: Exception) -> ImportFailed:
         if isinstance(error, PermissionError):
-            return self.failed("may not be read: check its permissions")
+            return self.failed("cannot be read: check its permissions")
         reason = error.strerror if isinstance(error, OSError) else None
         why = reason or "not a valid path"
         return self.failed(f"cannot be read ({why}): check the path")
@@ -208,9 +210,8 @@ class Source:
                 total += len(raw)
                 if len(raw.rstrip(b"\r\n")) > MAX_LINE:
                     why = (
-                        f"is longer than {MAX_LINE} bytes: remove it, or, if the file "
-                        "is one JSON document, lay it out on lines with "
-                        "`python -m json.tool`"
+                        f"is longer than {MAX_LINE:,} bytes: remove it, or split a "
+                        "single JSON document into lines with `python -m json.tool`"
                     )
                     raise self.failed(why, line=number)
                 if total > MAX_FILE:
@@ -253,10 +254,9 @@ def parsed(data: str) -> tuple[Any, int]:
 
 def replaced(count: int) -> str:
     """Say that ``count`` values could not be kept as they were."""
-    values = "1 value that is" if count == 1 else f"{count} values that are"
     return (
-        f"{values} no valid Unicode, no number of 64 bits or not finite: replaced, "
-        "the rest is kept"
+        f"{counted(count, 'value')} replaced: invalid Unicode, or a number that is not "
+        "finite or has over 64 bits"
     )
 
 
@@ -280,24 +280,23 @@ def _problem(error: Exception, raw: bytes = b"\n") -> str:
         cut = at_end or error.msg.startswith("Unterminated")
     if cut and not raw.endswith(b"\n"):
         return (
-            "is cut off: import the file again when it is written to its end, or "
-            "remove what is broken"
+            "is cut off: import the file again once it is complete, or remove this line"
         )
     if isinstance(error, json.JSONDecodeError):
         what = error.msg.partition(":")[0]
-        return f"is not valid JSON ({what}, column {error.colno}): mend or remove it"
+        return f"is not valid JSON ({what}, column {error.colno}): correct or remove it"
     if isinstance(error, UnicodeDecodeError):
         return (
             "is not UTF-8: convert the file, for instance with "
             "`iconv -f LATIN1 -t UTF-8`"
         )
     if isinstance(error, RecursionError):
-        return "is nested too deeply to be read: flatten or remove it"
-    return "holds a number with too many digits to be read: shorten or remove it"
+        return "is nested too deeply: flatten or remove it"
+    return "holds a number with too many digits: shorten or remove it"
 
 
 def _too_large(size: int) -> str:
-    return f"is {size} bytes, the limit is {MAX_FILE}: split it into smaller files"
+    return f"is {size:,} bytes, the limit is {MAX_FILE:,}: split it into smaller files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,11 +477,11 @@ class Recording:
         call_id, why = piece.fields.get("call_id"), ""
         waits = isinstance(call_id, str) and call_id in self._state.open_calls
         if piece.type == "tool_call" and waits:
-            why = "a call with the same id still waits for its result"
+            why = "tool call whose id another open call has"
         elif piece.type == "tool_result" and not waits:
             why = (
-                "the result of no open call: its call is not in the file before it, "
-                "or has a result already"
+                "tool result without an open call: no call stands before it, or "
+                "the call has a result already"
             )
         if why:
             self.skip(why, origin.place)
@@ -495,7 +494,7 @@ class Recording:
                 value = [value]
             canonical(value)
         except (InvalidEvent, ValueError, TypeError, RecursionError):
-            self.skip(f"it does not make a valid {piece.type} event", origin.place)
+            self.skip(f"not valid as an event {piece.type}", origin.place)
             return False
         self._state = state
         if origin.response_id and origin.usage:

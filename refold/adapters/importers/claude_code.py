@@ -11,12 +11,12 @@ from refold.domain.events import JsonObject
 
 _MAIN = ""
 _NOTES = {
-    "summary": "a title for the list of sessions, which the model did not see",
-    "system": "a notice of the client, which the model did not see",
-    "queue-operation": "the client's queue: what was sent has an entry of its own",
-    "file-history-snapshot": "the client's record of files, kept for undo",
-    "progress": "a report of progress",
-    "attachment": "context added by the client, in a form the model did not see",
+    "summary": "session title; the model did not see it",
+    "system": "notice of the client; the model did not see it",
+    "queue-operation": "queue record; the message itself was imported",
+    "file-history-snapshot": "snapshot of files that the client keeps for undo",
+    "progress": "progress report",
+    "attachment": "client's context, in a form that the model did not see",
     **dict.fromkeys(
         (
             "agent-color",
@@ -30,7 +30,7 @@ _NOTES = {
             "tag",
             "worktree-state",
         ),
-        "a note of the client, not part of the conversation",
+        "note of the client, not part of the conversation",
     ),
 }
 _FLAGS = {
@@ -83,7 +83,7 @@ class _Conversations:
         entry = base.mapping(value)
         uuid = base.text(entry.get("uuid"))
         if uuid and uuid in self._lines:
-            self._skip(f"the same entry as line {self._lines[uuid]}", place)
+            self._skip(f"same entry as line {self._lines[uuid]}", place)
             return
         if uuid:
             self._lines[uuid] = number
@@ -190,10 +190,10 @@ def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
     if kind == "assistant":
         return _assistant(entry)
     if entry.get("subtype") == "compact_boundary":
-        return "marks a compaction: its summary has an entry of its own"
+        return "compaction mark; the summary itself was imported"
     if not isinstance(kind, str):
-        return "no entry: it is no object with a type"
-    return _NOTES.get(kind, "an entry of a type that is not known")
+        return "not an entry: no object with a type"
+    return _NOTES.get(kind, "entry of an unknown type")
 
 
 def _user(entry: dict[str, Any]) -> Iterator[base.Found]:

@@ -11,6 +11,7 @@ from refold.adapters.importers import base, messages
 from refold.adapters.importers.messages import Message
 from refold.adapters.importers.openai import located
 from refold.adapters.importers.tau_bench import outcome
+from refold.domain.errors import counted
 from refold.domain.events import JsonObject
 
 _TOLD = frozenset({"model", "tool", "score"})
@@ -77,13 +78,13 @@ class Timing:
     def left_out(self) -> Iterator[str]:
         """Say what of the events is not in the messages; ask after all messages."""
         for kind, count in sorted(self._kinds.items()):
-            yield f"{kind} events ({count}): they are no messages"
+            yield f"{counted(count, f'{kind} event')}: no message"
         answers = len(self._answers) + self._unmatched
         if answers:
-            yield f"model events ({answers}) that no message has the id of"
+            yield f"{counted(answers, 'model event')} without a message of that id"
         calls = sum(map(len, self._calls.values()))
         if calls:
-            yield f"tool events ({calls}) whose result is no message here"
+            yield f"{counted(calls, 'tool event')} whose result is no message here"
 
     def _when(self, value: dict[str, Any], answer: dict[str, Any]) -> datetime | None:
         """When a message came; those before the first answer came as it all began."""
@@ -143,7 +144,8 @@ class Attachments:
     def missing(self) -> Iterator[str]:
         """Say how many references led nowhere."""
         if self._missing:
-            yield f"references ({self._missing}) to attachments that are not in the log"
+            missing = counted(self._missing, "reference")
+            yield f"{missing} to attachments that are not in the log"
 
     def _text(self, reference: str) -> str:
         found = self._texts.get(reference.partition("://")[2])
@@ -161,7 +163,7 @@ def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
             yield messages.system(content)
         case "user":
             parts = [content] if isinstance(content, str) else base.sequence(content)
-            why = "a part that is no text or file"
+            why = "part that is neither text nor file"
             yield from messages.heard([*enumerate(parts)], messages.words, _file, why)
         case "assistant":
             yield from _assistant(message)
@@ -271,7 +273,7 @@ class Inspect:
         if not samples:
             raise source.failed(
                 "holds no samples of an Inspect evaluation: log it with samples, or "
-                "name another format"
+                "name another --format"
             )
         task = base.text(base.mapping(log.get("eval")).get("task"))
         for index, value in enumerate(samples):
@@ -295,7 +297,7 @@ class Inspect:
         for why in (*attachments.missing(), *timing.left_out()):
             recording.skip(why, place)
         if left := len(sample.keys() - _READ):
-            why = "the dataset's, and what the sample computed"
+            why = "data of the dataset, and values that the sample computed"
             recording.skip(f"further fields ({left}): {why}", place)
         return recording.transcript(_session(sample, task))
 

@@ -13,12 +13,12 @@ _THOUGHTS = {
     "reasoning": ("thinking", "reasoning", "thinking"),
     "redacted_reasoning": ("redacted_thinking", "data", "data"),
 }
-_CONTEXT = "which messages were in the context when the file was saved"
+_CONTEXT = "list of the messages that were in the context when the file was saved"
 # Each changes as the agent goes on, so none can be an event in its past.
 _LEFT_OUT = {
     "in_context_message_indices": _CONTEXT,
     "in_context_message_ids": _CONTEXT,
-    "core_memory": "the memory when the file was saved: the system messages have it",
+    "core_memory": "memory as saved; the system messages hold it",
 }
 _READ = frozenset({"messages", *_LEFT_OUT})
 
@@ -58,7 +58,7 @@ class Letta:
             if agent.get(key):
                 recording.skip(why, f"{prefix}{key}")
         more = len(agent.keys() - _READ)
-        recording.skip(f"further fields ({more}): the agent's configuration", place)
+        recording.skip(f"further fields ({more}): configuration of the agent", place)
         return recording.transcript("")
 
 
@@ -119,7 +119,7 @@ def _assistant(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Fo
             thinking.append(thought)
         elif base.mapping(part).get("type") != "tool_call":  # told again in tool_calls
             yield base.Skipped(
-                f"content[{index}]", "a part that is no text or thinking"
+                f"content[{index}]", "part that is neither text nor thinking"
             )
     made = [*messages.answered(texts, thinking), *openai.called(message, calls)]
     yield from made or [messages.EMPTY]

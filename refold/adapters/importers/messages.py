@@ -23,10 +23,10 @@ _SOURCES = {
     "file": ("url", "file_id"),
     "content": ("text", "content"),
 }
-CANNOT_READ = "its content is neither text nor blocks"
-EMPTY = base.Skipped("", "an empty message")
-NO_CALL = base.Skipped("", "a result that does not name its call")
-CITATIONS = "the citations of a text, which is kept"
+CANNOT_READ = "content that is neither text nor blocks"
+EMPTY = base.Skipped("", "empty message")
+NO_CALL = base.Skipped("", "tool result that does not name its call")
+CITATIONS = "citations; their text was imported"
 
 
 def said(
@@ -57,11 +57,9 @@ def answered(
 def called(call_id: Any, name: Any, arguments: Any) -> base.Piece | base.Skipped:
     """A call of a tool, if it can be told which."""
     if not base.text(call_id):
-        return base.Skipped(
-            "", "a call without an id, so that no result could be its own"
-        )
+        return base.Skipped("", "tool call without an id: no result could belong to it")
     if not base.text(name):
-        return base.Skipped("", "a call that does not name its tool")
+        return base.Skipped("", "tool call that does not name its tool")
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict | str):
@@ -109,8 +107,8 @@ def heard(
 def of_no_role(role: Any) -> base.Skipped:
     """Why a message of this role is left out."""
     if isinstance(role, str):
-        return base.Skipped("", "a message of a role that is not known")
-    return base.Skipped("", "no message: it is no object with a role")
+        return base.Skipped("", "message of an unknown role")
+    return base.Skipped("", "not a message: no object with a role")
 
 
 def system(content: Any) -> base.Piece | base.Skipped:
@@ -155,7 +153,7 @@ def user(content: Any) -> Iterator[base.Found]:
             if is_result:
                 yield from map(_result, run)
             else:
-                why = "a block of a type that is not known"
+                why = "block of an unknown type"
                 yield from heard(run, words, attachment, why)
 
 
@@ -177,7 +175,7 @@ def agent(content: Any, *, stop_reason: Any = None) -> Iterator[base.Found]:
         elif kind == "provider":
             made += provider(run)
         else:
-            why = "no block: it is no object with a type"
+            why = "not a block: no object with a type"
             made += (base.Skipped(f"content[{index}]", why) for index, _ in run)
     yield from made or [EMPTY]
 
@@ -246,7 +244,7 @@ def _responses(
     yield from answered(texts, thinking, stop_reason=stop_reason)
     for index, block in blocks:
         if block["type"] == "text" and _text_of(block) is None:
-            yield base.Skipped(f"content[{index}]", "a text block without a text")
+            yield base.Skipped(f"content[{index}]", "text block without a text")
         if base.sequence(block.get("citations")):
             yield base.Skipped(f"content[{index}]", CITATIONS)
         if block["type"] == "tool_use":

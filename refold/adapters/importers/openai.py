@@ -36,7 +36,7 @@ def skip_header(recording: base.Recording, conversation: messages.Conversation) 
     if conversation.unread:
         recording.skip(
             f"fields beside the messages ({conversation.unread}), such as the tools "
-            "offered: they are no events",
+            "offered",
             conversation.place,
         )
 
@@ -119,7 +119,7 @@ def user(content: Any) -> Iterator[base.Found]:
     elif not isinstance(content, list):
         yield base.Skipped("", messages.CANNOT_READ)
     else:
-        why = "a part that is no text, image or file"
+        why = "part that is neither text, image nor file"
         yield from messages.heard([*enumerate(content)], _words, _file, why)
 
 
@@ -131,7 +131,7 @@ def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.F
     yield from messages.unreadable(content)
     for index, part in enumerate(base.sequence(content)):
         if _words(part) is None:
-            yield base.Skipped(f"content[{index}]", "a part that is no text")
+            yield base.Skipped(f"content[{index}]", "part that is not text")
     thinking: list[JsonObject] = []
     if base.text(value.get("reasoning_content")):
         thinking.append({"type": "thinking", "thinking": value["reasoning_content"]})
@@ -148,7 +148,7 @@ def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.F
 def called(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
     """The tool calls of a model's message."""
     if not isinstance(message.value.get("tool_calls"), list | None):
-        yield base.Skipped("tool_calls", "no list of calls")
+        yield base.Skipped("tool_calls", "not a list of calls")
     for index, value in enumerate(base.sequence(message.value.get("tool_calls"))):
         call = base.mapping(value)
         made = base.mapping(call.get("function")) or base.mapping(call.get("custom"))

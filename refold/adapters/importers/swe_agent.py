@@ -43,7 +43,7 @@ class SWEAgent:
         more = len(run.keys() - _TOLD) + len(info.keys() - set(_RESULT))
         if more:
             recording.skip(
-                f"further fields ({more}): the steps again, and the run's configuration"
+                f"further fields ({more}): steps told again, configuration of the run"
             )
         yield recording.transcript("")
 
@@ -65,7 +65,7 @@ class _History:
     def _found(self, message: Message) -> Iterator[base.Found]:
         value = message.value
         if value.get("is_demo"):
-            yield base.Skipped("", "a demonstration from another run")
+            yield base.Skipped("", "demonstration from another run")
         elif message.of_model:
             yield from self._assistant(message)
         elif ids := self._answered(value):
@@ -87,7 +87,7 @@ class _History:
             self._time(calls, action)
         texts = messages.plain(spoken)
         if texts is None and spoken is not None:
-            yield base.Skipped("", "its content is not text alone")
+            yield base.Skipped("", "content that is not text alone")
         thinking = [
             messages.thinking_of(block)
             for block in map(base.mapping, base.sequence(value.get("thinking_blocks")))

@@ -30,7 +30,7 @@ class TauBench:
     ) -> base.Transcript:
         recording = base.Recording(self.name, source.name)
         if not _is_run(run):
-            recording.skip("no run: it has no task_id, reward and traj", place)
+            recording.skip("not a run: no task_id, reward and traj", place)
             return recording.transcript("")
         task = base.session_name(run["task_id"])
         origin = base.Origin(place, scenario=f"task-{task}" if task else None)
@@ -39,7 +39,7 @@ class TauBench:
         recording.take([_final(run)], origin)
         if run.get("info"):
             recording.skip(
-                "what the benchmark knows of the task: the agent did not see it",
+                "data of the task that the agent did not see",
                 f"{place} info",
             )
         trial = base.session_name(run.get("trial")) or "0"
