@@ -192,6 +192,7 @@ def redact(
     payload = _storable(kind, event.payload() if fields is None else fields)
     beside = _beside(draft)
     try:
+        _check_size(kind, payload, limits)
         clean = _clean(kind, payload, beside, redactor, tag)
         guarded, clean_beside, blobs, sent = _guarded(kind, clean, limits)
     except RedactionError as error:
@@ -219,6 +220,14 @@ def redact(
         blobs,
         _PASS,
     )
+
+
+def _check_size(event_type: str, payload: _Json, limits: Limits) -> None:
+    """Refuse what would be too large for an event before it is redacted."""
+    value, data = payload
+    if len(data) > limits.event_bytes:
+        moved = apart(value, _APART.get(event_type, ""))
+        guard(moved.payload, limits, skip=skipped(event_type))
 
 
 # A value, and the JSON it was read from.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -58,6 +58,8 @@ class Compiled(NamedTuple):
     context: re.Pattern[str] | None
     # Whether what stands before a literal begins after the last space there.
     one_word: bool = False
+    # A word of the gate near the end of a key in lower case; None: any key may do.
+    ends: re.Pattern[str] | None = None
 
     def spoken_of(self, near: str) -> bool:
         """Whether what is near a number, in lower case, has a literal of the gate."""
@@ -69,11 +71,8 @@ class Compiled(NamedTuple):
 
     def speaks(self, key: str, lower: str) -> bool:
         """Whether ``key``, in lower case too, is context for what is under it."""
-        near = self.rule.at == "gate" or any(
-            lower.rfind(word) >= max(0, len(lower) - _NEAR - len(word))
-            for word in self.rule.gate
-        )
-        return near and self.context is not None and bool(self.context.search(key))
+        near = self.ends is None or self.ends.search(lower)
+        return bool(near and self.context and self.context.search(key))
 
 
 def compiled(number: int, rule: Rule) -> Compiled:
@@ -85,7 +84,14 @@ def compiled(number: int, rule: Rule) -> Compiled:
         re.compile(rf"(?:{rule.before})\Z") if rule.before else None,
         re.compile(rf"(?:{rule.context}){_LINK}\Z") if rule.context else None,
         bool(rule.before) and not holds_space(rule.before),
+        None if rule.at == "gate" else _ending(rule.gate),
     )
+
+
+def _ending(words: Iterable[str]) -> re.Pattern[str]:
+    """One of ``words`` in lower case near the end of a text."""
+    any_word = "|".join(map(re.escape, words)) or r"(?!)"
+    return re.compile(rf"(?:{any_word})(?=.{{0,{_NEAR}}}\Z)", re.DOTALL)
 
 
 def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
@@ -141,49 +147,45 @@ _SEEN = 48
 class Runs:
     """Runs of six or more digits, with up to three separators between two."""
 
-    __slots__ = ("_last", "_text")
+    __slots__ = ("_final", "_first", "_spans", "_stops", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
-        # So that a long run with many hits is looked for once.
-        self._last = (0, 0)
+        # Those of a part of the text, which grows where there are many hits.
+        self._first, self._final = 0, -1
+        self._spans: list[tuple[int, int]] = []
+        self._stops: list[int] = []
 
-    def at(self, end: int) -> tuple[tuple[int, int], ...]:
+    def at(self, end: int) -> Iterator[tuple[int, int]]:
         """The run around the last digit before ``end``, if that is one."""
-        start, stop = self._last
-        if start < end <= stop:
-            return (self._last,)
         text = self._text
-        if end > len(text):
-            end = len(text)
-        before = text[max(0, end - 16) : end]
-        last = end - len(before)
-        for index in range(len(before) - 1, -1, -1):
-            if before[index] in _DIGITS:
-                last += index + 1
-                break
-        if start < last <= stop:
-            return (self._last,)
-        first = run_start(text, max(0, last - 1), IN_RUN)
-        for match in _RUN.finditer(text, first, run_end(text, last, IN_RUN)):
-            if match.end() >= last:
-                self._last = match.span()
-                return (self._last,)
-        return ()
+        end = min(end, len(text))
+        for place in range(end, max(0, end - 16), -1):
+            if text[place - 1] in _DIGITS:
+                return self._within(place - 1, place)
+        return iter(())
 
     def near(self, end: int) -> Iterator[tuple[int, int]]:
         """The runs that a value with letters may have which is seen to end there."""
-        start, stop = self._last
-        if start < end - _SEEN and end + _SEEN < stop:
-            # Far inside a run that is known: there is no other near.
-            return iter((self._last,))
-        text = self._text
-        first = run_start(text, max(0, end - _SEEN), IN_RUN)
-        final = run_end(text, min(len(text), end + _SEEN), IN_RUN)
-        spans = [match.span() for match in _RUN.finditer(text, first, final)]
-        if spans:
-            self._last = max(spans, key=lambda span: span[1] - span[0])
-        return iter(spans)
+        return self._within(max(0, end - _SEEN), min(len(self._text), end + _SEEN))
+
+    def _within(self, first: int, final: int) -> Iterator[tuple[int, int]]:
+        if not self._first <= first <= final <= self._final:
+            self._look(first, final)
+        spans = self._spans
+        for index in range(bisect_right(self._stops, first), len(spans)):
+            if spans[index][0] >= final:
+                return
+            yield spans[index]
+
+    def _look(self, first: int, final: int) -> None:
+        text, goes_on = self._text, self._first <= first <= self._final
+        further = first + 2 * (self._final - self._first) if goes_on else 0
+        self._first = run_start(text, first, IN_RUN)
+        self._final = run_end(text, min(len(text), max(final, further)), IN_RUN)
+        runs = _RUN.finditer(text, self._first, self._final)
+        self._spans = [run.span() for run in runs]
+        self._stops = [stop for _, stop in self._spans]
 
     def all(self) -> Iterator[tuple[int, int]]:
         """Every run."""
@@ -263,6 +265,10 @@ class Scanner:
         self._min_score = min_score
         self._engine = engine_of(engine, self._triggers)
         self._with_context = [c for c in self.rules if c.context and c.rule.in_keys]
+        # A word in a key without which only the rules that take any may be concerned.
+        words = {w for c in self._with_context if c.ends for w in c.rule.gate}
+        self._in_keys = _ending(sorted(words))
+        self._of_any_key = [c for c in self._with_context if not c.ends]
         self._keys: dict[str, Concern] = {}
         self._halves = [
             (f'{word[:place]}"'.encode(), f'"{word[place + 1 :]}'.encode())
@@ -351,7 +357,9 @@ class Scanner:
         # Context reaches no further, and keys may be long.
         near = fold(key).text[-2 * CONTEXT :]
         lower = near.lower()
-        rules = tuple(c for c in self._with_context if c.speaks(near, lower))
+        named = self._in_keys.search(lower)
+        asked = self._with_context if named else self._of_any_key
+        rules = tuple(c for c in asked if c.speaks(near, lower))
         return (
             Concern(rules, frozenset(c.number for c in rules)) if rules else NO_CONCERN
         )
@@ -553,7 +561,8 @@ class Scanner:
         """What patterns match at literals, and which rules are for which runs."""
         text = prepared.folded.text
         found: list[tuple[Compiled, Candidate]] = []
-        by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
+        # By run: the triggers it has, which hardly ever differ between runs.
+        spoken: dict[tuple[int, int], set[int]] = {}
         runs: Runs | None = None
         seen: set[tuple[int, int]] = set()
         # By trigger: how far its literals were already looked for.
@@ -562,10 +571,12 @@ class Scanner:
         for number, end in prepared.hits:
             rules, literal, reach = judges[number]
             if not literal:
-                runs = runs or Runs(text)
-                near = runs.near(end) if self._around[number] else runs.at(end)
-                for run in near if rules else ():
-                    by_run.setdefault(run, {}).update((c.number, c) for c in rules)
+                if rules and (number, end) not in seen:
+                    seen.add((number, end))
+                    runs = runs or Runs(text)
+                    near = runs.near(end) if self._around[number] else runs.at(end)
+                    for run in near:
+                        spoken.setdefault(run, set()).add(number)
                 continue
             if reach:
                 # Of what ended before, only the literal's beginning may still count.
@@ -585,6 +596,13 @@ class Scanner:
                         candidate = _of(ready, text, place, match)
                         if candidate:
                             found.append((ready, candidate))
+        alike: dict[frozenset[int], dict[int, Compiled]] = {}
+        by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
+        for run, numbers in spoken.items():
+            same = frozenset(numbers)
+            if same not in alike:
+                alike[same] = {c.number: c for n in same for c in judges[n][0]}
+            by_run[run] = alike[same].copy() if concern.rules else alike[same]
         for ready in concern.rules:
             if ready.rule.at == "digits":
                 for run in Runs(text).all():

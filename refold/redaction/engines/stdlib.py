@@ -104,8 +104,8 @@ class Triggers:
         if b"000000" in data.translate(_ZEROS, _BETWEEN):
             runs = [match.span() for match in _RUN.finditer(data)]
             hits += self._spoken(lower, runs, there)
-            for start, end in runs:
-                hits += _shaped(self._shapes, data, start, end)
+            for start, end, many in _together(data, runs):
+                hits += _shaped(self._shapes, data[start:end], start, many)
         return hits
 
     def _wide_there(self, lower: bytes) -> list[bytes]:
@@ -140,20 +140,34 @@ class Triggers:
             yield 0, byte
 
 
+def _together(
+    data: bytes, runs: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """The parts of ``data`` around runs, each byte once, and their most digits."""
+    first = last = most = 0
+    for start, end in runs:
+        many = len(data[start:end].translate(None, _BETWEEN))
+        if start - _NEAR > last:
+            if most:
+                yield first, last, most
+            first, most = max(0, start - _NEAR), 0
+        last, most = min(len(data), end + _NEAR), max(most, many)
+    if most:
+        yield first, last, most
+
+
 def _shaped(
-    shapes: Sequence[_Digits], data: bytes, start: int, end: int
+    shapes: Sequence[_Digits], data: bytes, first: int, many: int
 ) -> Iterator[Hit]:
-    """The shapes that the digits at a place, with what is around them, may have."""
-    many = len(data[start:end].translate(None, _BETWEEN))
-    first, last = max(0, start - _NEAR), min(len(data), end + _NEAR)
+    """The shapes in ``data``, which begins at ``first`` and has so many digits."""
     for number, least, shape in shapes:
         if many < least:
             continue
         # Each end counts, as one of them may be of other digits.
-        match = shape.search(data, first, last)
+        match = shape.search(data)
         while match:
-            yield number, match.end()
-            match = shape.search(data, max(match.end() - 1, match.start() + 1), last)
+            yield number, first + match.end()
+            match = shape.search(data, max(match.end() - 1, match.start() + 1))
 
 
 def _of_token(trigger: Trigger) -> bool:
