@@ -48,6 +48,12 @@ neither are made-up ones, such as a prefix with a row of `x`.
 | rule | begins with |
 |---|---|
 """
+_COMMANDS = """\
+### Arguments of commands
+
+The rules `secret.command.*` find what these programs take as a secret, in a line of a
+shell and in an array of strings:
+"""
 _CHECKS = """\
 ## Checks
 
@@ -92,13 +98,19 @@ def _pack(name: str, rules: tuple[Rule, ...]) -> Iterator[str]:
     yield f"## `{name}` ({on})\n\n{_WHAT[name]}\n"
     redactor = Redactor(Plan(rules=rules, engine="stdlib"))
     vendors = [rule for rule in rules if _is_vendor(rule)]
-    others = [rule for rule in rules if rule not in vendors]
+    commands = [rule for rule in rules if rule.of_list]
+    others = [rule for rule in rules if rule not in vendors and not rule.of_list]
     if others:
         head = (
             "| rule | type | example | needs context | check | leaves alone |\n"
             "|---|---|---|---|---|---|\n"
         )
         yield head + "".join(_rows(_row(rule, redactor) for rule in others))
+    if commands:
+        programs = sorted(
+            {f"`{program}`" for rule in commands for program in rule.gate}
+        )
+        yield f"{_COMMANDS}{', '.join(programs)}.\n"
     if vendors:
         yield _VENDORS + "".join(_rows(map(_vendor, vendors)))
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isinf
 from typing import Final, NamedTuple, NoReturn
 
+from refold.redaction.checks.names import words
 from refold.redaction.engines import UNPAIRED
+from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Tagger
+from refold.redaction.rules.secrets.commands import PROGRAMS
 from refold.redaction.scanner import Concern, Prepared
 from refold.redaction.settler import Settler, Text
 from refold.redaction.types import renamed
@@ -112,6 +115,7 @@ class _Walk:
             prepared = self._scanner.survey(texts)
         indexes: Sequence[int]
         if self._new or self._documents or self._more or self._hints:
+            prepared = dict(prepared)
             indexes = self._told(prepared)
         else:
             indexes = sorted(i for i, one in prepared.items() if one.found != ())
@@ -124,16 +128,20 @@ class _Walk:
     def _hints(self) -> object:
         """What besides keys of its objects may say what a text is."""
         flat, around = self._flat, self._around
-        named = flat.named or flat.pairs or flat.flags
+        named = flat.named or flat.pairs or flat.flags or flat.tables or flat.commands
         return named or around.key or around.parent or around.said
 
-    def _told(self, prepared: Mapping[int, Prepared]) -> Sequence[int]:
+    def _told(self, prepared: dict[int, Prepared]) -> Sequence[int]:
         """The texts in which something may be found, by what they or keys hold."""
         flat = self._flat
         if flat.named:
             self._name_values()
         if flat.pairs:
             self._name_seconds()
+        if flat.tables:
+            self._name_columns()
+        if flat.commands:
+            self._judge_arguments(prepared)
         if self._more:
             return range(len(flat.texts))
         told = {*prepared, *self._documents}
@@ -189,9 +197,12 @@ class _Walk:
         """Find what siblings call the items ``value`` of objects, if that is clean."""
         for node in self._flat.named:
             value: dict[str, JsonValue] = node.value  # type: ignore[assignment]  # one
-            for key in NAMES:
-                name = value.get(key) or value.get(key.title())
-                if isinstance(name, str) and self._scanner.concern(name).rules:
+            for key, name in value.items():
+                if (
+                    isinstance(name, str)
+                    and key.lower() in NAMES
+                    and self._scanner.concern(name).rules
+                ):
                     self._named[id(node)] = name if self._is_clean(name, key) else ""
                     break
 
@@ -211,6 +222,45 @@ class _Walk:
                 and self._is_clean(name, "")
             ):
                 self._flat.flags[id(node), 1] = name
+
+    def _name_columns(self) -> None:
+        """Let the names of a table's columns be the keys of what is in its rows."""
+        nodes = {id(node.value): node for node in self._flat.nodes}
+        for table in self._flat.tables:
+            value: dict[str, JsonValue] = table.value  # type: ignore[assignment]  # one
+            for key, some in value.items():
+                if key.lower() in _COLUMNS and isinstance(some, list):
+                    names = [_column(one) for one in some]
+                    wanted = [
+                        index
+                        for index, name in enumerate(names)
+                        if self._scanner.concern(name).rules
+                        and self._is_clean(name, "")
+                    ]
+                    for row in _rows(value, len(names)) if wanted else ():
+                        for index in wanted:
+                            self._flat.flags[id(nodes[id(row)]), index] = names[index]
+
+    def _judge_arguments(self, prepared: dict[int, Prepared]) -> None:
+        """Find in arrays that are command lines what the line as a whole would have."""
+        flat = self._flat
+        indexes = {(id(node), name): i for i, (node, name) in enumerate(flat.places)}
+        for node in flat.commands:
+            line = " ".join(map(str, node.value))
+            whole = self._scanner.look(line)
+            found = whole.found if whole else None
+            place = 0
+            for name, item in enumerate(node.value):
+                text = str(item)
+                inside = [
+                    one._replace(start=one.start - place, end=one.end - place)
+                    for one in found or ()
+                    if place <= one.start and one.end <= place + len(text)
+                ]
+                index = indexes.get((id(node), name))
+                if inside and index is not None:
+                    prepared[index] = Prepared(text, Folded(text), (), inside)
+                place += len(text) + 1
 
     def _is_clean(self, name: str, key: str) -> bool:
         if len(name) > 256 or self._placeholders.within(name):
@@ -233,7 +283,7 @@ class _Walk:
             key for key in self._new if speaks(plain(self._names.get(key, key))).rules
         }
         if any(self._named.values()):
-            loud.update(VALUES)
+            loud.update(key for key in flat.keys if key.lower() in VALUES)
         first = flat.nodes[0]
         if around.key or around.parent or around.said:
             first.spoken = bool(
@@ -366,7 +416,8 @@ class _Walk:
         if len(name) == 1 and name.isascii() and name.isalpha():
             # It says nothing of its own: {"student_ids": {"a": …, "b": …}}.
             return node.keys
-        named = self._named.get(id(node), "") if name in VALUES else ""
+        named = self._named.get(id(node), "")
+        named = named if named and name.lower() in VALUES else ""
         key = named or self._names.get(name, name)
         return node.keys[1], named or self._placeholders.spoken(key)
 
@@ -423,6 +474,21 @@ class _Walk:
                 taken.add(new)
             clean[new] = node.writes.get(name, item)
         return clean
+
+
+def _column(item: JsonValue) -> str:
+    """The name of a column: a string, or an object that has one."""
+    if isinstance(item, dict):
+        item = item.get("name", item.get("Name"))
+    return item if isinstance(item, str) else ""
+
+
+def _rows(table: dict[str, JsonValue], width: int) -> Iterator[list[JsonValue]]:
+    """The arrays of so many items in the arrays of ``table``."""
+    for some in table.values():
+        for row in some if isinstance(some, list) else ():
+            if isinstance(row, list) and len(row) == width:
+                yield row
 
 
 def parsed(text: str) -> list[tuple[str, JsonValue]] | None:
@@ -488,8 +554,10 @@ _BEGINS, _OPENS = "{[ \t\r\n", re.compile(r"\s*[\[{]")
 _MAY_BE_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\[\]{\"0-9\-tfn])")
 # So many keys are remembered that hold nothing and say nothing.
 _QUIET: Final = 1000
-VALUES = ("value", "Value")
-NAMES = ("name", "key", "field", "label", "header")
+VALUES, NAMES = frozenset(words("of_values")), frozenset(words("of_names"))
+# {"columns": ["user", "password"], "rows": [["ada", "…"]]}: the names of columns.
+_PROGRAM = re.compile(r".*/|\.exe\Z")
+_COLUMNS = frozenset(words("of_columns"))
 # ["X-Api-Key", "…"]: the first is the key of the second, if that is no name itself.
 _LONGEST_NAME = 48
 _SECOND = re.compile(r"(?=[^0-9]{0,64}[0-9])(?:\S{4,}|[^A-Za-z]{4,64}\Z)")
@@ -530,6 +598,8 @@ class Flat:
     named:   objects with a ``value`` that a sibling names.
     flags:   by array and index, the flag that a string follows, as in a command line.
     pairs:   arrays of two strings, and these; the first may name the second.
+    commands: arrays that begin with a program that takes secrets as arguments.
+    tables:  objects that may hold the names of columns, and rows.
     """
 
     def __init__(
@@ -547,9 +617,11 @@ class Flat:
         self.named: list[Node] = []
         self.flags: dict[tuple[int, int], str] = {}
         self.pairs: list[tuple[Node, str, str]] = []
+        self.tables: list[Node] = []
+        self.commands: list[Node] = []
         self._skip_keys = skip_keys
-        # The objects' keys, and whether one of them is ``value``.
-        self._shapes: dict[tuple[str, ...], bool] = {}
+        # The objects' keys, and whether one of them is a ``value``, or names columns.
+        self._shapes: dict[tuple[str, ...], tuple[bool, bool]] = {}
         self.nodes = [Node(value, None, "", depth, skip)]
         for node in self.nodes:
             if isinstance(node.value, dict):
@@ -566,10 +638,16 @@ class Flat:
         shape = tuple(value)
         named = self._shapes.get(shape)
         if named is None:
-            named = self._shapes[shape] = "value" in value or "Value" in value
+            lower = {key.lower() for key in shape}
+            named = self._shapes[shape] = (
+                not VALUES.isdisjoint(lower),
+                not _COLUMNS.isdisjoint(lower),
+            )
             self.keys.update(dict.fromkeys(shape))
-        if named:
+        if named[0]:
             self.named.append(node)
+        if named[1]:
+            self.tables.append(node)
         first = _first_steps(node.skip) if node.skip else _NONE
         if self._skip_keys:
             items = [pair for pair in value.items() if pair[0] not in self._skip_keys]
@@ -586,6 +664,9 @@ class Flat:
             self._pair(node, *value)
         if str not in kinds:
             return
+        first = value[0]
+        if type(first) is str and _PROGRAM.sub("", first) in PROGRAMS:
+            self.commands.append(node)
         for index, item in enumerate(value[:-1]):
             if type(item) is not str or type(value[index + 1]) is not str:
                 continue

@@ -138,7 +138,7 @@ def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
 _RUN = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _DIGITS = "0123456789"
 # So many hits are looked at by themselves.
-_FEW = 32
+_FEW = 96
 _CODES, _COLON = frozenset(_DIGITS.encode()), ord(":")
 # How far from the end of its shape the digits of a value with letters may be.
 _SEEN = 48
@@ -277,6 +277,14 @@ class Scanner:
             for place, character in enumerate(word)
             if character == " "
         ]
+        # Programs whose arguments may be strings of an array: the first words of them.
+        first = {
+            gate.split()[0]
+            for c in self.rules
+            if c.rule.of_list
+            for gate in c.rule.gate
+        }
+        self._programs = [f'{word}"'.encode() for word in sorted(first)]
 
     @property
     def engine(self) -> str:
@@ -298,6 +306,8 @@ class Scanner:
         Each hit is judged in its string; False is no proof of the contrary.
         """
         hits = self._in_json(data)
+        if b'","-' in data and any(program in data for program in self._programs):
+            return False  # it may be a command, each word of it a string of its own
         if not hits or len(hits) > _FEW or b"\\" in data or self._may_be_split(data):
             return hits == []
         judged = set()
@@ -319,7 +329,7 @@ class Scanner:
         return True
 
     def _in_json(self, data: bytes) -> list[Hit] | None:
-        return self._engine.in_json(b"\n%b\n" % data, beside=b"alue" in data)
+        return self._engine.in_json(b"\n%b\n" % data)
 
     def _may_be_split(self, data: bytes) -> bool:
         """Whether two keys together may say what neither says by itself."""
@@ -567,6 +577,8 @@ class Scanner:
         seen: set[tuple[int, int]] = set()
         # By trigger: how far its literals were already looked for.
         looked: dict[int, int] = {}
+        # By rule: what it has looked at of the extents of its values.
+        parted: dict[int, set[int]] = {}
         judges = self._judges
         for number, end in prepared.hits:
             rules, literal, reach = judges[number]
@@ -593,8 +605,8 @@ class Scanner:
                 for ready in rules:
                     if match := ready.pattern.match(text, place):
                         seen.add((number, place))
-                        candidate = _of(ready, text, place, match)
-                        if candidate:
+                        known = parted.setdefault(ready.number, set())
+                        for candidate in _of(ready, text, place, match, known):
                             found.append((ready, candidate))
         alike: dict[frozenset[int], dict[int, Compiled]] = {}
         by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
@@ -664,19 +676,27 @@ def _places(text: str, literal: str, first: int, end: int) -> list[int]:
 
 
 def _of(
-    ready: Compiled, text: str, place: int, match: re.Match[str]
-) -> Candidate | None:
+    ready: Compiled, text: str, place: int, match: re.Match[str], known: set[int]
+) -> Iterator[Candidate]:
     """What the pattern matched at ``place``, if what must be before it is there."""
-    start, end = match.span(ready.rule.group)
+    rule = ready.rule
+    start, end = match.span(rule.group)
     if ready.before:
-        first = max(0, place - ready.rule.reach)
+        first = max(0, place - rule.reach)
         if ready.one_word:
             first = max(first, text.rfind(" ", first, place) + 1)
         lead = ready.before.search(text, first, place)
         if not lead:
-            return None
-        start = start if ready.rule.group else lead.start()
-    return Candidate(text, start, end, match)
+            return
+        if "value" in ready.before.groupindex:
+            start, end = lead.span("value")
+        elif not rule.group:
+            start = lead.start()
+    if rule.parts:
+        for start, end in rule.parts(text, match, known):
+            yield Candidate(text, start, end, match)
+    else:
+        yield Candidate(text, start, end, match)
 
 
 def _in_context(ready: Compiled, found: Candidate) -> bool:

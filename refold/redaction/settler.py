@@ -29,6 +29,9 @@ _ROUNDS = 8
 # What a program registered, and what a model recognizes, next to what rules find.
 _REGISTERED, _RECOGNIZED = 1000, 10
 _ERROR: Final = "ERROR"
+# What may go on behind a placeholder, and what never does.
+_GOES_ON: Final = re.compile(r"[^\s\"'`,;:=()\[\]{}<>|&\\]{4,256}")
+_DIVIDES: Final = frozenset(" \t\r\n\"'`,;:=()[]{}<>|&\\")
 
 
 class Finds(Protocol):
@@ -100,7 +103,7 @@ class Settler:
         for given in texts:
             if self.placeholders.within(given.text):
                 root = _Piece(given, Tally())
-                pending += self._divided(root)
+                pending += self._divided(root, tag)
             elif findings := self._findings(given, until, first=True):
                 root = _Piece(given, Tally())
                 pending += self._settled(root, findings, tag)
@@ -131,19 +134,57 @@ class Settler:
         clean = str(root)
         return root.given.text if clean == root.given.text else clean, root.tally
 
-    def _divided(self, root: _Piece) -> list[_Piece]:
+    def _divided(self, root: _Piece, tag: Tagger | None) -> list[_Piece]:
         """The pieces of a text between the placeholders it already has."""
         pieces = self.placeholders.pieces(root.given.text)
         whole = len(pieces) == 1 and root.given.whole
-        root.parts = [
-            text
-            if kept
-            else _Piece(
-                root.given._replace(text=text, prepared=None, whole=whole), root.tally
-            )
-            for text, kept in pieces
-        ]
+        root.parts = []
+        for index, (text, kept) in enumerate(pieces):
+            if kept:
+                root.parts.append(text)
+                continue
+            # Of several placeholders in a row, some may be values of their own.
+            before = None
+            if index == 1 or (index > 1 and not pieces[index - 2][1]):
+                before = pieces[index - 2][0] if index > 1 else ""
+            if before is not None and (
+                more := self._going_on(before, text, root.given)
+            ):
+                root.parts.append(self._put(root, more, text[: more.end], tag))
+                text = text[more.end :]
+            given = root.given._replace(text=text, prepared=None, whole=whole)
+            root.parts.append(_Piece(given, root.tally))
         return [part for part in root.parts if isinstance(part, _Piece)]
+
+    def _put(
+        self, piece: _Piece, found: Finding, value: str, tag: Tagger | None
+    ) -> str:
+        """The placeholder of a value, which is counted."""
+        mark = tag(found.type, value) if tag else ""
+        piece.tally.add(found.type, found.rule)
+        return self.placeholders.of(found.type, mark)
+
+    def _going_on(self, before: str, text: str, given: Text) -> Finding | None:
+        """What stands right behind a placeholder, if it would be found in its place."""
+        match = _GOES_ON.match(text)
+        if not match:
+            return None
+        start = min(len(before), CONTEXT)
+        value = match.group()
+        if alone := self.scanner.look(value):
+            # What tells by itself is found where it stands.
+            first = min([one.start for one in alone.found or ()], default=len(value))
+            value = value[:first]
+        whole = f"{before[len(before) - start :]}{value}"
+        prepared = self.scanner.look(whole) or Prepared(whole, Folded(whole))
+        concern = given.concern if not before else NO_CONCERN
+        found = self.scanner.findings(prepared, concern, whole=given.whole)
+        if self._kept or self._allows:
+            found = [one for one in found if not self._let(whole, one)]
+        for one in found:
+            if one.start == start:
+                return one._replace(start=0, end=one.end - start)
+        return None
 
     def _prepared(self, pieces: Sequence[_Piece]) -> list[_Piece]:
         """Those of ``pieces`` in which something may be found, all scanned at once."""
@@ -182,8 +223,14 @@ class Settler:
         rest = None if given.prepared is None else _Rest(given.prepared, self.scanner)
         piece.parts = []
         left = []
-        end = 0
+        end, before = 0, ""
         for start, stop, best in (*extents, (len(text), len(text), None)):
+            if before and end < start and text[end] not in _DIVIDES:
+                more = self._going_on(before, text[end:start], given)
+                if more:
+                    value = text[end : end + more.end]
+                    piece.parts.append(self._put(piece, more, value, tag))
+                    end += more.end
             again = self._left(given, rest, end, start)
             if isinstance(again, str):
                 piece.parts.append(again)
@@ -191,9 +238,8 @@ class Settler:
                 left.append(_Piece(again, piece.tally, piece.rounds + 1))
                 piece.parts.append(left[-1])
             if best is not None:
-                mark = tag(best.type, text[start:stop]) if tag else ""
-                piece.parts.append(self.placeholders.of(best.type, mark))
-                piece.tally.add(best.type, best.rule)
+                piece.parts.append(self._put(piece, best, text[start:stop], tag))
+                before = text[max(0, end, start - CONTEXT) : start]
             end = stop
         return left
 

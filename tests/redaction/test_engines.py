@@ -148,7 +148,7 @@ def test_the_best_engine_takes_over_once_it_is_compiled() -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
-        def in_json(self, data: bytes, *, beside: bool) -> list[tuple[int, int]]:
+        def in_json(self, data: bytes) -> list[tuple[int, int]]:
             return []
 
         def scan(self, data: bytes) -> list[tuple[int, int]]:
@@ -165,7 +165,7 @@ def test_the_best_engine_takes_over_once_it_is_compiled() -> None:
     assert (warming.name, made) == ("first", [])
 
     for _ in range(400):
-        warming.in_json(b"x" * 1000, beside=False)
+        warming.in_json(b"x" * 1000)
     warming.join()
 
     assert warming.name == "second"

@@ -31,3 +31,6 @@ class Candidate(NamedTuple):
 
 # True and False decide; a number is added to the score of what was matched.
 Validator: TypeAlias = Callable[[Candidate], bool | float]
+# From a text and a match in it to the extents of values, in order; what it has looked
+# at for one match of the text it remembers in the set, and does not look at again.
+Extents: TypeAlias = Callable[[str, re.Match[str], set[int]], list[tuple[int, int]]]

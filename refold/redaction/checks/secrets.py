@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from hashlib import sha256
 from math import log2
 
 from refold.redaction.checks import Candidate
+from refold.redaction.checks.names import ABOUT, KEY_OWNERS, NO_KEY_OF, OF_KIND, words
 
 _LETTER, _DIGIT = re.compile("[A-Za-z]"), re.compile("[0-9]")
 _TURN = re.compile("(?<=[a-z])[A-Z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[A-Z]")
 # As much of a long value as needs a closer look.
 _ENOUGH = 128
 _BITS = (0.0, *(n * log2(n) for n in range(1, _ENOUGH + 1)))
+_MASKED = r"x{4,}|\.{3}|\*{3}"
 _STAND_IN = re.compile(
-    r"example|x{4,}|your[-_]|[-_]here|change[-_]?me|placeholder|dummy|\.{3}|\*{3}"
+    rf"example|your[-_]|[-_]here|change[-_]?me|placeholder|dummy|{_MASKED}"
 )
 VARIABLE = re.compile(
     r"\$[A-Za-z_{(]|--|\$\$|%[({A-Za-z]|[<{]|#\{|@\{|\[REDACTED|&[a-z]+;"
@@ -51,25 +54,25 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128}|[0-9]+")
 # As files of packages pin them; a password with so few signs is hardly any.
 _VERSION = re.compile(r"v?[0-9]+(?:\.[0-9]+)+(?:[.\-+]?[a-z]{1,5}[0-9.]{0,4})?")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# Before the word key: what a secret key is of.
-_OWNERS = (
-    "api app access secret private auth encryption encrypt signing account "
-    "license client consumer master shared session service storage "
-    "subscription admin server write read deploy webhook hmac jwt aes cipher "
-    "crypto user application integration ingest instrumentation bot rest "
-    "functions function host event stream project root openai anthropic "
-    "stripe groq mistral cohere gemini google azure aws maps datadog "
-    "sendgrid mailgun algolia mapbox pinecone deepseek qwen dashscope "
-    "moonshot zhipu twilio github gitlab heroku cloudflare"
-)
-KEY_OWNERS = tuple(_OWNERS.split())
-# And where it is none.
-_THINGS = (
-    "cache partition primary foreign sort public group index hash row object file s3 "
-    "registry hot accessibility build idempotency dedup lookup shard"
-)
-NO_KEY_OF = tuple(_THINGS.split())
 _NO_KEY = re.compile(rf"(?i)(?:{'|'.join(NO_KEY_OF)})$")
+# Names of algorithms, parts and versions, counts with a unit, dates, hosts with a port.
+_NO_ODDITY = re.compile(
+    r"(?i:sha|md|utf|base|aes|rsa|ecdsa|ed|curve|x|ipv|http|oauth|v|ver|version|bcrypt|pbkdf"
+    r"|argon|tls|ssl|win|windows|python|py|user|admin|test|step|option|rfc|iso|ms|part"
+    r"|section|chapter|level|phase|table|fig|figure|line|page|port|server|host|node|db"
+    r"|postgres|postgresql|mysql|ubuntu|debian|s|k|h|p|u|i|f|int|uint|float|str)"
+    r"[-_ ./]?[0-9]{1,5}(?:[-_ ./x:][0-9a-z]{1,8})*"
+    r"|[a-z]{1,14}[-_]?[0-9]{1,2}|[A-Z]{1,6}[-_]?[0-9]{1,6}(?:-[0-9]{1,6})?"
+    r"|[0-9]{1,6}[-_]?(?i:[a-z]{1,12})|[0-9]{1,4}(?:[-_./x:][0-9a-z]{1,6})*"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}.{0,20}|[a-z][a-z0-9.\-]*:[0-9]{1,5}"
+    r"|(?i:(?:[a-z]+[-_/.])+[a-z]*[0-9]{1,3})|0x[0-9A-Fa-f]+|#[0-9A-Fa-f]{6}"
+)
+# Between a name and its value: the value begins on the next line, as a block or not.
+_SHORT = re.compile(r"p(?:ass|w|in)(?![a-z])")
+_BLOCK = re.compile(r"[|>\\][+\-]?[0-9]?[ \t]{0,4}(?:\r?\n|\\+[rn]|<br|&#)")
+_BROKEN = re.compile(r"\n|\\+n|<br|&#(?:10|x)")
+_ENDS = re.compile(r"[ \t]*(?:[\r\n]|\\+[rn]|<|&#|\Z)")
+_CELL = re.compile(r"[,;](?:\Z)")
 _ROLE = re.compile(
     r"(?i)(?:pass(?:word|wd|phrase)?|pwd|token|tok|secret|key|cred|value|val|param|arg|var"
     r"|str|string|text|data|input|output|user|name|node|type|line|item|idx|index|id|num"
@@ -82,6 +85,10 @@ _COUNTED = (
 _NO_SECRET_TOKEN = re.compile(
     rf"(?:(?<![A-Za-z])(?i:{_COUNTED})|(?<=[a-z])(?:{_COUNTED.title()}))[-_ .]?$"
 )
+
+
+_SENTENCE_WORDS = frozenset(words("of_sentences"))
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 def entropy(text: str) -> float:
@@ -103,6 +110,38 @@ def made_up(value: str) -> bool:
     return bool(_STAND_IN.search(value[:_ENOUGH].lower()))
 
 
+def _for_show(value: str) -> bool:
+    """Whether a chosen value is nothing but words of documentation.
+
+    People build passwords on such words: digits or signs beside them make it one.
+    """
+    lower = value[:_ENOUGH].lower()
+    if not _STAND_IN.search(lower):
+        return False
+    rest = _STAND_IN.sub("", lower)
+    mask = re.search(_MASKED, lower) or value.endswith(("EXAMPLE", "EXAMPLEKEY"))
+    return bool(mask) or len(re.findall("[0-9!@#$%^&*+?]", rest)) < 2
+
+
+def odd(value: str) -> bool:
+    """Whether a bare value in prose or below its name is hardly a word or a code.
+
+    It has letters and digits or signs, and is no version, date, path or such a name as
+    ``sha256``, ``user1`` or ``RFC2104``.
+    """
+    if len(value) < 6 or not (_LETTER.search(value) and _DIGIT.search(value)):
+        return False
+    return not (
+        _stands_in(value)
+        or _PATH.fullmatch(value)
+        or _NO_ODDITY.fullmatch(value)
+        or _VERSION.fullmatch(value)
+        or _UUID.fullmatch(value)
+        or ATTRIBUTE.fullmatch(value)
+        or (_NAME.fullmatch(value) and _is_name(value))
+    )
+
+
 def aws_secret(found: Candidate) -> bool:
     """Forty characters beside the name of the key, as mixed as base64."""
     return entropy(found.value) >= 3.5 and not made_up(found.value)
@@ -111,6 +150,19 @@ def aws_secret(found: Candidate) -> bool:
 def password(found: Candidate) -> bool:
     """A value that somebody called a password."""
     # Most of what is none is soon told: a text may hold thousands of such names.
+    if _LITERAL.fullmatch(found.value.rstrip("=")) or not _of_secret(found):
+        return False
+    if _loose(found):
+        return odd(found.value) and _tied(found)
+    return _given(found)
+
+
+def named(found: Candidate) -> bool:
+    """The value of a pair of which the other half is a name of a secret."""
+    return _of_secret(found) and _given(found)
+
+
+def _given(found: Candidate) -> bool:
     if _LITERAL.fullmatch(found.value.rstrip("=")):
         return False
     if _argument(found) and not _plain_secret(found.value):
@@ -123,14 +175,16 @@ def password(found: Candidate) -> bool:
         return False
     if " " in value:
         return _phrase(found)
-    return not _WORDS.fullmatch(value) or _jumbled(value)
+    return not (_WORDS.fullmatch(value) or value.isalpha()) or _jumbled(value)
 
 
 def token(found: Candidate) -> bool:
     """A value called a token, a secret or a key: made by a machine, so mixed."""
     value = found.value
     # What is soon told comes first: a text may hold thousands of such names.
-    if len(value) < 8 or " " in value:
+    if len(value) < 8 or " " in value or not _of_secret(found):
+        return False
+    if _loose(found) and not (odd(value) and _tied(found)):
         return False
     letters = bool(_LETTER.search(value, 0, _ENOUGH))
     mixed = letters + len(_DIGIT.findall(value, 0, _ENOUGH)) >= 3
@@ -153,6 +207,48 @@ def key(found: Candidate) -> bool:
     return name.endswith(KEY_OWNERS) and token(found)
 
 
+def _joined(found: Candidate) -> str:
+    """What the name goes on with: ``_PROD`` of ``TOKEN_PROD``."""
+    return found.match["joined"] if "joined" in found.match.re.groupindex else ""
+
+
+def _link(found: Candidate) -> str:
+    """What stands between the name and the value."""
+    match = found.match
+    start = match.end("joined") if "joined" in match.re.groupindex else match.start()
+    return found.text[start : found.start]
+
+
+def _of_secret(found: Candidate) -> bool:
+    """Whether the name, with what it is joined with, still is a secret's."""
+    return not ABOUT.search(_joined(found))
+
+
+def _loose(found: Candidate) -> bool:
+    """Whether only the value can tell: the name is another's, or the tie is weak."""
+    link = _link(found)
+    return (
+        not OF_KIND.fullmatch(_joined(found))
+        or _short(found)
+        or bool(_BROKEN.search(link) and not _BLOCK.search(link))
+        or bool(_CELL.search(link))
+    )
+
+
+def _short(found: Candidate) -> bool:
+    """Whether the name is one that means other things too, and no value is quoted."""
+    name = found.match.group()[:5].lower()
+    return bool(_SHORT.match(name)) and found.before(1) not in tuple("\"'")
+
+
+def _tied(found: Candidate) -> bool:
+    """Whether a sign ties the value to its name, or it is all that is on its line."""
+    link = _link(found)
+    if _BROKEN.search(link) or _CELL.search(link):
+        return bool(_ENDS.match(found.after(8)) or found.after(1) == ",")
+    return bool(re.search("[=:：＝]", link))
+
+
 def _named(found: Candidate, length: int) -> str:
     """What stands before the word that named the value."""
     start = found.match.start()
@@ -162,7 +258,9 @@ def _named(found: Candidate, length: int) -> str:
 def flag(found: Candidate) -> bool:
     """The value of an option for a password; a mere word after a space is prose."""
     named = found.text[found.match.start() : found.start]
-    return typed(found) if set(named) & set("=\"'`") else password(found)
+    if found.value.startswith(("pass:", "env:", "file:")):
+        return False  # as openssl has them, where a rule of its own takes the rest
+    return typed(found) if set(named) & set("=\"'`") else _given(found)
 
 
 def sql(found: Candidate) -> bool:
@@ -181,6 +279,25 @@ def typed(found: Candidate) -> bool:
         or value.startswith("-")
         or found.after(1) in tuple("([{")
     )
+
+
+def typed_alone(found: Candidate) -> bool:
+    """A secret that was typed as an argument by itself, where words may stand too."""
+    return (
+        typed(found)
+        and "=" not in found.value[:-2]
+        and (
+            odd(found.value)
+            or len(re.findall("[!@#$%^&*]", found.value)) > 0
+            or bool(_UUID.fullmatch(found.value))
+        )
+    )
+
+
+def piped(found: Candidate) -> bool:
+    """What a command prints for another that reads a password."""
+    value = found.value
+    return not (_stands_in(value) or _PATH.fullmatch(value) or value.startswith("-"))
 
 
 def login(found: Candidate) -> bool:
@@ -299,7 +416,7 @@ def _stands_in(value: str) -> bool:
         VARIABLE.match(value)
         or _FORMAT.search(value)
         or _LITERAL.fullmatch(value.rstrip("="))
-        or made_up(value)
+        or _for_show(value)
         or len(set(value[:_ENOUGH])) == 1
     )
 
@@ -378,13 +495,6 @@ def jwt(found: Candidate) -> bool:
     except ValueError:
         return False
     return header[:1] == b"{" and header[-1:] == b"}" and bool(_HEADER.search(header))
-
-
-def encoded_key(found: Candidate) -> bool:
-    """Base64 of a private key in PEM; its first line says so."""
-    head = re.sub(r"\\+n", "", found.value[:128])
-    plain = base64.b64decode(head[: len(head) // 4 * 4])
-    return b"PRIVATE KEY" in plain
 
 
 def bearer(found: Candidate) -> bool:
@@ -476,6 +586,50 @@ def near_vendor(found: Candidate) -> bool:
         and not re.search(r"/[a-z]|\.[a-z]|[0-9]\.[0-9]", value)
         and not re.fullmatch(r"[a-z0-9]*[a-z]{4,}[-_][a-z0-9_\-]*", value)
     )
+
+
+def said(found: Candidate) -> bool:
+    """What a sentence calls a password: no word, number or name is written so."""
+    value = found.value
+    digits = len(_DIGIT.findall(value))
+    signs = len(re.findall("[!@#$%^&*?]", value))
+    quoted = found.before(1) in tuple("\"'`*") and len(set(value)) > 3
+    tied = quoted or found.match["tie"] or not value.islower()
+    return (
+        odd(value)
+        and bool(tied)
+        and (digits >= 3 or signs > 0 or quoted or (digits >= 1 and len(value) >= 9))
+    )
+
+
+def docker_config(found: Candidate) -> bool:
+    """Base64 of the file in which Docker keeps logins."""
+    head = found.value[:64]
+    return base64.b64decode(head[: len(head) // 4 * 4]).lstrip()[:1] == b"{"
+
+
+def wif(found: Candidate) -> bool:
+    """A key of Bitcoin as wallets write it, with its checksum."""
+    number = 0
+    for character in found.value:
+        number = number * 58 + _BASE58.index(character)
+    data = number.to_bytes(40, "big").lstrip(b"\0")
+    digest = sha256(sha256(data[:-4]).digest()).digest()
+    return data[:1] in (b"\x80", b"\xef") and digest[:4] == data[-4:]
+
+
+def beside(found: Candidate) -> bool:
+    """What stands in a column of secrets."""
+    value = found.value
+    return len(value) >= 4 and not (
+        _stands_in(value) or _PATH.fullmatch(value) or value.isdigit()
+    )
+
+
+def mnemonic(found: Candidate) -> bool:
+    """As many words as a seed has, and none that only sentences have."""
+    some = re.findall("[a-z]{3,8}", found.value)
+    return len(some) in (12, 15, 18, 21, 24) and not _SENTENCE_WORDS.intersection(some)
 
 
 def told(found: Candidate) -> bool:

@@ -41,12 +41,10 @@ class Engine(Protocol):
     def gates(self) -> bool:
         """Whether ``in_json`` is so fast that it pays to ask it first."""
 
-    def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
+    def in_json(self, data: bytes) -> list[Hit] | None:
         """What ``scan`` finds in ``data``, which may be JSON of the texts.
 
         None: a key in it may say what stands under it.
-
-        beside: any string in an object may name what is beside it.
         """
 
     def scan(self, data: bytes) -> list[Hit]:
@@ -102,7 +100,7 @@ class Trigger(NamedTuple):
         """Whether the literal alone hardly ever stands in prose or in code."""
         literal = self.literal
         return bool(literal) and (
-            any(character.isdigit() for character in literal)
+            (len(literal) > 2 and any(character.isdigit() for character in literal))
             or (len(literal) > 5 and not literal.isalpha() and literal[0] != "-")
         )
 
@@ -111,6 +109,15 @@ class Trigger(NamedTuple):
 # is a string itself, white space is escaped.
 _ENDS_KEY = re.compile(rb"(?: |\\+[nrt])*:")
 _ENDS_NAME = re.compile(rb"(?: |\\+[nrt])*[:,}\]]")
+
+
+# How a key ends that any other string of its object may name.
+_VALUE = re.compile(rb"(?i:val|value)[\"\\]")
+
+
+def holds_value(data: bytes) -> bool:
+    """Whether a key in JSON may be that of a value which a string beside it names."""
+    return _VALUE.search(data) is not None
 
 
 def names(data: bytes, end: int, *, beside: bool) -> bool:
@@ -214,9 +221,9 @@ class Warming:
         """Whether it is worth asking first."""
         return self._engine.gates
 
-    def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
+    def in_json(self, data: bytes) -> list[Hit] | None:
         self._count(data)
-        return self._engine.in_json(data, beside=beside)
+        return self._engine.in_json(data)
 
     def scan(self, data: bytes) -> list[Hit]:
         self._count(data)

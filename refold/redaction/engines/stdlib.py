@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from refold.redaction.engines import AFTER, BEFORE, Hit, Trigger, names
+from refold.redaction.engines import AFTER, BEFORE, Hit, Trigger, holds_value, names
 from refold.redaction.engines.fold import telling
 
 _RUN = re.compile(rb"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
@@ -81,7 +81,8 @@ class Triggers:
         self._not_wide = bytes(set(range(256)) - begin)
         self._prefix_roots = _nested(prefixes)
 
-    def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
+    def in_json(self, data: bytes) -> list[Hit] | None:
+        beside = holds_value(data)
         for key in self._keys:
             for match in key.finditer(data):
                 if names(data, match.end(), beside=beside):

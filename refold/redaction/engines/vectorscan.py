@@ -19,6 +19,7 @@ from refold.redaction.engines import (
     MANY,
     Hit,
     Trigger,
+    holds_value,
     names,
     run_end,
     run_start,
@@ -57,13 +58,15 @@ class Triggers:
         self._keys_alone = {n for n in self._keys if not triggers[n].run}
         self._shapes = _caseless((n, t.shape) for n, t in numbered if t.beside)
 
-    def in_json(self, data: bytes, *, beside: bool) -> list[Hit] | None:
+    def in_json(self, data: bytes) -> list[Hit] | None:
         hits = self._hits(data)
         # Some keys say something of long runs of digits alone.
         long = self._run in map(itemgetter(0), hits)
         asked = self._keys if long else self._keys_alone
-        for number, end in hits:
-            if number in asked and names(data, end, beside=beside):
+        asked_at = [end for number, end in hits if number in asked]
+        beside = bool(asked_at) and holds_value(data)
+        for end in asked_at:
+            if names(data, end, beside=beside):
                 return None
         return self._in_texts(data, hits)
 

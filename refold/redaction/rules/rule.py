@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
-from refold.redaction.checks import Validator
+from refold.redaction.checks import Extents, Validator
 
 # A text with each «value» marked, or a key and the text under it.
 Example: TypeAlias = str | tuple[str, str]
@@ -27,12 +27,15 @@ class Rule:
     before:    a pattern that must match right before the literal, at most ``reach``
                characters long; the finding starts where it does.
     pattern:   bounded in every repeat, so that no text takes long; what is redacted is
-               its group ``value``, if it has one.
+               its group ``value``, if it has one, or that of ``before``.
+    parts:     says where the values are in a text that the pattern matches, if a group
+               cannot: they may go on over lines.
     validator: a function that may refuse what the pattern matched, or change its score.
     score:     how likely the pattern and the validator alone make a value, from 0 to 1.
     context:   a pattern of words, one of which stands shortly before the value or ends
                its key.
     boost:     what such a word adds to the score.
+    of_list:   what it matches may be strings of an array, each an argument.
     in_keys:   whether a key can be the context of what stands under it.
     certain:   good enough for a bare number without context.
     priority:  of findings that overlap, the highest names the type.
@@ -59,10 +62,12 @@ class Rule:
     leaf: bool = False
     before: str = ""
     reach: int = 0
+    parts: Extents | None = None
     validator: Validator | None = None
     score: float = 0.9
     context: str = ""
     boost: float = 0.45
+    of_list: bool = False
     in_keys: bool = True
     lead: str = ""
     then: str = ""
@@ -87,6 +92,7 @@ class Rule:
     def canonical(self) -> list[str | bool | float | list[str]]:
         """All that decides what the rule finds, as JSON."""
         check = self.validator.__qualname__ if self.validator else ""
+        check += f" of {self.parts.__qualname__}" if self.parts else ""
         return [
             self.id, self.type, self.pattern, self.at, str(self.digits),
             list(self.gate), self.before, str(self.reach), str(self.group), check,

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from refold.redaction.checks.extents import (
+    encoded_key,
+    key_lines,
+    key_lines_before,
+)
+from refold.redaction.checks.names import words as known
 from refold.redaction.checks.secrets import (
     authorization,
     azure_secret,
@@ -11,7 +17,7 @@ from refold.redaction.checks.secrets import (
     bearer,
     cookie,
     docker_auth,
-    encoded_key,
+    docker_config,
     escaped,
     issued,
     jwt,
@@ -22,6 +28,7 @@ from refold.redaction.checks.secrets import (
     url_password,
     url_token,
     varied,
+    wif,
 )
 from refold.redaction.rules.rule import LEAD, QUOTE, WORD, InContext, Rule, words
 from refold.redaction.rules.secrets.issuers import LOWER, MIXED
@@ -41,19 +48,43 @@ CREDENTIALS = (
         gate=("-----begin",),
         then=" [a-z0-9 ]{0,40}private key",
         pattern=r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-        rf"(?={_GAP}(?:{_FIELD}(?:\s|\\{{1,7}}[nr]){{1,8}}){{0,4}}"
-        r"[A-Za-z0-9+/=]{8}(?! [a-z]))"
-        r"(?:(?:[^\-]|-(?!----(?:BEGIN|END))){0,32768}+-----END[A-Z0-9 ]{0,40}-----"
-        rf"|(?:{_GAP}+(?:{_FIELD}+|[A-Za-z0-9+/=]{{8,8192}}+)){{0,1024}}+)",
+        r"(?:[^\-]|-(?!----(?:BEGIN|END))){0,32768}+(?:-----END [A-Z0-9 ]{0,40}-----)?",
+        parts=key_lines,
         priority=100,
+    ),
+    Rule(
+        id="private-key.end",
+        type="PRIVATE_KEY",
+        gate=("-----end",),
+        then=" [a-z0-9 ]{0,40}private key",
+        pattern=r"-----END (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----",
+        parts=key_lines_before,
+        priority=99,
+    ),
+    Rule(
+        id="private-key.body",
+        type="PRIVATE_KEY",
+        # How keys begin, of RSA, EC and Ed25519, and those of OpenSSH.
+        gate=words(
+            "b3blbnnzac1rzxktdj ibaakca ibadanbgkqhkig9w0baqefaas mhccaqee "
+            "mighageambmgbyqgsm49 mc4caqawbqydk2v mhqcaqee mig2ageambagbyqgsm49"
+        ),
+        lead=r"[^\-]",
+        pattern=r"(?i:b3BlbnNzaC1rZXktdj|IBAAKCA|IBADANBgkqhkiG9w0BAQEFAAS|MHcCAQEE"
+        r"|MIGHAgEAMBMGByqGSM49|MC4CAQAwBQYDK2V|MHQCAQEE|MIG2AgEAMBAGByqGSM49)"
+        r"[A-Za-z0-9+/]{24}(?:[^\-]|-(?!----(?:BEGIN|END))){0,16384}+",
+        parts=key_lines,
+        priority=98,
     ),
     Rule(
         id="private-key.encoded",
         type="PRIVATE_KEY",
-        gate=("ls0tls1crudjt",),
+        # Base64 of five dashes and BEGIN, wherever in a group of three they begin.
+        gate=("ls0tls1crudjt", "ls0tqkvhsu4g", "ls0tlujfr0lo"),
         then=r"[a-z0-9+/\\]{20}",
-        pattern=r"(?<![A-Za-z0-9+/])LS0tLS1CRUdJT(?:[A-Za-z0-9+/]|\\{1,7}n){30,16384}={0,2}",
-        validator=encoded_key,
+        pattern=r"LS0t(?:LS1CRUdJT|QkVHSU4g|LUJFR0lO)[A-Za-z0-9+/]{20}"
+        r"(?:[^\-]|-(?!----(?:BEGIN|END))){0,32768}+",
+        parts=encoded_key,
         priority=99,
     ),
     Rule(
@@ -70,7 +101,7 @@ CREDENTIALS = (
         type="JWT",
         gate=("eyj",),
         then=r"[a-z0-9_\-]{10}",
-        pattern=rf"{WORD}eyJ[A-Za-z0-9_\-]{{10,2048}}+\.[A-Za-z0-9_\-]{{4,8192}}+"
+        pattern=r"eyJ[A-Za-z0-9_\-]{10,2048}+\.[A-Za-z0-9_\-]{4,8192}+"
         r"(?:\.[A-Za-z0-9_\-]{0,8192}+){0,3}",
         validator=jwt,
         priority=90,
@@ -108,6 +139,27 @@ CREDENTIALS = (
             "?sv=2022-11-02&sig=«q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaXoIi%3D»&se=2",
             "&X-Amz-Signature=«" + "7f3a9c1e5b8d2046ace8137f95bd0462" * 2 + "»",
         ),
+    ),
+    Rule(
+        id="docker.config",
+        type="AUTH_TOKEN",
+        # Base64 of {"auths":, however it is set, and what Kubernetes keeps it under.
+        gate=("eyjhdxrocyi6", "ewoj", "ewogi", "dockerconfigjson", "dockercfg"),
+        then=r"[a-z0-9+/\\\"':= \t]{8}",
+        pattern=r"(?i:(?:dockerconfigjson|dockercfg)\\{0,7}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,7}[\"']?)?"
+        r"(?P<value>(?:eyJhdXRocyI6|ewoJ|ewogI|e[A-Za-z0-9+/]{3})[A-Za-z0-9+/\n]{20,65536}={0,2})",
+        validator=docker_config,
+        priority=36,
+    ),
+    Rule(
+        id="key.wif",
+        type="PRIVATE_KEY",
+        gate=words("5h 5j 5k kw kx ky kz l1 l2 l3 l4 l5"),
+        lead=LEAD,
+        then="[1-9a-z]{20}",
+        pattern=rf"{WORD}(?:5[HJK][1-9A-HJ-NP-Za-km-z]{{49}}|(?:K[w-z]|L[1-5])[1-9A-HJ-NP-Za-km-z]{{50}})(?![A-Za-z0-9])",
+        validator=wif,
+        priority=80,
     ),
     Rule(
         id="docker.auth",
@@ -400,20 +452,7 @@ FORMS = (
 
 
 # Vendors whose keys have no mark of their own.
-_VENDOR_NAMES = (
-    "adafruit adobe airtable algolia alibaba aliyun amplitude asana atlassian auth0 "
-    "azure beamer bitbucket bittrex braintree bugsnag cloudflare codecov cohere "
-    "coinbase confluent contentful datadog deepseek discord droneci dropbox etsy "
-    "facebook fastly finicity finnhub flickr freshbooks gitter gocardless heroku "
-    "hubspot intercom jfrog jira confluence kraken kucoin launchdarkly linear "
-    "linkedin looker mailchimp mailgun mattermost meraki messagebird mistral "
-    "mixpanel netlify newrelic new_relic nytimes okta opsgenie pagerduty paypal "
-    "plaid postmark privateai pusher rapidapi rollbar segment sendbird sentry "
-    "sidekiq snyk sonar squarespace sumologic telegram tencent travis twilio twitch "
-    "twitter unsplash wandb weatherapi openweather yandex zendesk zoom baidu "
-    "volcengine vault shodan etherscan infura alchemy moralis tiingo alphavantage "
-)
-_VENDORS = tuple(_VENDOR_NAMES.split())
+_VENDORS = known("vendors")
 
 NAMED = (
     Rule(

@@ -1,0 +1,210 @@
+"""Where values are that go on over lines: keys in PEM, the columns of tables."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from refold.redaction.checks.names import ABOUT
+from refold.redaction.checks.secrets import odd
+
+_Extents: TypeAlias = list[tuple[int, int]]
+
+_BREAK = re.compile(r"\r?\n|(?:\\{1,7}r)?\\{1,7}n|<br ?/?>|&#(?:10|xa|xA);")
+_RUN = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
+_FIELD = re.compile(r"(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):")
+_TOLD = re.compile("[A-Z0-9]")
+_HEAD = re.compile(r"-----BEGIN [A-Z0-9 ]{0,52}-----")
+_TAIL = re.compile(r"-----END [A-Z0-9 ]{0,40}-----\Z")
+# A line of a key is as long as this, but for the last; a key has no more lines.
+_FULL_LINE, _MOST_LINES, _FURTHEST = 32, 1024, 32_768
+
+
+def key_lines(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """A private key from its first line on, to its last or as far as it goes."""
+    if match.start() in seen:
+        return []
+    seen.add(match.start())
+    head = _HEAD.match(text, match.start())
+    start = head.end() if head else match.start()
+    if head and _TAIL.search(match.group()):
+        return [match.span()] if _material(text, start, match.end()) else []
+    end = _down(text, start)
+    return [(match.start(), end)] if end > start else []
+
+
+def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
+    """The lines of a private key of which only the last ones are there."""
+    first = max(0, match.start() - _FURTHEST)
+    breaks = [found.span() for found in _BREAK.finditer(text, first, match.start())]
+    start, stop = match.start(), match.start()
+    for after, before in [
+        *((end, begin) for begin, end in reversed(breaks)),
+        (first, first),
+    ]:
+        ended = text.rfind("-----END", after, stop)  # of another key
+        after = max(after, ended + len("-----END")) if ended >= 0 else after
+        runs = list(_RUN.finditer(text, after, stop))
+        full = any(run.end() - run.start() >= _FULL_LINE for run in runs)
+        if full or (
+            start == match.start() and runs and _by_itself(text, after, stop, runs)
+        ):
+            start = runs[0].start()
+        elif stop != match.start():
+            break
+        if ended >= 0:
+            break
+        stop = before
+    return [(start, match.end())] if start < match.start() else []
+
+
+def encoded_key(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """Base64 of a private key in PEM, on one line or wrapped."""
+    if match.start() in seen:
+        return []
+    seen.add(match.start())
+    end = _down(text, match.start())
+    runs = re.findall(r"[A-Za-z0-9+/]{40,}|^[A-Za-z0-9+/]+", text[match.start() : end])
+    head = "".join(runs)[:128]
+    try:
+        plain = base64.b64decode(head[: len(head) // 4 * 4])
+    except ValueError:
+        return []
+    return [(match.start(), end)] if b"PRIVATE KEY" in plain else []
+
+
+def _material(text: str, start: int, end: int) -> bool:
+    """Whether there is any of a key: a word of a sentence is none."""
+    return any(
+        _TOLD.search(run.group())
+        and not re.match(" [a-z]", text[run.end() : run.end() + 2])
+        for run in _RUN.finditer(text, start, end)
+    )
+
+
+def _down(text: str, start: int) -> int:
+    """Where the lines of a key end that go on from ``start``."""
+    end = place = start
+    for number in range(_MOST_LINES):
+        found = _BREAK.search(text, place, place + 16_384)
+        stop = found.start() if found else min(len(text), place + 16_384)
+        runs = list(_RUN.finditer(text, place, stop))
+        if runs:
+            full = max(run.end() - run.start() for run in runs) >= _FULL_LINE
+            if not (full or _by_itself(text, place, stop, runs)):
+                return end
+            end = runs[-1].end()
+        elif (
+            number
+            and not _FIELD.search(text, place, stop)
+            and text[place:stop].strip(" \t\"'+,;|>#*/│-→:0123456789")
+        ):
+            return end
+        if not found:
+            return end
+        place = found.end()
+    return end
+
+
+def _by_itself(text: str, place: int, stop: int, runs: list[re.Match[str]]) -> bool:
+    """Whether a line holds nothing but material, and what tools put around it."""
+    before, after = text[place : runs[0].start()], text[runs[-1].end() : stop]
+    return bool(_TOLD.search(runs[0].group())) and not re.search(
+        "[A-Za-z]{2}", before + after
+    )
+
+
+_DELIMITERS = ("|", "\t", ",", ";", "│", "  ")
+_NAME = re.compile(
+    r"(?i)[\s\"'`*]*(?:[\w\-]+[ _\-])?[\w\-]*?(?:passwor[dt]|passwd|passphrase|passcode"
+    r"|pwd|(?<![a-z])pw|(?<![a-z])pass|tokens?|secret|credentials?|(?:api|access|secret"
+    r"|private|auth)[ _\-]?key|contrase[nñ]a|mot de passe|senha|пароль|密码|口令|密钥)"
+    r"(?P<joined>(?:[ _\-][A-Za-z0-9]{1,12})?)[\s\"'`*]*"
+)
+_COLUMN = re.compile(
+    r"[\s\"'`*]*[0-9]{0,6}[→:]?[\s\"'`*#+\-]*[^\W\d][\w .\-]{0,40}[\s\"'`*]*"
+)
+_OF_USERS = re.compile(r"(?i)user|login|e?mail|account|name|host|role|用户|账号")
+_PLAIN = re.compile(r"[\s\"'`*]*(.*?)[\s\"'`*]*", re.DOTALL)
+_WORD = re.compile(r"[^\s.=()\[\]{}_/:,]{4,}")
+_RULE = re.compile(r"[\s|+:=\-│┼├┤─]*")
+_MOST_ROWS = 100_000
+
+
+def cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
+    """The cells below those of a table's head that name a secret."""
+    first = text.rfind("\n", 0, match.start()) + 1
+    if first in seen:
+        return []
+    seen.add(first)
+    last = text.find("\n", match.start())
+    head = text[first:last]
+    for delimiter in _DELIMITERS:
+        names = _split(head, 0, delimiter)
+        if len(names) < 2 or not _is_head([head[a:b] for a, b in names], delimiter):
+            continue
+        wanted = [
+            index
+            for index, (a, b) in enumerate(names)
+            if (name := _NAME.fullmatch(head, a, b))
+            and not ABOUT.search(name["joined"])
+        ]
+        if wanted:
+            known = bool(_OF_USERS.search(head))
+            return list(
+                _below(text, last + 1, delimiter, len(names), wanted, known, seen)
+            )
+    return []
+
+
+def _is_head(names: list[str], delimiter: str) -> bool:
+    """Whether a line of cells names columns: short names, and nothing is left out."""
+    inner = names[bool(delimiter in "|│" and not names[0].strip()) :]
+    inner = inner[: len(inner) - bool(delimiter in "|│" and not inner[-1].strip())]
+    return len(inner) > 0 and all(map(_COLUMN.fullmatch, inner))
+
+
+def _below(
+    text: str,
+    place: int,
+    delimiter: str,
+    width: int,
+    wanted: list[int],
+    known: bool,
+    seen: set[int],
+) -> Iterator[tuple[int, int]]:
+    for _ in range(_MOST_ROWS):
+        stop = text.find("\n", place)
+        stop = len(text) if stop < 0 else stop
+        if stop <= place:
+            return
+        row = text[place:stop]
+        if not _RULE.fullmatch(row):
+            parts = _split(row, place, delimiter)
+            if len(parts) != width:
+                return
+            for index in wanted:
+                a, b = parts[index]
+                cell = _PLAIN.fullmatch(text, a, b)
+                if cell and (odd(cell[1]) or (known and _WORD.fullmatch(cell[1]))):
+                    yield cell.span(1)
+        seen.add(place)
+        place = stop + 1
+
+
+def _split(row: str, offset: int, delimiter: str) -> list[tuple[int, int]]:
+    """Where the cells of a row are."""
+    if delimiter == "  ":
+        return [
+            (offset + m.start(), offset + m.end())
+            for m in re.finditer(r"\S+(?: \S+)*", row)
+        ]
+    found, start = [], 0
+    for place, character in enumerate(row):
+        if character == delimiter:
+            found.append((offset + start, offset + place))
+            start = place + 1
+    found.append((offset + start, offset + len(row)))
+    return found
