@@ -535,7 +535,7 @@ def sinks_of(chosen: str, rows: AccessTable) -> list[AccessSink]:
             sinks[word] = LinesSink.file(path)
         elif word != "off":
             raise InvalidConfiguration(
-                f"the audit log goes to table, log or {_FILE}PATH, several with "
-                f"commas, or is off: {word!r} is none of these"
+                f"the access log cannot go to {word!r}: use table, log, {_FILE}PATH or "
+                "off, several with commas"
             )
     return list(sinks.values())

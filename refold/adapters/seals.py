@@ -403,9 +403,7 @@ def _tree_head(tree: Tree, size: int | None) -> TreeHead:
     wanted = heads[-1:] if size is None else [h for h in heads[:1] if h.size == size]
     if not wanted:
         which = "no tree head yet" if size is None else f"no tree head of size {size}"
-        raise LookupError(
-            f"there is {which}: `refold seal --list` lists those there are"
-        )
+        raise LookupError(f"there is {which}: `refold seal --list` lists all")
     return wanted[0]
 
 

@@ -77,7 +77,7 @@ class StaleSession(RefoldError):
     def __init__(self, session_id: str, *, expected: int, actual: int) -> None:
         super().__init__(
             f"session {session_id!r} is at seq {actual}, expected {expected}: "
-            "read it again and decide anew"
+            "read it again and retry"
         )
         self.session_id, self.expected, self.actual = session_id, expected, actual
 
@@ -99,7 +99,7 @@ class SessionNotFound(RefoldError, LookupError):
     def __init__(self, user_id: str, session_id: str) -> None:
         super().__init__(
             f"user {user_id!r} has no session {session_id!r}: "
-            "`refold sessions --user …` lists those there are"
+            "store.sessions() and `refold sessions` list all sessions"
         )
         self.user_id, self.session_id = user_id, session_id
 
@@ -143,8 +143,8 @@ class AlreadyDecided(RefoldError):
 
     def __init__(self, seq: int, *, decided_at: int) -> None:
         super().__init__(
-            f"the question at seq {seq} was decided at seq {decided_at}: that stands, "
-            "and no other decision was recorded"
+            f"the question at seq {seq} was decided at seq {decided_at}: that "
+            "decision stands"
         )
         self.seq, self.decided_at = seq, decided_at
 
@@ -154,7 +154,7 @@ class Frozen(RefoldError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what} is frozen: it can be read, but takes nothing until "
+            f"{what} is frozen: it can be read, but not changed until "
             "`refold freeze --lift`"
         )
         self.what = what
@@ -166,7 +166,7 @@ class Expired(RefoldError, LookupError):
     def __init__(self, sha256: str) -> None:
         super().__init__(
             f"the whole text {sha256} expired under the retention policy: its event "
-            "has what is left of it"
+            "keeps only what it shows"
         )
         self.sha256 = sha256
 

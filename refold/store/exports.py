@@ -121,8 +121,7 @@ def _whole_or_nothing(out: Path) -> Iterator[Path]:
     """A directory of the owner's alone that takes its name once it is whole."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ExportFailed(
-            f"there is something at {str(out)!r} already: an export needs a directory "
-            "that is new or empty"
+            f"{str(out)!r} is there already: export to a new or empty folder"
         )
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
@@ -323,8 +322,8 @@ def check_export(folder: Path) -> ExportChecked:
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InvalidConfiguration(
-            f"there is no {MANIFEST} of an export in {str(folder)!r}: name the "
-            "directory that `refold export --out` made"
+            f"there is no {MANIFEST} of an export in {str(folder)!r}: name a folder "
+            "that `refold export --out` made"
         )
     try:
         problems = list(_problems(folder, manifest))

@@ -156,7 +156,7 @@ def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
     if not found or found[0].seq != seq:
         raise InvalidEvent(
             f"seq {seq} of the session is no question to a human: "
-            "`refold review list` names those there are"
+            "`refold review list` lists the questions"
         )
     decided = found[0].decided
     if decided is not None:

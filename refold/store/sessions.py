@@ -794,7 +794,7 @@ def extend(
         new = _new(session, head.state, drafts, where)
         with suppress(StaleSession):
             return _append(session, head.seq, new, len(drafts) - len(new), progress)
-    raise ImportFailed(where, "others write to this session all the time: try again")
+    raise ImportFailed(where, "other writers keep changing this session: try again")
 
 
 def _new(

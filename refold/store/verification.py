@@ -17,6 +17,7 @@ from refold.domain.errors import (
     RedactionFailed,
     RefoldError,
     UnknownStrategy,
+    counted,
 )
 from refold.domain.events import (
     Fork,
@@ -426,7 +427,7 @@ class Repairer:
             first, more = fold.problems[0], len(fold.problems) - 1
             where = "" if first.seq is None else f"seq {first.seq}: "
             rest = f", and {more} more: `refold verify` names them" if more else ""
-            detail = f"{where}{first.detail}{rest}; only a backup has what was there"
+            detail = f"{where}{first.detail}{rest}; restore it from a backup"
             yield Damage(stream, "events", detail, False)
             return
         known = self._head(stream)
@@ -437,15 +438,15 @@ class Repairer:
                 self._add(fold, envelope)
         if seq > fold.state.head_seq:
             gone = f"seq {fold.state.head_seq + 1} to {seq}"
-            detail = f"{gone} are gone; only a backup has them"
+            detail = f"{gone} are gone; restore them from a backup"
             yield Damage(stream, "events", detail, False)
             return
         if fold.state.head_seq == 0:
             return
         right = fold.head(known)
         if known is None or _unnamed(known) != _unnamed(right):
-            what = "does not say" if known else "is gone, or is not what was written:"
-            detail = f"the head {what} what the events say, up to seq {right.seq}"
+            what = "differs from its events" if known else "is gone or changed"
+            detail = f"the head {what}; the events end at seq {right.seq}"
             mended = self._apply and self._repairs.put_head(stream, right)
             yield Damage(stream, "head", detail, True, mended)
 
@@ -489,14 +490,15 @@ class Repairer:
         if bad and self._apply:
             self._log.drop_views(user_id, session_id)
         for name in bad:
-            detail = f"the stored view {name[:12]} is not what was stored; it is folded"
-            yield Damage(self._stream, "view", f"{detail} again", True, self._apply)
+            detail = f"the stored view {name[:12]} was changed; it can be made again"
+            yield Damage(self._stream, "view", detail, True, self._apply)
 
     def _blobs(self) -> Iterator[Damage]:
         found = self._repairs.unnamed_blobs(self._stream)
         if found.addresses:
             mended = self._may_destroy and self._repairs.drop_blobs(self._stream, found)
-            detail = f"{len(found.addresses)} blobs that no event names"
+            blobs = counted(len(found.addresses), "blob")
+            detail = f"{blobs} without an event"
             yield Damage(self._stream, "blob", detail, True, mended)
 
     @property
@@ -508,7 +510,7 @@ class Repairer:
         left = self._log.retired_keys(self._stream)
         if left:
             mended = self._may_destroy and self._log.retire_keys(self._stream) > 0
-            detail = f"{left} keys of before a redaction that was cut off"
+            detail = f"{counted(left, 'key')} left by a redaction that was cut off"
             yield Damage(self._stream, "key", detail, True, mended)
 
 

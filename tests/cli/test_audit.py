@@ -114,4 +114,4 @@ def test_a_setting_that_is_wrong_is_said(
     ran = refold("sessions")
 
     assert ran.code == 2
-    assert "table, log or file:PATH" in ran.err
+    assert "table, log, file:PATH" in ran.err

@@ -46,7 +46,7 @@ def test_lost_events_stay_lost(refold: Refold, sample: Path) -> None:
     ran = refold("repair", "--apply")
 
     assert ran.code == 1
-    assert "seq 51 to 57 are gone; only a backup has them" in ran.out
+    assert "seq 51 to 57 are gone; restore them from a backup" in ran.out
     assert refold("verify").code == 1
 
 
