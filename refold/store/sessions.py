@@ -642,7 +642,8 @@ class Session:
 
         Raises InvalidConfiguration if readers that name no strategy get this one.
         """
-        log, stream = self.writer.log, self.stream._replace(stream=fingerprint)
+        log = self.writer.log
+        stream = self.stream._replace(stream=check_id("stream", fingerprint))
         if self.default_fingerprint() == fingerprint:
             raise InvalidConfiguration(
                 f"session {self.session_id!r} shows its context under the strategy "

@@ -44,10 +44,12 @@ SPANS = st.sampled_from(
 HANDED = {"system": TEXTS, "memory": TEXTS, "window": NUMBERS}
 GIVEN: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("user_id", "session_id", "name", "sha256", "agent"), IDS),
-    "project": IDS,
+    **dict.fromkeys(("project", "fingerprint"), IDS),
     "memory_id": IDS,
     **dict.fromkeys(("request_id", "idempotency_key", "operator"), IDS),
-    **dict.fromkeys(("reason", "what", "model", "note", "reasons", "task"), TEXTS),
+    **dict.fromkeys(
+        ("reason", "what", "model", "note", "reasons", "task", "why"), TEXTS
+    ),
     **dict.fromkeys(("after", "limit", "upto", "at", "seq", "expected_seq"), NUMBERS),
     **dict.fromkeys(("message", "k"), NUMBERS),
     **dict.fromkeys(("ts", "since", "until"), TIMES),
