@@ -36,8 +36,7 @@ def test_sessions_are_listed_for_people(refold: Refold, sample: Path) -> None:
     assert ran.code == 0
     header, row = ran.out.splitlines()
     assert header.split() == [
-        *("user", "session", "events", "tokens", "stored", "(UTC)"),
-        *("last", "write", "(UTC)"),
+        *("user", "session", "events", "tokens", "last", "write", "(UTC)"),
     ]
     assert row.split()[:3] == ["lin", "run", "57"]
 

@@ -216,15 +216,13 @@ def _head(session: Session) -> int:
 def _show(screen: Screen, done: _Import) -> None:
     if done.sessions:
         screen.table(
-            ("session", "format", "#events", "#already there", "redacted", "#skipped"),
+            ("session", "#new", "#already there", "#redacted"),
             (
                 (
                     item.session,
-                    item.outline.format,
                     number(result.events),
                     number(result.duplicates),
-                    types(result.redactions) or "–",
-                    number(item.outline.skipped),
+                    number(sum(result.redactions.values())),
                 )
                 for item, result in done.sessions
             ),
@@ -237,6 +235,11 @@ def _show(screen: Screen, done: _Import) -> None:
         f", {done.duplicates:,} already there",
         f", {counted(found, 'value')} redacted" if found else "",
     )
+    formats = sorted({item.outline.format for item, _ in done.sessions})
+    if formats:
+        screen.line((f"format: {', '.join(formats)}", "dim"))
+    if found:
+        screen.line(("redacted: ", "dim"), (types(done.redactions), "red"))
     if done.failed:
         failed = counted(len({one.where for one in done.failed}), "file")
         screen.line((f"{failed} not imported; stderr says why", "bold red"))
@@ -263,12 +266,11 @@ class Outline(NamedTuple):
     parent_session_id: str | None
     format: str
     events: int
-    skipped: int
 
     @classmethod
     def of(cls, place: int, one: Transcript) -> Outline:
-        counts = len(one.drafts), len(one.skipped)
-        return cls(place, one.session_id, one.parent_session_id, one.format, *counts)
+        named = one.session_id, one.parent_session_id
+        return cls(place, *named, one.format, len(one.drafts))
 
 
 class Named(NamedTuple):

@@ -52,8 +52,8 @@ def sessions(call: Call, user: SomeUser = None) -> Result:
             whose = f" of user {user!r}" if user else ""
             out.line(f"no sessions{whose} yet: `refold import` adds transcripts")
             return
-        names = ("user", "session", "#events", "#tokens", "stored (UTC)")
-        out.table((*names, "last write (UTC)"), map(_row, found))
+        names = ("user", "session", "#events", "#tokens", "last write (UTC)")
+        out.table(names, map(_row, found))
 
     told = [
         {
@@ -69,11 +69,14 @@ def sessions(call: Call, user: SomeUser = None) -> Result:
     return Result(told, show)
 
 
+_MINUTE: Final = len("2026-03-16 10:00")
+
+
 def _row(info: SessionInfo) -> list[Part]:
     ended = "" if info.status == "open" else f" ({info.status})"
-    times = (moment(info.created_at), moment(info.updated_at))
+    minute = moment(info.updated_at)[:_MINUTE]
     name = info.session_id + ended
-    return [info.user_id, name, number(info.head_seq), number(info.tokens), *times]
+    return [info.user_id, name, number(info.head_seq), number(info.tokens), minute]
 
 
 def log(
