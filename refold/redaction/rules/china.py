@@ -14,6 +14,7 @@ from refold.redaction.checks.numbers import (
     uscc,
     uscc_in_context,
 )
+from refold.redaction.rules.address import ADDRESS_CN
 from refold.redaction.rules.rule import (
     EDGE,
     END,
@@ -281,4 +282,5 @@ PII_CN = (
         pattern=rf"{START}[1578](?:/[0-9]{{6}}/[0-9]|[0-9]{{6}}\([0-9]\))(?![0-9A-Za-z])",
         priority=51,
     ),
+    *ADDRESS_CN,
 )

@@ -14,6 +14,7 @@ from refold.redaction.checks.numbers import (
     nino,
     phone_shape,
 )
+from refold.redaction.rules.address import ADDRESS_EN
 from refold.redaction.rules.network import NETWORK_IN_CONTEXT
 from refold.redaction.rules.rule import (
     EDGE,
@@ -247,4 +248,5 @@ PII_COMMON = (
         priority=51,
     ),
     *NETWORK_IN_CONTEXT,
+    *ADDRESS_EN,
 )
