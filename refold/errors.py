@@ -29,6 +29,7 @@ from refold.domain.errors import (
     SummaryRefused,
     UnknownModel,
     UnknownStrategy,
+    UserNotFound,
 )
 
 __all__ = [
@@ -60,4 +61,5 @@ __all__ = [
     "SummaryRefused",
     "UnknownModel",
     "UnknownStrategy",
+    "UserNotFound",
 ]

@@ -71,6 +71,11 @@ class StoredErasures:
         self._tree = Tree(recorder.database)
         self._accesses = AccessTable(recorder.database)
 
+    @property
+    def database(self) -> str:
+        """What names the database in messages."""
+        return self._database.what
+
     def new_job(self, whose: Whose, *, due_at: int | None, facts: JsonObject) -> Job:
         """A job that nothing was done of yet."""
         user_ref = self._keys.user_ref(whose.user_id)

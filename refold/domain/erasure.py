@@ -162,6 +162,10 @@ class LegalHold(NamedTuple):
 class ErasureSteps(Protocol):
     """The steps of erasing, each durable when it returns, each safe to do again."""
 
+    @property
+    def database(self) -> str:
+        """What names the database in messages."""
+
     def begin(self, job: Job) -> Job:
         """Keep the record of the job; from here on no session of the user begins.
 

@@ -6,6 +6,7 @@ RefoldError
     RedactionFailed       redaction could not be completed, so the event was refused
     StaleSession          the stream moved on since it was read: read it and decide anew
     IdempotencyConflict   the same idempotency key was used for other content
+    UserNotFound          nothing of such a user to erase
     SessionNotFound       no such session for this user
     SessionClosed         the session was closed: open or fork another
     Erased                the user or session was erased: it takes and gives nothing
@@ -102,6 +103,17 @@ class SessionNotFound(RefoldError, LookupError):
             "store.sessions() and `refold sessions` list all sessions"
         )
         self.user_id, self.session_id = user_id, session_id
+
+
+class UserNotFound(RefoldError, LookupError):
+    """There is nothing of this user in ``database``, which the message names."""
+
+    def __init__(self, user_id: str, *, database: str) -> None:
+        super().__init__(
+            f"there is nothing of that user in {database}: check the name and the "
+            "database, or say that they may be absent (--absent-ok, absent_ok=True)"
+        )
+        self.user_id, self.database = user_id, database
 
 
 class SessionClosed(RefoldError):

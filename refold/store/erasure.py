@@ -41,6 +41,7 @@ from refold.domain.errors import (
     OnHold,
     SessionNotFound,
     StoreUnavailable,
+    UserNotFound,
 )
 from refold.domain.events import RedactionApplied
 from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
@@ -68,6 +69,7 @@ class Erasure(NamedTuple):
     certificate: the signed statement; None where nothing was left to sign.
     salt:        in hex: with it the certificate can be shown to be this user's.  It is
                  handed over here, once, and kept nowhere.
+    database:    which one, as messages name it.
     already:     it was erased before; only what a cut off run left was done.
     due_at:      when it will be destroyed, if it is held back; microseconds since 1970.
     left:        rows that a search of every table found afterwards.
@@ -82,6 +84,7 @@ class Erasure(NamedTuple):
     left: Mapping[str, int] = _NOTHING
     cleaned: Mapping[str, Any] = _NOTHING
     files: Mapping[str, Any] = _NOTHING
+    database: str = ""
 
 
 class ErasurePlan(NamedTuple):
@@ -102,6 +105,7 @@ class Ask:
     grace: timedelta | None = None
     key_backups: timedelta | None = None
     vacuum: bool = False
+    absent_ok: bool = False
 
     def __post_init__(self) -> None:
         for name in ("grace", "key_backups"):
@@ -172,7 +176,8 @@ class Erasures:
             elif job.stage != "held" or (job.due_at or 0) <= now:
                 yield eraser.run(job, vacuum=vacuum)
         for user_id in self.writer.log.erasures.returned():
-            yield eraser.erase(Ask(Whose(user_id), _RETURNED, "", vacuum=vacuum))
+            ask = Ask(Whose(user_id), _RETURNED, "", vacuum=vacuum, absent_ok=True)
+            yield eraser.erase(ask)
 
     def restore(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
         """Undo the erasures of a user that are held back; a certificate says so.
@@ -367,6 +372,8 @@ class Eraser:
                 # A backup of the database may have come back since.
                 if not any(self.erasures.left(ask.whose).values()):
                     return self._erased_before(ask)
+            else:
+                self._refuse_absent(ask)
             whose = self._with_forks(ask.whose)
             job = self.erasures.begin(self.asked(replace(ask, whose=whose)))
         elif job.stage == "held" and ask.grace is None:
@@ -391,6 +398,14 @@ class Eraser:
             # What lost its head is not listed any more, and can be erased all the same.
             if not any(self.erasures.left(Whose(whose.user_id, (name,))).values()):
                 raise SessionNotFound(whose.user_id, name)
+
+    def _refuse_absent(self, ask: Ask) -> None:
+        """Sign nothing for a name that was mistyped, or is in another database."""
+        user_id, sessions = ask.whose
+        if sessions is not None or ask.absent_ok:
+            return
+        if not any(self.erasures.left(ask.whose).values()):
+            raise UserNotFound(user_id, database=self.erasures.database)
 
     def _erased_before(self, ask: Ask) -> Erasure:
         """Nothing is left to do but to clean up behind a run that was cut off."""
@@ -449,7 +464,7 @@ class Eraser:
             if later:
                 if job.stage == "begun":
                     self._to(job, "held", keys=self.erasures.hold_keys(job, now=now))
-                return Erasure(due_at=job.due_at)
+                return Erasure(due_at=job.due_at, database=self.erasures.database)
             keys = self.erasures.destroy_keys(job, now=now)
             moment = timestamp(self.writer.clock())
             job = self._to(job, "shredded", keys=keys, unreadable_at=moment)
@@ -575,7 +590,9 @@ class Eraser:
             cleaned = self.erasures.clean(vacuum=True)
             files = self.erasures.found_in_files(names)
         left = self.erasures.left(whose)
-        return erasure._replace(left=left, cleaned=cleaned, files=files)
+        return erasure._replace(
+            left=left, cleaned=cleaned, files=files, database=self.erasures.database
+        )
 
     def restored(self, job: Job) -> Signed | None:
         """Undo an erasure that is held back, and say so."""

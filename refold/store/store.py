@@ -126,6 +126,7 @@ class SessionStore:
         grace: timedelta | None = None,
         key_backups: timedelta | None = None,
         vacuum: bool = False,
+        absent_ok: bool = False,
         progress: Progress | None = None,
     ) -> Erasure:
         """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
@@ -142,13 +143,15 @@ class SessionStore:
                      has both backups can read what was erased.
         vacuum:      have the engine write its tables anew, so that no deleted byte is
                      left in its files; others wait meanwhile.
+        absent_ok:   sign a certificate also if there is nothing of the user, and let
+                     none of that name begin: it is refused otherwise.
         progress:    is told table, rows deleted of it, and how many there are.
 
-        Raises OnHold, SessionNotFound, StoreUnavailable, InvalidConfiguration for a
-        time of less than nothing or of more than 999999 days.
+        Raises OnHold, UserNotFound, SessionNotFound, StoreUnavailable, and
+        InvalidConfiguration for a time under nothing or over 999999 days.
         """
         whose = whose_of(user_id, session_id)
-        ask = Ask(whose, reason, operator, grace, key_backups, vacuum)
+        ask = Ask(whose, reason, operator, grace, key_backups, vacuum, absent_ok)
         return Eraser(self.writer, progress).erase(ask)
 
     def verify(

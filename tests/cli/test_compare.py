@@ -106,7 +106,7 @@ def test_lines_that_are_the_same_are_one_in_the_picture() -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--strategy", "no_such"), "no strategy 'no_such'"),
+        (("--strategy", "no_such"), "no such strategy"),
         (("--model", "no-such"), "not known"),
         (("--prices", "none.toml"), "cannot be read"),
         (("--plot", "figure.pdf"), "does not end in .png"),

@@ -109,6 +109,21 @@ def test_what_is_missing_is_a_wrong_argument_and_changes_nothing(
     assert refold("log", *LIN, "--session", "run").code == 0
 
 
+def test_a_user_who_is_not_there_is_refused_and_nothing_signed(refold: Refold) -> None:
+    ran = refold("erase", "--user", "nobdy", "--reason", "asked", "--yes")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "refold.db" in ran.err
+    assert "--absent-ok" in ran.err
+    assert refold("erase", "--list", "--json").json()["certificates"] == []
+    done = refold(
+        *("erase", "--user", "nobdy", "--reason", "x", "--yes", "--absent-ok")
+    )
+    assert done.code == 0
+    assert "there was nothing" in done.out
+    assert "refold.db" in done.out
+
+
 def test_a_grace_can_be_used(refold: Refold) -> None:
     held = refold(*ERASE, "--grace", "30d")
     assert "refold restore" in held.out

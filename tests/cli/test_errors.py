@@ -19,6 +19,44 @@ CONTEXT = ("context", "--user", "lin", "--session", "run")
 COMPACT = ("compact", "--user", "lin", "--session", "run")
 
 
+SECRET = "Winter2024xyz"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (SECRET,),
+        (*LOG, "--limit", SECRET),
+        (*LOG, SECRET),
+        ("log", "--user", "lin", "--session", SECRET),
+        ("log", "--user", SECRET, "--session", "run"),
+        (*CONTEXT, "--strategy", SECRET),
+        (*CONTEXT, "--strategy", f"turn_window:{SECRET}=1"),
+        (*CONTEXT, "--strategy", f"turn_window:full_turns='{SECRET}'"),
+        (*CONTEXT, "--strategy", f"turn_window:full_turns={SECRET}"),
+        (*CONTEXT, "--as", SECRET),
+        ("redact", "--format", SECRET),
+        ("redact", f"--engine={SECRET}"),
+        (f"--token={SECRET}", "sessions"),
+        (f"-p{SECRET}", "sessions"),
+        ("--db", f"postgresql://lin:{SECRET}@127.0.0.1:1/none", "sessions"),
+        ("--db", f"mysql://lin:{SECRET}@host/none", "sessions"),
+        ("--db", SECRET, "sessions"),
+        ("erase", "--user", SECRET, "--reason", "x", "--yes"),
+        ("why", "--user", "lin", "--session", "run", SECRET),
+        ("prove", "--user", "lin", "--session", "run", "--seq", SECRET),
+    ],
+)
+def test_what_was_typed_is_not_repeated(
+    refold: Refold, sample: Path, args: tuple[str, ...]
+) -> None:
+    ran = refold(*args)
+
+    assert ran.code
+    assert SECRET not in ran.err
+    assert ran.err.startswith("refold: ")
+
+
 @pytest.mark.parametrize(
     "args",
     [

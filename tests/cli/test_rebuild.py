@@ -196,11 +196,11 @@ class _Fails:
 @pytest.mark.parametrize(
     ("args", "code", "reason"),
     [
-        (["--strategy", "nothing"], 2, "there is no strategy 'nothing'"),
+        (["--strategy", "nothing"], 2, "there is no such strategy"),
         (["--strategy", SPEC, "--jobs", "0"], 2, "--jobs"),
         (["--strategy", SPEC, "--model", "m"], 2, "--model"),
         (["--strategy", SPEC, "--user", "nobody"], 1, "has no sessions"),
-        (["--strategy", SPEC, "--retire", "nothing"], 2, "no strategy 'nothing'"),
+        (["--strategy", SPEC, "--retire", "nothing"], 2, "no such strategy"),
         ([], 2, "--strategy"),
     ],
 )

@@ -182,7 +182,7 @@ def test_with_a_bad_policy_nothing_starts(
         (["--policy", "latin.toml"], "latin.toml cannot be read: not UTF-8"),
         (["--packs", "pii-cn,secret"], "no pack of that name: pii-common, pii-cn"),
         (["--engine", "hyper"], "'vectorscan'"),
-        (["--engine", "re2"], "'re2' is not one of"),
+        (["--engine", "re2"], "is not one of"),
     ],
 )
 def test_a_wrong_option_is_exit_code_2(

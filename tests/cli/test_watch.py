@@ -65,7 +65,7 @@ def test_a_person_reads_whose_session_it_was(
     [
         (("--watch", "--until-idle"), "leave --until-idle out"),
         (("--watch", "--every", "0"), "every so many seconds"),
-        (("--watch", "--strategy", "no_such"), "no_such"),
+        (("--watch", "--strategy", "no_such"), "no such strategy"),
         (
             ("--user", "lin", "--session", "run"),
             "give --user, --session and --strategy",

@@ -152,12 +152,33 @@ def test_erasing_again_does_nothing_and_says_so(filled: SessionStore) -> None:
 def test_a_user_nobody_knows_can_be_erased_and_cannot_begin(
     store: SessionStore,
 ) -> None:
-    erased = store.erase("nobody", "asked before they came")
+    with pytest.raises(refold.errors.UserNotFound) as refused:
+        store.erase("nobody", "asked before they came")
+    erased = store.erase("nobody", "asked before they came", absent_ok=True)
 
+    assert refused.value.database
+    assert refused.value.database in str(refused.value)
+    assert "nobody" not in str(refused.value).replace(refused.value.database, "")
     assert erased.certificate is not None
     assert erased.certificate.statement["counts"]["events"] == 0
     with pytest.raises(refold.Erased):
         store.session("nobody", "s").append(said("x"))
+
+
+def test_who_was_erased_is_not_absent(filled: SessionStore) -> None:
+    filled.erase("ada", "asked")
+
+    again = filled.erase("ada", "asked again")
+
+    assert again.already
+
+
+def test_a_refused_name_may_still_begin(store: SessionStore) -> None:
+    with pytest.raises(refold.errors.UserNotFound):
+        store.erase("nobdy", "mistyped")
+
+    store.session("nobdy", "s").append(said("x"))
+    assert store.erasures.certificates("nobdy") == []
 
 
 def test_a_plan_counts_and_changes_nothing(filled: SessionStore) -> None:

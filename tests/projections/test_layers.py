@@ -288,7 +288,7 @@ def test_a_layer_is_part_of_the_fingerprint_only_if_it_is_asked_for() -> None:
     ("spec", "says"),
     [
         ("turn_window:layers.scope=1", "layers.scope: Input should be a valid boolean"),
-        ("turn_window:layers.people=true", "there is no parameter 'layers.people'"),
+        ("turn_window:layers.people=true", "there is no such parameter"),
         ("turn_window:layers.scope_tokens=0", "greater than or equal to 1"),
         ("history_summary:memories.max_lines=0", "greater than or equal to 1"),
         ("history_summary:memories.compression_target=200", "is over max_lines"),

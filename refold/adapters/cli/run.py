@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -155,7 +156,7 @@ def run(args: Sequence[str]) -> int:
         hush()
         return READER_GONE
     except Exception as error:
-        return _failed(error)
+        return _failed(error, args)
 
 
 def mend_streams() -> None:
@@ -191,15 +192,34 @@ def _invoke(args: list[str]) -> int:
     return DONE
 
 
-def _failed(error: Exception) -> int:
+# What may be repeated of what was typed: words, files, ids and names in small letters.
+_HARMLESS: Final = re.compile(
+    r"[a-z]+(?:[-_.:/][a-z0-9]+)*|[0-9.,:+-]{1,20}|-{1,2}[A-Za-z-]{1,40}|\S*[/\\]\S*|\S+\.[a-z]{2,6}"
+    r"|(?i:[0-9a-f]{8}-[0-9a-f-]{27})"
+)
+
+
+def _unsaid(message: str, args: Sequence[str]) -> str:
+    """``message`` without what was typed: in a wrong place, it may be a secret."""
+    from refold.redaction.checks.secrets import odd
+
+    for arg in sorted(args, key=len, reverse=True):
+        name, sign, value = arg.partition("=") if arg.startswith("-") else ("", "", arg)
+        for typed in (value, name if sign else "", arg[2:] if arg[:1] == "-" else ""):
+            if len(typed) > 2 and (odd(typed) or not _HARMLESS.fullmatch(typed)):
+                message = message.replace(typed, "…")
+    return message
+
+
+def _failed(error: Exception, args: Sequence[str]) -> int:
     if hasattr(error, "format_message"):  # of typer: a wrong option or argument
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "refold"
-        said = one_line(error.format_message()).rstrip(".")
+        said = one_line(_unsaid(error.format_message(), args)).rstrip(".")
         complain(f"{said}: see `{path} --help`")
         return WRONG
     if isinstance(error, RefoldError):
-        complain(str(error))
+        complain(_unsaid(str(error), args))
         return WRONG if isinstance(error, _WRONG) else FAILED
     if isinstance(error, typer.Abort):
         complain("nothing was done: the answer was no")

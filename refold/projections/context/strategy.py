@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
@@ -413,18 +414,25 @@ class Pinning(Strategy):
         return Manner(pin_tokens=self.pin_tokens)
 
 
+def known(given: str, names: Iterable[str]) -> str:
+    """What there is; what was given may be a secret in a wrong place."""
+    there = list(names)
+    near = get_close_matches(given, there, n=1)
+    said = f"there is: {', '.join(there) or 'none'}"
+    return f"{said}; did you mean {near[0]}?" if near else said
+
+
 def _explain(kind: type[Strategy], error: ValidationError) -> str:
     problems = []
     for detail in error.errors(include_url=False):
         where = ".".join(str(part) for part in detail["loc"])
         if detail["type"] == "extra_forbidden":
             own = sorted(kind.model_fields, key=lambda n: n not in kind.__annotations__)
-            known = ", ".join(own) or "none"
-            problems.append(f"there is no parameter {where!r} (there is: {known})")
+            problems.append(f"there is no such parameter ({known(where, own)})")
         elif detail["type"] == "value_error":
             problems.append(str(detail["ctx"]["error"]))
         else:
-            problems.append(f"{where}: {detail['msg']}, got {detail['input']!r}")
+            problems.append(f"{where}: {detail['msg']}")
     return f"strategy {kind.name}: " + "; ".join(problems)
 
 

@@ -64,6 +64,9 @@ def erase(
     vacuum: bool = flag(
         "--vacuum", "Rewrite the tables on disk; others wait meanwhile."
     ),
+    absent_ok: bool = flag(
+        "--absent-ok", "Sign a certificate even if there is nothing of the user."
+    ),
     dry_run: bool = flag("--dry-run", "Show what would be erased; change nothing."),
     due: bool = flag(
         "--due", "Complete erasures that were cut off, or whose grace is over."
@@ -111,6 +114,7 @@ def erase(
         grace=grace,
         key_backups=key_backups,
         vacuum=vacuum,
+        absent_ok=absent_ok,
         progress=None if quiet else _tell,
     )
     if out is not None and erased.certificate is not None:
@@ -131,6 +135,7 @@ def _erased(erased: Erasure) -> dict[str, Any]:
         **signed,
         "salt": erased.salt or None,
         "already": erased.already,
+        "database": erased.database,
         "due_at": _moment(erased.due_at),
         "left": dict(erased.left),
         "cleaned": dict(erased.cleaned),
@@ -156,6 +161,7 @@ def _report(screen: Screen, erased: Erasure) -> None:
     tables = counted(len(erased.left), "table")
     left = f"searched {tables} afterwards: {counted(rows, 'row')} left"
     screen.line(mark(not rows), left)
+    screen.line((f"  in {erased.database}", "dim"))
     _files(screen, erased)
 
 
@@ -165,7 +171,7 @@ def _certificate(screen: Screen, said: dict[str, Any], salt: str) -> None:
         for table, count in said.get("counts", {}).items()
         if count
     )
-    screen.line(mark(True), f"erased: {counts or 'there was nothing'}")
+    screen.line(mark(True), f"erased: {counts or 'nothing, for there was nothing'}")
     screen.line(f"  {counted(said.get('keys', 0), 'key')} destroyed")
     screen.line(f"  certificate  {said['certificate_id']}")
     if salt:

@@ -244,7 +244,7 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
             params["summary_version"] = int(str(version))
         except ValueError:
             raise UnknownStrategy(
-                f"history_summary_min_version must be a whole number, got {version!r}"
+                "history_summary_min_version must be a whole number"
             ) from None
         if "memories_params" in flags:
             given = _object(flags["memories_params"])
@@ -262,7 +262,10 @@ def _object(given: object) -> Mapping[str, Any]:
         try:
             given = json.loads(given)
         except json.JSONDecodeError as error:
-            raise UnknownStrategy(f"history_summary_params: {error}") from None
+            place = f"line {error.lineno}, column {error.colno}"
+            raise UnknownStrategy(
+                f"history_summary_params: no JSON at {place}"
+            ) from None
     if not isinstance(given, Mapping):
         raise UnknownStrategy("history_summary_params must be a JSON object")
     return given

@@ -24,7 +24,7 @@ from refold.projections.context.strategies.token_budget import TokenBudget
 from refold.projections.context.strategies.token_ratio import TokenRatio
 from refold.projections.context.strategies.tool_clearing import ToolClearing
 from refold.projections.context.strategies.turn_window import TurnWindow
-from refold.projections.context.strategy import Strategy
+from refold.projections.context.strategy import Strategy, known
 
 STRATEGIES: Final[dict[str, type[Strategy]]] = {
     kind.name: kind
@@ -126,12 +126,12 @@ def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         params = beside
     elif beside or not isinstance(params, Mapping):
         raise UnknownStrategy(
-            f"strategy {name}: parameters stand under params or beside name, not both"
+            "a strategy's parameters stand under params or beside name, not both"
         )
     kind, version = STRATEGIES.get(name), spec.get("version")
     if kind and version not in (None, kind.version):
         raise UnknownStrategy(
-            f"strategy {name} is known in version {kind.version}, not {version}"
+            f"strategy {name} is known in version {kind.version} only"
         )
     return name, dict(params)
 
@@ -140,8 +140,8 @@ def strategy(name: str, params: Mapping[str, Any]) -> Strategy:
     """The strategy of that name with these parameters; defaults for the others."""
     kind = STRATEGIES.get(name)
     if kind is None:
-        known = ", ".join(sorted(STRATEGIES))
-        raise UnknownStrategy(f"there is no strategy {name!r} (there is: {known})")
+        there = known(name, sorted(STRATEGIES))
+        raise UnknownStrategy(f"there is no such strategy ({there})")
     return kind(**params)
 
 
@@ -156,7 +156,8 @@ def _from_text(spec: str) -> tuple[str, dict[str, Any]]:
     try:
         params = {} if "\n" in rest else tomllib.loads(table)["spec"]
     except tomllib.TOMLDecodeError as error:
-        raise UnknownStrategy(f"{spec!r} cannot be read ({error}): {_HOW}") from None
+        place = str(error).rpartition(" (")[2].rstrip(")")
+        raise UnknownStrategy(f"it cannot be read ({place}): {_HOW}") from None
     if params.pop("end-of-spec", None) != 0:
-        raise UnknownStrategy(f"{spec!r} cannot be read: {_HOW}")
+        raise UnknownStrategy(f"it cannot be read: {_HOW}")
     return name, params

@@ -127,7 +127,5 @@ def _number(variable: str, text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise UnknownStrategy(
-            f"{variable} must be a whole number of at least 1, got {text!r}"
-        )
+        raise UnknownStrategy(f"{variable} must be a whole number of at least 1")
     return value
