@@ -48,8 +48,8 @@ def check(proof: Any, public_key: bytes, anchored: Iterable[Any] | None = None) 
             _known(proof["new"], heads, must=False)
             return _check_growth(proof, public_key)
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise ValueError(f"this is no proof: {type(error).__name__}") from None
-    raise ValueError("this is no proof that this program knows")
+        raise ValueError(f"this is not a proof: {type(error).__name__}") from None
+    raise ValueError("this is not a proof that this program knows")
 
 
 def _check_event(proof: Any, public_key: bytes) -> str:
@@ -101,7 +101,7 @@ def _tree_head(head: Any, public_key: bytes) -> bytes:
     root = bytes.fromhex(head["root"])
     numbers = [head[name] for name in ("size", "sealed_at", "position")]
     if any(type(number) is not int for number in numbers):
-        raise ValueError("this is no proof: a size is not a number")
+        raise ValueError("this is not a proof: a size is not a number")
     size, *rest = map(str, numbers)
     lines = ("refold tree head 1", head["store_id"], size, root.hex(), *rest, "")
     message = "\n".join(lines).encode()
@@ -125,7 +125,7 @@ def _linked(before: bytes, header: bytes, body: str) -> bytes:
 
 def _all_32(parts: list[bytes]) -> list[bytes]:
     if any(len(part) != 32 for part in parts):
-        raise ValueError("this is no proof: a hash has 32 bytes")
+        raise ValueError("this is not a proof: a hash has 32 bytes")
     return parts
 
 
@@ -268,7 +268,7 @@ def read_key(text: str) -> bytes:
     else:
         key = bytes.fromhex(text) if len(text) == 64 else base64.b64decode(text)
     if len(key) != 32:
-        raise ValueError("this is no Ed25519 public key")
+        raise ValueError("this is not an Ed25519 public key")
     return key
 
 

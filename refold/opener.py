@@ -195,7 +195,7 @@ def make_redactor(
     except ModuleNotFoundError as error:
         raise InvalidConfiguration(
             f"the policy's engine is not installed ({error.name} is missing): "
-            'engine = "auto" takes the best there is'
+            'engine = "auto" takes the best that is installed'
         ) from None
 
 
@@ -217,7 +217,7 @@ def _recorder(url: str) -> tuple[Recorder, str]:
             database = PostgresDatabase(parsed)
         case _:
             raise InvalidConfiguration(
-                "this is no database URL that Refold knows: sqlite:///agent.db or "
+                "this is not a database URL that Refold knows: sqlite:///agent.db or "
                 "postgresql://user:password@host/database"
             )
     try:

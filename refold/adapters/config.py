@@ -54,7 +54,7 @@ def contexts() -> Settings:
 
     The file is ``REFOLD_CONFIG``, else ``refold.toml`` in the working directory.
 
-    Raises InvalidConfiguration if it cannot be read or is no TOML.
+    Raises InvalidConfiguration if it cannot be read or is not TOML.
     """
     from refold.store.contexts import Settings
 
@@ -97,7 +97,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(_read(path))
     except tomllib.TOMLDecodeError as error:
-        raise InvalidConfiguration(f"{path} is no TOML: {error}") from None
+        raise InvalidConfiguration(f"{path} is not TOML: {error}") from None
 
 
 def _table(name: str) -> dict[str, Any]:

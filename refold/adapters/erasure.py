@@ -361,7 +361,7 @@ class StoredErasures:
         ref = self._keys.user_ref(user_id)
         entry, known = self._keys.store.get_user(ref), self._subjects.of(ref)
         if entry is None or self.jobs(user_id):
-            raise NotErased("there is no erasure of that user, or none that is done")
+            raise NotErased("that user has no completed erasure")
         epoch = entry.epoch
         if entry.wrapped is None:
             epoch += 1

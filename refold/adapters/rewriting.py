@@ -85,7 +85,7 @@ class Rewriter:
         done = self._log.recorder.rewrite(self._stream, finished)
         if not drafts or not (done or drafts[-1].is_there()):
             raise StoreUnavailable(
-                f"others seal session {self._stream.session_id!r} anew all the time",
+                f"other processes keep encrypting session {self._stream.session_id!r}",
                 remedy="try again when they are done",
             )
         return drafts[-1]

@@ -102,7 +102,8 @@ class TreeSeals:
                     self._anchor()
                     return
         raise StoreUnavailable(
-            "others seal this store all the time", remedy="try again when they are done"
+            "other processes keep sealing this store",
+            remedy="try again when they are done",
         )
 
     def _grown(
@@ -535,7 +536,7 @@ class FileAnchor:
             return TreeHead.from_json(json.loads(line))
         except ValueError:
             raise SealBroken(
-                f"{where} of the anchor {self.path} is no tree head"
+                f"{where} of the anchor {self.path} is not a tree head"
             ) from None
 
     def _unusable(self, error: OSError) -> StoreUnavailable:

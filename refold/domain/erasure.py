@@ -54,7 +54,7 @@ class Signed(NamedTuple):
         """What ``to_json`` gave, whatever stands beside it; raises ValueError."""
         found: Any = orjson.loads(text)
         if not isinstance(found, dict) or not set(found) >= _PARTS:
-            raise ValueError("this is no certificate of Refold")
+            raise ValueError("this is not a certificate of Refold")
         statement = found["certificate"]
         if not isinstance(statement, dict) or statement.get("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
@@ -396,7 +396,7 @@ class RetentionPolicy:
     def read(cls, text: str | bytes) -> Self:
         """The policy that TOML says: ``sessions = "30d"``, and so on.
 
-        Raises InvalidConfiguration for what is no TOML, key or time.
+        Raises InvalidConfiguration for what is not TOML, key or time.
         """
         try:
             found = tomllib.loads(text if isinstance(text, str) else text.decode())

@@ -166,11 +166,11 @@ def _check_stream(stream: StreamId, event: Event) -> None:
     derived = kind in DERIVED_TYPES
     if derived != (stream.stream != MAIN):
         place = "a derived stream" if derived else "the main stream"
-        raise InvalidEvent(f"a {kind} event belongs into {place}")
+        raise InvalidEvent(f"a {kind} event belongs in {place}")
     if kind == "redaction_applied":
         return
     if kind in _USER_WIDE and name != USER_SESSION:
-        raise InvalidEvent(f"a {kind} event belongs into {USER_SESSION!r}")
+        raise InvalidEvent(f"a {kind} event belongs in {USER_SESSION!r}")
     if name in RESERVED and kind not in _IN_RESERVED[name]:
         raise InvalidEvent(f"a {kind} event is not for {name!r}")
     if name == USER_SESSION and isinstance(event, StateUpdate):

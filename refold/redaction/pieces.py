@@ -49,7 +49,7 @@ class StreamRedactor:
         if redactor.recognizer is not None:
             raise ValueError("a recognizer judges whole texts: a stream has none")
         if not isinstance(redactor.registered, Registered | None):
-            raise ValueError("how far what it registers reaches is not known")
+            raise ValueError("a stream needs registered values of the class Registered")
         self._cutter = _Cutter(redactor, tag)
         self._pieces: list[str] = []
         self._length = self._tried = 0

@@ -206,11 +206,11 @@ def _span(item: Any, length: int) -> Span:
         well = (type(start), type(end)) == (int, int) and 0 <= start < end <= length
         found = float(score)
     except (TypeError, ValueError):
-        raise _Failed("gave something that is no span") from None
+        raise _Failed("returned something that is not a span") from None
     if not well:
-        raise _Failed("gave a span outside of the text")
+        raise _Failed("returned a span outside of the text")
     if not 0 <= found <= 1:
-        raise _Failed("gave a score that is not from 0 to 1")
+        raise _Failed("returned a score that is not from 0 to 1")
     name = canonical(kind) if isinstance(kind, str) else ""
     return Span(start, end, name if well_formed(name) else "OTHER", found)
 

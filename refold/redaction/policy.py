@@ -296,7 +296,7 @@ def _loaded(where: str, text: str) -> dict[str, Any]:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line, reason = line_of_syntax(error, text)
-        raise PolicyError(where, line, f"this is no TOML: {reason}") from None
+        raise PolicyError(where, line, f"this is not TOML: {reason}") from None
     except RecursionError:
         raise PolicyError(where, 1, "arrays are nested too deep") from None
     if "version" not in data:

@@ -158,7 +158,7 @@ class AccessLog:
         if session_id is not None:
             check_session_id(session_id)
             if user_id is None:
-                raise InvalidConfiguration("a session is asked for with its user")
+                raise InvalidConfiguration("name the user of the session, too")
         if since is not None and since.tzinfo is None:
             raise InvalidConfiguration("since needs a time zone")
         at = None if since is None else microseconds(since)
@@ -170,7 +170,7 @@ class AccessLog:
         Raises InvalidConfiguration for an age below zero.
         """
         if older_than < timedelta(0):
-            raise InvalidConfiguration("records cannot be older than a time to come")
+            raise InvalidConfiguration("the age of records cannot be negative")
         age = older_than // timedelta(microseconds=1)
         return self._kept.purge(self.writer.clock() - age)
 

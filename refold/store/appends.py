@@ -344,7 +344,7 @@ def _stale(order: Order, expected: int, actual: int) -> StaleSession:
 
 def _check(order: Order) -> None:
     if not order.drafts:
-        raise InvalidEvent("there is nothing to append")
+        raise InvalidEvent("no events were given to append")
     for draft in order.drafts:
         if isinstance(draft.event, RedactionApplied):
             raise InvalidEvent("redaction_applied is recorded by store.reredact alone")

@@ -314,9 +314,7 @@ class RequestedViews:
 
 
 def _no_file(path: Path) -> dict[str, Any]:
-    raise errors.InvalidConfiguration(
-        f"{path}: this store reads no files of strategies"
-    )
+    raise errors.InvalidConfiguration(f"{path}: this store cannot read strategy files")
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ class Erasures:
                 job = replace(job, facts={**job.facts, **said})
                 signed = eraser.restored(job) or signed
         if signed is None:
-            raise NotErased("there is no erasure of that user that could be undone")
+            raise NotErased("that user has no erasure that can be undone")
         return signed
 
     def readmit(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
@@ -530,7 +530,7 @@ class Eraser:
             if not any(self.erasures.left(job.whose).values()):
                 return
         raise StoreUnavailable(
-            "rows of what is erased appear again and again",
+            "rows of what was erased keep appearing",
             remedy="close what writes them, and run `refold erase --due`",
         )
 

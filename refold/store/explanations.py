@@ -154,7 +154,7 @@ class Explanation:
         if summary not in known:
             there = ", ".join(map(str, sorted(known))) or "none"
             raise InvalidEvent(
-                f"summary {summary} is not behind this context (there is: {there})"
+                f"summary {summary} is not in this context (there is: {there})"
             )
         nodes = {seq: record.node for seq, record in known.items()}
         return tuple(

@@ -108,7 +108,7 @@ def export_user(writer: Writer, user_id: str, out: Path) -> Exported:
     of files.
 
     Raises Erased if the user or a session is erased meanwhile, SessionNotFound for a
-    user who has nothing, ExportFailed if there is something at ``out``.
+    user who has nothing, ExportFailed if something is already at ``out``.
     """
     out = out.absolute()
     with _whole_or_nothing(out) as folder:

@@ -217,7 +217,7 @@ class User:
         event = stating(key, value)
         if not self.status().declarative_memory:
             raise InvalidEvent(
-                "preferences are kept of users who allow it: record that first, with "
+                "preferences need the user's consent: record that first, with "
                 f"user.consent({DECLARATIVE_MEMORY!r})"
             )
         draft, now = Draft(event), self.writer.clock()

@@ -155,7 +155,7 @@ def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
     found = reviews_of(read_on(log, stream, after=max(seq - 1, 0), types=(_TYPE,)))
     if not found or found[0].seq != seq:
         raise InvalidEvent(
-            f"seq {seq} of the session is no question to a human: "
+            f"seq {seq} of the session is not a question to a human: "
             "`refold review list` lists the questions"
         )
     decided = found[0].decided

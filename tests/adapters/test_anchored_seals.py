@@ -63,7 +63,7 @@ def test_an_anchor_that_holds_something_else_is_named(
     store.seal()
     replaced(anchor_file(), 0, line)
 
-    with pytest.raises(SealBroken, match="no tree head"):
+    with pytest.raises(SealBroken, match="not a tree head"):
         store.seal()
     verified = store.verify_seals()
     assert verified is not None

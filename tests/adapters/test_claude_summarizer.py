@@ -126,7 +126,7 @@ def test_notes_are_rewritten_as_the_strategy_asks(api: MessagesApi) -> None:
 
 
 def test_notes_that_nothing_asks_to_rewrite_are_not_sent(api: MessagesApi) -> None:
-    with pytest.raises(refold.errors.SummarizerFailed, match="nothing says how"):
+    with pytest.raises(refold.errors.SummarizerFailed, match="no prompt says how"):
         summarizer(api).summarise(
             replace(SOURCE, kind="notes", notes=Notes()), target_tokens=40
         )
@@ -249,11 +249,11 @@ def test_an_answer_that_does_not_come_is_not_waited_for(api: MessagesApi) -> Non
         (message(), "the answer has no <summary> tags"),
         (
             raw(b"<html>Welcome</html>", content_type="text/html"),
-            "the answer is no message: check the base URL",
+            "the answer is not a message: check the base URL",
         ),
         (
             raw(b'{"ok": true}', content_type="application/json"),
-            "the answer is no message: check the base URL",
+            "the answer is not a message: check the base URL",
         ),
     ],
 )

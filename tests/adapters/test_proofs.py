@@ -317,5 +317,5 @@ def test_a_signature_with_a_scalar_that_is_too_large_is_refused() -> None:
 )
 def test_anything_else_is_no_proof(value: Any) -> None:
     for proof in (value, {"proof": "refold event proof 1", "event": value}):
-        with pytest.raises(ValueError, match="no proof"):
+        with pytest.raises(ValueError, match="not a proof"):
             auditor.check(proof, bytes(32))

@@ -343,9 +343,9 @@ def test_nothing_is_sent_that_could_not_be_recorded(
 ) -> None:
     ask = capture(session, api)
 
-    with pytest.raises(refold.InvalidConfiguration, match="system is what"):
+    with pytest.raises(refold.InvalidConfiguration, match="system is set"):
         ask.create("Why?", options={"system": "Be long."})
-    with pytest.raises(refold.InvalidConfiguration, match="messages is what"):
+    with pytest.raises(refold.InvalidConfiguration, match="messages is set"):
         ask.create("Why?", options={"extra_body": {"messages": []}})
     with pytest.raises(refold.InvalidConfiguration, match="must be JSON"):
         ask.create("Why?", options={"metadata": object()})

@@ -154,7 +154,7 @@ def test_a_file_is_created_where_none_is() -> None:
     assert done.text == "File created successfully at: /memories/n"
     assert again == f"Error: File {NOTES} already exists"
     assert folder == "Error: File /memories/a already exists"
-    assert within == f"Error: {NOTES} is a file, and no directory"
+    assert within == f"Error: {NOTES} is a file, not a directory"
 
 
 def test_text_is_replaced_where_it_stands_once() -> None:
@@ -255,7 +255,7 @@ def test_files_and_folders_are_deleted_and_renamed_whole() -> None:
         ("/memories/x", "/memories/y", "The path /memories/x does not exist"),
         (NOTES, "/memories/a", "The destination /memories/a already exists"),
         ("/memories/a", "/memories/a/c", "/memories/a cannot be moved into itself"),
-        ("/memories/a", f"{NOTES}/c", f"{NOTES} is a file, and no directory"),
+        ("/memories/a", f"{NOTES}/c", f"{NOTES} is a file, not a directory"),
         (ROOT, "/memories/y", "Cannot rename the /memories directory itself"),
         (NOTES, "/etc/x", "new_path must start with /memories"),
     ],

@@ -72,12 +72,12 @@ def test_a_certificate_is_verified_and_a_forged_one_found(
         assert forged.code == 1
         assert "forged" in forged.json()["problems"][0]
     file.write_text("{}")
-    assert "no certificate" in refold("verify", "--certificate", file).err
+    assert "not a certificate" in refold("verify", "--certificate", file).err
 
     file.write_text(told.out)
     key.write_bytes(b"\x8c\xff")
     ran = refold("verify", "--certificate", file, "--public-key", key)
-    assert (ran.code, "no Ed25519 public key" in ran.err) == (2, True)
+    assert (ran.code, "not an Ed25519 public key" in ran.err) == (2, True)
 
 
 def test_a_dry_run_counts_and_changes_nothing(refold: Refold) -> None:

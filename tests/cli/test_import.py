@@ -256,7 +256,7 @@ def test_another_format_than_the_files_is_refused(refold: Refold) -> None:
     ran = refold("import", SAMPLE, "--user", "ada", "--format", "letta")
 
     assert ran.code == 1
-    assert "no Letta agent file" in ran.err
+    assert "not a Letta agent file" in ran.err
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ def test_a_key_that_is_none_is_said(refold: Refold, sample: Path) -> None:
     ran = refold("verify", "--proof", "proof.json", "--public-key", "key.pem")
 
     assert ran.code == 2
-    assert "no Ed25519 public key" in ran.err
+    assert "not an Ed25519 public key" in ran.err
 
 
 def test_watch_seals_until_it_is_stopped(sample: Path) -> None:

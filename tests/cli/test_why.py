@@ -115,7 +115,7 @@ def test_a_recorded_request_is_told_as_it_was_sent(
     [
         (("--at", 99), 1, "seq 99 is not in session 'run'"),
         (("--message", 99), 1, "message 99 is not in this context"),
-        (("--open", 99), 1, "summary 99 is not behind this context (there is: 1"),
+        (("--open", 99), 1, "summary 99 is not in this context (there is: 1"),
         (("--open", 1, "--message", 1), 2, "one of --message and --open"),
         (("--at", 0), 2, "--at"),
     ],

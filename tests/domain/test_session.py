@@ -60,7 +60,7 @@ def test_a_call_and_its_result_can_come_in_one_append() -> None:
         ([Pin(seqs=(1,))], "cannot be pinned"),
         ([HumanReview(trigger="x", refers_to=4)], "which is to come"),
         ([SystemPrompt()], "needs a text"),
-        ([CompactionNote(phase="failed")], "belongs into a derived stream"),
+        ([CompactionNote(phase="failed")], "belongs in a derived stream"),
         ([Consent(scope="memory", granted=True)], "_user"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_derived_stream_takes_only_what_is_derived() -> None:
     derived = SessionState(StreamId("ada", "s-1", "f" * 64))
 
     assert decide(derived, [CompactionNote(phase="retired")])[0]
-    with pytest.raises(InvalidEvent, match="belongs into the main stream"):
+    with pytest.raises(InvalidEvent, match="belongs in the main stream"):
         decide(derived, [HELLO])
 
 

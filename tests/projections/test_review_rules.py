@@ -185,7 +185,7 @@ def test_the_rules_of_the_how_to_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "there is no rule"),
+        ("", "the file has no rule"),
         ("x = [", "review rules are TOML"),
         (b"\xff", "review rules are TOML"),
         ("x = 1", "'x': it must be a table"),
@@ -209,7 +209,7 @@ def test_the_rules_of_the_how_to_can_be_read() -> None:
         ),
         (
             '[x]\nwhen = "low_confidence"\nbelow = 0.5\nsteps = ["retry", "degrade"]',
-            "comes before",
+            "degrade must come before",
         ),
         (
             '[x]\nwhen = "low_confidence"\nbelow = 0.5\nsteps = ["human"]',

@@ -107,7 +107,7 @@ def test_a_file_that_is_not_toml_is_told_so(tmp_path: Path) -> None:
     file = tmp_path / "strategy.toml"
     file.write_text("name: turn_window")
 
-    with pytest.raises(InvalidConfiguration, match="is no TOML"):
+    with pytest.raises(InvalidConfiguration, match="is not TOML"):
         read_toml(file)
 
 

@@ -121,9 +121,9 @@ def test_every_table_reaches_the_plan() -> None:
 
 
 BAD = [
-    ("version = 1\nname = ", 2, "no TOML"),
-    ("version = 1\n[scan]\nkeys = true\nkeys = true", 4, "no TOML"),
-    ("version = 1\n\n[[rules]", 3, "no TOML"),
+    ("version = 1\nname = ", 2, "not TOML"),
+    ("version = 1\n[scan]\nkeys = true\nkeys = true", 4, "not TOML"),
+    ("version = 1\n\n[[rules]", 3, "not TOML"),
     ('name = "a"', 1, "version = 1 is missing"),
     ("# one\nversion = 2", 2, "should be 1"),
     ("version = 1\ncolour = 'red'", 2, "there is no key 'colour' here, only version"),
@@ -147,7 +147,7 @@ BAD = [
     ('version = 1\n[skip]\npointers = ["meta"]', 3, "begins with /"),
     ('version = 1\n[skip]\npointers = [\n"/a",\n"/*/*"]', 5, "everything alone"),
     ('version = 1\n[skip]\npointers = [""]', 3, "begins with /"),
-    ("version = 1\n[allow]\nregex = ['(']", 3, "no regular expression"),
+    ("version = 1\n[allow]\nregex = ['(']", 3, "not a regular expression"),
     ("version = 1\n[allow]\nregex = ['(a+)+']", 3, "too many ways"),
     ("version = 1\n[allow]\nregex = ['a', '(?=b)c']", 3, "ahead or behind"),
     ('version = 1\n\n[types.EMIAL]\naction = "keep"', 3, "no type EMIAL"),
@@ -186,7 +186,7 @@ BAD_RULES = [
     ({"id": ""}, 3, "missing"),
     ({"type": '"badge no"'}, 5, "a type is"),
     ({"type": '"B"'}, 5, "a type is"),
-    ({"pattern": "'BDG-['"}, 6, "no regular expression"),
+    ({"pattern": "'BDG-['"}, 6, "not a regular expression"),
     ({"pattern": "'BDG-.*'"}, 6, "no bound"),
     ({"pattern": "'BDG-[0-9]+'"}, 6, "no bound"),
     ({"pattern": r"'(?<=x)BDG-\d'"}, 6, "ahead or behind"),

@@ -111,9 +111,9 @@ BROKEN = [
     (fixed((True, 3, "PERSON", 1.0)), "outside of the text"),
     (fixed(Span(0, 3, "PERSON", 1.5)), "not from 0 to 1"),
     (fixed(Span(0, 3, "PERSON", float("nan"))), "not from 0 to 1"),
-    (fixed((0, 3, "PERSON")), "no span"),
-    (fixed((0, 3, "PERSON", TEXT)), "no span"),
-    (fixed(None), "no span"),
+    (fixed((0, 3, "PERSON")), "not a span"),
+    (fixed((0, 3, "PERSON", TEXT)), "not a span"),
+    (fixed(None), "not a span"),
 ]
 
 

@@ -356,7 +356,7 @@ def test_a_decision_is_no_question(session: Session) -> None:
     session.review()
     session.decide(3, "accept", by="lin")
 
-    with pytest.raises(refold.InvalidEvent, match="no question"):
+    with pytest.raises(refold.InvalidEvent, match="not a question"):
         session.decide(4, "accept", by="lin")
 
 

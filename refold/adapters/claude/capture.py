@@ -422,7 +422,7 @@ def _told(options: Mapping[str, Any]) -> JsonObject:
     taken = sorted(_OURS & (options.keys() | inside))
     if taken:
         raise InvalidConfiguration(
-            f"options: {taken[0]} is what the capture sets from the session and from "
+            f"options: {taken[0]} is set by the capture from the session and from "
             "its own arguments"
         )
     told = {key: value for key, value in options.items() if key not in _UNTOLD}

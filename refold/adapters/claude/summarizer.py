@@ -48,7 +48,7 @@ class Prompt:
         """The prompt for rewriting notes: what the strategy asks, then the rules."""
         wanted = source.notes
         if wanted is None or not wanted.compression_prompt:
-            raise SummarizerFailed("nothing says how notes are to be rewritten")
+            raise SummarizerFailed("no prompt says how to rewrite the notes")
         own = (wanted.compression_prompt, wanted.recent_memories_subprompt)
         rules = cls.named(NOTES).text
         text = "\n\n".join(part for part in (*own, rules) if part)
@@ -155,7 +155,7 @@ def refuse_long_waits(request: Any, call_next: Any) -> APIResponse[Any]:
     if response.status_code >= 400 and wait > LONGEST_WAIT_SEC:
         response.close()
         raise SummarizerFailed(
-            f"HTTP {response.status_code}, not to be asked again for {wait:.0f} s"
+            f"HTTP {response.status_code}, no retry for {wait:.0f} s"
         )
     return response
 
@@ -305,7 +305,7 @@ class AnthropicSummarizer:
             or not isinstance(answer.content, list)
             or (not isinstance(answer.model, str))
         ):
-            raise SummarizerFailed("the answer is no message: check the base URL")
+            raise SummarizerFailed("the answer is not a message: check the base URL")
         return answer
 
     def _ref(self, message: Message, max_tokens: int, prompt: Prompt) -> SummarizerRef:
@@ -334,7 +334,7 @@ def _client() -> anthropic.Anthropic:
     names = {name.lower() for name in client.default_headers}
     if client.credentials is None and not names & {"x-api-key", "authorization"}:
         raise InvalidConfiguration(
-            "there is no key for Claude: set ANTHROPIC_API_KEY, or take abridged"
+            "there is no key for Claude: set ANTHROPIC_API_KEY, or use abridged"
         )
     return client
 
@@ -377,5 +377,5 @@ class AnthropicCounter:
             raise CountingFailed(reason) from None
         tokens = getattr(counted, "input_tokens", None)
         if not isinstance(tokens, int):
-            raise CountingFailed("the answer is no count: check the base URL")
+            raise CountingFailed("the answer is not a count: check the base URL")
         return tokens

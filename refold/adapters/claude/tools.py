@@ -255,7 +255,7 @@ class UserFiles:
         clean = self.writer.redacted(draft, user_id=self.user_id, now=now)
         kept: Any = clean.event
         if ([*kept.set], kept.unset) != ([*event.set], event.unset):
-            raise InvalidEvent("the path holds what must not be kept: choose another")
+            raise InvalidEvent("the path would have to be redacted: choose another")
         order = Order(self._stream, (draft,), key, head, (clean,))
         self.writer.append(order)
 

@@ -42,7 +42,7 @@ class Letta:
         if isinstance(found.get("messages"), list):
             yield self._agent(source, "", found)
         elif not isinstance(found.get("agents"), list):
-            raise source.failed("is no Letta agent file: it has no messages")
+            raise source.failed("is not a Letta agent file: it has no messages")
         for index, agent in enumerate(base.sequence(found.get("agents"))):
             yield self._agent(source, f"agents[{index}]", base.mapping(agent))
 

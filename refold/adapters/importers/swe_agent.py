@@ -33,7 +33,7 @@ class SWEAgent:
         """The run as one transcript."""
         run = base.mapping(source.document)
         if not isinstance(run.get("history"), list):
-            raise source.failed("is no SWE-agent trajectory: it has no history")
+            raise source.failed("is not an SWE-agent trajectory: it has no history")
         recording = base.Recording(self.name, source.name)
         reading = _History(recording, base.sequence(run.get("trajectory")))
         for message in messages.numbered(run["history"], name="history"):

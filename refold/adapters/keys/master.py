@@ -150,7 +150,7 @@ class MasterKeyFile:
             ) from None
         if not keys:
             raise KeyUnavailable(
-                f"the master key {self.path} is no key",
+                f"the master key {self.path} is not a key",
                 remedy="restore it: a line of 32 bytes in base64 or hex",
             )
         return keys

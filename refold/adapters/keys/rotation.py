@@ -113,7 +113,7 @@ def rotate_user(ring: KeyRing, user_id: str) -> int:
             ring.forget(user_id)
             return len(keys)
     raise KeyUnavailable(
-        "others give that user new sessions or keys all the time",
+        "other processes keep giving that user new sessions or keys",
         remedy="try again when they are done",
     )
 

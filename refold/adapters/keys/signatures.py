@@ -71,6 +71,6 @@ def read_public_key(text: str) -> bytes:
         Ed25519PublicKey.from_public_bytes(raw)
     except (ValueError, binascii.Error):
         raise InvalidConfiguration(
-            "this is no Ed25519 public key: give PEM, or its 32 bytes in base64 or hex"
+            "this is not an Ed25519 public key: give PEM, or 32 bytes in base64 or hex"
         ) from None
     return raw

@@ -542,7 +542,7 @@ def _engine(url: str) -> Engine:
         parsed = make_url(url)
     except ArgumentError:
         raise InvalidConfiguration(
-            "REFOLD_KEYS is no database URL: sqlite:///keys.db or postgresql://…"
+            "REFOLD_KEYS is not a database URL: sqlite:///keys.db or postgresql://…"
         ) from None
     if parsed.get_backend_name() == "sqlite":
         if not parsed.database or ":memory:" in parsed.database or parsed.query:

@@ -79,7 +79,7 @@ class PostgresDatabase(Database):
             event.listen(pool, "connect", _on_connect)
         except Exception as error:
             raise InvalidConfiguration(
-                f"{self.what} is no PostgreSQL URL ({type(error).__name__}): "
+                f"{self.what} is not a PostgreSQL URL ({type(error).__name__}): "
                 "postgresql://user:password@host/database"
             ) from None
         return pool

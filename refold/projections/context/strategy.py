@@ -448,7 +448,7 @@ def fitting(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
     if prompt is not None and not prompt.strip():
         raise InvalidConfiguration(
             f"{strategy.name} has an empty prompt: give it one if a model is to be "
-            "asked, or take the summarizer abridged"
+            "asked, or use the summarizer abridged"
         )
     fitted: Summarizer = for_strategy(prompt=prompt, model=model)
     return fitted

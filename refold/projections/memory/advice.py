@@ -118,7 +118,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.tokens < 0 or self.top < 0:
-            raise InvalidConfiguration("advice has 0 tokens and 0 lines or more")
+            raise InvalidConfiguration("tokens and top must be at least 0")
         if not self.scenario or not self.scenario.isprintable():
             raise InvalidConfiguration("scenario is the name of a kind of task")
         if isinstance(self.tools, str | bytes):

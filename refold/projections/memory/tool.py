@@ -496,7 +496,7 @@ def _check_place(files: Files, path: str) -> None:
     """A file lies in folders: nothing can lie in a file."""
     for parent in parents(path):
         if parent in files:
-            raise _Refused(f"Error: {parent} is a file, and no directory")
+            raise _Refused(f"Error: {parent} is a file, not a directory")
 
 
 def _is_int(value: object) -> TypeGuard[int]:

@@ -47,7 +47,7 @@ class _Rule(Model):
     @classmethod
     def _in_order(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         if list(steps) != sorted(steps):
-            raise ValueError("what is to be done with less comes before trying again")
+            raise ValueError("degrade must come before retry")
         return steps
 
     def says(self) -> events.JsonObject:
@@ -114,7 +114,7 @@ class ReviewRules:
     def read(cls, text: str | bytes) -> Self:
         """The rules that TOML says, a table for each.
 
-        Raises InvalidConfiguration for what is no TOML, and for a wrong rule.
+        Raises InvalidConfiguration for what is not TOML, and for a wrong rule.
         """
         try:
             found = tomllib.loads(text if isinstance(text, str) else text.decode())
@@ -128,7 +128,7 @@ class ReviewRules:
     def of(cls, found: Mapping[str, Any]) -> Self:
         """The rules of these tables, by name.  Raises InvalidConfiguration."""
         if not found:
-            raise InvalidConfiguration("there is no rule: nothing would be asked")
+            raise InvalidConfiguration("the file has no rule: nothing would be asked")
         return cls(tuple(_rule(name, table) for name, table in found.items()))
 
     def digest(self) -> str:

@@ -223,7 +223,7 @@ def _parsed(source: str) -> list[_Item]:
     try:
         return list(_parser.parse(source, re.ASCII))
     except re.error as error:
-        raise BadPattern(f"it is no regular expression ({error})") from None
+        raise BadPattern(f"it is not a regular expression ({error})") from None
     except (OverflowError, RecursionError):
         raise BadPattern("a repeat is too large, or groups nest too deep") from None
 

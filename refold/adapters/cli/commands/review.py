@@ -159,7 +159,7 @@ def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
         if found.unreadable:
             raise found.unreadable[0].error
         raise InvalidEvent(
-            f"seq {seq} of the session is no question to a human: "
+            f"seq {seq} of the session is not a question to a human: "
             "`refold review list --all` lists the questions"
         )
 
