@@ -37,7 +37,6 @@ ELSEWHERE: Final = {
     "User.prefer": "the same",
     "User.unprefer": "the same",
     "Session.fork": "it looks at the head, and appends",
-    "Session.activate": "it makes a context, and appends",
     "Session.at": "it looks at the head",
     "Session.activate": "it looks at the context, and appends",
     "Session.retire": "it looks at the head, and appends",
