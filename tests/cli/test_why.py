@@ -35,7 +35,7 @@ def test_a_person_reads_parts_decisions_and_proofs(
     assert "✓ derived again" in ran.out
     assert "request     none recorded" in ran.out
     assert "chain       run, main: ✓ proved  57 events" in ran.out
-    assert "a summary stands for it: summary" in ran.out
+    assert "covered by a summary: summary" in ran.out
 
 
 def test_it_can_be_read_in_a_hundred_columns(refold: Refold, compacted: Path) -> None:

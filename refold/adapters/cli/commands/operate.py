@@ -165,7 +165,8 @@ def _record(screen: Screen, record: AccessRecord) -> None:
     screen.line(
         f"{moment(record.ts)}  {whose}  {record.event:<22}  ",
         (f"{said:<16}", _STYLES[record.status]),
-        f"  {record.duration_us / 1000:>10,.1f} ms  {', '.join(about)}".rstrip(),
+        f"  {', '.join(about)}".rstrip(),
+        end=(f"{record.duration_us / 1000:,.1f} ms",),
     )
 
 
