@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import refold as package
 from tests.cli.conftest import Refold
 
 LIN = ("--user", "lin")
@@ -34,6 +36,18 @@ def test_an_erasure_reports_what_went_and_that_nothing_is_left(
     gone = refold("log", *LIN, "--session", "run")
     assert gone.code == 1
     assert "was erased" in gone.err
+
+
+def test_what_is_one_is_said_as_one(refold: Refold, tmp_path: Path) -> None:
+    with package.open(f"sqlite:///{tmp_path / 'refold.db'}") as store:
+        store.session("lin", "run").context()
+
+    plan = refold("erase", *LIN, "--dry-run")
+    ran = refold(*ERASE)
+
+    assert plan.out.startswith("would erase 1 session\n")
+    assert re.search(r"erased: 1 access, 57 events, 1 head$", ran.out, re.MULTILINE)
+    assert "1 sessions" not in plan.out + ran.out
 
 
 def test_json_is_the_certificate_with_its_salt_beside(refold: Refold) -> None:

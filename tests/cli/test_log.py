@@ -141,7 +141,7 @@ def test_nothing_in_a_log_drives_the_terminal(refold: Refold, sample: Path) -> N
         ),
         (
             events.AgentError(code="E7", message="gone", retryable=True),
-            "E7 · may be tried again",
+            "E7 · retryable",
         ),
         (events.SystemPrompt(text="Be brief."), "system  prompt"),
         (events.StateUpdate(set={"n": 1}, unset=["m"]), "m: (unset)"),

@@ -134,3 +134,16 @@ def test_help_is_plain(command: str) -> None:
 
     for text in " ".join(helps).split(".  "):
         assert not re.search(r"Left out:|[Ss]o (many|often|long)\b|is to have", text)
+
+
+def test_every_count_agrees_with_its_noun() -> None:
+    nouns = (
+        "sessions events tokens requests rows keys files values items messages turns"
+    )
+    nouns += " streams blobs findings problems questions users leaves summaries tables"
+    bare = re.compile(rf"\}} ({nouns.replace(' ', '|')})\b")
+    sources = (ROOT / "refold" / "adapters" / "cli").rglob("*.py")
+
+    found = [line for file in sources for line in bare.findall(file.read_text())]
+
+    assert found == []

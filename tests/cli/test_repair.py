@@ -18,7 +18,7 @@ def test_a_whole_store_has_nothing_to_mend(refold: Refold, sample: Path) -> None
     ran = refold("repair")
 
     assert ran.code == 0
-    assert ran.out.strip() == "1 session looked at; nothing is damaged"
+    assert ran.out.strip() == "1 session checked; no damage"
 
 
 def test_a_lost_head_is_said_then_mended(refold: Refold, sample: Path) -> None:

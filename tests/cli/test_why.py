@@ -104,7 +104,7 @@ def test_a_recorded_request_is_told_as_it_was_sent(
     told = refold("why", *SESSION, "--at", at, "--json").json()
 
     assert f"request     seq {at}, digest {view.digest[:12]} ✓ derived again" in ran.out
-    assert "m-1, sent as it is" in ran.out
+    assert "m-1, sent unchanged" in ran.out
     assert told["request"]["is_this_view"]
     assert told["request"]["derived_again"] == told["view"]["digest"] == view.digest
     assert told["parts"][0]["cause"] == "handed_in"

@@ -72,7 +72,7 @@ def preview(event: events.SessionEvent) -> Preview:
             unset = (f"{key}: (unset)" for key in gone)
             return Preview(body=_lines(readable(changed) if changed else "", *unset))
         case events.Request():
-            sent = f"{event.tokens:,} tokens through seq {event.through_seq}"
+            sent = f"{counted(event.tokens, 'token')} through seq {event.through_seq}"
             sent += f", digest {event.digest[:DIGEST]}"
             return Preview(event.strategy.name, sent)
         case events.Summary():
@@ -84,13 +84,13 @@ def preview(event: events.SessionEvent) -> Preview:
             which = ", ".join(map(str, seqs))
             return Preview(f"{'unpinned' if unpin else 'pinned'} seq {which}", reason)
         case events.Fork(session_id=parent, at_seq=at):
-            return Preview(f"goes on from {parent} at seq {at}")
+            return Preview(f"continues {parent} from seq {at}")
         case events.ProviderEdit(edits=edits, blocks=blocks):
             counts = f"{counted(len(edits), 'edit')}, {counted(len(blocks), 'block')}"
             return Preview(f"{counts} of the provider")
         case events.RedactionApplied(stream=stream, seqs=()):
             span = _span(event.first_seq, event.last_seq)
-            return Preview(f"a new key for {stream}{span}")
+            return Preview(f"new key for {stream}{span}")
         case events.RedactionApplied(stream=stream, seqs=seqs):
             return Preview(f"{counted(len(seqs), 'event')} of {stream} redacted again")
         case events.Consent(scope=scope, granted=granted, reason=reason):
@@ -224,7 +224,7 @@ def _review(event: events.HumanReview) -> Preview:
 
 
 def _error(event: events.AgentError) -> Preview:
-    again = "may be tried again" if event.retryable else ""
+    again = "retryable" if event.retryable else ""
     note = " · ".join(filter(None, (event.code, event.where, again)))
     context = readable(event.context) if event.context else ""
     return Preview(note, _lines(event.message, context), failed=True)
@@ -232,7 +232,7 @@ def _error(event: events.AgentError) -> Preview:
 
 def _summary(event: events.Summary) -> Preview:
     span = f"seq {event.first_seq} to {event.last_seq}"
-    size = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
+    size = f"{event.tokens_before:,} → {counted(event.tokens_after, 'token')}"
     absorbed = ", ".join(map(str, event.absorbs))
     absorbs = f" · absorbs {absorbed}" if absorbed else ""
     note = f"{event.strategy.name} · {span} · {size}{absorbs}"
@@ -366,9 +366,10 @@ def before(envelopes: Iterable[Envelope], what: Countable, n: int) -> int:
             if began > 1:
                 return began - 1
             raise RefoldError(
-                "the session begins with that response: there is nothing it was sent"
+                "the session begins with that response: nothing was sent before it"
             )
     there = counted(numbering.calls if calls else numbering.responses, what)
     raise RefoldError(
-        f"the session has {there}, so none is number {n}: `refold log` numbers them"
+        f"the session has {there}, there is no number {n}: `refold log` shows the "
+        "numbers"
     )

@@ -172,7 +172,7 @@ def _record(screen: Screen, record: Summary) -> None:
         (_DONE[record.kind], "bold blue"),
         f"seq {record.first_seq} to {record.last_seq}",
         (f"  {counted(record.source_event_count, 'event')}", "dim"),
-        f"  {record.tokens_before:,} → {record.tokens_after:,} tokens",
+        f"  {record.tokens_before:,} → {counted(record.tokens_after, 'token')}",
         (f"  due at seq {record.decided_at_seq}, {record.summarizer.kind}", "dim"),
         (f", level {record.level}{folds}" if record.level > 1 else "", "dim"),
     )
@@ -341,8 +341,8 @@ class _Done:
         if model:
             price = "price unknown" if cost is None else f"about ${cost:,.2f}"
             screen.line(
-                f"{model} would read about {totals['tokens_in']:,} tokens and write at "
-                f"most {totals['tokens_out']:,}: {price}"
+                f"{model} would read about {counted(totals['tokens_in'], 'token')} and "
+                f"write at most {totals['tokens_out']:,}: {price}"
             )
 
 

@@ -86,7 +86,7 @@ def _figures(screen: Screen, told: Mapping[str, Any]) -> None:
     screen.line(
         (f"{told['strategy']}", "bold"),
         f"  at seq {told['at']}  ",
-        (f"{told['tokens']:,} tokens", "bold"),
+        (counted(told["tokens"], "token"), "bold"),
         f"  {counted(len(told['messages']), 'message')}",
         over,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
 import typer
@@ -165,9 +165,13 @@ def _report(screen: Screen, erased: Erasure) -> None:
     _files(screen, erased)
 
 
+# A row of a table, where its name is not the plural in s.
+_ONE: Final = {"accesses": "access", "audit": "audit record", "leaves": "leaf"}
+
+
 def _certificate(screen: Screen, said: dict[str, Any], salt: str) -> None:
     counts = ", ".join(
-        counted(count, table.removesuffix("s"))
+        counted(count, _ONE.get(table) or table.removesuffix("s"), table)
         for table, count in said.get("counts", {}).items()
         if count
     )
@@ -175,9 +179,9 @@ def _certificate(screen: Screen, said: dict[str, Any], salt: str) -> None:
     screen.line(f"  {counted(said.get('keys', 0), 'key')} destroyed")
     screen.line(f"  certificate  {said['certificate_id']}")
     if salt:
-        proves = "with it the certificate is proved to be this user's"
+        proves = "keep it to prove that the certificate is this user's"
         screen.line(f"  salt         {salt}")
-        screen.line((f"  {proves}; it is shown once", "dim"))
+        screen.line((f"  {proves}: it is shown only once", "dim"))
 
 
 def _files(screen: Screen, erased: Erasure) -> None:

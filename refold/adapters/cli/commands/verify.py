@@ -314,6 +314,6 @@ def _damages(screen: Screen, told: dict[str, Any], found: list[Damage]) -> None:
         name = shown(where if stream == "main" else f"{where} {stream[:12]}")
         ok = True if damage.mended else None if damage.mendable else False
         screen.line(mark(ok), name, f"  {damage.kind}: ", shown(damage.detail))
-    parts = [f"{counted(told['sessions'], 'session')} looked at"]
+    parts = [f"{counted(told['sessions'], 'session')} checked"]
     parts += [f"{told[name]} {what}" for name, what in _FIGURES.items() if told[name]]
-    screen.line("; ".join(parts if found else [*parts, "nothing is damaged"]))
+    screen.line("; ".join(parts if found else [*parts, "no damage"]))

@@ -147,7 +147,7 @@ def _figures(screen: Screen, explained: Explanation) -> None:
     over = f"  {view.over_budget:,} over its window" if view.over_budget else ""
     screen.line(
         (f"{ref.name} {ref.version}", "bold"),
-        f"  at seq {explained.at}  {view.tokens:,} tokens"
+        f"  at seq {explained.at}  {counted(view.tokens, 'token')}"
         f"  {counted(len(view.messages), 'message')}",
         (over, "bold red"),
     )
@@ -158,7 +158,7 @@ def _figures(screen: Screen, explained: Explanation) -> None:
     _request(screen, explained)
     if min(explained.events) < 1:
         screen.line(
-            "  seqs        0 and below: of what it was forked from, counted back"
+            "  seqs        0 and below belong to the session it was forked from"
         )
     for chain in explained.chains:
         name = chain.stream.stream
@@ -176,15 +176,15 @@ def _figures(screen: Screen, explained: Explanation) -> None:
 def _request(screen: Screen, explained: Explanation) -> None:
     sent = explained.sent
     if sent is None:
-        screen.line("  request     none recorded: this is what would have been sent")
+        screen.line("  request     none recorded; this is what would be sent")
         return
     screen.line(
         f"  request     seq {sent.envelope.seq}, ",
         f"digest {sent.request.digest[:DIGEST]} ",
         _PROOFS[sent.proof],
-        "" if sent.shown else "  (this context is another)",
+        "" if sent.shown else "  (this context differs from it)",
     )
-    matches = {True: "sent as it is", False: "other bytes were sent", None: ""}
+    matches = {True: "sent unchanged", False: "sent with other bytes", None: ""}
     about = (sent.request.model or "", matches[sent.request.matches])
     told = ", ".join(text for text in about if text)
     _said(screen, visible(told), " " * 14)
@@ -204,7 +204,7 @@ def _part(screen: Screen, explained: Explanation, part: Part) -> None:
         "  ",
         (f"{kind + number:<10}" if rest else kind, style),
         rest,
-        ("  holds less than was sent: redacted since" if gone else "", "yellow"),
+        ("  shorter than what was sent: redacted since" if gone else "", "yellow"),
     )
 
 
@@ -239,7 +239,7 @@ def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None
     screen.line(
         indent,
         f"by {summary.summarizer.kind}{model}{prompt}: {summary.tokens_before:,} → "
-        f"{summary.tokens_after:,} tokens, hash {node.envelope.hash[:DIGEST]}",
+        f"{counted(summary.tokens_after, 'token')}, hash {node.envelope.hash[:DIGEST]}",
     )
     if summary.absorbs:
         absorbs = ", ".join(map(str, summary.absorbs))
@@ -253,15 +253,15 @@ def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
         )
         if asked.clock_mattered and asked.clock:
             at = f"{asked.clock:{_MOMENT}}"
-            screen.line(indent, f"time mattered: it was asked at {at}")
+            screen.line(indent, f"depends on time: decided at {at}")
         return
     made = asked.decided
     other = "nothing" if made is None else _where(made.first_seq, made.last_seq)
-    why = ": its source was redacted since" if source == "superseded" else ""
+    why = ", because its source was redacted since" if source == "superseded" else ""
     screen.line(
         indent,
         ("rule: cannot be derived again", "yellow"),
-        f"{why} (asked at seq and time of then, it decides {other})",
+        f"{why} (at that seq and time it decides {other} now)",
     )
 
 
