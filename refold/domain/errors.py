@@ -8,7 +8,7 @@ RefoldError
     IdempotencyConflict   the same idempotency key was used for other content
     UserNotFound          nothing of such a user to erase
     SessionNotFound       no such session for this user
-    SessionClosed         the session was closed: open or fork another
+    SessionClosed         the session was ended: open or fork another
     Erased                the user or session was erased: it takes and gives nothing
     NotErased             there is nothing to restore, or nobody to readmit
     OnHold                a legal hold forbids to erase: release it first
@@ -117,11 +117,11 @@ class UserNotFound(RefoldError, LookupError):
 
 
 class SessionClosed(RefoldError):
-    """The session was closed and takes no more events."""
+    """The session was ended and takes no more events."""
 
     def __init__(self, session_id: str, *, head_seq: int) -> None:
         super().__init__(
-            f"session {session_id!r} was closed at seq {head_seq}: "
+            f"session {session_id!r} was ended at seq {head_seq}: "
             "start another, or fork it"
         )
         self.session_id, self.head_seq = session_id, head_seq

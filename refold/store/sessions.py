@@ -221,7 +221,7 @@ class Session:
     """One session of one user.  It holds no state: make as many as you like."""
 
     stream: StreamId
-    writer: Writer
+    writer: Writer = field(repr=False)
     upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
     settings: Settings = field(default_factory=Settings, compare=False, repr=False)
 
@@ -321,9 +321,22 @@ class Session:
         """
         return Attempt(self, what, request_id, agent, retryable)
 
-    def close(self) -> Receipt:
-        """End the session: from here on it takes nothing but summaries."""
+    def end(self) -> Receipt:
+        """End the session for good: from here on it takes nothing but summaries."""
         return self.append(SystemPrompt(closed=True))
+
+    def close(self) -> None:
+        """Let go of what this object holds, which the session outlives.
+
+        The session goes on: it can be opened again and appended to, here and elsewhere.
+        May be called twice; ``with`` does it.  To end the session, use ``end``.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def fork(self, at: int, session_id: str) -> Session:
         """Begin another session that goes on from this one as it was at ``at``.

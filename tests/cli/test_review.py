@@ -27,7 +27,7 @@ def asked(refold: Refold, sample: Path) -> Path:
         flaky = store.session("ada", "s-2")
         flaky.append([call, failed, call, failed, call, failed])
         store.session("ada", "s-3").append(RISKY)
-        store.session("ada", "s-3").close()
+        store.session("ada", "s-3").end()
     return sample
 
 

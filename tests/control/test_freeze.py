@@ -28,7 +28,7 @@ def frozen(store: SessionStore) -> SessionStore:
     """Ada is frozen: an open session that is due to compact, and a closed one."""
     talk(store.session("ada", "open"), 8)
     talk(store.session("ada", "closed"), 8)
-    store.session("ada", "closed").close()
+    store.session("ada", "closed").end()
     talk(store.session("bob", "open"), 2)
     assert store.erasures.freeze("ada", "she asked for it", operator="op") is not None
     return store
@@ -50,7 +50,7 @@ WAYS: dict[str, Callable[[SessionStore], Any]] = {
     "compaction": lambda s: s.session("ada", "open").compact(WINDOW),
     "compaction of a closed one": lambda s: s.session("ada", "closed").compact(WINDOW),
     "prepare": lambda s: s.session("ada", "open").prepare(WINDOW),
-    "close": lambda s: s.session("ada", "open").close(),
+    "end": lambda s: s.session("ada", "open").end(),
     "consent": lambda s: s.user("ada").opt_out(),
     "state": lambda s: s.session("ada", "open").append(
         refold.StateUpdate(set={"a": 1})
@@ -79,7 +79,7 @@ def test_another_process_is_refused_too(
     with open_at(store_url, tmp_path) as writer, open_at(store_url, tmp_path) as other:
         talk(writer.session("ada", "open"), 8)
         talk(writer.session("ada", "closed"), 8)
-        writer.session("ada", "closed").close()
+        writer.session("ada", "closed").end()
         other.erasures.freeze("ada", "asked")
 
         with pytest.raises(Frozen):

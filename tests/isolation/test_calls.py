@@ -74,10 +74,11 @@ WRITES: Final[dict[str, Callable[[Session], Any]]] = {
     "append_async": lambda session: asyncio.run(
         session.append_async(refold.UserInput(text="his"))
     ),
-    "close": lambda session: session.close(),
+    "end": lambda session: session.end(),
     "record_request": lambda session: session.record_request(_view_of_his(session)),
 }
 HOLDS_NOTHING: Final = {
+    "close",  # it reads and writes nothing
     *("session_id", "settings", "stream", "upkeep", "user_id", "writer"),
     "hand_over",  # tested below, with the session it is given to
 }

@@ -233,9 +233,25 @@ def test_a_key_used_for_other_content_is_a_conflict(session: Session) -> None:
     assert (caught.value.first_seq, caught.value.last_seq) == (1, 1)
 
 
+def test_closing_a_session_in_a_finally_does_not_end_it(session: Session) -> None:
+    with session:
+        session.append(refold.UserInput(text="a"))
+    session.close()
+    session.close()
+
+    assert session.append(refold.UserInput(text="b")).last_seq == 2
+    assert session.end().last_seq == 3
+    with pytest.raises(refold.SessionClosed, match="ended at seq 3"):
+        session.append(refold.UserInput(text="c"))
+
+
+def test_the_repr_of_a_session_is_its_name_alone(session: Session) -> None:
+    assert len(repr(session)) < 120
+
+
 def test_a_retry_after_the_end_still_succeeds(session: Session) -> None:
     session.append(refold.UserInput(text="a"), idempotency_key="k")
-    session.close()
+    session.end()
 
     assert session.append(refold.UserInput(text="a"), idempotency_key="k").duplicate
     with pytest.raises(refold.SessionClosed):

@@ -147,7 +147,7 @@ def test_what_another_process_wrote_meanwhile_is_built_on(
 
         assert isinstance(receipt, Receipt)
         assert texts(store, "s") == ["a", "b", "c"]
-        beside.session("ada", "s").close()
+        beside.session("ada", "s").end()
         (refused,) = gathered(session.append_async(said("d")))
     assert isinstance(refused, SessionClosed)
 

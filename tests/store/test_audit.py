@@ -25,7 +25,8 @@ from tests.support.stores import open_at, prepare
 ELSEWHERE: Final = {
     "Session.append": "every append is recorded, by whatever it is made",
     "Session.append_async": "the same",
-    "Session.close": "the same",
+    "Session.close": "it reads nothing, and writes nothing",
+    "Session.end": "it appends",
     "Session.record_request": "the same",
     "Session.attempt": "the same",
     "Session.decide": "the same",
@@ -133,7 +134,7 @@ WORK: dict[str, tuple[Work, list[str]]] = {
     "verify all": (lambda store: list(store.verify()), ["session_verify"]),
     "stats": (lambda store: of(store).stats(), ["session_stats"]),
     "sessions": (lambda store: store.sessions("ada"), ["session_list"]),
-    "close": (lambda store: of(store).close(), [APPENDED]),
+    "end": (lambda store: of(store).end(), [APPENDED]),
     "append of asyncio": (
         lambda store: asyncio.run(of(store).append_async(refold.UserInput(text="x"))),
         [APPENDED],

@@ -303,7 +303,7 @@ def test_a_fork_is_rebuilt_from_where_it_was_born(
 
 def test_a_closed_session_can_be_rebuilt(store: SessionStore, session: Session) -> None:
     said(session, 8)
-    session.close()
+    session.end()
 
     assert rebuild(store, WINDOW) == 3
 

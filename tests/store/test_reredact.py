@@ -321,7 +321,7 @@ def test_a_closed_session_stays_closed(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append(refold.UserInput(text=MAIL))
-    session_of(before).close()
+    session_of(before).end()
 
     list(after.reredact())
 

@@ -416,7 +416,7 @@ def test_a_session_that_takes_nothing_takes_no_question(
         session.review()
     store.erasures.unfreeze("ada", "over")
     session.review()
-    session.close()
+    session.end()
 
     with pytest.raises(refold.SessionClosed):
         session.decide(3, "accept", by="lin")

@@ -51,7 +51,7 @@ def test_a_closed_session_is_not_switched(
     store: SessionStore, session: Session
 ) -> None:
     said(session, 8)
-    session.close()
+    session.end()
 
     assert not session.activate(WINDOW)
 
