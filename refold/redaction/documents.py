@@ -23,6 +23,7 @@ from refold.redaction.values import (
     NO_SKIP,
     JsonObject,
     JsonValue,
+    OverBudget,
     RedactionError,
     Skip,
     Tally,
@@ -325,7 +326,11 @@ class _Walk:
                 jobs.append((index, Text(text, ready, concern)))
         if not jobs:
             return
-        done = self._settled([given for _, given in jobs])
+        try:
+            done = self._settled([given for _, given in jobs])
+        except OverBudget as error:
+            node, name = flat.places[jobs[error.index][0]]
+            raise OverBudget(self._pointer(node, name)) from None
         for (index, given), (clean, tally) in zip(jobs, done, strict=True):
             if clean != given.text:
                 self._write(index, clean, tally)
@@ -393,6 +398,8 @@ class _Walk:
                 tally.update(found)
         except TooDeep:
             return False
+        except OverBudget as error:
+            raise OverBudget(f"{self._pointer(node, name)}{error.at}") from None
         registered = self._work.settler.registered
         if registered and registered.find("\n".join(clean)):
             return False

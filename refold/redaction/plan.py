@@ -23,6 +23,8 @@ from refold.redaction.types import canonical, well_formed
 from refold.redaction.values import NO_SKIP, RedactionError, Skip
 
 Action: TypeAlias = Literal["redact", "keep", "drop_leaf"]
+# Twice what the densest list of telephone numbers or passwords takes.
+WORK_PER_KB: Final = 4096
 # (type, value) to the eight characters that stand for the value, always the same.
 Tagger: TypeAlias = Callable[[str, str], str]
 
@@ -48,6 +50,8 @@ class Plan:
     on_error:       an error refuses the value, or replaces the text it happened in.
     max_leaf_bytes: a longer text is refused.
     budget_ms:      how long one value may take at most; 0: as long as it needs.
+    work_per_kb:    how many steps a text may take for each 1024 characters; 0: any.
+    over_budget:    a text that takes more refuses the value, or a stub is in its place.
     pseudonyms:     placeholders carry a tag, the same for equal values of a user.
     """
 
@@ -68,6 +72,8 @@ class Plan:
     on_error: Literal["block", "drop_leaf"] = "block"
     max_leaf_bytes: int = 16_777_216
     budget_ms: int = 0
+    work_per_kb: int = WORK_PER_KB
+    over_budget: Literal["refuse", "stub"] = "refuse"
     pseudonyms: bool = False
 
     @property

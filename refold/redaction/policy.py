@@ -18,7 +18,7 @@ from refold.redaction.checks import Validator, numbers, secrets
 from refold.redaction.engines import EngineName
 from refold.redaction.engines.patterns import LONGEST_MATCH, Anchor, BadPattern, Pattern
 from refold.redaction.guard import Limits
-from refold.redaction.plan import Action, Guard, Plan, Recognizer
+from refold.redaction.plan import WORK_PER_KB, Action, Guard, Plan, Recognizer
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_PACKS, PACKS, with_examples
 from refold.redaction.rules.rule import Example, Rule
@@ -62,6 +62,8 @@ class Scan(Part):
     nested_json: bool = True
     max_leaf_bytes: Annotated[int, Field(ge=1024)] = 16_777_216
     budget_ms: Count = 0
+    work_per_kb: Count = WORK_PER_KB
+    over_budget: Literal["refuse", "stub"] = "refuse"
 
 
 class SkipPart(Part):
@@ -249,6 +251,8 @@ class Policy(Part):
             on_error=self.on_error,
             max_leaf_bytes=self.scan.max_leaf_bytes,
             budget_ms=self.scan.budget_ms,
+            work_per_kb=self.scan.work_per_kb,
+            over_budget=self.scan.over_budget,
             pseudonyms=self.pseudonyms,
         )
         self._prove(plan)

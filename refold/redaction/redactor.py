@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, wraps
 from threading import Lock
 from time import perf_counter
@@ -73,6 +74,7 @@ class Redactor:
 
     __slots__ = (
         *("_lock", "_made", "_plan", "_recognizer", "_registered", "_rule_set"),
+        "_stubbing",
     )
 
     def __init__(
@@ -88,6 +90,7 @@ class Redactor:
         self._rule_set = f"{plan.name}-2:{plan.fingerprint}"
         self._lock = Lock()
         self._made: Settler | None = None
+        self._stubbing: Redactor | None = None
 
     @property
     def _settler(self) -> Settler:
@@ -98,7 +101,9 @@ class Redactor:
                     plan = self._plan
                     self._made = Settler(
                         plan,
-                        _compiled(plan.rules, plan.engine, plan.min_score),
+                        _compiled(
+                            plan.rules, plan.engine, plan.min_score, plan.work_per_kb
+                        ),
                         registered=self._registered,
                         recognizer=self._recognizer,
                     )
@@ -108,6 +113,19 @@ class Redactor:
     def plan(self) -> Plan:
         """What it does."""
         return self._plan
+
+    @property
+    def stubbing(self) -> Redactor:
+        """The same, but that a stub stands for a text over the budget of work."""
+        if self._plan.over_budget == "stub":
+            return self
+        if self._stubbing is None:
+            self._stubbing = Redactor(
+                replace(self._plan, over_budget="stub"),
+                registered=self._registered,
+                recognizer=self._recognizer,
+            )
+        return self._stubbing
 
     @property
     def scanner(self) -> Scanner:
@@ -271,6 +289,8 @@ def _is_nested(value: JsonValue) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _compiled(rules: tuple[Rule, ...], engine: EngineName, min_score: float) -> Scanner:
+def _compiled(
+    rules: tuple[Rule, ...], engine: EngineName, min_score: float, work_per_kb: int
+) -> Scanner:
     """Rules compiled for an engine, once: it takes most of a second."""
-    return Scanner(rules, engine, min_score)
+    return Scanner(rules, engine, min_score, work_per_kb)

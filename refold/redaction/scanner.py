@@ -26,6 +26,7 @@ from refold.redaction.engines import (
 from refold.redaction.engines.fold import TELLING, Folded, fold
 from refold.redaction.engines.patterns import holds_space, reach
 from refold.redaction.rules.rule import Rule
+from refold.redaction.values import Meter
 
 # How far before its value a word of its context may begin, in characters.
 CONTEXT: Final = 64
@@ -196,6 +197,11 @@ class Runs:
 _TELLING = len(TELLING_TRIGGERS)
 # What of a shape is no letter of the value: escapes of JSON, refused ones, classes.
 _NO_LETTER = re.compile(r"\\\\\[nrtbf\]|\[\^[^\]]*\]|\\.")
+# What a judge takes, and how many characters a pattern passes over in one step.
+_JUDGED, FAST = 6, 64
+# So many steps any text may take, however short, and one without a budget.
+_FLOOR: Final = 1024
+_UNLIMITED: Final = 1 << 62
 # So many keys are remembered with the rules that they concern.
 _REMEMBERED = 4096
 
@@ -225,19 +231,25 @@ class Prepared(NamedTuple):
 
     found: what is found there under a key that says nothing; None: it was not judged,
            (): nothing is, and nothing divides it.
+    spent: how many steps that took.
     """
 
     text: str
     folded: Folded
     hits: Sequence[Hit] = ()
     found: Sequence[Finding] | None = None
+    spent: int = 0
 
 
 class Scanner:
     """Rules over an engine.  It holds no text: threads may share it."""
 
     def __init__(
-        self, rules: Sequence[Rule], engine: EngineName = "auto", min_score: float = 0.6
+        self,
+        rules: Sequence[Rule],
+        engine: EngineName = "auto",
+        min_score: float = 0.6,
+        work_per_kb: int = 0,
     ) -> None:
         self.rules = tuple(compiled(number, rule) for number, rule in enumerate(rules))
         found = triggers(self.rules)
@@ -263,6 +275,8 @@ class Scanner:
         self.ahead = tuple(_ahead(found[t]) for t in self._triggers)
         self.furthest = max(self.reach, default=0)
         self._min_score = min_score
+        self._work_per_kb = work_per_kb
+        self._floor = _FLOOR if work_per_kb else _UNLIMITED
         self._engine = engine_of(engine, self._triggers)
         self._with_context = [c for c in self.rules if c.context and c.rule.in_keys]
         # A word in a key without which only the rules that take any may be concerned.
@@ -290,6 +304,10 @@ class Scanner:
     def engine(self) -> str:
         """The name of the engine and its version."""
         return self._engine.name
+
+    def meter(self, text: str) -> Meter:
+        """What counts the steps that ``text`` takes, up to what it may take."""
+        return Meter(self._floor + (self._work_per_kb * len(text) >> 10))
 
     @property
     def gates(self) -> bool:
@@ -425,15 +443,17 @@ class Scanner:
         """
         # Between placeholders, pieces are texts of their own.
         plain = folded.text is text and "[" not in text
-        prepared = Prepared(text, folded, hits)
+        prepared, meter = Prepared(text, folded, hits), self.meter(text)
         try:
-            anchored, runs = self._anchored(prepared, NO_CONCERN, whole=False)
+            anchored, runs = self._anchored(prepared, NO_CONCERN, meter, whole=False)
             if plain and not (anchored or runs):
                 return None
-            found: Sequence[Finding] = self._found(prepared, anchored, runs)
+            found: Sequence[Finding] = self._found(prepared, anchored, runs, meter)
         except Exception:
-            return prepared  # who settles it knows what an error means
-        return Prepared(text, folded, hits, found or (() if plain else []))
+            # Who settles it knows what an error means.
+            return prepared._replace(spent=meter.spent)
+        found = found or (() if plain else [])
+        return Prepared(text, folded, hits, found, meter.spent)
 
     def _hits(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Hit]]]:
         """(index of a text, what is in it, and where it ends) for those with any."""
@@ -465,24 +485,32 @@ class Scanner:
         prepared: Prepared,
         concern: Concern = NO_CONCERN,
         *,
+        meter: Meter | None = None,
         whole: bool = False,
         number: bool = False,
     ) -> list[Finding]:
         """What is in a text that stands under a key of that ``concern``.
 
+        meter:  counts the steps; left out, the text's own.
         whole:  the text is all there is under the key.
         number: the text is an integer's, which needs context or a checksum.
+
+        Raises OverBudget.
         """
-        anchored, runs = self._anchored(prepared, concern, whole=whole)
+        meter = meter or self.meter(prepared.text)
+        anchored, runs = self._anchored(prepared, concern, meter, whole=whole)
         if not (anchored or runs):
             return []
-        return self._found(prepared, anchored, runs, concern.numbers, number=number)
+        return self._found(
+            prepared, anchored, runs, meter, concern.numbers, number=number
+        )
 
     def _found(
         self,
         prepared: Prepared,
         anchored: Sequence[tuple[Compiled, Candidate]],
         runs: Mapping[tuple[int, int], Mapping[int, Compiled]],
+        meter: Meter,
         numbers: frozenset[int] = frozenset(),
         *,
         number: bool = False,
@@ -492,6 +520,7 @@ class Scanner:
         folded = prepared.folded
 
         def judged(ready: Compiled, candidate: Candidate) -> bool:
+            meter.spend(_JUDGED + (candidate.end - candidate.start) // FAST)
             concerned = ready.number in numbers
             if number and not (concerned or ready.rule.certain):
                 return False
@@ -505,6 +534,9 @@ class Scanner:
         for ready, candidate in anchored:
             judged(ready, candidate)
         for run, rules in runs.items():
+            # Its rules look at all of it, and a little further.
+            length = LEAD + run[1] - run[0] + TRAIL
+            meter.spend(len(rules) * (1 + length // FAST))
             self._judge_run(folded.text, run, rules, numbers, judged)
         return found
 
@@ -564,7 +596,7 @@ class Scanner:
         )
 
     def _anchored(
-        self, prepared: Prepared, concern: Concern, *, whole: bool
+        self, prepared: Prepared, concern: Concern, meter: Meter, *, whole: bool
     ) -> tuple[
         list[tuple[Compiled, Candidate]], dict[tuple[int, int], dict[int, Compiled]]
     ]:
@@ -580,8 +612,12 @@ class Scanner:
         # By rule: what it has looked at of the extents of its values.
         parted: dict[int, set[int]] = {}
         judges = self._judges
+        steps, left = 0, meter.limit - meter.spent
         for number, end in prepared.hits:
             rules, literal, reach = judges[number]
+            steps += 1
+            if steps > left:
+                break
             if not literal:
                 if rules and (number, end) not in seen:
                     seen.add((number, end))
@@ -602,12 +638,15 @@ class Scanner:
             for place in places:
                 if place < 0 or (number, place) in seen:
                     continue
+                steps += len(rules)
                 for ready in rules:
                     if match := ready.pattern.match(text, place):
+                        steps += 2 + (match.end() - place) // FAST
                         seen.add((number, place))
                         known = parted.setdefault(ready.number, set())
                         for candidate in _of(ready, text, place, match, known):
                             found.append((ready, candidate))
+        meter.spend(steps)
         alike: dict[frozenset[int], dict[int, Compiled]] = {}
         by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
         for run, numbers in spoken.items():

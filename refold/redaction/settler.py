@@ -15,14 +15,15 @@ from refold.redaction.plan import Plan, Tagger
 from refold.redaction.registered import Registered
 from refold.redaction.scanner import (
     CONTEXT,
+    FAST,
     NO_CONCERN,
     Concern,
     Finding,
     Prepared,
     Scanner,
 )
-from refold.redaction.types import Placeholders
-from refold.redaction.values import RedactionError, Tally
+from refold.redaction.types import UNSCANNED, Placeholders
+from refold.redaction.values import Meter, OverBudget, RedactionError, Tally
 
 # A text that still has findings after so many rounds was made to have them.
 _ROUNDS = 8
@@ -32,6 +33,11 @@ _ERROR: Final = "ERROR"
 # What may go on behind a placeholder, and what never does.
 _GOES_ON: Final = re.compile(r"[^\s\"'`,;:=()\[\]{}<>|&\\]{4,256}")
 _DIVIDES: Final = frozenset(" \t\r\n\"'`,;:=()[]{}<>|&\\")
+# What a text is looked at for a third time counts more: few but those made for it are.
+_AGAIN: Final = 4
+# How many steps it takes to put a placeholder and to look at what is around it, or
+# right behind it.
+_PLACED, _BEHIND = 8, 64
 
 
 class Finds(Protocol):
@@ -56,13 +62,26 @@ class Text(NamedTuple):
     number: bool = False
 
 
+class _Account:
+    """What was found in a whole text, the ``index`` of it, and the steps it took.
+
+    over: it took too many.
+    """
+
+    __slots__ = ("index", "meter", "over", "tally")
+
+    def __init__(self, index: int, meter: Meter) -> None:
+        self.index, self.meter, self.over = index, meter, False
+        self.tally = Tally()
+
+
 class _Piece:
     """A piece of a text: what it reads, or what it was divided into."""
 
-    __slots__ = ("given", "parts", "rounds", "tally")
+    __slots__ = ("account", "given", "parts", "rounds")
 
-    def __init__(self, given: Text, tally: Tally, rounds: int = 0) -> None:
-        self.given, self.tally, self.rounds = given, tally, rounds
+    def __init__(self, given: Text, account: _Account, rounds: int = 0) -> None:
+        self.given, self.account, self.rounds = given, account, rounds
         self.parts: list[_Piece | str] | None = None
 
     def __str__(self) -> str:
@@ -98,41 +117,55 @@ class Settler:
         What is already a placeholder divides a text: each piece is redacted by itself,
         until nothing more is found in any.  Raises RedactionError after ``until``.
         """
-        done: list[_Piece | Text] = []
-        pending: list[_Piece] = []
-        for given in texts:
+        roots, pending = list[_Piece](), list[_Piece]()
+        for index, given in enumerate(texts):
+            meter = self.scanner.meter(given.text)
+            if given.prepared is not None and not given.concern.rules:
+                meter.spent = given.prepared.spent
+            root = _Piece(given, _Account(index, meter))
+            roots.append(root)
             if self.placeholders.within(given.text):
-                root = _Piece(given, Tally())
                 pending += self._divided(root, tag)
-            elif findings := self._findings(given, until, first=True):
-                root = _Piece(given, Tally())
-                pending += self._settled(root, findings, tag)
             else:
-                done.append(given)
-                continue
-            done.append(root)
+                pending += self._looked(root, tag, until)
         while pending := self._prepared(pending):
             pending = [
-                left
-                for piece in pending
-                if (
-                    findings := self._findings(
-                        piece.given, until, first=not piece.rounds
-                    )
-                )
-                for left in self._settled(piece, findings, tag)
+                left for piece in pending for left in self._looked(piece, tag, until)
             ]
-        return [
-            (one.text, Tally()) if isinstance(one, Text) else self._finished(one)
-            for one in done
-        ]
+        return [self._finished(root) for root in roots]
+
+    def _looked(
+        self, piece: _Piece, tag: Tagger | None, until: float
+    ) -> Sequence[_Piece]:
+        """What is left to be looked at of ``piece`` without what is found in it."""
+        account = piece.account
+        if account.over:
+            return ()
+        try:
+            account.meter.spend(1)
+            found = self._findings(
+                piece.given, until, account.meter, first=not piece.rounds
+            )
+            return self._settled(piece, found, tag) if found else ()
+        except OverBudget:
+            if self.plan.over_budget == "refuse":
+                raise OverBudget(index=account.index) from None
+        account.over = True
+        return ()
 
     def _finished(self, root: _Piece) -> tuple[str, Tally]:
+        if root.account.over:
+            tally = Tally()
+            tally.add(UNSCANNED, "budget")
+            return self.placeholders.unscanned(root.given.text), tally
         for kind in self._drops:
-            if kind in root.tally.types:
-                return self.placeholders.of(kind), root.tally
+            if kind in root.account.tally.types:
+                return self.placeholders.of(kind), root.account.tally
         clean = str(root)
-        return root.given.text if clean == root.given.text else clean, root.tally
+        return (
+            root.given.text if clean == root.given.text else clean,
+            root.account.tally,
+        )
 
     def _divided(self, root: _Piece, tag: Tagger | None) -> list[_Piece]:
         """The pieces of a text between the placeholders it already has."""
@@ -147,13 +180,11 @@ class Settler:
             before = None
             if index == 1 or (index > 1 and not pieces[index - 2][1]):
                 before = pieces[index - 2][0] if index > 1 else ""
-            if before is not None and (
-                more := self._going_on(before, text, root.given)
-            ):
+            if before is not None and (more := self._going_on(before, text, root)):
                 root.parts.append(self._put(root, more, text[: more.end], tag))
                 text = text[more.end :]
             given = root.given._replace(text=text, prepared=None, whole=whole)
-            root.parts.append(_Piece(given, root.tally))
+            root.parts.append(_Piece(given, root.account))
         return [part for part in root.parts if isinstance(part, _Piece)]
 
     def _put(
@@ -161,14 +192,15 @@ class Settler:
     ) -> str:
         """The placeholder of a value, which is counted."""
         mark = tag(found.type, value) if tag else ""
-        piece.tally.add(found.type, found.rule)
+        piece.account.tally.add(found.type, found.rule)
         return self.placeholders.of(found.type, mark)
 
-    def _going_on(self, before: str, text: str, given: Text) -> Finding | None:
+    def _going_on(self, before: str, text: str, piece: _Piece) -> Finding | None:
         """What stands right behind a placeholder, if it would be found in its place."""
-        match = _GOES_ON.match(text)
-        if not match:
+        match, given, meter = _GOES_ON.match(text), piece.given, piece.account.meter
+        if not match or meter.spent > meter.limit:
             return None
+        meter.spent += _BEHIND
         start = min(len(before), CONTEXT)
         value = match.group()
         if alone := self.scanner.look(value):
@@ -194,8 +226,11 @@ class Settler:
         prepared = self.scanner.survey([piece.given.text for piece in unknown])
         ready = [piece for piece in pieces if piece.given.prepared is not None]
         for index, piece in enumerate(unknown):
+            again = prepared.get(index)
+            steps = len(piece.given.text) // FAST + (again.spent if again else 0)
+            piece.account.meter.spent += steps * (1 if piece.rounds < 2 else _AGAIN)
             if index in prepared or piece.given.concern.rules or self.finds_more:
-                piece.given = piece.given._replace(prepared=prepared.get(index))
+                piece.given = piece.given._replace(prepared=again)
                 ready.append(piece)
         return ready
 
@@ -218,6 +253,7 @@ class Settler:
         """Put placeholders for what is found; return what is to be looked at again."""
         given, text = piece.given, piece.given.text
         extents = list(resolved(findings))
+        piece.account.meter.spend(_PLACED * len(extents))
         if piece.rounds == _ROUNDS:
             extents = [(0, len(text), extents[0][2])]
         rest = None if given.prepared is None else _Rest(given.prepared, self.scanner)
@@ -226,7 +262,7 @@ class Settler:
         end, before = 0, ""
         for start, stop, best in (*extents, (len(text), len(text), None)):
             if before and end < start and text[end] not in _DIVIDES:
-                more = self._going_on(before, text[end:start], given)
+                more = self._going_on(before, text[end:start], piece)
                 if more:
                     value = text[end : end + more.end]
                     piece.parts.append(self._put(piece, more, value, tag))
@@ -235,7 +271,7 @@ class Settler:
             if isinstance(again, str):
                 piece.parts.append(again)
             else:
-                left.append(_Piece(again, piece.tally, piece.rounds + 1))
+                left.append(_Piece(again, piece.account, piece.rounds + 1))
                 piece.parts.append(left[-1])
             if best is not None:
                 piece.parts.append(self._put(piece, best, text[start:stop], tag))
@@ -262,17 +298,26 @@ class Settler:
             return text
         return Text(text, prepared, given.concern, False, given.number)
 
-    def _findings(self, given: Text, until: float, *, first: bool) -> list[Finding]:
+    def _findings(
+        self,
+        given: Text,
+        until: float,
+        meter: Meter,
+        *,
+        first: bool,
+    ) -> list[Finding]:
         if until and perf_counter() > until:
             raise RedactionError("it took longer than the policy's budget_ms")
         text = given.text
         try:
-            found = self._of_rules(given)
+            found = self._of_rules(given, meter)
             if self.recognizer is not None and first:
                 found += [
                     Finding(start, end, kind, "recognizer", _RECOGNIZED)
                     for start, end, kind in self.recognizer.find(text)
                 ]
+        except OverBudget:
+            raise
         except Exception:
             if self.plan.on_error == "drop_leaf":
                 return [Finding(0, len(text), _ERROR, "error", _REGISTERED)]
@@ -286,7 +331,7 @@ class Settler:
             ]
         return found
 
-    def _of_rules(self, given: Text) -> list[Finding]:
+    def _of_rules(self, given: Text, meter: Meter) -> list[Finding]:
         prepared = given.prepared
         if prepared is None:
             if not given.concern.rules:
@@ -295,7 +340,11 @@ class Settler:
         if prepared.found is not None and not (given.concern.rules or given.number):
             return [*prepared.found]
         return self.scanner.findings(
-            prepared, given.concern, whole=given.whole, number=given.number
+            prepared,
+            given.concern,
+            meter=meter,
+            whole=given.whole,
+            number=given.number,
         )
 
     def _let(self, text: str, found: Finding) -> bool:

@@ -89,6 +89,7 @@ PRIVATE_KEY | 私钥 | a private key | ENCRYPTION_KEY
 SECRET | 密码 | a password, or another secret | PASSWORD PIN STORAGE_SIGNED_URL
 PASSWORD_HASH | 密码散列 | the hash of a password | WEAK_PASSWORD_HASH
 URL_CREDENTIAL | 网址密码 | the password in a URL | BASIC_AUTH_HEADER
+UNSCANNED | 未扫描 | a text that took more work than the policy allows |
 OTHER | 敏感信息 | what a recognizer found and gave no usable name |
 """
 
@@ -136,10 +137,11 @@ def labels(locale: str, kinds: Iterable[str]) -> dict[str, str]:
     return {kind: f"{word}_已脱敏" for kind, word in spoken.items()}
 
 
+UNSCANNED: Final = "UNSCANNED"
 _TAG = r"(?:#[a-z2-7]{8})?"
 # The labels that come with Refold end like this, whatever the policy of a text was.
 _LABELLED = "_已脱敏"
-_REDACTED = r"REDACTED:[A-Z][A-Z0-9_]{1,39}"
+_REDACTED = r"REDACTED:[A-Z][A-Z0-9_]{1,39}(?:(?<=:UNSCANNED) [0-9]{1,12} bytes)?"
 _LABEL = rf"[^\s\[\]#:]{{1,32}}{_LABELLED}"
 PLACEHOLDER: Final = re.compile(rf"\[(?:{_REDACTED}|{_LABEL}){_TAG}\]")
 LONGEST: Final = 64
@@ -165,6 +167,11 @@ class Placeholders:
         """The placeholder for a value of type ``kind``."""
         label = self._labels.get(kind) or f"REDACTED:{kind}"
         return f"[{label}#{tag}]" if tag else f"[{label}]"
+
+    def unscanned(self, text: str) -> str:
+        """What stands for a ``text`` that was not looked at to its end."""
+        size = len(text.encode(errors="replace"))
+        return f"[REDACTED:{UNSCANNED} {size} bytes]"
 
     def within(self, text: str) -> bool:
         """Whether ``text`` may hold a placeholder."""

@@ -23,6 +23,39 @@ class RedactionError(Exception):
     """Redaction could not be completed.  The message never holds text of the value."""
 
 
+class OverBudget(RedactionError):
+    """A text takes more work than the policy allows.
+
+    index: which of those that were looked at together; ``at``: where it stands.
+    """
+
+    def __init__(self, at: str = "", *, index: int = 0) -> None:
+        super().__init__(
+            f"the text{f' at {at}' if at else ''} takes more work than the policy "
+            "allows: split it, raise the policy's scan.work_per_kb, or append it with "
+            'unscanned="stub"'
+        )
+        self.at, self.index = at, index
+
+
+class Meter:
+    """Counts the steps that a text takes: the same on every machine.
+
+    A step is about what a microsecond is enough for: a pattern tried at a place.
+    """
+
+    __slots__ = ("limit", "spent")
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.spent = limit, 0
+
+    def spend(self, steps: int) -> None:
+        """Count ``steps``.  Raises OverBudget if that is more than the limit."""
+        self.spent += steps
+        if self.spent > self.limit:
+            raise OverBudget
+
+
 def check_length(text: str, limit: int) -> None:
     """Refuse a text of more than ``limit`` bytes in UTF-8."""
     if len(text) * 4 > limit and len(text.encode(errors="replace")) > limit:

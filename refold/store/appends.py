@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from refold.domain.access_log import Access, AccessTrail, Status
@@ -46,6 +46,8 @@ _CACHED: Final = 10_000
 # The redacted events of an order, with what was redacted: each is redacted once.
 _Made: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
 Appendable: TypeAlias = Event | Draft
+# A text over the budget of work refuses the append, or a stub is stored for it.
+Unscanned: TypeAlias = Literal["refuse", "stub"]
 _Beside: TypeAlias = tuple[datetime | None, str | None, str | None, Meta]
 # So many characters are redacted and sealed in the loop; it takes well under 1 ms.
 _LIGHT: Final = 16_384
@@ -69,6 +71,7 @@ class Order(NamedTuple):
     """What a caller wants appended, as they said it.
 
     ``prepared``: the drafts redacted already, if they were, one for one.
+    ``unscanned``: what is done with a text over the policy's budget of work.
     """
 
     stream: StreamId
@@ -76,6 +79,7 @@ class Order(NamedTuple):
     idempotency_key: str | None = None
     expected_seq: int | None = None
     prepared: tuple[RedactedEvent, ...] = ()
+    unscanned: Unscanned = "refuse"
 
     def access(self, receipt: Receipt | None = None, spent: int = 0) -> Access:
         """What the access log says of it, ``spent`` nanoseconds after it began.
@@ -156,13 +160,20 @@ class Writer:
     used: Callable[[StreamId], None] = uncounted
 
     def redacted(
-        self, draft: Draft, *, user_id: str, now: int, limits: Limits | None = None
+        self,
+        draft: Draft,
+        *,
+        user_id: str,
+        now: int,
+        limits: Limits | None = None,
+        unscanned: Unscanned = "refuse",
     ) -> RedactedEvent:
         """``draft`` as it may be written to a stream of the user's.
 
         Raises InvalidEvent, RedactionFailed, EventTooLarge, KeyUnavailable.
         """
-        redactor, limits = self.redactor, limits or self.limits
+        stubs, limits = unscanned == "stub", limits or self.limits
+        redactor = self.redactor.stubbing if stubs else self.redactor
         tag = self.tagger(user_id, now=now) if redactor.plan.pseudonyms else None
         return redact(draft, now=now, redactor=redactor, limits=limits, tag=tag)
 
@@ -310,8 +321,12 @@ class Writer:
                 draft, user_id = order.drafts[index], order.stream.user_id
                 if draft.event is not event:
                     draft = replace(draft, event=event)
-                known = event, self.redacted(draft, user_id=user_id, now=now)
-                made[index] = known
+                made[index] = known = (
+                    event,
+                    self.redacted(
+                        draft, user_id=user_id, now=now, unscanned=order.unscanned
+                    ),
+                )
             found.append(known[1])
         return found
 

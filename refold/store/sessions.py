@@ -61,6 +61,7 @@ from refold.store.appends import (
     Appendable,
     Order,
     Receipt,
+    Unscanned,
     Writer,
     drafts_of,
     same_event,
@@ -245,6 +246,7 @@ class Session:
         ts: datetime | None = None,
         meta: Meta | Mapping[str, object] | None = None,
         expected_seq: int | None = None,
+        unscanned: Unscanned = "refuse",
     ) -> Receipt:
         """Record ``events``, all of them or none; durable when it returns.
 
@@ -257,13 +259,18 @@ class Session:
         ts:              when it happened, with a time zone; the clock if left out.
         expected_seq:    the seq the writer last saw; 0 = a new session, None =
                          whatever it is.
+        unscanned:       what is done with a text that takes more work to redact than
+                         the policy allows: the append is refused, or a stub is stored
+                         for this text, ``[REDACTED:UNSCANNED n bytes]``.
 
         Raises InvalidEvent, EventTooLarge, RedactionFailed, StaleSession,
         IdempotencyConflict, SessionClosed, Erased, KeyUnavailable, StoreUnavailable.
         """
         beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
         drafts = drafts_of(events, beside)
-        order = Order(self.stream, drafts, idempotency_key, expected_seq)
+        order = Order(
+            self.stream, drafts, idempotency_key, expected_seq, unscanned=unscanned
+        )
         receipt = self.writer.append(order)
         if self.upkeep.is_due:
             self._keep_up(order)
@@ -279,11 +286,14 @@ class Session:
         ts: datetime | None = None,
         meta: Meta | Mapping[str, object] | None = None,
         expected_seq: int | None = None,
+        unscanned: Unscanned = "refuse",
     ) -> Receipt:
         """``append`` for asyncio: the loop is not blocked meanwhile."""
         beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
         drafts = drafts_of(events, beside)
-        order = Order(self.stream, drafts, idempotency_key, expected_seq)
+        order = Order(
+            self.stream, drafts, idempotency_key, expected_seq, unscanned=unscanned
+        )
         receipt = await self.writer.append_async(order)
         if "wait" in (self.upkeep.automatic, self.upkeep.remember):
             await asyncio.to_thread(self._keep_up, order)
@@ -870,7 +880,8 @@ def _fitting(session: Session, draft: Draft) -> _Prepared:
 
 def _redact(session: Session, draft: Draft) -> RedactedEvent:
     writer, user_id = session.writer, session.user_id
-    return writer.redacted(draft, user_id=user_id, now=writer.clock())
+    now = writer.clock()
+    return writer.redacted(draft, user_id=user_id, now=now, unscanned="stub")
 
 
 def _append(

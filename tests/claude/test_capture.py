@@ -137,6 +137,26 @@ def test_what_is_redacted_is_sent_redacted(session: Session, api: MessagesApi) -
     proved(session)
 
 
+def test_a_text_that_takes_too_much_work_costs_nothing_else(
+    session: Session, api: MessagesApi
+) -> None:
+    dear = "CLIENT_SECRET=a8f5f167f44f4964" * 400
+    api.reply(message(dear), message("Bye."))
+    ask = capture(session, api)
+
+    ask.create(dear)
+    ask.create("Thanks.")
+
+    stub = f"[REDACTED:UNSCANNED {len(dear)} bytes]"
+    assert stub in str(api.requests[0].body)
+    assert "a8f5" not in str(api.requests[1].body)
+    assert payloads(session, "agent_response")[0].text == stub
+    assert payloads(session, "user_input")[1].text == "Thanks."
+    said = [event for event in session.events() if event.type == "agent_response"]
+    assert said[0].redaction["types"] == {"UNSCANNED": 1}
+    proved(session)
+
+
 def test_compaction_is_automatic(session: Session, api: MessagesApi) -> None:
     window = "turn_window:full_turns=1,cached_turns=1"
     ask = capture(session, api, strategy=window)

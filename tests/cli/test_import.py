@@ -45,6 +45,20 @@ def chat(path: Path, *conversations: list[str]) -> Path:
     return path
 
 
+def test_a_text_that_takes_too_much_work_is_counted_and_costs_nothing_else(
+    refold: Refold, tmp_path: Path
+) -> None:
+    dear = "CLIENT_SECRET=a8f5f167f44f4964" * 400
+    file = chat(tmp_path / "chat.jsonl", ["Hello.", dear, "Thanks."])
+
+    ran = refold("import", file, "--user", "lin", "--json")
+    again = refold("import", file, "--user", "lin", "--json")
+
+    assert ran.json()["redactions"] == {"UNSCANNED": 1}
+    assert ran.json()["events"] == 3
+    assert again.json()["duplicates"] == 3
+
+
 def test_a_program_learns_what_was_imported(refold: Refold) -> None:
     ran = refold("import", SAMPLE, "--user", "lin", "--json")
 

@@ -1,21 +1,26 @@
 """What redaction costs is bounded: counted in steps, which are the same everywhere."""
 
+import json
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
 from refold.domain.envelope import Draft
-from refold.domain.errors import EventTooLarge
+from refold.domain.errors import EventTooLarge, RedactionFailed
 from refold.domain.events import ToolResult
 from refold.redaction.checks import Candidate
 from refold.redaction.chokepoint import redact
 from refold.redaction.engines import EngineName, engine_of
 from refold.redaction.guard import Limits
-from refold.redaction.plan import Plan
+from refold.redaction.plan import WORK_PER_KB, Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_RULES
 from refold.redaction.rules.rule import Rule
 from refold.redaction.scanner import Compiled, Runs, Scanner
+from refold.redaction.types import PLACEHOLDER
+from refold.redaction.values import Meter, OverBudget
 
 ENGINES: tuple[EngineName, ...] = ("stdlib", "vectorscan")
 scanner = Scanner(DEFAULT_RULES, "stdlib")
@@ -109,3 +114,131 @@ def test_one_letter_again_and_again_is_looked_at_once(name: EngineName) -> None:
     engine = engine_of(name, scanner._triggers)
 
     assert len(engine.scan(b"\n" + b"A" * 100_000 + b"\n")) < 10
+
+
+# Each value is found only when the next one is gone: a round of work for each.
+DEAR = "CLIENT_SECRET=a8f5f167f44f4964" * 400
+STUB = f"[REDACTED:UNSCANNED {len(DEAR)} bytes]"
+refusing = Redactor(Plan(engine="stdlib"))
+stubbing = refusing.stubbing
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": "x", "b": [1, DEAR]}, "/b/1"),
+        ({"a": json.dumps({"c": [DEAR]})}, "/a/c/0"),
+        ({"ann@corp.example.org": DEAR}, "/[REDACTED:EMAIL]"),
+    ],
+)
+def test_a_text_made_to_take_long_is_refused_with_its_place(
+    value: Any, place: str
+) -> None:
+    with pytest.raises(OverBudget, match="work_per_kb") as raised:
+        refusing.value(value)
+
+    assert raised.value.at == place
+    assert "a8f5" not in str(raised.value)
+
+
+def test_the_refusal_names_the_event_and_the_field() -> None:
+    draft = Draft(ToolResult(call_id="c", content=["x", DEAR]))
+
+    with pytest.raises(RedactionFailed, match=r"tool_result.*/content/1.*unscanned="):
+        redact(draft, now=1, redactor=refusing, limits=Limits())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_stub_stands_for_that_text_alone(engine: EngineName) -> None:
+    redactor = Redactor(Plan(engine=engine, over_budget="stub"))
+    value: dict[str, Any] = {
+        "mail": "write to ann.lee@corp.example.org",
+        "lines": [DEAR, "phone 13800138000", f"密{DEAR}"],
+        "inside": json.dumps({"c": DEAR, "d": 1}),
+    }
+
+    clean, tally = redactor.value(value)
+
+    assert clean == {
+        "mail": "write to [REDACTED:EMAIL]",
+        "lines": [
+            *(STUB, "phone [REDACTED:PHONE]"),
+            f"[REDACTED:UNSCANNED {len(DEAR) + 3} bytes]",
+        ],
+        "inside": json.dumps({"c": STUB, "d": 1}, separators=(",", ":")),
+    }
+    assert tally.types == {"EMAIL": 1, "PHONE": 1, "UNSCANNED": 3}
+    assert redactor.value(clean) == (clean, Redactor().value({})[1])
+
+
+def test_a_stub_is_a_placeholder_and_nothing_else_with_a_size_is() -> None:
+    assert PLACEHOLDER.fullmatch(STUB)
+    assert not PLACEHOLDER.fullmatch("[REDACTED:SECRET 12 bytes]")
+    assert not PLACEHOLDER.fullmatch("[REDACTED:UNSCANNED hunter2 bytes]")
+
+
+def test_what_stubs_has_the_same_rules_and_is_made_once() -> None:
+    assert stubbing.rule_set == refusing.rule_set
+    assert stubbing.scanner is refusing.scanner
+    assert refusing.stubbing is stubbing
+    assert stubbing.stubbing is stubbing
+
+
+def test_a_policy_without_a_budget_takes_as_long_as_it_takes() -> None:
+    clean, tally = Redactor(Plan(work_per_kb=0)).text(DEAR)
+
+    assert "a8f5" not in clean
+    assert "UNSCANNED" not in tally.types
+
+
+def dense(kind: str) -> str:
+    """A list of values with as little between them as lists have."""
+    random = Random(kind)
+    lines: dict[str, Callable[[], str]] = {
+        "phones": lambda: "139" + "".join(random.choices("0123456789", k=8)),
+        "mails": lambda: f"u{random.randrange(10**6)}@ex.com",
+        "passwords": lambda: f"DB_PASSWORD=aB3{random.randrange(10**9)}xYz",
+        "rows": lambda: (
+            f"{random.randrange(999)},张三,139{random.randrange(10**8):08},"
+            f"a{random.randrange(10**4)}@b.org,4111111111111111"
+        ),
+        "logs": lambda: (
+            f"10.0.{random.randrange(255)}.7 user=bob token="
+            f"abc{random.randrange(10**9)}def id={random.randrange(10**12)}"
+        ),
+    }
+    return "\n".join(lines[kind]() for _ in range(600))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("key", ["text", "password", "phone"])
+@pytest.mark.parametrize("kind", ["phones", "mails", "passwords", "rows", "logs"])
+def test_lists_of_values_take_less_than_half_of_the_budget(
+    engine: EngineName, kind: str, key: str
+) -> None:
+    half = Redactor(Plan(engine=engine, work_per_kb=WORK_PER_KB // 2))
+
+    _, tally = half.value({key: dense(kind)})
+
+    assert tally.n >= 1
+    assert "UNSCANNED" not in tally.types
+
+
+@pytest.mark.parametrize(
+    "unit", ["password=", "E12345678 ", "a.b@c.co ", "[REDACTED:SECRET]学号 2021001234"]
+)
+def test_work_grows_with_the_text_and_no_faster(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def steps(length: int) -> int:
+        meters: list[Meter] = []
+
+        def meter(_: Scanner, text: str) -> Meter:
+            meters.append(Meter(1 << 60))
+            return meters[-1]
+
+        monkeypatch.setattr(Scanner, "meter", meter)
+        refusing.text((unit * length)[:length])
+        return sum(one.spent for one in meters)
+
+    assert steps(40_000) < 2.1 * steps(20_000)

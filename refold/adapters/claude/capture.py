@@ -170,6 +170,8 @@ class _Captured:
             agent=self._agent,
             meta=meta,
             idempotency_key=key,
+            # The conversation goes on: one text must not cost the rest of it.
+            unscanned="stub",
         )
 
     def _ask(

@@ -127,7 +127,12 @@ class Answers:
             given = call.given if isinstance(call.given, dict) else str(call.given)
             made = ToolCall(call_id=call.call_id, tool_name=call.name, arguments=given)
             events.insert(0, made)
-        self.session.append(events, idempotency_key=_key(call), agent=self.agent)
+        self.session.append(
+            events,
+            idempotency_key=_key(call),
+            agent=self.agent,
+            unscanned="stub",
+        )
 
     def _is_open(self, call: Call) -> bool:
         head = self.session.writer.log.head(self.session.stream)
