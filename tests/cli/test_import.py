@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from refold.adapters import importers
 from refold.adapters.cli import output
+from refold.adapters.cli.commands import import_
 from tests.cli.conftest import SAMPLE, Refold
 
 PLANTED = (
@@ -467,3 +470,23 @@ def test_progress_can_be_had_without_a_terminal(refold: Refold, tmp_path: Path) 
     assert "refold: 450 of 450 events: talk-0001\n" in shown.err
     assert " of " not in quiet.err + as_json.err
     assert shown.out == quiet.out
+
+
+def test_a_file_that_changes_meanwhile_is_said_to(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = chat(tmp_path / "talk.jsonl", ["hello", "hi"], ["bye", "see you"])
+    times: list[Path] = []
+
+    def shrinking(path: Path, *, format: str) -> list[Any]:  # noqa: A002  # its name
+        times.append(path)
+        return importers.read(path, format=format)[: 3 - len(times)]
+
+    monkeypatch.setattr(import_, "read", shrinking)
+
+    ran = refold("import", path, "--user", "ada", "--keep-going", "--json")
+
+    assert ran.code == 1
+    assert ran.json()["sessions"] == ["talk-0001"]
+    (failed,) = ran.json()["failed"]
+    assert failed["why"] == "changed while it was imported: import it again"

@@ -1,6 +1,7 @@
 """``redact`` is a filter: values in, the same values without secrets out."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,36 @@ def test_a_wrong_option_is_exit_code_2(
 
     assert (ran.code, ran.out) == (2, "")
     assert reason in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"a@build.test b@build.test 13867541209", "redacted EMAIL\u00d72, PHONE"),
+        (b"nothing here", "scanned: nothing found that the policy redacts"),
+    ],
+)
+def test_a_person_is_told_what_was_found_beside_the_text(
+    refold: Refold, monkeypatch: pytest.MonkeyPatch, text: bytes, said: str
+) -> None:
+    quiet = refold("redact", stdin=text)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    ran = refold("redact", stdin=text)
+
+    assert ran.err == f"refold: {said}\n"
+    assert (quiet.out, quiet.err) == (ran.out, "")
+    assert refold("redact", "--json", stdin=text).err == ""
+
+
+def test_what_a_policy_keeps_was_scanned_all_the_same(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('version = 1\n[types.EMAIL]\naction = "keep"\n')
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    ran = refold("redact", "--policy", policy, stdin=b"write to a@build.test")
+
+    assert ran.out == "write to a@build.test"
+    assert ran.err == "refold: scanned: nothing found that the policy redacts\n"

@@ -147,3 +147,8 @@ def test_every_count_agrees_with_its_noun() -> None:
     found = [line for file in sources for line in bare.findall(file.read_text())]
 
     assert found == []
+
+
+def test_help_is_a_command_too(refold: Refold) -> None:
+    assert refold("help").out == refold("--help").out
+    assert refold("help", "export").out == refold("export", "--help").out

@@ -43,7 +43,16 @@ def test_sessions_are_listed_for_people(refold: Refold, sample: Path) -> None:
 
 def test_a_user_without_sessions_has_no_list(refold: Refold, sample: Path) -> None:
     assert refold("sessions", "--user", "ada", "--json").json() == []
-    assert "no sessions of user 'ada'" in refold("sessions", "--user", "ada").out
+    assert refold("sessions", "--user", "ada").out == "user 'ada' has no sessions\n"
+
+
+def test_who_was_erased_is_said_to_be(refold: Refold, sample: Path) -> None:
+    refold("erase", "--user", "lin", "--reason", "asked", "--yes")
+
+    ran = refold("sessions", "--user", "lin")
+
+    assert (ran.code, ran.out) == (0, "user 'lin' was erased\n")
+    assert refold("sessions", "--user", "lin", "--json").json() == []
 
 
 def test_a_misspelt_file_is_no_empty_store(refold: Refold, tmp_path: Path) -> None:

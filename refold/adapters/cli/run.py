@@ -180,6 +180,8 @@ def mend_streams() -> None:
 
 def _invoke(args: list[str]) -> int:
     program = application()
+    if args[:1] == ["help"]:
+        args = [*args[1:], "--help"]
     try:
         if "_REFOLD_COMPLETE" in os.environ:  # a shell asks what could come next
             program.main(args, prog_name="refold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -153,7 +154,7 @@ def _writer(name: Summarizer, model: str | None) -> Writes | None:
 
 def _show(screen: Screen, records: Sequence[Summary]) -> None:
     ref = records[0].strategy
-    params = ", ".join(f"{key}={value}" for key, value in ref.params.items())
+    params = ", ".join(f"{key}={json.dumps(v)}" for key, v in ref.params.items())
     screen.line((ref.name, "bold"), "  ", shown(params))
     for record in records:
         _record(screen, record)

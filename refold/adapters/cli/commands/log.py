@@ -35,22 +35,23 @@ from refold.adapters.cli.output import (
     types,
 )
 from refold.domain import events
-from refold.domain.errors import counted
+from refold.domain.errors import Erased, SessionNotFound, counted
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
     from refold.domain.ports import SessionInfo
+    from refold.store import SessionStore
 
 
 def sessions(call: Call, user: SomeUser = None) -> Result:
     """List sessions with their size and age."""
-    found = call.store().sessions(user)
+    store = call.store()
+    found = store.sessions(user)
 
     def show(out: Screen) -> None:
         if not found:
-            whose = f" of user {user!r}" if user else ""
-            out.line(f"no sessions{whose} yet: `refold import` adds transcripts")
+            out.line(_none(store, user))
             return
         names = ("user", "session", "#events", "#tokens", "last write (UTC)")
         out.table(names, map(_row, found))
@@ -67,6 +68,18 @@ def sessions(call: Call, user: SomeUser = None) -> Result:
         for info in found
     ]
     return Result(told, show)
+
+
+def _none(store: SessionStore, user: str | None) -> str:
+    if user is None:
+        return "no sessions yet: `refold import` adds transcripts"
+    try:
+        store.session(user, "any").head()
+    except Erased:
+        return f"user {user!r} was erased"
+    except SessionNotFound:
+        pass
+    return f"user {user!r} has no sessions"
 
 
 _MINUTE: Final = len("2026-03-16 10:00")
