@@ -90,7 +90,7 @@ def test_each_kind_has_its_line() -> None:
         (item(stale=True), "stale"),
         (item(updated_at=NOW - LASTS["path"]), "expired"),
         (item(confidence=0.4), "below the threshold: 0.40 of 0.50"),
-        (item(success=0.45), "of no help"),
+        (item(success=0.45), "no help"),
     ],
 )
 def test_what_is_not_sure_is_not_said_and_it_is_told_why(bad: Item, why: str) -> None:

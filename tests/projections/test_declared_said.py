@@ -65,11 +65,11 @@ def test_why_an_item_is_not_said() -> None:
     assert unsaid(topic="angles", standing="weak") == ["too few sessions show it"]
     assert unsaid(level=0.0) == ["below the threshold: 0.00 of 0.50"]
     assert unsaid(topic="angles", nr=1) == [
-        "no example of an error type or topic that may be said"
+        "no example of an error or topic that a model is told"
     ]
     preferred = [unsaid(key=f"key_{nr}") for nr in range(MOST + 1)]
     assert preferred.count([]) == MOST
-    assert [f"{MOST} of its kind come first"] in preferred
+    assert [f"behind the first {MOST} of its kind"] in preferred
 
 
 def test_what_is_tainted_or_stale_says_so() -> None:
@@ -86,6 +86,6 @@ def test_what_is_tainted_or_stale_says_so() -> None:
     }
 
     assert reasons == {
-        "tainted: of its sessions 3 may not speak",
-        "stale: something newer says the contrary",
+        "tainted: 3 sessions cannot count for it",
+        "stale: newer sessions say the contrary",
     }

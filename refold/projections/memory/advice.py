@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypedDict
 
-from refold.domain.errors import InvalidConfiguration
+from refold.domain.errors import InvalidConfiguration, counted
 from refold.projections.context.budget import TITLE, Advice, cost
 from refold.projections.memory.items import INDEPENDENT, Evidence, Item
 from refold.projections.memory.sessions import GENERAL
@@ -205,20 +205,20 @@ def why_not(
     reasons = []
     if item.tainted:
         reasons.append(
-            f"tainted: {item.tainted_sessions} sessions may not speak for it"
+            f"tainted: {counted(item.tainted_sessions, 'session')} cannot count for it"
         )
     elif item.sessions < INDEPENDENT:
         few = f"{item.sessions} of {INDEPENDENT} independent sessions show it"
         reasons.append(f"not established: {few}")
     if item.stale:
-        reasons.append("stale: something newer says the contrary")
+        reasons.append("stale: newer sessions say the contrary")
     if item.expires_at <= now:
-        reasons.append("expired: no session showed it for long")
+        reasons.append("expired: no recent session shows it")
     sure = surety(item)
     if sure < threshold:
         reasons.append(f"below the threshold: {sure:.2f} of {threshold:.2f}")
     if not reasons and not _helps(item, means.get(item.scenario)):
-        reasons.append("of no help: sessions end no better with it than without")
+        reasons.append("no help: sessions end no better with it")
     return reasons
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from refold.domain.canonical import canonical
 from refold.domain.erasure import timestamp
+from refold.domain.errors import counted
 from refold.domain.events import JsonObject
 from refold.domain.ids import USER_SESSION
 from refold.domain.preferences import Preference
@@ -645,15 +646,15 @@ def why_not(profile: Profile, item: Item, *, now: int, threshold: float) -> list
     reasons = []
     if item.kind not in ("preference", "mistake") and not item.established:
         if item.tainted:
-            few = f"of its sessions {item.tainted_sessions} may not speak"
-            reasons.append(f"tainted: {few}")
+            few = counted(item.tainted_sessions, "session")
+            reasons.append(f"tainted: {few} cannot count for it")
         if item.stale:
-            reasons.append("stale: something newer says the contrary")
+            reasons.append("stale: newer sessions say the contrary")
         if item.sessions < INDEPENDENT and not item.tainted:
             reasons.append("too few sessions show it")
     if item.kind == "mistake" and not _as_examples(profile.items, [item]):
-        reasons.append("no example of an error type or topic that may be said")
-    return reasons or [f"{MOST} of its kind come first"]
+        reasons.append("no example of an error or topic that a model is told")
+    return reasons or [f"behind the first {MOST} of its kind"]
 
 
 def _told(section: str, items: Iterable[Item]) -> Iterator[Line]:
