@@ -22,28 +22,27 @@ _INTRO = """\
 
 <!-- Written by `python -m tools.rule_reference`: change the rules, not this page. -->
 
-What Refold [redacts](../glossary.md#redaction), rule by rule, in the
-[packs](../glossary.md#pack) that a [policy](policy.md) names. The examples are those
-that the rules are proved with; what stands between « and » is redacted, `⏎` is the end
-of a line, and long secrets are cut (`…`) here only. A rule that needs context finds a
-value only after a word for it, or under such a key. Of rules that find the same, the
-more specific one names the type.
+What Refold [redacts](../glossary.md#redaction), rule by rule, in
+[packs](../glossary.md#pack) from which a [policy](policy.md) chooses. The text between
+« and » is redacted; `⏎` ends a line; long secrets are cut (`…`) on this page. A rule
+that needs context finds a value only after a word for it, or under such a key. If
+several rules find the same, the most specific one names the type.
 """
 _WHAT = {
     "pii-common": "Personal data in English, or common everywhere.",
     "pii-cn": "Personal data of people in China.",
     "pii-us": "Numbers that the United States and its banks give to people.",
-    "secrets": "What opens a door.",
+    "secrets": "Passwords, tokens and keys.",
     "pii-eu": "Numbers that European states give to people.",
     "network": "Addresses of machines.",
-    "secrets-extended": "Keys whose form says less, which takes more that is none.",
-    "person": "Names of people, where something says that they are names.",
+    "secrets-extended": "Keys with less telling forms: expect more false findings.",
+    "person": "Names of people, if something says that they are names.",
 }
 _VENDORS = """\
 ### Keys that say who issued them
 
-All are `API_KEY` and need no context. What goes on before or after is no key, and
-neither are made-up ones, such as a prefix with a row of `x`.
+All are `API_KEY` and need no context. A longer word that contains one is not a key,
+nor is a made-up one, such as a prefix with a row of `x`.
 
 | rule | begins with |
 |---|---|
@@ -57,8 +56,7 @@ shell and in an array of strings:
 _CHECKS = """\
 ## Checks
 
-What a value must pass besides its form. Checksums are computed; nothing is looked up,
-and nobody is asked.
+What a value must pass besides its form. Checksums are computed; nothing is looked up.
 
 | check | passes |
 |---|---|
@@ -66,8 +64,8 @@ and nobody is asked.
 _TYPES = """\
 ## Types
 
-What stands in a [placeholder](../glossary.md#placeholder), and the label of the locale
-`zh`. [A policy](policy.md#types) may use other names for them.
+The types in [placeholders](../glossary.md#placeholder), and their labels in the locale
+`zh`. A [policy](policy.md#types) accepts other names for them.
 
 | type | label |
 |---|---|
@@ -94,7 +92,7 @@ def page() -> str:
 
 
 def _pack(name: str, rules: tuple[Rule, ...]) -> Iterator[str]:
-    on = "on unless a policy names others" if name in DEFAULT_PACKS else "opt-in"
+    on = "on by default" if name in DEFAULT_PACKS else "opt-in"
     yield f"## `{name}` ({on})\n\n{_WHAT[name]}\n"
     redactor = Redactor(Plan(rules=rules, engine="stdlib"))
     vendors = [rule for rule in rules if _is_vendor(rule)]

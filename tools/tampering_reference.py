@@ -14,10 +14,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "tampering.md"
 
 _HEAD = """# Tampering
 
-Everything here is done to a store behind Refold's back, on both engines, by the
-tests; what `refold verify` says of it is in the second column. `make fix` writes this
-page from them. [What is proved, and against whom](../explanation/integrity.md)
-explains it.
+The tests do all of this to a store, on both engines. The second column has what
+`refold verify` reports. `make fix` writes this page. See [what is proved, and against
+whom](../explanation/integrity.md).
 
 A problem is `{"user_id", "session_id", "stream", "seq", "code", "detail"}`. Those of
 the tree are of the stream `tree` of no user, and `seq` is the number of a leaf or the
