@@ -66,6 +66,11 @@ _CARD = re.compile(
     r"|62[0-9]{14}(?:[0-9]{3})?"
 )
 
+# Beside four groups of digits in a table of code points.
+_IN_HEX = re.compile(
+    r"(?<![^\s.])(?=[0-9]{0,3}[A-F])(?=[A-F]{0,3}[0-9])[0-9A-F]{4}(?![0-9a-z])|\[\."
+)
+
 # Calling codes with the lengths, code included, of the numbers behind them.
 _CALLING = re.compile(
     r"1[2-9][0-9]{9}"
@@ -97,6 +102,8 @@ def card(found: Candidate) -> bool:
     """A card number that needs no context: a network's range and the Luhn digit."""
     digits = digits_of(found.value)
     if not (_CARD.fullmatch(digits) and luhn(digits)) or _uniform(digits):
+        return False
+    if digits != found.value and _IN_HEX.search(found.before(25) + found.after(25)):
         return False
     return digits != found.value or not _ORDER.search(found.before(24))
 

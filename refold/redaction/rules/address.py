@@ -10,7 +10,8 @@ from refold.redaction.rules.rule import END, QUOTE, InContext, Rule, words
 
 _STREETS = words(
     "street avenue ave road rd boulevard blvd lane ln drive dr court ct place pl"
-    " terrace way circle square parkway pkwy highway hwy crescent st"
+    " terrace way circle square parkway pkwy highway hwy crescent"
+    " close gardens mews grove trail st"
 )
 _STREET = rf"(?i:{'|'.join(_STREETS)})(?![A-Za-z0-9])\.?"
 # What a name of a street is a part of only by chance, where its words are small.
@@ -19,6 +20,7 @@ _COMMON = re.compile(
     r"|bytes?|times?|files?|days?|hours?|minutes?|years?|people|percent|other|different"
     r"|new|best|one|two|its?|was|were|with|on|from|at|as|this|that|in)\b"
 )
+_ALONE = r"(?:(?<![\w.,$€£#/\-])|(?<=\\[nrtbf]))"
 _SMALL = r"(?:[a-z][a-z'.\-]{1,15}|[0-9]{1,3}(?:st|nd|rd|th))"
 _BIG = r"(?:[A-Z\u00c0-\u00de][\w'’.\-]{0,20}|[0-9]{1,3}(?:st|nd|rd|th))"
 _UNIT = (
@@ -74,23 +76,24 @@ _NO_PLACE = re.compile(
     "请|不|无|未|必|错|格式|栏|字段|信息|为空|长度|是否|填|选|详见|这|那|哪"
 )
 _PLACE = re.compile(
-    "[区县镇乡村路街巷弄栋幢室号苑]|大道|小区|花园|公寓|大厦|广场|[省市].{2,}[市区县]"
+    "[县镇乡村街巷弄栋幢室苑]|[号號](?!['”’])|路(?![径徑由线線])|区(?![域别分间])|单元|大道|小区|花园|公寓|大厦|广场|[省市].{2,}[市区县]"
 )
 # What stands before a number in a Chinese address; not 知道, 电路, 课题组.
 _HAN_STREET = (
-    r"(?:(?<![线电思网])路|街|(?<![知报频渠通轨跑])道|巷|弄|胡同|村|庄|苑|(?<=[0-9一二三四五六七八九十])组"
-    r"|小区|社区|园区|花园|家园|嘉园|广场|大厦|公寓|栋|幢|座|号楼?|号院|单元)"
+    r"(?:(?<![线电思网])路|街|(?<![知报频渠通轨跑])道|巷|弄|胡同|村|庄|苑|(?<=[0-9一二三四五六七八九十])[组段]"
+    r"|小区|社区|园区|花园|家园|嘉园|广场|大厦|公寓|栋|幢|座|号楼?|號|号院|单元)"
 )
 # What an address in a sentence is made of: it begins behind one of these verbs.
 _HAN = r"[^\W_在到是给寄送址住]"
 # The last characters of those, and up to nine of a number: most places have none.
 _HAN_END = "|".join(
-    rf"(?<=[路街道巷弄同村庄苑组区园场厦寓栋幢座楼号院元][0-9A-Za-z\- ]{{{n}}})"
+    rf"(?<=[路街道巷弄同村庄苑组段区园场厦寓栋幢座楼号號院元][0-9A-Za-z\- ]{{{n}}})"
     for n in range(1, 10)
 )
 _HAN_REST = (
     r"(?: ?[A-Z]{0,6}[\u4e00-\u9fff]{0,10} ?[0-9A-Za-z\-]{1,6} ?"
-    r"(?:号楼?|号院|室|栋|单元|幢|楼|层|座|户)){0,4}"
+    r"(?:号楼?|号院|[室栋单幢楼层座户樓號]元?)){0,4}"
+    r"(?:(?<=[元栋幢楼座])[0-9]{3,4}(?![0-9年月]))?"
 )
 _HAN_TEXT = r"[^\s，。；;\"'、！？!?<>|\\]"
 _OF_KEY = r"(?i:string|text|str|null|none|required|unknown|n/a)"
@@ -102,8 +105,8 @@ ADDRESS_EN = (
     _Address(
         id="address.street",
         gate=tuple(f" {word}" for word in _STREETS),
-        before=r"(?<![\w.,$€£#/\-])[1-9][0-9]{0,4}[A-Za-z]?(?:-[0-9]{1,5})?"
-        rf"(?: {_BIG}){{1,4}}|(?<![\w.,$€£#/\-])[1-9][0-9]{{0,4}}(?: {_SMALL}){{1,3}}",
+        before=rf"{_ALONE}[1-9][0-9]{{0,4}}[A-Za-z]?(?:-[0-9]{{1,5}})?"
+        rf"(?: {_BIG}){{1,4}}|{_ALONE}[1-9][0-9]{{0,4}}(?: {_SMALL}){{1,3}}",
         reach=72,
         then=r"[ -/:-@\[-`{-~\n\r\t]",
         pattern=rf" {_STREET}(?: [NSEW]{{1,2}}(?![A-Za-z]))?{_UNIT}{_TOWN}",
@@ -149,7 +152,7 @@ ADDRESS_EN = (
         then="[0-9]{1,6}[a-z]?,? [^ ]",
         pattern=r"(?i:[a-z]{2,9} (?:it )?(?:at|is|to):?|addr(?:ess)?:) "
         rf"(?P<value>[1-9][0-9]{{0,5}}[A-Za-z]?"
-        rf"(?:,? (?:{_BIG}|[0-9]{{1,5}}|de|la|du|del|der|van)){{2,8}})",
+        rf"(?:,? (?:{_BIG}|[0-9]{{1,5}}[A-Z]{{0,3}}|de|la|du|del|der|van)){{2,8}})",
     ),
     _Address(
         id="address.code",
@@ -182,19 +185,19 @@ ADDRESS_EN = (
 ADDRESS_CN = (
     _Address(
         id="address.cn",
-        gate=("号", "室", "栋", "单元", "幢", "弄"),
+        gate=("号", "號", "室", "栋", "单元", "幢", "弄"),
         lead="[0-9a-z ]",
         before=rf"(?<!{_HAN}){_HAN}{{1,40}}{_HAN_STREET} ?[0-9A-Za-z\-]{{1,8}} ?",
         reach=64,
-        pattern=rf"(?:{_HAN_END})(?:号楼?|号院|室|栋|单元|幢|弄)(?!线|文件|令|公告)"
+        pattern=rf"(?:{_HAN_END})(?:号楼?|號|号院|室|栋|单元|幢|弄)(?!线|文件|令|公告)"
         + _HAN_REST,
     ),
     _Address(
         id="address.cn.told",
         gate=("地址", "住址", "住在", "家住", "现居", "寄到", "送到", "寄往"),
-        pattern=r"(?:地址|住址|住在|家住|现居住?|寄到|送到|寄往)"
+        pattern=r"(?:地址(?=[ :：=是为\"'\\])|住址|住在|家住|现居住?|寄到|送到|寄往)"
         rf"(?:{QUOTE}|[ \t:：=是为于]){{0,5}}"
-        rf"(?P<value>[\u4e00-\u9fff]{_HAN_TEXT}{{3,60}}"
+        rf"(?P<value>[\u4e00-\u9fff0-9]{_HAN_TEXT}{{3,60}}"
         rf"(?: ?[0-9A-Z]{{1,6}} ?{_HAN_TEXT}{{1,12}}){{0,4}})",
         validator=han_address,
     ),

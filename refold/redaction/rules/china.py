@@ -34,7 +34,7 @@ _AREA = r"0(?:10|2[0-9]|[3-9][0-9]{2})"
 _ID_WORDS = (
     r"身[份分][证證]|身份号码|证件"
     r"|(?<![A-Za-z])(?i:id[ _-]?(?:card|no|num|number)|identity(?:[ _-]?card)?"
-    r"|(?:national|citizen|resident|chinese|china|prc)[ _-]?id|sfz)(?![a-z])"
+    r"|(?:national|citizen|resident|chinese|china|prc)[ _-]?id|sfzh?)(?![a-z])"
     r"|(?<=[a-z])(?:IdCard|IDCard|IdNo|IdNumber)(?![a-z])"
 )
 _STUDENT_WORDS = (
@@ -161,7 +161,7 @@ PII_CN = (
         type="WECHAT",
         gate=("微信", "薇信", "v信", "加v", "wechat", "weixin", "vx", "wx:", "wx："),
         then=r".{0,24}[a-z][0-9a-z_\-]{5}",
-        pattern=rf"(?<![A-Za-z0-9]){_WECHAT}(?i:号码?|[账帐]号"
+        pattern=rf"{START}{_WECHAT}(?i:号码?|[账帐]号"
         rf"|[ _\-]?(?:id|no|num|number|account))?"
         rf"(?:{QUOTE}|[ \t:：=#\-是为叫]|(?i:is|at)(?= )){{0,6}}"
         rf"(?P<value>{_WECHAT_ID})(?![A-Za-z0-9_@.(\-])",

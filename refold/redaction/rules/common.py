@@ -242,7 +242,7 @@ PII_COMMON = (
         gate=("nino", "national insurance", "national_insurance", "ni number", "ni no"),
         context=r"(?<![A-Za-z])(?i:nino|national[ _-]insurance|ni(?= (?:no|num)))"
         r"(?i:[ _-]?(?:number|num|no\.?))?(?![a-z])",
-        pattern=rf"{START}(?i:[A-CEGHJ-PRSTW-Z][A-CEGHJ-NPRSTW-Z]"
+        pattern=rf"{START}(?i:(?:QQ|[A-CEGHJ-PRSTW-Z][A-CEGHJ-NPRSTW-Z])"
         rf"(?:[ \-]?[0-9]{{2}}){{3}}(?:[ \-]?[A-D])?){END}",
         validator=nino,
         priority=51,

@@ -29,10 +29,12 @@ _WHOSE = (
 )
 # After these, what may stand between a name and its value goes on.
 _GAP = r"[^\n0-9A-Za-z]{0,8}(?:%[0-9]{2})?[^\n0-9A-Za-z]{0,4}"
+_WORD = r"(?:(?<![A-Za-z])|(?<=\\[nrtbf]))"
 _IP_WORDS = (
-    rf"(?<![A-Za-z])(?:{_WHOSE}[ _\-]?(?i:ip(?:[ _\-]?addr(?:ess)?)?)(?![A-Za-z]){_GAP}"
+    rf"{_WORD}(?:{_WHOSE}[ _\-]?(?i:ip(?:[ _\-]?addr(?:ess)?)?)(?![A-Za-z]){_GAP}"
     rf"|{_WHOSE}[ _\-]?(?i:addr)(?:ess(?= \Z))?|(?i:address)(?= \Z)"
-    r"|(?i:ip(?:[ _\-]?v[46])?(?:[ _\-]?addr(?:ess)?)?|inet6?|rhost|raddr"
+    r"|(?i:peer|client|visitor|src|source|saddr|attacker)(?=[ =:]{1,2}\Z)"
+    r"|(?i:ip(?:[ _\-]?v[46])?(?:[ _\-]?addr(?:ess(?:es)?)?)?s?|inet6?|rhost|raddr"
     r"|x-(?:forwarded-for(?:[^A-Za-z\n]{0,40}[, ])?|(?:real|client|originating)-ip)"
     rf"|forwarded: ?for|cf-connecting-ip)|{_FROM})(?![A-Za-z])"
     r"|(?<=[a-z])(?<!rivate)(?<!luster)(?<!ateway)(?<!ervice)(?<!pod)"
@@ -150,6 +152,7 @@ NETWORK_IN_CONTEXT = (
         id="ip.v6.context",
         # No time, and no name in code: those would be looked at in every log.
         then=r"(?:[0-9a-f]{3,4}:|:[0-9a-f])",
+        before=rf"{NETWORK[1].before}|(?<=[^0-9A-Fa-f:.]:)[0-9A-Fa-f]{{1,4}}",
         pattern=r"(?i)(?=:[0-9a-f]{3,4}:|::[0-9a-f])" + NETWORK[1].pattern,
     ),
     Rule(

@@ -22,6 +22,7 @@ _SSN_WORDS = (
 _LICENSE_WORDS = (
     r"(?i:driver[’']?s?[’']?[ _-]{0,2}(?:licen[cs]e|lic)|driving[ _-]?licen[cs]e"
     r"|(?<![a-z])d\.?l\.?(?=[ _-]?(?:no|num|number|#|:)))s?(?![a-z])"
+    r"|(?<![A-Za-z])C?DL(?![A-Za-z])"
     r"|驾驶证|驾照|驾驶执照"
 )
 # Of the states whose licences have fewer than six digits in a row: Iowa, New Hampshire,
@@ -95,9 +96,9 @@ PII_US = (
         id="license.us",
         type="DRIVER_LICENSE",
         digits=6,
-        gate=("driver", "driving", "dl n", "dl_n", "dl#", "驾"),
+        gate=("driver", "driving", "dl ", "dl_n", "dl#", "dl:", "驾"),
         context=_LICENSE_WORDS,
-        pattern=rf"{START}(?:[A-Za-z]{{0,3}}[ \-]?[0-9](?:[ \-]?[0-9]){{5,17}}[A-Za-z]?"
+        pattern=rf"{START}(?:(?:(?!C?DL)[A-Z]{{1,3}}[ \-]|[A-Za-z]{{1,3}})?[0-9](?:[ \-]?[0-9]){{5,17}}[A-Za-z]?"
         rf"|{_LICENSE_OF_UK}){END}",
         validator=student_number,
         priority=48,
