@@ -7,6 +7,8 @@ import binascii
 import logging
 import os
 import re
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -141,6 +143,7 @@ class MasterKeyFile:
 
     def read(self) -> Sequence[bytes]:
         """All keys in it, the newest first.  Raises KeyUnavailable."""
+        remark_on_mode(self.path)
         try:
             keys = decoded(self.path.read_text())
         except OSError as error:
@@ -200,6 +203,23 @@ def _decoded(text: str) -> bytes:
 
 def _written(keys: Sequence[bytes]) -> bytes:
     return b"".join(base64.b64encode(key) + b"\n" for key in keys)
+
+
+_remarked: Final[set[Path]] = set()
+
+
+def remark_on_mode(path: Path) -> None:
+    """Warn, once in a process, of a file with keys that others can read or write."""
+    if sys.platform == "win32" or path in _remarked or not path.exists():
+        return
+    if path.stat().st_mode & 0o066:
+        _remarked.add(path)
+        log.warning(
+            "other users of this machine can read or write the keys in %s: run "
+            "chmod 600 %s",
+            path,
+            shlex.quote(str(path)),
+        )
 
 
 def create_private(path: Path, content: bytes = b"") -> bool:

@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
-from refold.adapters.keys.master import create_private
+from refold.adapters.keys.master import create_private, remark_on_mode
 from refold.adapters.keys.store import PEPPER, KeyPlace, UserEntry
 from refold.adapters.sql.memory import begin, engine_in_memory
 from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
@@ -549,6 +549,7 @@ def _engine(url: str) -> Engine:
             raise InvalidConfiguration("a SQLite key store is sqlite:///FILE")
         path = Path(parsed.database).absolute()
         create_private(path)
+        remark_on_mode(path)
         engine = create_engine(
             URL.create("sqlite", database=str(path)), connect_args={"timeout": 10}
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import mmap
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -243,6 +244,7 @@ class SqliteDatabase(Database):
         self._lock: AbstractContextManager[Any] = Lock()
 
     def _make_pool(self) -> Engine:
+        _create(self.path)
         self._identify()
         pool = create_engine(
             URL.create("sqlite", database=str(self.path)),
@@ -518,6 +520,17 @@ class SqliteInMemory(SqliteDatabase):
         """Bytes of its pages."""
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         return int(pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+
+
+def _create(path: Path) -> None:
+    """Make an empty file that its owner alone can read, unless one is there.
+
+    SQLite makes the files beside it with the same mode.  Where that fails, SQLite says
+    why when it opens the file.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with suppress(OSError):
+        os.close(os.open(os.path.realpath(path), flags, 0o600))
 
 
 def _turn_to_wal(connection: sqlite3.Connection) -> None:
