@@ -15,6 +15,7 @@ _Extents: TypeAlias = list[tuple[int, int]]
 _BREAK = re.compile(r"\r?\n|(?:\\{1,7}r)?\\{1,7}n|<br ?/?>|&#(?:10|xa|xA);")
 _RUN = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
 _FIELD = re.compile(r"(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):")
+_LETTERS = re.compile("[A-Za-z]")
 _TOLD = re.compile("[A-Z0-9]")
 _HEAD = re.compile(r"-----BEGIN [A-Z0-9 ]{0,52}-----")
 _TAIL = re.compile(r"-----END [A-Z0-9 ]{0,40}-----\Z")
@@ -40,20 +41,20 @@ def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
     first = max(0, match.start() - _FURTHEST)
     breaks = [found.span() for found in _BREAK.finditer(text, first, match.start())]
     start, stop = match.start(), match.start()
-    for after, before in [
-        *((end, begin) for begin, end in reversed(breaks)),
-        (first, first),
-    ]:
+    # The last line of a key is short, and may be behind words that tools put there.
+    short = 1
+    for after, before in (*((e, b) for b, e in reversed(breaks)), (first, first)):
         ended = text.rfind("-----END", after, stop)  # of another key
         after = max(after, ended + len("-----END")) if ended >= 0 else after
         runs = list(_RUN.finditer(text, after, stop))
-        full = any(run.end() - run.start() >= _FULL_LINE for run in runs)
-        if full or (
+        if any(run.end() - run.start() >= _FULL_LINE for run in runs) or (
             start == match.start() and runs and _by_itself(text, after, stop, runs)
         ):
             start = runs[0].start()
-        elif stop != match.start():
-            break
+        elif stop != match.start() and (runs or _LETTERS.search(text, after, stop)):
+            short -= 1
+            if short < 0 or start < match.start():
+                break
         if ended >= 0:
             break
         stop = before

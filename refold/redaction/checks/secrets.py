@@ -188,7 +188,7 @@ def token(found: Candidate) -> bool:
         return False
     letters = bool(_LETTER.search(value, 0, _ENOUGH))
     mixed = letters + len(_DIGIT.findall(value, 0, _ENOUGH)) >= 3
-    if not (mixed or _jumbled(value)):
+    if not (mixed or _jumbled(value) or _dense(value)):
         return False
     if _VERSION.fullmatch(value):
         return False
@@ -265,8 +265,10 @@ def flag(found: Candidate) -> bool:
 
 def sql(found: Candidate) -> bool:
     """What SQL identifies a user by, and no prose about what something is."""
-    return typed(found) and (
-        found.match.group().startswith("IDENTIFIED") or not found.value.isalpha()
+    return (
+        typed(found)
+        and not ATTRIBUTE.fullmatch(found.value)
+        and (found.match.group().startswith("IDENTIFIED") or not found.value.isalpha())
     )
 
 
@@ -351,6 +353,10 @@ def chinese_password(found: Candidate) -> bool:
     value = found.value
     if len(value) < 4 or _stands_in(value):
         return False
+    if found.match.end() - found.match.start() - len(value) < 4 and not re.search(
+        "[^\u4e00-\u9fff]|[是为]", found.before(1)
+    ):
+        return odd(value)  # nothing but the name stands before it
     return not _WORDS.fullmatch(value) or found.after(1) in "\n\r,，。;；\"'"
 
 
@@ -403,6 +409,13 @@ def _jumbled(value: str) -> bool:
         and value.isalnum()
         and len(_TURN.findall(value)) >= 0.45 * len(value)
     )
+
+
+def _dense(value: str) -> bool:
+    """Whether a long value with a digit within it changes case more than names do."""
+    turns = len(_TURN.findall(value[:_ENOUGH]))
+    within = _DIGIT.search(value, 0, min(len(value) - 1, _ENOUGH))
+    return len(value) >= 16 and within is not None and turns >= len(value) / 4
 
 
 def _is_name(value: str) -> bool:
@@ -594,7 +607,7 @@ def said(found: Candidate) -> bool:
     digits = len(_DIGIT.findall(value))
     signs = len(re.findall("[!@#$%^&*?]", value))
     quoted = found.before(1) in tuple("\"'`*") and len(set(value)) > 3
-    tied = quoted or found.match["tie"] or not value.islower()
+    tied = quoted or found.match["tie"] or not value.islower() or digits >= 3
     return (
         odd(value)
         and bool(tied)
@@ -633,11 +646,12 @@ def mnemonic(found: Candidate) -> bool:
 
 
 def told(found: Candidate) -> bool:
-    """A value that a sentence says is a secret: as mixed as no word is."""
+    """A value that a sentence says is a secret: as odd as no word is."""
     value = found.value
-    return (
-        varied(found)
-        and len(_DIGIT.findall(value)) >= 3
-        and bool(_LETTER.search(value))
-        and not re.search("[a-z]{6}", value)
-    )
+    signs = len(re.findall("[!@#$%^&*?]", value))
+    return odd(value) and (len(_DIGIT.findall(value)) >= 2 or signs > 0)
+
+
+def declared(found: Candidate) -> bool:
+    """The value of a variable that a command or a file sets."""
+    return _given(found) if "pass" in found.match["name"].lower() else token(found)

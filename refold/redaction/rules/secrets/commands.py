@@ -9,6 +9,7 @@ from typing import Final
 
 from refold.redaction.checks.names import LEXICON
 from refold.redaction.checks.secrets import (
+    declared,
     flag,
     login,
     login_argument,
@@ -185,7 +186,7 @@ COMMANDS = (
         id="secret.netrc",
         gate=("login",),
         then=r"(?:[ \t\n\r]|\\[nrt])",
-        pattern=rf"(?<![A-Za-z])login{WHITE}[^\s\\]{{1,64}}{WHITE}password{WHITE}"
+        pattern=rf"(?<![A-Za-z])login{WHITE}[^\s\\/]{{1,64}}{WHITE}password{WHITE}"
         r"(?P<value>(?!\[)[^\s\"'\\]{3,256})",
         validator=login,
     ),
@@ -219,7 +220,7 @@ COMMANDS = (
         r"|secret) set) {1,3}[\"']?[A-Za-z][A-Za-z0-9_.\-:/]{0,60}?"
         r"(?P<name>(?i:password|passwd|token|secret|key))"
         rf"[\"']?[ \t]{{1,4}}{VALUE}",
-        validator=token,
+        validator=declared,
         priority=18,
     ),
 )

@@ -44,7 +44,10 @@ def _rule(name: str, judge: str, tail: str, marks: str) -> Rule:
     loose = [p for p in prefixes if judge == "issued" and _tells(p)]
     strict = [p for p in prefixes if p not in loose]
     ways = [rf"{WORD}(?:{'|'.join(map(re.escape, strict))})"] if strict else []
-    ways += [rf"(?:{'|'.join(map(re.escape, loose))})"] if loose else []
+    if loose:
+        # Behind another word, names of files may look like one, without a digit.
+        some = r"(?=[A-Za-z0-9_+/.%$\-]{0,64}[0-9])"
+        ways.append(rf"(?:{'|'.join(map(re.escape, loose))}){some}")
     # As many characters of the tail as every tail begins with.
     head = _CLASS.match(tail)
     then = f"{head[1]}{{{min(int(head[2]), _ENOUGH)}}}" if head else ""
