@@ -186,7 +186,7 @@ def test_what_needs_the_whole_text_is_refused() -> None:
         StreamRedactor(Redactor(Plan(actions={"PHONE": "drop_leaf"})))
     with pytest.raises(ValueError, match="recognizer"):
         StreamRedactor(Redactor(recognizer=Recognizer()))
-    with pytest.raises(ValueError, match="registers"):
+    with pytest.raises(ValueError, match="registered"):
         StreamRedactor(Redactor(registered=Recognizer()))
 
 
