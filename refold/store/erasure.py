@@ -136,7 +136,7 @@ class Retained(NamedTuple):
 
 
 class Erasures:
-    """What is forgotten, kept from that, or goes by itself: of a store."""
+    """Erasures, legal holds, freezes and retention of a store."""
 
     def __init__(self, writer: Writer, access_log: AccessLog) -> None:
         self.writer, self._access_log = writer, access_log
@@ -166,8 +166,8 @@ class Erasures:
     ) -> Iterator[Erasure]:
         """Complete every erasure that was cut off, or whose time has come.
 
-        Users who were erased and whose rows a backup of the database brought back are
-        erased again.
+        Erased users whose rows came back with a backup of the database are erased
+        again.
         """
         now, eraser = self.writer.clock(), Eraser(self.writer, progress)
         for job in self.pending():
@@ -199,9 +199,9 @@ class Erasures:
         return signed
 
     def readmit(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
-        """Let a user who was erased come back: with a new key, in a new epoch.
+        """Let an erased user come back, with a new key and in a new epoch.
 
-        Nothing of before comes back.  Raises NotErased.
+        Earlier data does not come back.  Raises NotErased.
         """
         check_id("user_id", user_id)
         epoch = self.writer.log.erasures.readmit(user_id, now=self.writer.clock())
@@ -246,10 +246,10 @@ class Erasures:
         return self.writer.log.erasures.public_key()
 
     def freeze(self, user_id: str, reason: str, *, operator: str = "") -> Signed | None:
-        """Keep all of a user as it is: to be read, and neither added to nor erased.
+        """Keep all data of a user as it is: readable, but nothing is added or erased.
 
-        The database refuses every append from when this returns on, whoever makes it:
-        it raises Frozen.  Retention and ``erase`` leave the user alone.  Returns a
+        From when this returns, the database refuses every append: it raises Frozen.
+        Retention and ``erase`` leave the user alone.  Returns a
         certificate, None if the user is frozen already.
 
         Raises Erased.
@@ -816,8 +816,8 @@ class Keys:
     def rotate_master(self) -> int:
         """Wrap everything under the newest master key; returns how much was not.
 
-        There must be two: the new one first, the one before behind it.  Others may read
-        and write meanwhile.  Cut off, it goes on when it is called again.
+        There must be two, the new one first. Others may read and write meanwhile. If it
+        is interrupted, call it again.
         """
         return self.writer.log.erasures.rotate_master()
 
@@ -831,7 +831,7 @@ class Keys:
         return self.writer.log.erasures.rotate_user(check_id("user_id", user_id))
 
     def rotate_session(self, user_id: str, session_id: str) -> Rewritten:
-        """Seal a session anew under another key, and destroy the one before.
+        """Encrypt a session again under a new key, and destroy the old key.
 
         Nothing in it changes; an event at its end binds the new rows to the chain.
 

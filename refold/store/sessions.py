@@ -323,8 +323,8 @@ class Session:
         """``with session.attempt("parse the plan"):`` records it if that fails.
 
         An exception becomes an ``error`` event with its place in the code and in the
-        session, and goes on to who is outside.  Calls that the step made and that have
-        no result are closed with ``status="unknown"``.  ``async with`` works too.
+        session, and is raised again. Calls of the step without a result are closed with
+        ``status="unknown"``. ``async with`` works too.
 
         retryable: whether trying again may help; left out, it may after a time-out, or
                    where a connection or the database failed.
@@ -349,7 +349,7 @@ class Session:
         self.close()
 
     def fork(self, at: int, session_id: str) -> Session:
-        """Begin another session that goes on from this one as it was at ``at``.
+        """Begin another session that continues this one from ``at``.
 
         Nothing is copied: its context reads this session's events first.  Calls that
         were open at ``at`` can be answered in both.
@@ -372,7 +372,7 @@ class Session:
     ) -> Session:
         """Begin a session of the same user for a sub-agent, with ``task`` as its input.
 
-        It shares no history: what the sub-agent is to know is in the task.  Its first
+        It shares no history: the task says what the sub-agent must know.  Its first
         event names the session it came from, and the seq, in ``meta.parent``.
 
         Raises SessionNotFound, StaleSession if the new session exists already.
@@ -396,9 +396,9 @@ class Session:
     ) -> Receipt:
         """Give the sub-agent's result to the session it came from, once.
 
-        The result is its ``final``, else its last answer, and becomes the result of the
-        call ``call_id``, or an input.  ``meta.source`` says which session and event it
-        is of.  Handed over again, nothing is added.
+        The result is its ``final``, else its last answer. It becomes the result of the
+        call ``call_id``, or an input. ``meta.source`` names its session and event. A
+        second call adds nothing.
 
         Raises InvalidEvent if it was not delegated, has no result yet, or no such call
         is open; SessionNotFound for a session of another user.
@@ -526,8 +526,8 @@ class Session:
     ) -> View:
         """What the next model call is sent, or was sent when ``at`` was the end.
 
-        It never compacts.  Left out, ``strategy`` is that of the last recorded
-        request, else the settings', else everything raw.  ``as_`` matters only with
+        It never compacts. Without ``strategy``: that of the last recorded request, else
+        the settings', else everything raw.  ``as_`` matters only with
         ``at``: ``sent`` counts the summaries that were there then, ``rebuilt`` those
         decided up to there, whenever they were made.  HandedIn says what may be handed
         in; with ``at`` and nothing handed in, it is what the last request then had.
@@ -551,10 +551,10 @@ class Session:
     ) -> Advice:
         """What memory says to the model in this session: ``context(advice=…)``.
 
-        It is chosen of the user's memory for the first request, and again after each
-        compaction; in between it is what the last recorded request of this strategy
-        had, so that a prompt begins as it did before.  What expired meanwhile, or is
-        not wanted any more, is not said.
+        It is chosen from the user's memory for the first request, and again after each
+        compaction. In between it repeats what the last recorded request of this
+        strategy had, so that a prompt begins as before. Items that expired or may no
+        longer be shown disappear at the next call.
 
         Raises SessionNotFound, InvalidConfiguration, Erased.
         """
@@ -683,7 +683,7 @@ class Session:
         return retires
 
     def default_fingerprint(self) -> str:
-        """The fingerprint of the strategy that readers get who name none."""
+        """The fingerprint of the strategy that readers get if they name none."""
         state = self.head().state
         viewer = Viewer(self.writer.log, History.of(self.writer.log, state))
         if state.last_request and (sent := viewer.sent()) is not None:
@@ -716,8 +716,8 @@ class Session:
     def review(self, rules: ReviewRules | None = None) -> Reviewed:
         """Ask a human, by ``hitl`` events, what the rules say is to be asked.
 
-        What was asked already is not asked again, whoever asked it, and under whatever
-        figures of the rule.
+        Each question is asked once, whoever asks, and even if the rule's figures
+        change.
 
         rules: left out, those that are shipped.
 

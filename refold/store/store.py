@@ -131,9 +131,9 @@ class SessionStore:
     ) -> Erasure:
         """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
 
-        Nothing of the user can be read or written from the moment on that the call has
-        marked the heads.  Cut off, it is completed by the next one; done, it does
-        nothing more.  What runs meanwhile ends with Erased.
+        As soon as the heads are marked, nothing of the user can be read or written;
+        calls that run meanwhile raise Erased. If it is interrupted, the next call
+        completes it. If it is done, a call does nothing more.
 
         session_id:  forget only this session, and what was forked from it.
         reason, operator: for the certificate; redacted, and the user's name taken out.
@@ -163,8 +163,8 @@ class SessionStore:
     ) -> Iterator[tuple[SessionInfo, Verified]]:
         """Prove session after session; yields each with what was proved of it.
 
-        ``chain_only`` is as in ``Session.verify``.  Events whose session is not listed
-        any more come last, as a problem; an erasure that was cut off is one too.
+        ``chain_only`` is as in ``Session.verify``.  Events whose session is no longer
+        listed come last, as a problem; so does an erasure that was interrupted.
         """
         lost: dict[tuple[str, str], list[Problem]] = {}
         for problem in self.log.orphans(scope(user_id, session_id)):
@@ -183,9 +183,9 @@ class SessionStore:
     def verify_seals(self) -> SealsVerified | None:
         """Prove the tree over the ends of all streams, against the anchor too.
 
-        ``verify`` proves each stream against the tree; this, that the tree is the one
-        that was signed and anchored, and that no stream of it is gone.  None for a
-        store in memory, which is not sealed.
+        ``verify`` proves each stream against the tree. This proves that the tree was
+        signed and anchored, and that no stream of it is gone. None for a store in
+        memory, which is not sealed.
         """
         return None if self._seals is None else self._seals.verify()
 
@@ -202,9 +202,9 @@ class SessionStore:
     def seal(self, *, sweep: bool = False) -> TreeHead | None:
         """Seal what is new: sign the ends of all streams, and anchor what was signed.
 
-        Returns the newest tree head, None if nothing was ever written.  Cut off, it is
-        completed by the next call.  ``sweep`` looks at every stream, not only at those
-        that the log says are new.
+        Returns the newest tree head, None if nothing was ever written. If it is
+        interrupted, the next call completes it. ``sweep`` looks at every stream, not
+        only at those that the log says are new.
 
         Raises SealBroken if the database is not the one that was sealed before.
         """
@@ -221,7 +221,7 @@ class SessionStore:
 
         Yields each session's main stream with what was found: head rows that are gone
         or not what was written, stored views, blobs that no event names, keys that a
-        redaction left.  Events are never touched: what is wrong with them is told.
+        redaction left.  Events are never changed: their damage is only reported.
 
         Raises InvalidConfiguration for a store in memory.
         """
@@ -243,10 +243,10 @@ class SessionStore:
     ) -> Iterator[Rechecked]:
         """Do the same, and replace what is found, for good.
 
-        A session in which something is found is sealed under a new key and its old
-        key destroyed; ``redaction_applied`` events bind what was replaced to the
-        chain.  Contexts and summaries are then made of what is left.  Cut off, it is
-        completed by running it again.
+        If something is found in a session, the session is encrypted under a new key and
+        its old key destroyed; ``redaction_applied`` events bind what was replaced to
+        the chain. Contexts and summaries are then made of what is left. If it is
+        interrupted, run it again.
         """
         for info in self._writable(user_id, session_id):
             done = reredact(self.writer, info)
@@ -286,8 +286,8 @@ class SessionStore:
         """Make the summaries there would be, had this strategy always run.
 
         Yields each session with what was done, up to ``jobs`` of them at a time;
-        ``Rebuilder`` says what strict and dry_run are.  Nothing that other strategies
-        show changes.  Cut off, it goes on where it stopped when it is run again.
+        ``Rebuilder`` says what strict and dry_run are.  Views of other strategies do
+        not change. If it is interrupted, the next run continues where it stopped.
 
         summarizer: what writes the summaries; None is the store's.  A dry run asks
                     none.
@@ -317,7 +317,7 @@ class SessionStore:
         return self.log.stats(scope(user_id), now=self.clock())
 
     def close(self) -> None:
-        """Let go of the database and of the keys, once the background is done."""
+        """Release the database and the keys, after work in the background has ended."""
         self.upkeep.background.close()
         self.access_log.close()
         self.log.close()
