@@ -55,13 +55,14 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("ts", "since", "until"), TIMES),
     **dict.fromkeys(("grace", "key_backups", "older_than", "fresh"), SPANS),
     "strategy": SPECS,
+    "unscanned": st.sampled_from(["refuse", "stub"]),
     "decision": st.sampled_from(["accept", "dismissed", "yes", "", "\ud800"]),
     "by": TEXTS,
     "open_only": FLAGS,
     "strategies": st.lists(SPECS.filter(bool), max_size=2),
     "as_": st.sampled_from(["sent", "rebuilt"]),
     **dict.fromkeys(("chain_only", "apply", "dry_run", "strict", "sweep"), FLAGS),
-    **dict.fromkeys(("wait", "vacuum", "retryable", "matches"), FLAGS),
+    **dict.fromkeys(("wait", "vacuum", "absent_ok", "retryable", "matches"), FLAGS),
 }
 # Objects that programs hand in, whose types a checker holds; and what ends the store.
 LEFT_OUT = frozenset(
