@@ -24,7 +24,7 @@ from refold.redaction.engines import (
     spoken_after,
 )
 from refold.redaction.engines.fold import TELLING, Folded, fold
-from refold.redaction.engines.patterns import holds_space, reach
+from refold.redaction.engines.patterns import holds_space, needed, reach
 from refold.redaction.rules.rule import Rule
 from refold.redaction.values import Meter
 
@@ -59,6 +59,8 @@ class Compiled(NamedTuple):
     context: re.Pattern[str] | None
     # Whether what stands before a literal begins after the last space there.
     one_word: bool = False
+    # Each context holds one of these, in lower case; empty: nothing is known.
+    words: tuple[str, ...] = ()
     # A word of the gate near the end of a key in lower case; None: any key may do.
     ends: re.Pattern[str] | None = None
 
@@ -85,6 +87,7 @@ def compiled(number: int, rule: Rule) -> Compiled:
         re.compile(rf"(?:{rule.before})\Z") if rule.before else None,
         re.compile(rf"(?:{rule.context}){_LINK}\Z") if rule.context else None,
         bool(rule.before) and not holds_space(rule.before),
+        needed(rule.context) if rule.context else (),
         None if rule.at == "gate" else _ending(rule.gate),
     )
 
@@ -198,7 +201,7 @@ _TELLING = len(TELLING_TRIGGERS)
 # What of a shape is no letter of the value: escapes of JSON, refused ones, classes.
 _NO_LETTER = re.compile(r"\\\\\[nrtbf\]|\[\^[^\]]*\]|\\.")
 # What a judge takes, and how many characters a pattern passes over in one step.
-_JUDGED, FAST = 6, 64
+_JUDGED, FAST, _FASTER = 6, 64, 256
 # So many steps any text may take, however short, and one without a budget.
 _FLOOR: Final = 1024
 _UNLIMITED: Final = 1 << 62
@@ -574,15 +577,21 @@ class Scanner:
                 return
 
     def _accepted(
-        self, ready: Compiled, candidate: Candidate, *, concerned: bool
+        self,
+        ready: Compiled,
+        candidate: Candidate,
+        *,
+        concerned: bool,
     ) -> bool:
         """Whether the score of ``candidate``, with its context, is enough."""
         rule = ready.rule
         score, least = rule.score, self._min_score
         if candidate.start >= candidate.end:
             return False
-        if score < least and not concerned and not _in_context(ready, candidate):
-            return False
+        if score < least and not concerned:
+            concerned = _in_context(ready, candidate)
+            if not concerned:
+                return False
         if rule.validator is not None:
             verdict = rule.validator(candidate)
             if verdict is False:
@@ -641,7 +650,7 @@ class Scanner:
                 steps += len(rules)
                 for ready in rules:
                     if match := ready.pattern.match(text, place):
-                        steps += 2 + (match.end() - place) // FAST
+                        steps += 2 + (match.end() - place) // _FASTER
                         seen.add((number, place))
                         known = parted.setdefault(ready.number, set())
                         for candidate in _of(ready, text, place, match, known):
@@ -740,15 +749,20 @@ def _of(
 
 def _in_context(ready: Compiled, found: Candidate) -> bool:
     """Whether a word of the rule's context stands before the value."""
-    if ready.context is None:
+    context, text, end = ready.context, found.text, found.start
+    if context is None:
         return False
-    start = max(0, found.start - CONTEXT)
+    start = max(0, end - CONTEXT)
+    near = text[start:end].lower()
+    if ready.words and not any(map(near.__contains__, ready.words)):
+        return False
     if ready.rule.at == "digits" and ready.rule.gate:
-        near = found.text[start : found.start].lower()
         places = [near.find(word) for word in ready.rule.gate]
         first = min((place for place in places if place >= 0), default=-1)
         if first < 0:
             return False
         # A pattern of context begins little before its word.
         start += max(0, first - WORD)
-    return bool(ready.context.search(found.text, start, found.start))
+    # Most words stand right before the value.
+    close = max(start, end - WORD)
+    return bool(context.search(text, close, end) or context.search(text, start, end))

@@ -10,9 +10,10 @@ import pytest
 from refold.domain.envelope import Draft
 from refold.domain.errors import EventTooLarge, RedactionFailed
 from refold.domain.events import ToolResult
-from refold.redaction.checks import Candidate
+from refold.redaction.checks import Candidate, extents
 from refold.redaction.chokepoint import redact
 from refold.redaction.engines import EngineName, engine_of
+from refold.redaction.engines.patterns import needed
 from refold.redaction.guard import Limits
 from refold.redaction.plan import WORK_PER_KB, Plan
 from refold.redaction.redactor import Redactor
@@ -242,3 +243,50 @@ def test_work_grows_with_the_text_and_no_faster(
         return sum(one.spent for one in meters)
 
     assert steps(40_000) < 2.1 * steps(20_000)
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        (r"(?<![a-z])(?:remote|(?i:Client))[ _]?(?i:ip)", ("client", "remote")),
+        (r"(?i:IP)(?:地址|来自)?", ("ip",)),
+        (r"手机号?|(?:tele)?phone(?=:)", ("phone", "手机")),
+        (r"(?:abc){1,2}[0-9]", ("abc",)),
+    ],
+)
+def test_a_context_is_looked_for_where_one_of_its_words_is(
+    context: str, words: tuple[str, ...]
+) -> None:
+    assert needed(context) == words
+
+
+def test_what_a_context_may_leave_out_is_no_word_of_it() -> None:
+    assert needed(r"(?:abc)?[0-9]{0,4}") == ()
+    assert needed(r"(?:abc|[0-9])") == ()
+    assert needed(r"(?:abc){0,2}de(?:f|gh)") == ("de",)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tTUlJRXZnSUJBREFOQmdrcWhraUc5dzBC",
+        "MIIEowIBAAKCAQEAy8Dbv8prpJ/0kKhlGeJYozo2t60EG8L0561g13R29LvMR5hy\n",
+        "-----END PRIVATE KEY-----\nMIIEowIBAAKCAQEAy8Dbv8prpJ0kKhlGeJYozo2t60EG8L05\n",
+    ],
+)
+def test_the_lines_of_keys_are_looked_at_once(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    down = extents._down
+
+    def counted(text: str, start: int) -> int:
+        looked.append(down(text, start) - start)
+        return start + looked[-1]
+
+    monkeypatch.setattr(extents, "_down", counted)
+    text = unit * 300
+
+    Redactor(Plan(engine="stdlib", work_per_kb=0)).text(text)
+
+    assert sum(looked) < 4 * len(text)

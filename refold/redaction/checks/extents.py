@@ -21,24 +21,39 @@ _HEAD = re.compile(r"-----BEGIN [A-Z0-9 ]{0,52}-----")
 _TAIL = re.compile(r"-----END [A-Z0-9 ]{0,40}-----\Z")
 # A line of a key is as long as this, but for the last; a key has no more lines.
 _FULL_LINE, _MOST_LINES, _FURTHEST = 32, 1024, 32_768
+# Where its first line is said in base64, and what is remembered together.
+_HEAD_OF, _BLOCK = 256, 16
 
 
 def key_lines(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
     """A private key from its first line on, to its last or as far as it goes."""
-    if match.start() in seen:
+    if _is_covered(match.start(), seen):
         return []
-    seen.add(match.start())
     head = _HEAD.match(text, match.start())
     start = head.end() if head else match.start()
     if head and _TAIL.search(match.group()):
         return [match.span()] if _material(text, start, match.end()) else []
     end = _down(text, start)
+    _cover(match.start(), end, seen)
     return [(match.start(), end)] if end > start else []
+
+
+def _is_covered(place: int, seen: set[int]) -> bool:
+    """Whether ``place``, or some characters around it, were looked at as lines."""
+    return place in seen or -1 - place // _BLOCK in seen
+
+
+def _cover(start: int, end: int, seen: set[int]) -> None:
+    """What begins between these places needs no look of its own."""
+    seen.add(start)
+    seen.update(range(-(end // _BLOCK), -((start + _BLOCK - 1) // _BLOCK)))
 
 
 def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
     """The lines of a private key of which only the last ones are there."""
     first = max(0, match.start() - _FURTHEST)
+    # What is before the end of another key is no part of this one.
+    first = max(first, text.rfind("-----END", first, match.start()))
     breaks = [found.span() for found in _BREAK.finditer(text, first, match.start())]
     start, stop = match.start(), match.start()
     # The last line of a key is short, and may be behind words that tools put there.
@@ -63,17 +78,22 @@ def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
 
 def encoded_key(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
     """Base64 of a private key in PEM, on one line or wrapped."""
-    if match.start() in seen:
+    start = match.start()
+    if _is_covered(start, seen):
         return []
-    seen.add(match.start())
-    end = _down(text, match.start())
-    runs = re.findall(r"[A-Za-z0-9+/]{40,}|^[A-Za-z0-9+/]+", text[match.start() : end])
+    runs = re.findall(
+        r"[A-Za-z0-9+/]{40,}|^[A-Za-z0-9+/]+", text[start : start + _HEAD_OF]
+    )
     head = "".join(runs)[:128]
     try:
         plain = base64.b64decode(head[: len(head) // 4 * 4])
     except ValueError:
         return []
-    return [(match.start(), end)] if b"PRIVATE KEY" in plain else []
+    if b"PRIVATE KEY" not in plain:
+        return []
+    end = _down(text, start)
+    _cover(start, end, seen)
+    return [(start, end)]
 
 
 def _material(text: str, start: int, end: int) -> bool:

@@ -28,6 +28,46 @@ def holds_space(pattern: str) -> bool:
     return _may_hold_space(_parser.parse(pattern))
 
 
+@cache
+def needed(pattern: str) -> tuple[str, ...]:
+    """Strings in lower case with one of which in it each match is; or none are known.
+
+    They are to be looked for in what is in lower case too.
+    """
+    return tuple(sorted(_needed(_parser.parse(pattern))))
+
+
+def _needed(items: _Items) -> frozenset[str]:
+    """The best that is known of any one item, or of letters in a row."""
+    known, row = [], ""
+    for item in [*items, (_codes.ANY, None)]:
+        if item[0] is _codes.LITERAL:
+            row += chr(item[1]).lower()
+        elif item[0] is not _codes.AT:
+            ways = [_needed(inner) for inner in _always(item)]
+            known += [
+                frozenset({row}),
+                frozenset().union(*ways) if all(ways) else _NONE,
+            ]
+            row = ""
+    return max(known, key=lambda words: (min(map(len, words), default=0), -len(words)))
+
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+def _always(item: _Item) -> Sequence[_Items]:
+    """The ways of an item of which each match takes one."""
+    code, argument = item
+    if code is _codes.BRANCH:
+        return [list(way) for way in argument[1]]
+    if code is _codes.SUBPATTERN:
+        return [list(argument[3])]
+    if code is _codes.ATOMIC_GROUP:
+        return [list(argument)]
+    return [list(argument[2])] if code in _REPEATS and argument[0] else []
+
+
 def _may_hold_space(items: _Items) -> bool:
     for item in items:
         if item[0] is _codes.GROUPREF:

@@ -33,6 +33,8 @@ from refold.redaction.checks.secrets import (
 from refold.redaction.rules.rule import LEAD, QUOTE, WORD, InContext, Rule, words
 from refold.redaction.rules.secrets.issuers import LOWER, MIXED
 
+# Up to where a key may go on: lines, with dashes here and there, of no other key.
+_BODY = r"(?:[^\-]{0,16384}+(?:-(?!----(?:BEGIN|END))[^\-]{0,160}+){0,128}+){0,2}+"
 _GAP = r"(?:[\s\"'+,;|>]|\\{1,7}[nrt\"]|\\){0,40}"
 _FIELD = r"(?:Proc-Type|DEK-Info|Version|Comment)[^\n\\]{0,120}"
 # JSON may escape them, and JSON in JSON escapes what escapes them.
@@ -48,7 +50,7 @@ CREDENTIALS = (
         gate=("-----begin",),
         then=" [a-z0-9 ]{0,40}private key",
         pattern=r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:[^\-]|-(?!----(?:BEGIN|END))){0,32768}+(?:-----END [A-Z0-9 ]{0,40}-----)?",
+        rf"{_BODY}(?:-----END [A-Z0-9 ]{{0,40}}-----)?",
         parts=key_lines,
         priority=100,
     ),
@@ -72,7 +74,7 @@ CREDENTIALS = (
         lead=r"[^\-]",
         pattern=r"(?i:b3BlbnNzaC1rZXktdj|IBAAKCA|IBADANBgkqhkiG9w0BAQEFAAS|MHcCAQEE"
         r"|MIGHAgEAMBMGByqGSM49|MC4CAQAwBQYDK2V|MHQCAQEE|MIG2AgEAMBAGByqGSM49)"
-        r"[A-Za-z0-9+/]{24}(?:[^\-]|-(?!----(?:BEGIN|END))){0,16384}+",
+        rf"[A-Za-z0-9+/]{{24}}{_BODY}",
         parts=key_lines,
         priority=98,
     ),
@@ -82,8 +84,7 @@ CREDENTIALS = (
         # Base64 of five dashes and BEGIN, wherever in a group of three they begin.
         gate=("ls0tls1crudjt", "ls0tqkvhsu4g", "ls0tlujfr0lo"),
         then=r"[a-z0-9+/\\]{20}",
-        pattern=r"LS0t(?:LS1CRUdJT|QkVHSU4g|LUJFR0lO)[A-Za-z0-9+/]{20}"
-        r"(?:[^\-]|-(?!----(?:BEGIN|END))){0,32768}+",
+        pattern=r"LS0t(?:LS1CRUdJT|QkVHSU4g|LUJFR0lO)[A-Za-z0-9+/]{20}" + _BODY,
         parts=encoded_key,
         priority=99,
     ),
