@@ -50,9 +50,10 @@ class Triggers:
         in_ascii = [
             (n, only) for n, text in plain if (only := narrow(text) or _in_any(text))
         ]
-        in_ascii += [(n, only) for n, text in keys if (only := narrow(text))]
-        # What only ``in_json`` asks for is in the same: it is in the caches then.
         self._plain = _caseless(in_ascii)
+        # What only ``in_json`` asks for: a text of prose is not searched for it.
+        in_keys = [(n, only) for n, text in keys if (only := narrow(text))]
+        self._of_keys = _caseless(in_keys)
         self._wide = _caseless(one for one in (*plain, *keys) if not one[1].isascii())
         self._keys = {n for n, _ in keys}
         self._keys_alone = {n for n in self._keys if not triggers[n].run}
@@ -60,6 +61,7 @@ class Triggers:
 
     def in_json(self, data: bytes) -> list[Hit] | None:
         hits = self._hits(data)
+        hits += self._of_keys.hits(data)
         # Some keys say something of long runs of digits alone.
         long = self._run in map(itemgetter(0), hits)
         asked = self._keys if long else self._keys_alone

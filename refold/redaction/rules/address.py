@@ -11,7 +11,7 @@ from refold.redaction.rules.rule import END, QUOTE, InContext, Rule, words
 _STREETS = words(
     "street avenue ave road rd boulevard blvd lane ln drive dr court ct place pl"
     " terrace way circle square parkway pkwy highway hwy crescent"
-    " close gardens mews grove trail st"
+    " close st"
 )
 _STREET = rf"(?i:{'|'.join(_STREETS)})(?![A-Za-z0-9])\.?"
 # What a name of a street is a part of only by chance, where its words are small.
@@ -108,8 +108,9 @@ ADDRESS_EN = (
         before=rf"{_ALONE}[1-9][0-9]{{0,4}}[A-Za-z]?(?:-[0-9]{{1,5}})?"
         rf"(?: {_BIG}){{1,4}}|{_ALONE}[1-9][0-9]{{0,4}}(?: {_SMALL}){{1,3}}",
         reach=72,
+        lead="[0-9a-z.]",
         then=r"[ -/:-@\[-`{-~\n\r\t]",
-        pattern=rf" {_STREET}(?: [NSEW]{{1,2}}(?![A-Za-z]))?{_UNIT}{_TOWN}",
+        pattern=rf"(?<=[0-9A-Za-z.]) {_STREET}(?: [NSEW]{{1,2}}(?![A-Za-z]))?{_UNIT}{_TOWN}",
         validator=street,
     ),
     _Address(
