@@ -130,6 +130,31 @@ _SENTENCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "MAC": (("MAC {} joined", "地址{}"), ("lladdr {} REACHABLE", "hwaddr={}")),
     "PASSPORT": (("护照号：{}", "护照 {}"), ("护照号码为{}。", "passport no. {}")),
+    "PASSPORT_US": (
+        ("passport number {}", "US passport: {}"),
+        ('{{"passportNo": "{}"}}', "Her passport # is {}."),
+    ),
+    "NINO": (
+        ("National Insurance number {}", "NINO: {}"),
+        ("NI number is {}.", '{{"nino": "{}"}}'),
+    ),
+    "LICENSE_US": (
+        ("driver's license {}", "Driver License No: {}"),
+        ('{{"driver_license": "{}"}}', "my drivers licence number is {}"),
+    ),
+    "ADDRESS_EN": (
+        ("I live at {}", "Ship to: {}", '{{"address": "{}"}}'),
+        ("Please send the parcel to {}, thanks", "billing address = {}", "{}"),
+    ),
+    "ADDRESS_ZH": (
+        ("地址：{}", "我住在{}", '{{"address": "{}"}}'),
+        ("快递放到{}就行", "公司搬到了{}。", '{{"收货地址": "{}"}}'),
+    ),
+    "QQ": (("QQ：{}", "加我QQ {}"), ("qq号是{}", '{{"qq": "{}"}}', "QQ群 {} 已满")),
+    "WECHAT": (
+        ("微信号：{}", "WeChat ID: {}"),
+        ("加我微信{}", "vx：{}", '{{"wechat": "{}"}}', "my wechat is {}"),
+    ),
     "STUDENT_ID": (
         ("学号：{}", "student id {}"),
         ("学号是{}。", '{{"student_no": "{}"}}'),
@@ -219,7 +244,16 @@ def _traps(rng: random.Random, each: int) -> Iterator[Item]:
         yield Item(text, (), number // len(TRAPS) % 2 == 1, "trap")
 
 
-_TYPE = {"PHONE_LOCAL": "PHONE", "PASSWORD": "SECRET", "TOKEN": "SECRET"}
+_TYPE = {
+    "PASSPORT_US": "PASSPORT",
+    "NINO": "NATIONAL_ID",
+    "LICENSE_US": "DRIVER_LICENSE",
+    "ADDRESS_EN": "ADDRESS",
+    "ADDRESS_ZH": "ADDRESS",
+    "PHONE_LOCAL": "PHONE",
+    "PASSWORD": "SECRET",
+    "TOKEN": "SECRET",
+}
 
 
 SENTENCES = "pii_presidio_synth_v2.json"

@@ -402,6 +402,36 @@ def passport_cn(rng: random.Random) -> str:
     return rng.choice(("E", "G", "EA", "EB"))[:2].ljust(2, "1") + digits(rng, 7)
 
 
+def address_en(rng: random.Random) -> str:
+    """A number, a street, and perhaps the town."""
+    name = rng.choice(("Oak", "Elm Grove", "Mission Hill", "N. Sheridan", "Queen"))
+    kind = rng.choice(("Street", "Ave", "Road", "Blvd.", "Lane", "Drive", "Court"))
+    town = rng.choice(("", ", Boise, ID 83701", ", Apt 4B, Austin, TX 78701"))
+    return f"{rng.randint(1, 9999)} {name} {kind}{town}"
+
+
+def address_zh(rng: random.Random) -> str:
+    """From the city to the room."""
+    city = rng.choice(("北京市朝阳区", "浙江省杭州市西湖区", "成都市武侯区", ""))
+    road = rng.choice(("建国路", "文三路", "人民大道", "中山东路", "龙华镇二巷"))
+    room = rng.choice(("", "3栋2单元501室", "A座1203室"))
+    return f"{city}{road}{rng.randint(1, 1999)}号{room}"
+
+
+def nino(rng: random.Random) -> str:
+    """A British national insurance number."""
+    number = digits(rng, 6)
+    spaced = " ".join((number[:2], number[2:4], number[4:]))
+    return rng.choice((f"JG{number}A", f"AB {spaced} C", f"SX-{number}-D"))
+
+
+def license_us(rng: random.Random) -> str:
+    """A driver's licence as California, Florida, New Hampshire or New York has it."""
+    many = digits(rng, 12)
+    florida = f"F{many[:3]}-{many[3:6]}-{many[6:8]}-{many[8:11]}-0"
+    return rng.choice((f"D{digits(rng, 7)}", florida, f"12ABC{many[:5]}", many[:9]))
+
+
 PERSONAL: Mapping[str, tuple[Maker, ...]] = {
     "EMAIL": (email,),
     "PHONE": (mobile_cn, phone_us, phone_world, landline_cn),
@@ -415,6 +445,13 @@ PERSONAL: Mapping[str, tuple[Maker, ...]] = {
     "IP": (ip4, ip4, ip6),
     "MAC": (mac,),
     "PASSPORT": (passport_cn,),
+    "PASSPORT_US": (lambda rng: f"C{digits(rng, 8)}", lambda rng: digits(rng, 9)),
+    "NINO": (nino,),
+    "LICENSE_US": (license_us,),
+    "ADDRESS_EN": (address_en,),
+    "ADDRESS_ZH": (address_zh,),
+    "QQ": (lambda rng: digits(rng, rng.randint(6, 10)),),
+    "WECHAT": (lambda rng: f"{run(rng, 5, LOWER)}_{digits(rng, 4)}",),
     "STUDENT_ID": (lambda rng: f"20{rng.randint(18, 25)}{digits(rng, 6)}",),
     "HKID": (lambda rng: hong_kong_id(rng.choice("ACDGKPZ"), digits(rng, 6)),),
     "TWID": (

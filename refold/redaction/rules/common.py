@@ -37,7 +37,7 @@ _PHONE_WORDS = (
     r"(?i:(?:tele|cell)?phones?|mobiles?)(?![a-z])"
     r"|(?<![A-Za-z])(?i:tel|fax|cell|mob|whatsapp|hotline)(?![a-z])"
     r"|(?<=[a-z])(?:Tel|Fax|Cell)(?![a-z])"
-    r"|手机|电话|座机|传真|热线|联系方式|联系号码"
+    r"|(?i:t[eé]l[eé]f[oó]n[eo]?)(?![a-z])|手机|电话|座机|传真|热线|联系方式|联系号码"
 )
 _PHONE_VERBS = (
     r"(?<![A-Za-z])(?i:desk|office|direct|home|work)(?=:)"

@@ -170,9 +170,9 @@ NETWORK_IN_CONTEXT = (
     Rule(
         id="mac.context",
         type="MAC",
-        gate=("mac", "hwaddr", "lladdr"),
+        gate=("mac", "hwaddr", "lladdr", "地址"),
         then=r".{1,9}[0-9a-f]{2}[:\-][0-9a-f]{2}[:\-]",
-        pattern=r"(?i:mac|hwaddr|lladdr)(?: addr(?:ess)?|地址)?[ :：=]{0,2}"
+        pattern=r"(?:(?i:mac|hwaddr|lladdr)|地址)(?: addr(?:ess)?|地址)?[ :：=]{0,2}"
         r"(?P<value>[0-9A-Fa-f]{2}(?:(?::[0-9A-Fa-f]{2}){5}|(?:-[0-9A-Fa-f]{2}){5}))"
         r"(?![0-9A-Za-z:\-])",
         validator=mac,
