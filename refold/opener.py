@@ -111,6 +111,12 @@ def open_store(
     with ExitStack() as opened:
         recorder, store_id = _recorder(url)
         opened.callback(recorder.close)
+        if readonly := recorder.database.readonly:
+            log.warning(
+                "%s can only be read where it lies: no views, no counts of uses and no "
+                "access log are written to it",
+                recorder.database.what,
+            )
         filled = recorder.has_sessions()
         key_store = _key_store(url, store_id, keys, filled=filled)
         opened.callback(key_store.close)
@@ -126,16 +132,16 @@ def open_store(
         table = AccessTable(recorder.database)
         trail = open_trail(audit or config.audit(), table, ring)
         opened.pop_all()
-    log = LogFactory(recorder, ring).log
+    events = LogFactory(recorder, ring).log
     return SessionStore(
-        log,
+        events,
         redactor,
         limits,
         upkeep=upkeep,
         settings=config.contexts(),
-        seals=_seals(log, anchor),
+        seals=_seals(events, anchor),
         audit=trail,
-        count_uses=count_uses,
+        count_uses=count_uses and not readonly,
         shared_memory=shares,
     )
 

@@ -418,14 +418,17 @@ class AccessTable:
         self._insert = insert
 
     def write(self, records: Sequence[AccessRecord]) -> None:
-        """Take all of them; a power cut may take the newest back."""
+        """Take all of them; a power cut may take the newest back.
+
+        A database that can only be read keeps none.
+        """
         rows = [_row(record) for record in records]
 
         def attempt() -> None:
             with self._database.casual() as connection:
                 connection.exec_driver_sql(self._insert, rows)
 
-        if rows:
+        if rows and not self._database.readonly:
             self._database.attempt(attempt)
 
     def find(

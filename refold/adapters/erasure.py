@@ -517,8 +517,9 @@ def check_belongs(
                 "the key store belongs to another database",
                 remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
             )
-        keys.add_setting(_BOUND, _YES)
-        keys.add_setting(mine, _YES)
+        if not keys.readonly:
+            keys.add_setting(_BOUND, _YES)
+            keys.add_setting(mine, _YES)
     seen, generation = subjects.key_generation(), keys.generation()
     if generation < seen:
         raise KeyUnavailable(

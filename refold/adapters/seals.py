@@ -7,6 +7,7 @@ completed by the next one.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -474,11 +475,11 @@ class FileAnchor:
         try:
             create_private(self._locked)
             file = self._locked.open("rb")
-        except PermissionError:  # who may not write here cannot seal, but may look
-            yield
-            return
         except OSError as error:
-            raise self._unusable(error) from None
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise self._unusable(error) from None
+            yield  # who may not write here cannot seal, but may look
+            return
         with file:
             _lock(file)
             yield

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,3 +74,108 @@ def test_keys_that_others_can_read_are_remarked_on_once(
     assert sorted(one.split("chmod 600 ")[1] for one in said) == sorted(
         [str(master), str(keys)]
     )
+
+
+@pytest.fixture
+def backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a store with all its keys."""
+    place = tmp_path / "backup"
+    monkeypatch.setenv("REFOLD_HOME", str(place / "home"))
+    monkeypatch.setenv("REFOLD_DB", f"sqlite:///{place / 'refold.db'}")
+    place.mkdir()
+    with refold.open() as store:
+        store.session("ada", "one").append(refold.UserInput(text="hello"))
+        store.seal()
+    return place
+
+
+_AS_ROOT = ("unshare", "--mount", *(["--map-root-user"] if os.geteuid() else []))
+_READONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0"'
+
+
+def readonly(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that sees the file system of ``place`` mounted for reading only."""
+    asked = [*_AS_ROOT, "sh", "-c", f'{_READONLY} && exec "$@"', str(place)]
+    return subprocess.run(
+        [*asked, *command], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def mountable(tmp_path: Path) -> None:
+    """A machine on which a test may mount for itself alone."""
+    if not shutil.which("unshare") or readonly(tmp_path, "true").returncode:
+        pytest.skip("`unshare --mount` is not allowed here")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Each file below, and what is in it."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.usefixtures("mountable")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "log --user ada --session one",
+        "sessions",
+        "verify",
+        "context --user ada --session one",
+        "why --user ada --session one",
+        "stats",
+        "keys status",
+    ],
+)
+def test_a_backup_is_read_where_it_lies(
+    command: str, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(backup)
+    monkeypatch.setenv("REFOLD_AUDIT", "table")
+
+    ran = readonly(backup, sys.executable, "-m", "refold", *command.split())
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("can only be read where it lies") == 1
+    assert len(ran.stderr.splitlines()) == 1
+    assert contents(backup) == before
+
+
+_APPEND = """
+import refold
+with refold.open() as store:
+    session = store.session("ada", "one")
+    try:
+        session.append(refold.UserInput(text="more"))
+    except refold.StoreUnavailable as error:
+        print(error)
+    print(len(session.events()))
+"""
+
+
+@pytest.mark.usefixtures("mountable")
+def test_an_append_where_nothing_can_be_written_says_so(backup: Path) -> None:
+    ran = readonly(backup, sys.executable, "-c", _APPEND)
+
+    said, count = ran.stdout.splitlines()
+    assert "can only be read where it lies" in said
+    assert "copy it to a folder that can be written" in said
+    assert count == "1"
+
+
+@pytest.mark.usefixtures("mountable")
+def test_a_log_beside_a_backup_is_read_with_its_index_or_named(backup: Path) -> None:
+    copy = backup.with_name("copy")
+    with refold.open() as store:
+        store.session("ada", "one").append(refold.UserInput(text="in the log alone"))
+        shutil.copytree(backup, copy)
+    os.environ["REFOLD_DB"] = f"sqlite:///{copy / 'refold.db'}"
+    log = (sys.executable, "-m", "refold", "log", "--user", "ada", "--session", "one")
+
+    whole = readonly(copy, *log)
+    (copy / "refold.db-shm").unlink()
+    parted = readonly(copy, *log)
+
+    assert "in the log alone" in whole.stdout
+    assert parted.returncode == 1
+    assert "refold.db-wal" in parted.stderr

@@ -39,6 +39,7 @@ class Database(ABC):
     place: ClassVar[str]  # names a row by where it lies
     searchable: ClassVar[bool]  # this process can read its files
     in_memory: ClassVar[bool] = False  # nobody else can open it
+    readonly: bool = False  # it can be read where it lies, and not written
 
     def __init__(self, what: str, tables: Tables) -> None:
         self.what, self.tables = what, tables

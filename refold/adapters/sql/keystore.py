@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import (
-    URL,
     BigInteger,
     Column,
     Connection,
@@ -32,11 +32,12 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
 from sqlalchemy.schema import CreateSchema
 
 from refold.adapters.keys.master import create_private, remark_on_mode
 from refold.adapters.keys.store import PEPPER, KeyPlace, UserEntry
-from refold.adapters.sql.memory import begin, engine_in_memory
+from refold.adapters.sql.memory import begin, engine_in_memory, only_read, place_of
 from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
 
 SCHEMA = "refold_keys"
@@ -112,9 +113,11 @@ class SqlKeyStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._engine, self._pid = _engine(url), os.getpid()
+        (self._engine, self.readonly), self._pid = _engine(url), os.getpid()
         self._t = KeyTables(schema=self._engine.dialect.name != "sqlite")
         metadata = self._t.metadata
+        if self.readonly:
+            return
         with self._writing() as connection:
             if metadata.schema:
                 lock = "SELECT pg_advisory_xact_lock(7881629)"
@@ -508,7 +511,8 @@ class SqlKeyStore:
             yield connection
 
     def _begun(self) -> AbstractContextManager[Connection]:
-        return self._engine.execution_options(refold_begin="IMMEDIATE").begin()
+        mode = "DEFERRED" if self.readonly else "IMMEDIATE"
+        return self._engine.execution_options(refold_begin=mode).begin()
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -518,6 +522,12 @@ class SqlKeyStore:
         try:
             yield
         except SQLAlchemyError as error:
+            if self.readonly:
+                raise KeyUnavailable(
+                    "the key store can only be read where it lies",
+                    remedy="copy it to a folder that can be written, or check the "
+                    "rights on the key file",
+                ) from None
             raise KeyUnavailable(
                 f"the key store cannot be used ({type(error).__name__})",
                 remedy="check REFOLD_KEYS, or the rights on the key file",
@@ -535,9 +545,10 @@ def _entry(row: Any) -> UserEntry:
     return UserEntry(int(row[0]), None if row[1] is None else bytes(row[1]))
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str) -> tuple[Engine, bool]:
+    """What reaches the key store, and whether it can only be read."""
     if url == "memory://":
-        return engine_in_memory()
+        return engine_in_memory(), False
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -550,15 +561,22 @@ def _engine(url: str) -> Engine:
         path = Path(parsed.database).absolute()
         create_private(path)
         remark_on_mode(path)
+        readonly = only_read(path)
+        place = place_of(path, readonly=readonly)
         engine = create_engine(
-            URL.create("sqlite", database=str(path)), connect_args={"timeout": 10}
+            "sqlite://",
+            creator=lambda: sqlite3.connect(
+                place, uri=True, timeout=10, check_same_thread=False
+            ),
+            poolclass=QueuePool,
         )
         event.listen(engine, "connect", _on_connect)
         event.listen(engine, "begin", begin)
-        return engine
+        return engine, readonly
     if parsed.get_backend_name() in ("postgresql", "postgres"):
         url_ = parsed.set(drivername="postgresql+psycopg")
-        return create_engine(url_, pool_size=2, max_overflow=8, pool_pre_ping=True)
+        engine = create_engine(url_, pool_size=2, max_overflow=8, pool_pre_ping=True)
+        return engine, False
     raise InvalidConfiguration("a key store is SQLite or PostgreSQL")
 
 

@@ -1,13 +1,17 @@
-"""SQLite's database in memory: one connection, which threads use in turn."""
+"""How SQLite is opened: a file, or a database in memory that threads use in turn."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from pathlib import Path
 from threading import RLock
 from typing import Any, cast
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import StaticPool
+
+from refold.domain.errors import StoreUnavailable
 
 
 class OnlyConnection(sqlite3.Connection):
@@ -68,3 +72,35 @@ def begin(connection: Connection) -> None:
     """Begin a transaction of a file as the connection's options say."""
     mode = connection.get_execution_options().get("refold_begin", "DEFERRED")
     connection.exec_driver_sql(f"BEGIN {mode}")
+
+
+def only_read(path: Path) -> bool:
+    """Whether the file is there, and this process cannot write it where it lies."""
+    beside = (path.parent, path.with_name(f"{path.name}-shm"))
+    can = os.access(path, os.W_OK) and any(os.access(one, os.W_OK) for one in beside)
+    return path.exists() and not can
+
+
+def place_of(path: Path, *, readonly: bool) -> str:
+    """The URI that opens a file, which is never made by that.
+
+    Where a log lies beside a file that cannot be written, SQLite reads both if the
+    index of the log is there or can be made.  Without one the file is all there is.
+
+    Raises StoreUnavailable for a log that cannot be read where it lies.
+    """
+    place = path.as_uri()
+    if not readonly:
+        return f"{place}?mode=rw"
+    wal, index, journal = (
+        path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal")
+    )
+    held = any(one.exists() and one.stat().st_size for one in (wal, journal))
+    if not held and not (wal.exists() and index.exists()):
+        return f"{place}?mode=ro&immutable=1"
+    if wal.exists() and not index.exists() and not os.access(path.parent, os.W_OK):
+        raise StoreUnavailable(
+            f"{path} cannot be read where it lies: part of it is in {wal.name}",
+            remedy="copy both to a folder that can be written",
+        )
+    return f"{place}?mode=ro"

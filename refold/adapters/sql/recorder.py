@@ -469,7 +469,12 @@ class Recorder(ApplicationRecorder):
         replaces: int,
         key_check: bytes,
     ) -> bool:
-        """Store it if the stored one stands at ``replaces`` and the key is this."""
+        """Store it if the stored one stands at ``replaces`` and the key is this.
+
+        A database that can only be read keeps no view: each read makes it again.
+        """
+        if self.database.readonly:
+            return False
         place = (stream.user_id, stream.session_id, name)
         query = f"{_SAVE}{self.database.shared}{_REPLACE}"
         values = (*place, *row, *stream, key_check, replaces, *place, replaces)

@@ -37,7 +37,14 @@ from refold.adapters.rows import (
 )
 from refold.adapters.sql import tables
 from refold.adapters.sql.database import Database, Write
-from refold.adapters.sql.memory import OnePool, OnlyConnection, begin, engine_in_memory
+from refold.adapters.sql.memory import (
+    OnePool,
+    OnlyConnection,
+    begin,
+    engine_in_memory,
+    only_read,
+    place_of,
+)
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
@@ -53,8 +60,9 @@ def translated(path: str, said: str) -> RefoldError:
     known = {
         "locked": ("is busy with another writer", "try again when it is done"),
         "readonly": (
-            "cannot be written",
-            "check the rights on the file and its folder",
+            "can only be read where it lies",
+            "copy it to a folder that can be written, or check the rights on the file "
+            "and its folder",
         ),
         "full": ("cannot grow: the disk is full", "free space and try again"),
         "unable to open": ("cannot be opened", "check that its folder exists"),
@@ -245,12 +253,9 @@ class SqliteDatabase(Database):
 
     def _make_pool(self) -> Engine:
         _create(self.path)
+        self.readonly = only_read(self.path)
         self._identify()
-        pool = create_engine(
-            URL.create("sqlite", database=str(self.path)),
-            poolclass=QueuePool,
-            connect_args={"timeout": _BUSY_MS / 1000, "check_same_thread": False},
-        )
+        pool = create_engine("sqlite://", creator=self._open, poolclass=QueuePool)
         event.listen(pool, "connect", self._on_connect)
         event.listen(pool, "begin", begin)
         return pool
@@ -259,7 +264,7 @@ class SqliteDatabase(Database):
         """Refuse, before anything is set or written, a file of another program."""
         if not self.path.exists() or not self.path.stat().st_size:
             return
-        with closing(sqlite3.connect(self.path, timeout=_BUSY_MS / 1000)) as looker:
+        with closing(self._open()) as looker:
             # In this order: who makes the store now does both in one transaction.
             (tables_,) = looker.execute("SELECT count(*) FROM sqlite_master").fetchone()
             (made_by,) = looker.execute("PRAGMA application_id").fetchone()
@@ -268,8 +273,23 @@ class SqliteDatabase(Database):
                 f"{self.path} is the database of another program: give a new file"
             )
 
+    def _open(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            place_of(self.path, readonly=self.readonly),
+            uri=True,
+            timeout=_BUSY_MS / 1000,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+
+    def _check_writable(self) -> None:
+        if self.readonly:
+            raise translated(str(self.path), "readonly")
+
     def _on_connect(self, connection: Any, _record: object) -> None:
         connection.isolation_level = None
+        if self.readonly:
+            return
         _turn_to_wal(connection)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute("PRAGMA temp_store=MEMORY")
@@ -281,7 +301,9 @@ class SqliteDatabase(Database):
 
     def writing(self, user_id: str | None = None) -> AbstractContextManager[Connection]:  # noqa: ARG002  # the same
         """A transaction that has the write lock from its beginning."""
-        return self.engine().execution_options(refold_begin="IMMEDIATE").begin()
+        engine = self.engine().execution_options(refold_begin="IMMEDIATE")
+        self._check_writable()
+        return engine.begin()
 
     @contextmanager
     def casual(self) -> Iterator[Connection]:
@@ -289,6 +311,7 @@ class SqliteDatabase(Database):
         sake.  The next append makes it durable with itself.
         """
         engine = self.engine().execution_options(refold_begin="IMMEDIATE")
+        self._check_writable()
         with engine.connect() as connection:
             driver = cast("sqlite3.Connection", connection.connection.driver_connection)
             (level,) = driver.execute("PRAGMA synchronous").fetchone()
@@ -401,12 +424,8 @@ class SqliteDatabase(Database):
 
     def _connect(self) -> sqlite3.Connection:
         """What writes, which no pool looks after."""
-        writer = sqlite3.connect(
-            self.path,
-            timeout=_BUSY_MS / 1000,
-            check_same_thread=False,
-            cached_statements=256,
-        )
+        self._check_writable()
+        writer = self._open()
         self._on_connect(writer, None)
         return writer
 
@@ -443,6 +462,7 @@ class SqliteDatabase(Database):
         Deleted cells were overwritten with zeros as they were deleted
         (``secure_delete``); ``vacuum`` writes all anew.
         """
+        self._check_writable()
         with closing(
             sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)
         ) as own:
