@@ -16,6 +16,7 @@ UNITS = (
         "-----BEGIN PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\nAAAAAAAA",
     ),
+    *("login" + "\\n" * 20, "login\n12: \n12: x\n# ", "api_key" + "\n" * 20),
     *('"', "'", "\\", "\\\\u", "\\u0031", "{", "[", '{"a":', "[[", "\n"),
     *(
         "password=",

@@ -109,8 +109,12 @@ def _down(text: str, start: int) -> int:
     """Where the lines of a key end that go on from ``start``."""
     end = place = start
     for number in range(_MOST_LINES):
-        found = _BREAK.search(text, place, place + 16_384)
-        stop = found.start() if found else min(len(text), place + 16_384)
+        limit = min(len(text), place + 16_384)
+        # Where another key begins, a trigger of its own is.
+        begins = text.find("-----BEGIN", place, limit)
+        limit = limit if begins < 0 else begins
+        found = _BREAK.search(text, place, limit)
+        stop = found.start() if found else limit
         runs = list(_RUN.finditer(text, place, stop))
         if runs:
             full = max(run.end() - run.start() for run in runs) >= _FULL_LINE

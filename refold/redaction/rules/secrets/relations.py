@@ -64,5 +64,5 @@ THEN: Final = (
     r"|is[ \t\\]|was[ \t\\]|es[ \t\\]|ist[ \t\\]|to[ \t\\]|for[ \t\\]|o[fn][ \t\\]|at[ \t\\]"
     r"|in[ \t\\]|value)))"
 )
-# White space, lines included.
-WHITE: Final = rf"(?:[ \t\n\r]|\\{{1,7}}[nrt]|{BREAK}){{1,24}}"
+# White space, lines included; taken in one way only, as there are many to take it.
+WHITE: Final = rf"(?:{BREAK}|[ \t\n\r]|\\{{1,7}}[nrt]){{1,24}}+"
