@@ -538,8 +538,7 @@ class Scanner:
             judged(ready, candidate)
         for run, rules in runs.items():
             # Its rules look at all of it, and a little further.
-            length = LEAD + run[1] - run[0] + TRAIL
-            meter.spend(len(rules) * (1 + length // FAST))
+            meter.spend(_JUDGED + (run[1] - run[0]) // FAST)
             self._judge_run(folded.text, run, rules, numbers, judged)
         return found
 
@@ -624,7 +623,6 @@ class Scanner:
         steps, left = 0, meter.limit - meter.spent
         for number, end in prepared.hits:
             rules, literal, reach = judges[number]
-            steps += 1
             if steps > left:
                 break
             if not literal:
@@ -647,10 +645,10 @@ class Scanner:
             for place in places:
                 if place < 0 or (number, place) in seen:
                     continue
-                steps += len(rules)
                 for ready in rules:
                     if match := ready.pattern.match(text, place):
-                        steps += 2 + (match.end() - place) // _FASTER
+                        # Places without a match differ between engines.
+                        steps += 4 + (match.end() - place) // _FASTER
                         seen.add((number, place))
                         known = parted.setdefault(ready.number, set())
                         for candidate in _of(ready, text, place, match, known):
