@@ -97,8 +97,8 @@ class Attachment(Model):
 class Thinking(Model):
     """One thinking block of a response, byte for byte as the provider gave it.
 
-    ``signature`` and ``data`` are the provider's and pass redaction untouched; a
-    signed block in which something must be redacted is dropped whole.
+    ``signature`` and ``data`` are the provider's, and pass redaction untouched if they
+    look like it; a block with one in which something is found is dropped whole.
     """
 
     type: Literal["thinking", "redacted_thinking"] = "thinking"

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
 from refold.domain.envelope import NO_META, Blob, Draft, microseconds
-from refold.domain.errors import EventTooLarge, InvalidEvent, RedactionFailed
+from refold.domain.errors import (
+    Erased,
+    EventTooLarge,
+    InvalidEvent,
+    KeyUnavailable,
+    RedactionFailed,
+)
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.tokens import estimate
 from refold.redaction.guard import (
@@ -28,37 +36,110 @@ from refold.redaction.values import (
     NO_SKIP,
     JsonObject as PayloadJsonObject,
     JsonValue,
+    Path,
     Skip,
     Tally,
 )
 
-# Ids that must match, digests, and what a provider signed or encrypted.
-_SKIPS: Final[Mapping[str, Skip]] = {
-    kind: frozenset(tuple(path.split("/")) for path in paths.split())
-    for kind, paths in {
-        "user_input": "attachments/*/sha256",
-        "agent_response": "thinking/*/signature thinking/*/data",
-        "tool_call": "call_id",
-        "tool_result": "call_id",
-        "provider_edit": "blocks/*/encrypted_content blocks/*/signature blocks/*/data",
-        "summary": "source_digest prompt_digest strategy/fingerprint",
-        "request": "digest system_digest tools_digest fingerprint strategy/fingerprint",
-        "fork": "session_id",
-        "redaction_applied": "stream hashes/* first_hashes/* digest",
+# Long base64 of one alphabet, which begins neither as a vendor's token nor as a key.
+_BASE64: Final = re.compile(
+    r"(?![a-z]{2,12}[_-]|MI[G-J]|LS0tLS|b3BlbnNz)"
+    r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9])"
+    r"(?:[A-Za-z0-9+/]{64,}|[A-Za-z0-9_-]{64,})={0,2}"
+)
+
+
+def _is_opaque(text: str) -> bool:
+    """Whether it may be what a provider signed or encrypted: no text in base64."""
+    if not _BASE64.fullmatch(text):
+        return False
+    return not b64decode(
+        text[:64], b"-_" if "-" in text or "_" in text else None
+    ).isascii()
+
+
+_Shape: TypeAlias = Callable[[str], object]
+_SHAPES: Final[Mapping[str, _Shape]] = {
+    "digest": re.compile(r"[0-9a-f]{64}").fullmatch,
+    "opaque": _is_opaque,
+    "name": bool,
+}
+# What passes byte for byte if it looks like what it claims to be: digests, what a
+# provider signed or encrypted, and names that only Refold writes there.
+_CLAIMS: Final[Mapping[str, Mapping[Path, _Shape]]] = {
+    kind: {
+        tuple(path.split("/")): _SHAPES[shape]
+        for claim in claims.split()
+        for path, shape in [claim.split(":")]
+    }
+    for kind, claims in {
+        "user_input": "attachments/*/sha256:digest",
+        "agent_response": "thinking/*/signature:opaque thinking/*/data:opaque",
+        "provider_edit": "blocks/*/encrypted_content:opaque "
+        "blocks/*/signature:opaque blocks/*/data:opaque "
+        "blocks/*/content/*/encrypted_content:opaque",
+        "summary": "source_digest:digest prompt_digest:digest "
+        "strategy/fingerprint:digest",
+        "request": "digest:digest system_digest:digest tools_digest:digest "
+        "strategy/fingerprint:digest",
+        "fork": "session_id:name",
+        "redaction_applied": "stream:name hashes/*:digest first_hashes/*:digest "
+        "digest:digest",
     }.items()
 }
+# In these, what is found in the call's id is replaced by a name, always the same.
+_CALLS: Final = frozenset({"tool_call", "tool_result"})
+_CALL_ID: Final[Skip] = frozenset({("call_id",)})
+_ID: Final = "CALL_ID"
 # Where the blocks of a type stand that may be signed.
 _BLOCKS: Final[Mapping[str, str]] = {
     "agent_response": "thinking",
     "provider_edit": "blocks",
 }
+# A block with one of these is the provider's: it is sent back as it came, or not.
+_SEALED: Final = ("signature", "data", "encrypted_content")
 # What of a type is kept apart from it, in blobs: many events hold the same.
 _APART: Final[Mapping[str, str]] = {"request": "handed"}
 
 
-def skipped(type: str) -> Skip:  # noqa: A002 - the event's own word for it
-    """The paths in a payload of ``type`` that redaction leaves alone."""
-    return _SKIPS.get(type, NO_SKIP)
+def skipped(
+    type: str,  # noqa: A002 - the event's own word for it
+    payload: PayloadJsonObject,
+) -> Skip:
+    """The paths in a payload of ``type`` that redaction leaves alone.
+
+    What stands there looks like what it claims to be.
+    """
+    found: list[Path] = []
+    for path, shape in _CLAIMS.get(type, {}).items():
+        if payload.get(path[0]):
+            found += _alike(payload, path, shape)
+    return frozenset(found) if found else NO_SKIP
+
+
+def _alike(value: JsonValue, path: Path, shape: _Shape) -> Iterator[Path]:
+    """The places that ``path`` leads to and that hold a text of that shape."""
+    if not path:
+        if isinstance(value, str) and shape(value):
+            yield ()
+        return
+    items: Iterable[tuple[str, JsonValue]] = ()
+    if isinstance(value, dict):
+        items = [(path[0], value.get(path[0]))]
+    elif isinstance(value, list) and path[0] == "*":
+        items = [(str(index), item) for index, item in enumerate(value)]
+    for name, item in items:
+        for rest in _alike(item, path[1:], shape):
+            yield (name, *rest)
+
+
+def call_id(redactor: Redactor, given: str, tag: Tagger | None) -> str:
+    """The id of a call as it is recorded: itself, if nothing is found in it.
+
+    Else it is a name that ``tag`` makes of it, the same for the call and its result.
+    """
+    clean, _ = redactor.text(given)
+    return clean if clean == given or tag is None else f"redacted_{tag(_ID, given)}"
 
 
 def redact_payload(
@@ -77,17 +158,36 @@ def redact_payload(
     Returns the payload, what was found, and codes of warnings:
     ``thinking_dropped``.  Raises RedactionError.
     """
+    skip = skipped(type, payload)
     clean, tally = redactor.value(
-        payload, skip=skipped(type), tag=tag, data=data, said=_said(payload)
+        payload, skip=skip, tag=tag, data=data, said=_said(payload)
     )
-    if clean is payload or type not in _BLOCKS:
+    if clean is payload:
+        return clean, tally, []
+    if type in _CALLS and clean.get("call_id") != payload.get("call_id"):
+        return (*_named(redactor, payload, tag), [])
+    if type not in _BLOCKS:
         return clean, tally, []
     kept, dropped = _without_signed_findings(redactor, type, payload)
     if kept is payload:
         return clean, tally, []
-    clean, tally = redactor.value(kept, skip=skipped(type), tag=tag)
+    clean, tally = redactor.value(kept, skip=skipped(type, kept), tag=tag)
     tally.update(dropped)
     return clean, tally, ["thinking_dropped"]
+
+
+def _named(
+    redactor: Redactor, payload: PayloadJsonObject, tag: Tagger | None
+) -> tuple[PayloadJsonObject, Tally]:
+    """A call or a result, in whose id something may be found.
+
+    The id is judged by itself, so that it comes out alike in both.
+    """
+    given = str(payload["call_id"])
+    clean, tally = redactor.value(payload, skip=_CALL_ID, tag=tag, said=_said(payload))
+    tally.update(redactor.text(given)[1])
+    name = call_id(redactor, given, tag)
+    return ({**clean, "call_id": name} if name != given else clean), tally
 
 
 _OCR: Final = re.compile(r"(?i)(?<![a-z])ocr(?![a-z])")
@@ -113,8 +213,9 @@ def _without_signed_findings(
     kept: list[JsonValue] = []
     for block in blocks:
         found = Tally()
-        if isinstance(block, dict) and block.get("signature"):
-            found = redactor.value({name: [block]}, skip=skipped(type))[1]
+        if isinstance(block, dict) and any(map(block.get, _SEALED)):
+            alone: PayloadJsonObject = {name: [block]}
+            found = redactor.value(alone, skip=skipped(type, alone))[1]
         if found:
             tally.update(found)
         else:
@@ -199,6 +300,8 @@ def redact(
         raise RedactionFailed(kind, reason=str(error)) from None
     except TooLarge as error:
         raise EventTooLarge(kind, size=error.size, limit=error.limit) from None
+    except (Erased, KeyUnavailable):
+        raise  # of the key that names ids
     except Exception as error:
         raise RedactionFailed(kind, reason=type(error).__name__) from None
     # What was valid and did not change is not validated, nor encoded, once more.
@@ -222,12 +325,18 @@ def redact(
     )
 
 
+@cache
+def _whole(event_type: str) -> Skip:
+    """The paths in a payload at which nothing is cut."""
+    return frozenset(_CLAIMS.get(event_type, ()))
+
+
 def _check_size(event_type: str, payload: _Json, limits: Limits) -> None:
     """Refuse what would be too large for an event before it is redacted."""
     value, data = payload
     if len(data) > limits.event_bytes:
         moved = apart(value, _APART.get(event_type, ""))
-        guard(moved.payload, limits, skip=skipped(event_type))
+        guard(moved.payload, limits, skip=_whole(event_type))
 
 
 # A value, and the JSON it was read from.
@@ -277,7 +386,7 @@ def _guarded(
         # Nothing is cut from so little.
         return clean.payload, clean.beside, (), clean.payload
     moved = apart(clean.payload, whole)
-    guarded = guard(moved.payload, limits, skip=skipped(event_type))
+    guarded = guard(moved.payload, limits, skip=_whole(event_type))
     guarded_beside = guard(clean.beside, limits)
     blobs = (*moved.blobs, *guarded.blobs, *guarded_beside.blobs)
     sent = guarded.payload

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -18,6 +19,7 @@ from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.errors import (
     IdempotencyConflict,
     InvalidEvent,
+    RedactionFailed,
     SessionClosed,
     StaleSession,
 )
@@ -26,15 +28,16 @@ from refold.domain.events import (
     Event,
     RedactionApplied,
     Summary,
+    ToolCall,
     ToolResult,
 )
 from refold.domain.ids import MAIN, RESERVED, StreamId
 from refold.domain.ports import Append, Appended, Duplicate, EventLog, Head, Outcome
-from refold.domain.session import SessionState, decide, evolve
-from refold.redaction.chokepoint import RedactedEvent, redact
+from refold.domain.session import SessionState, accepted_next, decide, evolve
+from refold.redaction.chokepoint import RedactedEvent, call_id, redact
 from refold.redaction.guard import Limits
 from refold.redaction.plan import Tagger, tagger
-from refold.redaction.redactor import Redactor
+from refold.redaction.redactor import RedactionError, Redactor
 
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"
@@ -174,15 +177,48 @@ class Writer:
         """
         stubs, limits = unscanned == "stub", limits or self.limits
         redactor = self.redactor.stubbing if stubs else self.redactor
-        tag = self.tagger(user_id, now=now) if redactor.plan.pseudonyms else None
+        tag = self.tagger(user_id, now=now)
         return redact(draft, now=now, redactor=redactor, limits=limits, tag=tag)
 
-    def tagger(self, user_id: str, *, now: int | None = None) -> Tagger | None:
-        """What makes the user's pseudonyms, if the policy wants any."""
-        if not self.redactor.plan.pseudonyms:
-            return None
+    def tagger(self, user_id: str, *, now: int | None = None) -> Tagger:
+        """What makes the user's pseudonyms, and names for ids that must go.
+
+        The user's key is asked for at once only if the policy wants pseudonyms.
+        """
         now = self.clock() if now is None else now
-        return tagger(self.log.pseudonym_key(user_id, now=now))
+        key = partial(self.log.pseudonym_key, user_id, now=now)
+        return tagger(key() if self.redactor.plan.pseudonyms else key)
+
+    def call_id(self, user_id: str, given: str) -> str:
+        """The id of a call as it is recorded of this user."""
+        try:
+            return call_id(self.redactor, given, self.tagger(user_id))
+        except RedactionError as error:
+            raise RedactionFailed("tool_call", reason=str(error)) from None
+
+    def decided(
+        self, state: SessionState, events: Sequence[Event], *, user_id: str
+    ) -> tuple[list[Event], SessionState]:
+        """What ``decide`` returns, also for results of calls whose ids were redacted.
+
+        Raises as ``decide``.
+        """
+        try:
+            return decide(state, events)
+        except InvalidEvent:
+            named = [self._named(event, user_id) for event in events]
+            if all(one is event for one, event in zip(named, events, strict=True)):
+                raise
+        return decide(state, named)
+
+    def _named(self, event: Event, user_id: str) -> Event:
+        """A call or a result under the id that is recorded of it."""
+        if not isinstance(event, ToolCall | ToolResult):
+            return event
+        name = self.call_id(user_id, event.call_id)
+        if name == event.call_id:
+            return event
+        return event.model_copy(update={"call_id": name})
 
     def append(self, order: Order, *, born: Head | None = None) -> Receipt:
         """Append all of the order or nothing; durable when it returns.
@@ -303,7 +339,8 @@ class Writer:
         state, now = head.state, self.clock()
         if order.expected_seq not in (None, state.head_seq):
             raise _stale(order, order.expected_seq or 0, state.head_seq)
-        events, after = decide(state, [draft.event for draft in order.drafts])
+        given = [draft.event for draft in order.drafts]
+        events, after = self.decided(state, given, user_id=order.stream.user_id)
         redacted = self._redacted(order, made, events, now)
         for one, event in zip(redacted, events, strict=True):
             if one.event is not event:
@@ -349,6 +386,9 @@ class Writer:
 
 def _evolved(state: SessionState, redacted: Sequence[RedactedEvent]) -> SessionState:
     for one in redacted:
+        if isinstance(one.event, ToolCall):
+            # Its id may be another than the one it was judged by.
+            accepted_next(state, one.event)
         state = evolve(state, one.event)
     return state
 

@@ -47,7 +47,7 @@ from refold.domain.events import (
 )
 from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import Head, Scope, Standing
-from refold.domain.session import SessionState, decide
+from refold.domain.session import SessionState
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
@@ -839,7 +839,8 @@ def _new(
             )
     new = drafts[known:]
     try:
-        events, _ = decide(state, [draft.event for draft in new])
+        given = [draft.event for draft in new]
+        events, _ = session.writer.decided(state, given, user_id=session.user_id)
         return [
             _fitting(
                 session, draft if draft.event is event else replace(draft, event=event)

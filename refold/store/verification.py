@@ -613,8 +613,8 @@ class Rechecker:
                 yield self._exposure(name, "event", again.types, again)
             self.events += 1
         in_names: Counter[str] = Counter()
-        for call in self._writer.log.head(stream).state.open_calls.values():
-            in_names += self._found({"tool_name": call.tool_name})
+        for call_id, call in self._writer.log.head(stream).state.open_calls.items():
+            in_names += self._found({"tool_name": call.tool_name, "id": call_id})
         if in_names:
             yield self._exposure(name, "state", in_names)
 
@@ -708,11 +708,12 @@ class Rechecker:
         return writer.redacted(draft, user_id=user_id, now=now, limits=wider)
 
     def state(self, state: SessionState) -> SessionState:
-        """The state without what the names of its calls' tools must not say."""
-        calls = {
-            call_id: call._replace(tool_name=self._tool_name(call_id, call.tool_name))
-            for call_id, call in state.open_calls.items()
-        }
+        """The state without what the ids and tools of its calls must not say."""
+        calls, user_id = {}, self._stream.user_id
+        for given, call in state.open_calls.items():
+            call_id = self._writer.call_id(user_id, given)
+            name = self._tool_name(call_id, call.tool_name)
+            calls[call_id] = call._replace(tool_name=name)
         return state.with_calls(calls)
 
     def _tool_name(self, call_id: str, name: str) -> str:

@@ -101,7 +101,7 @@ def test_what_is_secret_never_arrives(session: Session) -> None:
 
 
 def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> None:
-    signature = "Eo8BCkYI" + "13812345678" * 3 + MAIL
+    signature = "Eo8BCkYI/+k4138123456781381234567813812345678" + "Zk3vQ9xL" * 8
     session.append(
         refold.AgentResponse(
             text="x",
@@ -109,6 +109,7 @@ def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> Non
                 refold.events.Thinking(thinking="clean", signature=signature),
                 refold.events.Thinking(thinking=f"write to {MAIL}", signature="sig"),
                 refold.events.Thinking(type="redacted_thinking", data=MAIL),
+                refold.events.Thinking(type="redacted_thinking", data=signature),
             ),
         )
     )
@@ -117,7 +118,8 @@ def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> Non
     first, second = payload(event, refold.AgentResponse).thinking
 
     assert (first.thinking, first.signature) == ("clean", signature)
-    assert (second.thinking, second.data) == (None, MAIL)
+    assert (second.thinking, second.data) == (None, signature)
+    assert MAIL not in str(event.to_json())
     assert [warning.code for warning in event.meta.warnings] == ["thinking_dropped"]
 
 

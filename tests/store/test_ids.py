@@ -1,0 +1,160 @@
+"""What a caller names is redacted like what they say, and calls still find results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel, JsonValue
+
+import refold
+from refold.adapters.claude.tools import result_of
+from refold.domain.envelope import Draft, Meta
+from refold.domain.events import EVENT_CLASSES
+from refold.projections.context.text import violations
+from refold.redaction.chokepoint import redact
+from refold.redaction.guard import Limits
+from refold.redaction.plan import tagger
+from refold.redaction.redactor import Redactor
+from refold.store import SessionStore
+from refold.store.sessions import extend
+from tests.support.redacting import MAIL, aware, unaware
+from tests.support.stores import prepare
+
+ID = f"call-{MAIL}"
+CALL = refold.ToolCall(call_id=ID, tool_name="t")
+RESULT = refold.ToolResult(call_id=ID, content="done")
+# Only Refold writes these, and what it writes: the parent's name, a stream's.
+_NAMES = {("fork", "session_id"), ("redaction_applied", "stream")}
+Opened = Callable[[Redactor], SessionStore]
+
+
+@pytest.fixture
+def opened(store_url: str, tmp_path: Path) -> Iterator[Opened]:
+    stores: list[SessionStore] = []
+
+    def open_(redactor: Redactor) -> SessionStore:
+        stores.append(refold.open(prepare(store_url, tmp_path), redactor=redactor))
+        return stores[-1]
+
+    yield open_
+    for store in stores:
+        store.close()
+
+
+def ids(store: SessionStore, name: str = "s", user: str = "ada") -> list[str]:
+    events: Any = [event.payload for event in store.session(user, name).events()]
+    return [event.call_id for event in events if hasattr(event, "call_id")]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_call_and_its_result_find_each_other(opened: Opened, together: bool) -> None:
+    session = opened(aware()).session("ada", "s")
+    session.append([CALL, RESULT] if together else CALL)
+    if not together:
+        session.append(RESULT)
+
+    called, answered = ids(opened(aware()))
+
+    assert called == answered
+    assert MAIL not in str([event.to_json() for event in session.events()])
+    assert violations(session.context().messages) == []
+    assert not session.head().state.open_calls
+    assert result_of(session, ID) == session.events()[-1]
+    assert session.verify().problems == []
+
+
+def test_a_late_result_finds_its_call_after_a_restart_and_in_a_fork(
+    opened: Opened,
+) -> None:
+    opened(aware()).session("ada", "s").append(CALL)
+    after = opened(aware())
+    fork = after.session("ada", "s").fork(at=1, session_id="f")
+
+    fork.append(RESULT)
+    after.session("ada", "s").append(RESULT, idempotency_key="k")
+    again = after.session("ada", "s").append(RESULT, idempotency_key="k")
+
+    assert again.duplicate
+    assert ids(after, "f")[-1] == ids(after)[-1] == ids(after)[0]
+
+
+def test_one_id_is_open_once(opened: Opened) -> None:
+    session = opened(aware()).session("ada", "s")
+    session.append(CALL)
+
+    with pytest.raises(refold.errors.InvalidEvent, match="one call, one call_id"):
+        session.append(CALL)
+    with pytest.raises(refold.errors.InvalidEvent, match="one call, one call_id"):
+        opened(aware()).session("ada", "t").append([CALL, CALL])
+    with pytest.raises(refold.errors.InvalidEvent, match="no open call"):
+        session.append(RESULT.model_copy(update={"call_id": f"other-{MAIL}"}))
+
+
+def test_the_name_of_an_id_is_of_the_user(opened: Opened) -> None:
+    store = opened(aware())
+    for user in ("ada", "bob"):
+        store.session(user, "s").append(CALL)
+
+    assert ids(store, user="ada") != ids(store, user="bob")
+
+
+def test_an_import_goes_on_at_an_open_call(opened: Opened) -> None:
+    drafts = [Draft(one, meta=Meta(source={"file": "x"})) for one in (CALL, RESULT)]
+    session = opened(aware()).session("ada", "s")
+
+    done = [extend(session, drafts[:upto], where="x").events for upto in (1, 2, 2)]
+
+    assert done == [1, 1, 0]
+    assert len(set(ids(opened(aware())))) == 1
+
+
+def test_ids_that_were_recorded_go_when_they_are_found_later(opened: Opened) -> None:
+    opened(unaware()).session("ada", "s").append([CALL, RESULT, CALL])
+    after = opened(aware())
+
+    list(after.reredact())
+    after.session("ada", "s").append(RESULT)
+
+    assert len(set(ids(after))) == 1
+    assert MAIL not in str(ids(after))
+    assert after.session("ada", "s").verify().problems == []
+
+
+def filled(annotation: Any) -> Any:
+    """A value of that type, with an address wherever any text may be."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation(**fields(annotation))
+    if annotation in (int, float, bool):
+        return annotation(1)
+    if origin is Literal:
+        return parts[0]
+    if origin is tuple:
+        return tuple(filled(part) for part in parts if part is not ...)
+    if origin is dict:
+        return {MAIL: filled(parts[1])}
+    if origin in (Annotated, Union, UnionType) and annotation is not JsonValue:
+        return filled(parts[0])
+    return MAIL
+
+
+def fields(kind: type[BaseModel]) -> dict[str, Any]:
+    return {name: filled(one.annotation) for name, one in kind.model_fields.items()}
+
+
+@pytest.mark.parametrize("kind", EVENT_CLASSES)
+def test_every_text_of_every_event_is_looked_at(kind: str) -> None:
+    names = {name: "main" for of, name in _NAMES if of == kind}
+    event: Any = EVENT_CLASSES[kind](**{**fields(EVENT_CLASSES[kind]), **names})
+    meta: Any = {"source": {MAIL: MAIL}, MAIL: [MAIL]}
+    draft = Draft(event, None, MAIL, MAIL, Meta(**meta))
+    key = tagger(b"k" * 32)
+
+    clean = redact(draft, now=1, redactor=aware(), limits=Limits(), tag=key)
+
+    assert MAIL in str(event.payload()) or kind in ("fork", "pin")
+    assert MAIL not in clean.data.decode()
