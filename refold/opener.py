@@ -42,6 +42,7 @@ def open_store(
     limits: Limits | None = None,
     keys: str | SqlKeyStore | None = None,
     master: MasterKey | None = None,
+    make_key: bool = False,
     anchor: str | os.PathLike[str] | Anchor | None = None,
     compact: Automatic = "off",
     summarizer: Summarizer | None = None,
@@ -63,6 +64,7 @@ def open_store(
     keys:   where wrapped keys are kept; None is ``REFOLD_KEYS``, else a file under
             ``REFOLD_HOME``.  PostgreSQL needs one that all its clients reach.
     master: what wraps the keys; None is ``REFOLD_MASTER_KEY``, else a file there.
+    make_key: make that file for a new PostgreSQL store too; all its clients need it.
     anchor: where signed tree heads are kept outside the database: a file, or an Anchor;
             None is ``REFOLD_ANCHOR``, else a file under ``REFOLD_HOME``.
     compact: what an append that ends a turn sets off: nothing (``off``), a compaction
@@ -126,7 +128,8 @@ def open_store(
                 "the key store of this database is empty, the database is not",
                 remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
             )
-        ring = KeyRing(key_store, master or master_key(url, create=fresh))
+        wraps = master or master_key(url, create=fresh, asked=make_key)
+        ring = KeyRing(key_store, wraps)
         subjects = Subjects(recorder.database)
         check_belongs(key_store, subjects, store_id=store_id, filled=filled)
         table = AccessTable(recorder.database)
@@ -260,8 +263,10 @@ def _key_store(
     return SqlKeyStore(f"sqlite:///{path}")
 
 
-def master_key(url: str, *, create: bool) -> MasterKey:
+def master_key(url: str, *, create: bool, asked: bool = False) -> MasterKey:
     """What wraps keys: ``REFOLD_MASTER_KEY``, else a file, made by ``create``.
+
+    For PostgreSQL, whose clients are on many hosts, it is made only if ``asked``.
 
     Raises InvalidConfiguration, KeyUnavailable.
     """
@@ -273,6 +278,12 @@ def master_key(url: str, *, create: bool) -> MasterKey:
         return master.from_environment(given)
     file = master.MasterKeyFile()
     if create:
+        if url.startswith("postgres") and not asked and not file.path.exists():
+            raise InvalidConfiguration(
+                "PostgreSQL needs REFOLD_MASTER_KEY, 32 bytes in base64 or hex that "
+                "all its clients have; --make-key (make_key=True in Python) makes "
+                f"{file.path} on this machine"
+            )
         file.create()
     return file.open()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 
+from refold.adapters.keys.master import MasterKeyFile
 from refold.projections import models
 from refold.store import Session, SessionStore
 from tests.support.messages_api import MessagesApi
@@ -118,6 +119,7 @@ def _started() -> Postgres:
 @pytest.fixture
 def postgres_url(postgres: Postgres) -> Iterator[str]:
     """An empty database on the shared server, dropped after the test."""
+    MasterKeyFile().create()
     name = _new_name()
     yield postgres.create_database(name)
     postgres.drop_database(name)
@@ -156,6 +158,7 @@ def _sqlite_store(_made_sqlite: Path, sqlite_url: str, tmp_path: Path) -> str:
 
 @pytest.fixture
 def _postgres_store(_made_postgres: str, postgres: Postgres) -> Iterator[str]:
+    MasterKeyFile().create()
     name = _new_name()
     yield postgres.create_database(name, like=_made_postgres)
     postgres.drop_database(name)

@@ -410,7 +410,9 @@ class Refold(Contestant):
         self.keys = engine.keys()
         if engine.server is None:
             self.url = f"{self.url}?synchronous={engine.level.lower()}"
-        self.store = refold.open(self.url, keys=self.keys, redactor=engine.redactor)
+        self.store = refold.open(
+            self.url, keys=self.keys, redactor=engine.redactor, make_key=True
+        )
 
     def session(self, name: str) -> Session:
         """The session of that name."""

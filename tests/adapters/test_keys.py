@@ -182,6 +182,21 @@ def test_postgresql_needs_a_key_store_that_all_can_reach(postgres_url: str) -> N
         refold.open(postgres_url)
 
 
+def test_postgresql_has_no_master_key_made_unasked(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "another home"))
+    keys = f"sqlite:///{tmp_path / 'keys.db'}"
+
+    with pytest.raises(refold.InvalidConfiguration, match="needs REFOLD_MASTER_KEY"):
+        refold.open(postgres_url, keys=keys)
+
+    assert not (config.home() / "master.key").exists()
+    refold.open(postgres_url, keys=keys, make_key=True).close()
+    assert (config.home() / "master.key").exists()
+    refold.open(postgres_url, keys=keys).close()
+
+
 def test_keys_can_live_in_postgresql(postgres_url: str, tmp_path: Path) -> None:
     for _ in range(2):
         with refold.open(f"sqlite:///{tmp_path / 'a.db'}", keys=postgres_url) as store:

@@ -185,7 +185,7 @@ def looked_at(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REFOLD_HOME", str(folder / "home"))
         patch.setenv("REFOLD_KEYS", f"sqlite:///{folder / 'keys.db'}")
-        with refold.open(url) as store:
+        with refold.open(url, make_key=True) as store:
             yield fill(store)
     postgres.drop_database(name)
 

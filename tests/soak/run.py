@@ -141,7 +141,7 @@ class Soak:
         self._plan.save(self._folder / "plan.json")
         url = self._server.create_database("soak")
         with _settings(url, self._folder):
-            with refold.open():
+            with refold.open(make_key=True):
                 pass
             begin = monotonic()
             try:
@@ -151,7 +151,7 @@ class Soak:
                     child.kill()
                     child.join()
             self.report.worked_sec = monotonic() - begin
-            with refold.open() as store:
+            with refold.open(make_key=True) as store:
                 checked = check(store, self._plan, self._folder)
             self.report.compactions = checked.compactions
             self.report.retried = checked.retried

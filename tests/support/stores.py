@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import refold
+from refold.adapters.keys.master import MasterKeyFile
 from refold.store import SessionStore
 from tests.support import warm
 
@@ -15,8 +16,9 @@ ROOT = warm.ROOT
 
 
 def prepare(url: str, folder: Path) -> str:
-    """Set the key store that ``url`` needs, for this process and its children."""
+    """Set the keys that ``url`` needs, for this process and its children."""
     if url.startswith("postgresql"):
+        MasterKeyFile().create()
         os.environ["REFOLD_KEYS"] = f"sqlite:///{folder / 'keys.db'}"
     return url
 

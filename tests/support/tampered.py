@@ -44,7 +44,7 @@ class Tampered:
         """The store, opened with its own keys."""
         os.environ["REFOLD_HOME"] = str(self.home)
         os.environ["REFOLD_KEYS"] = f"sqlite:///{self.home / 'keys.db'}"
-        with refold.open(self.url) as store:
+        with refold.open(self.url, make_key=True) as store:
             yield store
 
     @contextmanager

@@ -225,13 +225,24 @@ class Call(typer.Context):
                         "REFOLD_DB",
                     )
         return self.with_resource(
-            open_store(self.url, redactor=redactor, limits=limits, count_uses=False)
+            open_store(
+                self.url,
+                redactor=redactor,
+                limits=limits,
+                make_key=bool(self.meta.get("make_key")),
+                count_uses=False,
+            )
         )
 
 
 def _db(context: typer.Context, url: str | None) -> None:
     if url is not None:  # behind the command it outweighs the one before
         context.meta["db"] = url
+
+
+def _make_key(context: typer.Context, wanted: bool) -> None:
+    if wanted:  # before the command or behind it
+        context.meta["make_key"] = True
 
 
 def _json(context: typer.Context, wanted: bool) -> None:
@@ -246,6 +257,15 @@ Db = Annotated[
         expose_value=False,
         help="Database: sqlite:///FILE or postgresql://HOST/NAME.  Without it: "
         "REFOLD_DB, else sqlite:///refold.db.",
+    ),
+]
+MakeKey = Annotated[
+    bool,
+    typer.Option(
+        "--make-key",
+        callback=_make_key,
+        expose_value=False,
+        help="Make a master key in REFOLD_HOME for a new PostgreSQL store.",
     ),
 ]
 Json = Annotated[

@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from refold.adapters.cli import commands
 from refold.adapters.cli.commands import COMMANDS, GROUPS
-from refold.adapters.cli.options import Call, Db, Json
+from refold.adapters.cli.options import Call, Db, Json, MakeKey
 from refold.adapters.cli.output import (
     Result,
     complain,
@@ -86,6 +86,7 @@ def application() -> Any:
     def refold(
         context: typer.Context,
         db: Db = None,  # noqa: ARG001  # its callback keeps it
+        make_key: MakeKey = False,  # noqa: ARG001  # the same
         version: Annotated[  # noqa: ARG001  # its callback answers
             bool,
             typer.Option(
@@ -113,7 +114,9 @@ def command(name: str) -> Any:
 
 @cache
 def _common() -> list[Any]:
-    def common(db: Db = None, as_json: Json = False) -> None: ...
+    def common(
+        db: Db = None, make_key: MakeKey = False, as_json: Json = False
+    ) -> None: ...
 
     app = _typer(add_completion=False)
     app.command()(common)
