@@ -33,7 +33,7 @@ log = logging.getLogger("refold")
 
 
 def open_store(
-    url: str | None = None,
+    url: str | os.PathLike[str] | None = None,
     *,
     policy: str | os.PathLike[str] | Policy | None = None,
     registered: Registered | None = None,
@@ -53,8 +53,8 @@ def open_store(
 ) -> SessionStore:
     """Open the store at ``url``, and make it if it is new.
 
-    url:    ``sqlite:///file.db``, ``postgresql://…``, or ``memory://`` for tests;
-            None is ``REFOLD_DB``, else ``sqlite:///refold.db``.
+    url:    ``sqlite:///file.db`` or its path, ``postgresql://…``, or ``memory://`` for
+            tests; None is ``REFOLD_DB``, else ``sqlite:///refold.db``.
     policy: what is redacted: a file, or a ``Policy``; None is ``REFOLD_POLICY``, else
             the default.
     registered: exact values that are redacted wherever they stand.
@@ -104,6 +104,8 @@ def open_store(
     if redactor is None:
         redactor = make_redactor(chosen, registered=registered, recognizer=recognizer)
     limits = limits or (chosen.limits() if chosen else Limits())
+    if isinstance(url, os.PathLike):
+        url = f"sqlite:///{os.fspath(url)}"
     url = url or config.database()
     if url.startswith("postgres") and not (keys or os.environ.get("REFOLD_KEYS")):
         raise InvalidConfiguration(

@@ -56,6 +56,15 @@ def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     assert modes(tmp_path)["refold.db"] == 0o640
 
 
+def test_a_store_is_opened_by_the_path_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "of a path 100%.db"
+
+    with refold.open(path) as store:
+        store.session("ada", "one").append(refold.UserInput(text="hello"))
+
+    assert path.exists()
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_keys_that_others_can_read_are_remarked_on_once(
     mode: int, sqlite_url: str, caplog: pytest.LogCaptureFixture
