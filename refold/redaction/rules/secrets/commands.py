@@ -154,10 +154,11 @@ COMMANDS = (
     _Secret(
         id="secret.here",
         gate=("<<<",),
-        then=r"[ \t\"'\\$a-z0-9!-~]",
+        # A run of the sign itself is no such thing, and each place in it would be tried.
+        then=r"[ \t\"'\\$a-z0-9!-;=-~]",
         before=r"(?:sudo -S|--password-stdin|chpasswd|secret put [\w\-]{1,64}|--with-token)[^\n|;&]{0,40}",
         reach=110,
-        pattern=r"<<<[ \t]{0,4}\\{0,7}[\"']?(?:[\w.\-]{1,32}:)?(?P<value>[^\s\"'`\\]{3,128})",
+        pattern=r"<<<(?!<)[ \t]{0,4}\\{0,7}[\"']?(?:[\w.\-]{1,32}:)?(?P<value>[^\s\"'`\\]{3,128})",
         validator=typed,
     ),
     _Secret(
