@@ -141,9 +141,9 @@ def _erased(store: SessionStore) -> None:
     store.erasures.release("mia", "case", "over")
     store.erasures.plan("mia")
     store.erase("mia", "one of them", session_id="gone")
-    store.erase("mia", "all of them", grace=timedelta(days=1))
+    store.erase("mia", "all of them", grace=timedelta(days=1), absent_ok=True)
     store.erasures.restore("mia", "a mistake")
-    store.erase("mia", "all of them")
+    store.erase("mia", "all of them", absent_ok=True)
     store.erasures.readmit("mia", "back")
     assert store.erasures.certificates("mia")
 
