@@ -29,7 +29,7 @@ def test_a_value_is_copied_where_it_changes() -> None:
 def test_json_in_a_text_is_redacted_as_json() -> None:
     clean = refold.redact('{"student_id": 2021001234}')
 
-    assert clean == '{"student_id":"[REDACTED:STUDENT_ID]"}'
+    assert clean == '{"student_id": "[REDACTED:STUDENT_ID]"}'
 
 
 def test_a_policy_is_given_as_an_object_or_a_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from refold.redaction.plan import Tagger
 from refold.redaction.rules.secrets.commands import PROGRAMS
 from refold.redaction.scanner import Concern, Prepared
 from refold.redaction.settler import Settler, Text
-from refold.redaction.types import renamed
+from refold.redaction.types import Placeholders, renamed
 from refold.redaction.values import (
     MAX_DEPTH,
     MAX_NESTED,
@@ -394,7 +394,11 @@ class _Walk:
         try:
             for source, value in documents:
                 new, found = redacted(value, self._work, inside)
-                clean.append(source if new is value else dumped(new))
+                clean.append(
+                    source
+                    if new is value
+                    else patched(source, value, new, self._placeholders)
+                )
                 tally.update(found)
         except TooDeep:
             return False
@@ -545,7 +549,74 @@ def _finite(text: str) -> float:
     return number
 
 
-def dumped(value: JsonValue) -> str:
+# The strings, numbers and words of a JSON text, in order.
+_TOKENS: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+\-]*|true|false|null', re.DOTALL
+)
+# The characters of a string as they stand: each escape, with the pair it is half of.
+_CHARACTERS: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.",
+    re.DOTALL,
+)
+
+
+def patched(
+    source: str, old: JsonValue, new: JsonValue, placeholders: Placeholders
+) -> str:
+    """``source``, the JSON text of ``old``, with what is other in ``new`` in its place.
+
+    All else keeps its bytes: white space, spellings of numbers, escapes.
+    """
+    tokens = _TOKENS.finditer(source)
+    out, end = [], 0
+    pending: list[tuple[JsonValue, JsonValue]] = [(old, new)]
+    while pending:
+        before, after = pending.pop()
+        if isinstance(before, dict) and isinstance(after, dict):
+            items = zip(before.items(), after.items(), strict=True)
+            pending += [
+                pair
+                for (key, value), (name, clean) in reversed([*items])
+                for pair in ((value, clean), (key, name))
+            ]
+        elif isinstance(before, list) and isinstance(after, list):
+            pending += reversed([*zip(before, after, strict=True)])
+        else:
+            token = next(tokens)
+            if before is not after and before != after:
+                out += [
+                    source[end : token.start()],
+                    _respelt(token[0], before, after, placeholders),
+                ]
+                end = token.end()
+    return "".join((*out, source[end:]))
+
+
+def _respelt(
+    token: str, old: JsonValue, new: JsonValue, placeholders: Placeholders
+) -> str:
+    """A token of JSON for ``new``: of a string, what both share keeps its spelling."""
+    if not (isinstance(old, str) and isinstance(new, str)):
+        return _spelt(new)
+    spelt = _CHARACTERS.findall(token, 1, len(token) - 1)
+    if len(spelt) != len(old):
+        return _spelt(new)  # half of a pair somewhere
+    out, place = ['"'], 0
+    # What is between placeholders stood in the old text, in this order.
+    pieces = placeholders.pieces(new)
+    for index, (piece, kept) in enumerate(pieces):
+        at = -1 if kept else old.find(piece, place)
+        if at >= 0 and index and index == len(pieces) - 1:
+            at = max(at, len(old) - len(piece))
+        if at < 0:
+            out.append(_spelt(piece)[1:-1])
+        else:
+            place = at + len(piece)
+            out += spelt[at:place]
+    return "".join((*out, '"'))
+
+
+def _spelt(value: JsonValue) -> str:
     """``value`` as compact JSON."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:

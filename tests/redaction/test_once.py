@@ -139,7 +139,7 @@ def test_json_in_a_string_with_a_finding_is_scanned_as_that_and_by_its_leaves(
 ) -> None:
     clean, _ = redactor.value({"content": f'{{"note": "the rain", "text": "{MAIL}"}}'})
 
-    assert clean == {"content": '{"note":"the rain","text":"[REDACTED:EMAIL]"}'}
+    assert clean == {"content": '{"note": "the rain", "text": "[REDACTED:EMAIL]"}'}
     assert _holding(scanned, "the rain") == 2
 
 

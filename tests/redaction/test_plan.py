@@ -90,7 +90,7 @@ def test_paths_and_keys_are_skipped() -> None:
 def test_json_in_strings_is_text_if_the_plan_says_so() -> None:
     nested = '{"phone": 62345678}'
 
-    assert Redactor().value([nested])[0] == ['{"phone":"[REDACTED:PHONE]"}']
+    assert Redactor().value([nested])[0] == ['{"phone": "[REDACTED:PHONE]"}']
     assert Redactor(Plan(nested_json=False)).value([nested])[0] == [
         '{"phone": [REDACTED:PHONE]}'
     ]

@@ -108,7 +108,7 @@ def test_a_replaced_key_makes_way_for_one_that_was_there() -> None:
         ({"phone": 13912345670.0}, {"phone": "[REDACTED:PHONE]"}),
         ({"手机": [1.3912345670e10]}, {"手机": ["[REDACTED:PHONE]"]}),
         ({"ssn": 123456789.0}, {"ssn": "[REDACTED:SSN]"}),
-        ('{"phone": 1.391234567e10}', '{"phone":"[REDACTED:PHONE]"}'),
+        ('{"phone": 1.391234567e10}', '{"phone": "[REDACTED:PHONE]"}'),
         ({"student_id": 2021001234}, {"student_id": "[REDACTED:STUDENT_ID]"}),
         ({"card": 4111111111111111}, {"card": "[REDACTED:BANK_CARD]"}),
         ({"n": 110101199003070038}, {"n": "[REDACTED:ID_CARD]"}),
@@ -176,9 +176,7 @@ def test_a_string_is_redacted_if_what_is_before_or_around_it_names_it(
 
     assert clean == expected
     assert either.value(clean)[0] is clean
-    assert either.value([json.dumps(value)])[0] == [
-        json.dumps(expected, ensure_ascii=False, separators=(",", ":"))
-    ]
+    assert either.value([json.dumps(value)])[0] == [json.dumps(expected)]
 
 
 @pytest.mark.parametrize(
@@ -231,13 +229,13 @@ def test_json_in_a_string_is_written_anew_only_if_it_changes() -> None:
 
     assert redacted([clean])[0] is clean
     assert redacted('{ "b": "a@example.org", "a": "\\u4f60" }') == (
-        '{"b":"[REDACTED:EMAIL]","a":"你"}'
+        '{ "b": "[REDACTED:EMAIL]", "a": "\\u4f60" }'
     )
 
 
 def test_each_line_of_json_lines_is_written_anew_only_if_it_changes() -> None:
     assert redacted('{"a": 1}\n\n{"phone": 13912345670}\n') == (
-        '{"a": 1}\n\n{"phone":"[REDACTED:PHONE]"}\n'
+        '{"a": 1}\n\n{"phone": "[REDACTED:PHONE]"}\n'
     )
 
 

@@ -15,6 +15,7 @@ _Extents: TypeAlias = list[tuple[int, int]]
 _BREAK = re.compile(r"\r?\n|(?:\\{1,7}r)?\\{1,7}n|<br ?/?>|&#(?:10|xa|xA);")
 _RUN = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
 _FIELD = re.compile(r"(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):")
+_HEX = re.compile("[0-9a-f]+")
 _LETTERS = re.compile("[A-Za-z]")
 _TOLD = re.compile("[A-Z0-9]")
 _HEAD = re.compile(r"-----BEGIN [A-Z0-9 ]{0,52}-----")
@@ -62,7 +63,7 @@ def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
         ended = text.rfind("-----END", after, stop)  # of another key
         after = max(after, ended + len("-----END")) if ended >= 0 else after
         runs = list(_RUN.finditer(text, after, stop))
-        if any(run.end() - run.start() >= _FULL_LINE for run in runs) or (
+        if any(map(_is_full, runs)) or (
             start == match.start() and runs and _by_itself(text, after, stop, runs)
         ):
             start = runs[0].start()
@@ -117,8 +118,7 @@ def _down(text: str, start: int) -> int:
         stop = found.start() if found else limit
         runs = list(_RUN.finditer(text, place, stop))
         if runs:
-            full = max(run.end() - run.start() for run in runs) >= _FULL_LINE
-            if not (full or _by_itself(text, place, stop, runs)):
+            if not (any(map(_is_full, runs)) or _by_itself(text, place, stop, runs)):
                 return end
             end = runs[-1].end()
         elif (
@@ -133,12 +133,17 @@ def _down(text: str, start: int) -> int:
     return end
 
 
+def _is_full(run: re.Match[str]) -> bool:
+    """Whether it is as long as a line of a key, and no digest in hex."""
+    long = run.end() - run.start() >= _FULL_LINE
+    return long and not _HEX.fullmatch(run.group())
+
+
 def _by_itself(text: str, place: int, stop: int, runs: list[re.Match[str]]) -> bool:
     """Whether a line holds nothing but material, and what tools put around it."""
     before, after = text[place : runs[0].start()], text[runs[-1].end() : stop]
-    return bool(_TOLD.search(runs[0].group())) and not re.search(
-        "[A-Za-z]{2}", before + after
-    )
+    told = _TOLD.search(runs[0].group()) and _LETTERS.search(runs[0].group())
+    return told is not None and not re.search("[A-Za-z]{2}", before + after)
 
 
 _DELIMITERS = ("|", "\t", ",", ";", "│", "  ")
