@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 from uuid import uuid4
 
+import orjson
+from cryptography.exceptions import InvalidTag
 from sqlalchemy import (
     Connection,
     Table,
@@ -27,7 +30,7 @@ from sqlalchemy import (
 from refold.adapters.access_log import AccessTable, to_forget
 from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
-from refold.adapters.keys.ring import KeyRing, user_context
+from refold.adapters.keys.ring import KeyRing, seal, unseal, user_context
 from refold.adapters.rows import FROZEN, THAWED, HeadRow
 from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.keystore import SqlKeyStore
@@ -59,6 +62,7 @@ _AT_ONCE: Final = 2_000  # rows of one transaction
 _PAUSE: Final = 0.5  # of the time that a transaction took: others have the disk then
 _SESSIONS: Final = 200  # whose hashes are read at once
 _BLOBS: Final = 500
+_SAID: Final = b"refold certificate"
 
 
 class StoredErasures:
@@ -295,12 +299,20 @@ class StoredErasures:
             self._accesses.forget(named["user"], named["sessions"])
 
     def certify(
-        self, job: Job | None, user_id: str, statement: JsonObject, *, now: int
+        self,
+        job: Job | None,
+        user_id: str,
+        statement: JsonObject,
+        *,
+        now: int,
+        said: JsonObject | None = None,
     ) -> Signed | None:
         """Sign and keep the statement, and end the job."""
         erased = job is not None and job.past("shredded")
         if job is not None and erased:  # what others noted meanwhile
             self._unname(job)
+        if said is not None:
+            statement = {**statement, "sealed": self._sealed(user_id, said, now)}
         signer = self._keys.signer()
         signature = signer.sign(message(statement))
         signed = Signed(dict(statement), signer.key_id, signer.public_key, signature)
@@ -315,7 +327,28 @@ class StoredErasures:
             NOBODY, lambda c: self._end(c, job, subjects, row)
         )
         self._recorder.flush()
-        return signed if ended else None
+        return signed._replace(said=said) if ended else None
+
+    def _sealed(self, user_id: str, said: JsonObject, now: int) -> str:
+        """The words of a certificate, to be read as long as the user has a key."""
+        try:
+            key = self._keys.user(user_id, now=None)
+        except KeyUnavailable:
+            if self._recorder.knows(user_id):
+                raise
+            key = self._keys.user(user_id, now=now)
+        return b64encode(seal(key.cipher, canonical(said), _SAID)).decode()
+
+    def _opened(self, row: Any) -> Signed:
+        signed = Signed.read(row.body)
+        key = self._keys.user_of(row.user_ref) if "sealed" in signed.statement else None
+        if key is None:
+            return signed
+        try:
+            said = unseal(key.cipher, b64decode(signed.statement["sealed"]), _SAID)
+        except InvalidTag:
+            return signed  # of an epoch before
+        return signed._replace(said=orjson.loads(said))
 
     def _end(
         self,
@@ -335,13 +368,16 @@ class StoredErasures:
             # Who is erased as a whole is named by no other job either.
             others = delete(table).where(table.c.user_ref == subject.ref)
             connection.execute(others)
+            # Also what others wished to keep while it was under way.
+            holds = delete(self._t.holds)
+            connection.execute(holds.where(self._t.holds.c.user_ref == subject.ref))
         connection.execute(insert(self._t.certificates).values(row))
         return True
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
         """What was signed, the oldest first."""
         try:
-            return [Signed.read(row.body) for row in self.certificate_rows(user_id)]
+            return [self._opened(row) for row in self.certificate_rows(user_id)]
         except ValueError:
             raise RefoldError(
                 "a certificate is not what was signed: `refold verify` names it"

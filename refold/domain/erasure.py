@@ -29,12 +29,14 @@ class Signed(NamedTuple):
     """A statement with the signature over it, and the key that made it, for its name.
 
     Who checks it must know the key from elsewhere: a forger would name another.
+    ``said`` is what is encrypted in the statement, as long as the user has a key.
     """
 
     statement: dict[str, Any]
     key_id: str
     public_key: bytes
     signature: bytes
+    said: JsonObject | None = None
 
     def message(self) -> bytes:
         """The bytes that are signed."""
@@ -42,7 +44,8 @@ class Signed(NamedTuple):
 
     def to_json(self) -> JsonObject:
         """The certificate as it is kept and handed out."""
-        return {
+        said: JsonObject = {} if self.said is None else {"said": self.said}
+        return said | {
             "certificate": self.statement,
             "key_id": self.key_id,
             "public_key": base64.b64encode(self.public_key).decode(),
@@ -200,9 +203,17 @@ class ErasureSteps(Protocol):
         """Delete all rows, some at a time, the heads last; yields table and number."""
 
     def certify(
-        self, job: Job | None, user_id: str, statement: JsonObject, *, now: int
+        self,
+        job: Job | None,
+        user_id: str,
+        statement: JsonObject,
+        *,
+        now: int,
+        said: JsonObject | None = None,
     ) -> Signed | None:
         """Sign and keep the statement, and end the job; None if others ended it.
+
+        What is ``said`` is encrypted in it with the user's key, and goes with that.
 
         Who was erased by the job is known as erased from then on, by keyed hashes.
         """

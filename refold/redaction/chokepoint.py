@@ -90,7 +90,7 @@ _CLAIMS: Final[Mapping[str, Mapping[Path, _Shape]]] = {
 # In these, what is found in the call's id is replaced by a name, always the same.
 _CALLS: Final = frozenset({"tool_call", "tool_result"})
 _CALL_ID: Final[Skip] = frozenset({("call_id",)})
-_ID: Final = "CALL_ID"
+_ID: Final = "ID"
 # Where the blocks of a type stand that may be signed.
 _BLOCKS: Final[Mapping[str, str]] = {
     "agent_response": "thinking",
@@ -133,10 +133,10 @@ def _alike(value: JsonValue, path: Path, shape: _Shape) -> Iterator[Path]:
             yield (name, *rest)
 
 
-def call_id(redactor: Redactor, given: str, tag: Tagger | None) -> str:
-    """The id of a call as it is recorded: itself, if nothing is found in it.
+def recorded_id(redactor: Redactor, given: str, tag: Tagger | None) -> str:
+    """An id that a caller chose, as it is recorded: itself, if nothing is found in it.
 
-    Else it is a name that ``tag`` makes of it, the same for the call and its result.
+    Else it is a name that ``tag`` makes of it: the same for a call and its result.
     """
     clean, _ = redactor.text(given)
     return clean if clean == given or tag is None else f"redacted_{tag(_ID, given)}"
@@ -186,7 +186,7 @@ def _named(
     given = str(payload["call_id"])
     clean, tally = redactor.value(payload, skip=_CALL_ID, tag=tag, said=_said(payload))
     tally.update(redactor.text(given)[1])
-    name = call_id(redactor, given, tag)
+    name = recorded_id(redactor, given, tag)
     return ({**clean, "call_id": name} if name != given else clean), tally
 
 

@@ -34,7 +34,7 @@ from refold.domain.events import (
 from refold.domain.ids import MAIN, RESERVED, StreamId
 from refold.domain.ports import Append, Appended, Duplicate, EventLog, Head, Outcome
 from refold.domain.session import SessionState, accepted_next, decide, evolve
-from refold.redaction.chokepoint import RedactedEvent, call_id, redact
+from refold.redaction.chokepoint import RedactedEvent, recorded_id, redact
 from refold.redaction.guard import Limits
 from refold.redaction.plan import Tagger, tagger
 from refold.redaction.redactor import RedactionError, Redactor
@@ -189,12 +189,12 @@ class Writer:
         key = partial(self.log.pseudonym_key, user_id, now=now)
         return tagger(key() if self.redactor.plan.pseudonyms else key)
 
-    def call_id(self, user_id: str, given: str) -> str:
-        """The id of a call as it is recorded of this user."""
+    def recorded_id(self, user_id: str, given: str) -> str:
+        """An id that a caller chose, as it is recorded of this user."""
         try:
-            return call_id(self.redactor, given, self.tagger(user_id))
+            return recorded_id(self.redactor, given, self.tagger(user_id))
         except RedactionError as error:
-            raise RedactionFailed("tool_call", reason=str(error)) from None
+            raise RedactionFailed("id", reason=str(error)) from None
 
     def decided(
         self, state: SessionState, events: Sequence[Event], *, user_id: str
@@ -215,7 +215,7 @@ class Writer:
         """A call or a result under the id that is recorded of it."""
         if not isinstance(event, ToolCall | ToolResult):
             return event
-        name = self.call_id(user_id, event.call_id)
+        name = self.recorded_id(user_id, event.call_id)
         if name == event.call_id:
             return event
         return event.model_copy(update={"call_id": name})

@@ -216,9 +216,11 @@ class Erasures:
         """
         check_id("user_id", user_id)
         _check_hold(name)
+        self.writer.log.erasures.refuse_erased(user_id)
         eraser = Eraser(self.writer)
         said = eraser.redacted(reason, whose_of(user_id, None))
-        hold = LegalHold(check_id("name", name), said, self.writer.clock())
+        name = self._name(user_id, name)
+        hold = LegalHold(name, said, self.writer.clock())
         if not self.writer.log.erasures.hold(user_id, hold):
             return None
         return self._said("legal hold", user_id, reason, operator, hold=name)
@@ -229,7 +231,8 @@ class Erasures:
         """End a legal hold.  Raises NotErased if there is none of that name."""
         _check_hold(name)
         check_id("user_id", user_id)
-        if not self.writer.log.erasures.release(user_id, check_id("name", name)):
+        name = self._name(user_id, name)
+        if not self.writer.log.erasures.release(user_id, name):
             raise NotErased(f"there is no legal hold {name!r} on that user")
         return self._said("legal hold released", user_id, reason, operator, hold=name)
 
@@ -301,20 +304,35 @@ class Erasures:
             return done
         return done._replace(audit=self._access_log.purge(policy.audit))
 
+    def _name(self, user_id: str, given: str) -> str:
+        """The name of a hold as it is kept: another, if something is found in it."""
+        return self.writer.recorded_id(user_id, check_id("name", given))
+
     def _said(
-        self, act: str, user_id: str, reason: str, operator: str, **facts: Any
+        self,
+        act: str,
+        user_id: str,
+        reason: str,
+        operator: str,
+        *,
+        hold: str | None = None,
+        **facts: Any,
     ) -> Signed:
-        """Sign and keep that something was done."""
+        """Sign and keep that something was done; why and by whom goes with the user."""
         eraser, whose = Eraser(self.writer), whose_of(user_id, None)
         now = self.writer.clock()
         statement = {
             **eraser.statement(act, str(uuid4()), whose, os.urandom(SALT)),
             "completed_at": timestamp(now),
-            "reason": eraser.redacted(reason, whose),
-            "operator": eraser.redacted(operator, whose),
             **facts,
         }
-        signed = eraser.erasures.certify(None, user_id, statement, now=now)
+        said: dict[str, Any] = {
+            "reason": eraser.redacted(reason, whose),
+            "operator": eraser.redacted(operator, whose),
+            **({} if hold is None else {"hold": hold}),
+        }
+        certify = eraser.erasures.certify
+        signed = certify(None, user_id, statement, now=now, said=said)
         assert signed is not None  # noqa: S101  # there is no job that others could end
         return signed
 
@@ -605,10 +623,12 @@ class Eraser:
             **self.statement("restored", kept.job_id, kept.whose, os.urandom(SALT)),
             "requested_at": kept.facts["requested_at"],
             "completed_at": timestamp(now),
+        }
+        said = {
             "reason": kept.facts.get("restored_for", ""),
             "operator": kept.facts.get("restored_by", ""),
         }
-        return self.erasures.certify(kept, user_id, statement, now=now)
+        return self.erasures.certify(kept, user_id, statement, now=now, said=said)
 
 
 def _same(known: Whose, asked: Whose) -> bool:

@@ -711,7 +711,7 @@ class Rechecker:
         """The state without what the ids and tools of its calls must not say."""
         calls, user_id = {}, self._stream.user_id
         for given, call in state.open_calls.items():
-            call_id = self._writer.call_id(user_id, given)
+            call_id = self._writer.recorded_id(user_id, given)
             name = self._tool_name(call_id, call.tool_name)
             calls[call_id] = call._replace(tool_name=name)
         return state.with_calls(calls)

@@ -10,7 +10,7 @@ import pytest
 
 import refold
 from refold.adapters.keys.signatures import signed_by
-from refold.domain.erasure import Signed, subject
+from refold.domain.erasure import LegalHold, Signed, subject
 from refold.store import SessionStore
 from refold.testing.event_log import said
 from tests.erasure.conftest import WINDOW, fill
@@ -259,7 +259,7 @@ def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
     assert list(filled.erasures.complete()) == []
     signed = filled.erasures.restore("ada", "she changed her mind", operator="ops")
     assert signed.statement["act"] == "restored"
-    assert signed.statement["reason"] == "she changed her mind"
+    assert signed.said == {"reason": "she changed her mind", "operator": "ops"}
     assert filled.session("ada", "one").events() == before
     assert filled.session("ada", FORK).context(WINDOW).digest == context.digest
     assert filled.session("ada", "new").append(said("x"))
@@ -373,3 +373,63 @@ def test_what_is_of_the_whole_user_is_erased_with_the_user_alone(
 
     with pytest.raises(refold.InvalidEvent, match="of the whole user"):
         store.erase("ada", "asked", session_id="_user")
+
+
+def test_what_holds_and_freezes_say_is_redacted_and_goes_with_the_user(
+    filled: SessionStore,
+) -> None:
+    name, why = "case of bob@evil.test", "because of 13812345678, says Zebulon"
+    held = filled.erasures.hold("ada", name, why, operator="Zebulon")
+    again = filled.erasures.hold("ada", name, why)
+    (kept,) = filled.erasures.holds("ada")
+    filled.erasures.release("ada", name, why)
+    filled.erasures.freeze("ada", why)
+    filled.erasures.unfreeze("ada", why)
+    before = filled.erasures.certificates("ada")
+
+    filled.erase("ada", "asked")
+
+    said = "because of [REDACTED:PHONE], says Zebulon"
+    assert (held is not None, again) == (True, None)
+    assert (kept.name[:9], kept.reason) == ("redacted_", said)
+    assert [one.said and one.said["reason"] for one in before] == [said] * 4
+    assert before[0].said == {"reason": said, "operator": "Zebulon", "hold": kept.name}
+    *acts, erased = filled.erasures.certificates("ada")
+    assert [one.statement for one in acts] == [one.statement for one in before]
+    assert [one.said for one in acts] == [None] * 4
+    assert erased.statement["reason"] == "asked"
+    assert "Zebulon" not in str([one.to_json() for one in acts])
+    assert "redacted_" not in str([one.to_json() for one in acts])
+    assert not filled.erasures.holds("ada")
+
+
+def test_two_holds_whose_names_are_redacted_stay_two(filled: SessionStore) -> None:
+    for name in ("a@evil.test", "b@evil.test"):
+        assert filled.erasures.hold("ada", name, "order") is not None
+
+    assert len({hold.name for hold in filled.erasures.holds("ada")}) == 2
+
+
+def test_who_is_erased_cannot_be_held(filled: SessionStore) -> None:
+    filled.erase("ada", "asked")
+
+    with pytest.raises(refold.errors.Erased):
+        filled.erasures.hold("ada", "case", "late order")
+
+
+def test_a_hold_that_came_too_late_goes_with_the_user(filled: SessionStore) -> None:
+    filled.erase("ada", "asked", grace=timedelta(days=1))
+    log_of(filled).erasures.hold("ada", LegalHold("case", "late order", 1))
+
+    filled.erase("ada", "asked")
+
+    assert not filled.erasures.holds("ada")
+
+
+def test_one_who_is_not_there_yet_can_be_held(filled: SessionStore) -> None:
+    signed = filled.erasures.hold("carol", "case", "order", operator="op")
+
+    assert signed is not None
+    assert filled.erasures.certificates("carol") == [signed]
+    with pytest.raises(refold.errors.OnHold):
+        filled.erase("carol", "asked", absent_ok=True)

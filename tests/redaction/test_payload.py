@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from refold.redaction.chokepoint import call_id, redact_payload, skipped
+from refold.redaction.chokepoint import recorded_id, redact_payload, skipped
 from refold.redaction.plan import tagger
 from refold.redaction.redactor import Redactor
 from refold.redaction.values import Tally
@@ -146,7 +146,7 @@ def test_an_id_is_judged_by_itself() -> None:
 
     clean, found, _ = redact_payload(redactor, "tool_result", result, tag=ada)
 
-    assert clean["call_id"] == call_id(redactor, misread, ada)
+    assert clean["call_id"] == recorded_id(redactor, misread, ada)
     assert found.types["ID_CARD"] >= 1
 
 

@@ -136,7 +136,7 @@ class Answers:
 
     def _is_open(self, call: Call) -> bool:
         writer, stream = self.session.writer, self.session.stream
-        name = writer.call_id(stream.user_id, call.call_id)
+        name = writer.recorded_id(stream.user_id, call.call_id)
         return name in writer.log.head(stream).state.open_calls
 
     def _recorded(self, call: Call) -> Envelope | None:
@@ -152,7 +152,7 @@ class Answers:
 def result_of(session: Session, call_id: str) -> Envelope | None:
     """The newest recorded result of a call."""
     log, upto = session.writer.log, None
-    call_id = session.writer.call_id(session.user_id, call_id)
+    call_id = session.writer.recorded_id(session.user_id, call_id)
     while page := log.read(
         session.stream, upto=upto, limit=_PAGE, types=("tool_result",), newest=True
     ):

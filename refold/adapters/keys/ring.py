@@ -283,8 +283,18 @@ class KeyRing:
             entry = self._add_user(ref, now)
         if entry.wrapped is None:
             raise Erased("the user")
+        return self._unwrapped(ref, entry.wrapped, entry)
+
+    def user_of(self, ref: str) -> UserKey | None:
+        """The key of the user whom ``ref`` stands for; None if there is none."""
+        entry = self.store.get_user(ref)
+        if entry is None or entry.wrapped is None:
+            return None
+        return self._unwrapped(ref, entry.wrapped, entry)
+
+    def _unwrapped(self, ref: str, wrapped: bytes, entry: UserEntry) -> UserKey:
         context = user_context(ref, entry.epoch)
-        return UserKey.of(ref, self.master.unwrap(entry.wrapped, context), entry)
+        return UserKey.of(ref, self.master.unwrap(wrapped, context), entry)
 
     def _add_user(self, ref: str, now: int) -> UserEntry:
         """Keep a new key, under the master key that is the newest by now."""

@@ -228,7 +228,8 @@ def _list(store: SessionStore, user: str | None) -> Result:
 
     def show(screen: Screen) -> None:
         names = ("certificate_id", "completed_at", "act", "scope", "reason")
-        rows = ([str(one.statement.get(name, "")) for name in names] for one in signed)
+        facts = ({**one.statement, **(one.said or {})} for one in signed)
+        rows = ([str(one.get(name, "")) for name in names] for one in facts)
         screen.table(names, rows)
         for job in open_:
             stage = "held back" if job["stage"] == "held" else "cut off: run --due"
