@@ -28,14 +28,16 @@ size of a tree head.
 | `corrupt`, `unreadable`, `key` | it does not open, or its key is missing or another |
 | `replaced` | its ciphertext is not the one that a redaction put there |
 | `rule` | it breaks a rule of its session |
-| `head` | the head row is not the end of the events, or is gone |
+| `head` | the head row is not the end of the events, has a wrong status, or is gone |
 | `blob`, `view`, `receipt` | one of these is not what was written |
 | `source`, `request` | a summary's source or a recorded request cannot be derived |
 | `seal` | the stream is not what was sealed of it |
 | `leaf` | a leaf is missing, or of nobody |
 | `root`, `signature` | leaves do not make a tree head, or it was not signed here |
-| `anchor` | the anchor and the tree heads differ |
-| `erasure`, `certificate` | leaves that no certificate names, or one that was forged |
+| `anchor` | tree heads, the anchor and what the key store remembers differ |
+| `erasure`, `certificate` | leaves that no certificate names; one forged or gone |
+| `hold`, `subject` | a hold, a freeze or a user's status is not what was signed |
+| `guard` | a trigger or a setting that protects events was changed |
 | `stray` | a row is of no session |
 | `opening` | the store does not open at all, and says why |
 
@@ -50,7 +52,9 @@ def page() -> str:
     text += "| table | columns | found as | |\n|---|---|---|---|\n"
     text += "".join(_columns())
     text += "\nNot proved, table by table:\n\n"
-    return text + "".join(f"- `{name}`: {why}\n" for name, why in NOT_PROVED.items())
+    return text + "".join(
+        f"- `{name}`: {why}\n" for name, (_, why) in NOT_PROVED.items()
+    )
 
 
 def _columns() -> Iterator[str]:

@@ -56,7 +56,7 @@ from refold.domain.erasure import (
 from refold.domain.errors import Erased, KeyUnavailable, NotErased, OnHold, RefoldError
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import PAGE, Head, Scanned
+from refold.domain.ports import JUNK, PAGE, Head, Scanned
 
 _AT_ONCE: Final = 2_000  # rows of one transaction
 _PAUSE: Final = 0.5  # of the time that a transaction took: others have the disk then
@@ -202,7 +202,38 @@ class StoredErasures:
     def _seen(self, user_id: str) -> None:
         """Write down how new the key store is: an older one is not taken any more."""
         self._keys.forget(user_id)
-        self._subjects.saw_generation(self._keys.store.generation())
+        self._saw_generation()
+
+    def _saw_generation(self) -> None:
+        generation = self._keys.store.generation()
+        self._subjects.saw_generation(generation)
+        self.remember("generation", b"%d" % generation)
+
+    def ref_of(self, user_id: str) -> str:
+        """The keyed hash that stands for the user."""
+        return self._keys.user_ref(user_id)
+
+    def remember(self, what: str, value: bytes) -> None:
+        """Have the key store remember this of the database."""
+        self._keys.store.remember(f"{self._tree.store_id} {what}", value)
+
+    def _remember_certificate(self, certificate_id: str, user_ref: str) -> None:
+        self.remember(f"certificate {certificate_id}", user_ref.encode())
+
+    def recall(self, what: str) -> bytes | None:
+        """What the key store remembers of that."""
+        return self._keys.store.get_setting(f"{self._tree.store_id} {what}")
+
+    def remembered(self) -> dict[str, bytes]:
+        """What the key store remembers of this database."""
+        return self._keys.store.remembered(f"{self._tree.store_id} ")
+
+    def forget_remembered(self) -> None:
+        """Accept the database as it is: the key store remembers what is there now."""
+        self._keys.store.forget_names(f"{self._tree.store_id} ")
+        for row in self.certificate_rows():
+            self._remember_certificate(row.certificate_id, row.user_ref)
+        self.remember("generation", b"%d" % self._subjects.key_generation())
 
     def restore(self, job: Job) -> None:
         """Undo what a job that is held back did, all but its record."""
@@ -316,7 +347,7 @@ class StoredErasures:
         signer = self._keys.signer()
         signature = signer.sign(message(statement))
         signed = Signed(dict(statement), signer.key_id, signer.public_key, signature)
-        row = {
+        row: dict[str, Any] = {
             "certificate_id": str(statement["certificate_id"]),
             "user_ref": self._keys.user_ref(user_id),
             "created_at": now,
@@ -327,7 +358,17 @@ class StoredErasures:
             NOBODY, lambda c: self._end(c, job, subjects, row)
         )
         self._recorder.flush()
-        return signed._replace(said=said) if ended else None
+        if not ended:
+            return None
+        self._remember_certificate(row["certificate_id"], row["user_ref"])
+        return signed._replace(said=said)
+
+    def said(self, row: Any) -> JsonObject:
+        """The words of a certificate; none of them if they cannot be read any more."""
+        try:
+            return self._opened(row).said or {}
+        except (KeyUnavailable, *JUNK):
+            return {}
 
     def _sealed(self, user_id: str, said: JsonObject, now: int) -> str:
         """The words of a certificate, to be read as long as the user has a key."""
@@ -508,13 +549,13 @@ class StoredErasures:
     def rotate_master(self) -> int:
         """Wrap all that the newest master key did not wrap."""
         done = rotation.rotate_master(self._keys)
-        self._subjects.saw_generation(self._keys.store.generation())
+        self._saw_generation()
         return done
 
     def rotate_user(self, user_id: str) -> int:
         """Give a user another key."""
         done = rotation.rotate_user(self._keys, user_id)
-        self._subjects.saw_generation(self._keys.store.generation())
+        self._saw_generation()
         return done
 
     def key_status(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from refold.adapters.keys.signatures import Signer, key_id, signed_by
 from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.tree import Ending, Ends, Grown, Tree
+from refold.adapters.verification import Standing, Stated
 from refold.domain.chain import Frontier, consistency_proof, inclusion_proof, root_of
 from refold.domain.erasure import Signed, Whose, timestamp
 from refold.domain.errors import RefoldError, SealBroken, StoreUnavailable
@@ -40,6 +41,7 @@ EVENT: Final = "refold event proof 1"
 GROWTH: Final = "refold consistency proof 1"
 _EVENTS: Final = 500
 _LONGEST: Final = 4096  # a line is a tenth of it
+SEALED: Final = "sealed"  # under which the key store remembers the newest tree head
 
 
 @dataclass(slots=True)
@@ -57,10 +59,12 @@ class TreeSeals:
     signer: Callable[[], Signer]
     _position: int = field(default=0, init=False)
 
-    def seal(self, *, now: int, sweep: bool = False) -> TreeHead | None:
+    def seal(
+        self, *, now: int, sweep: bool = False, accept_loss: bool = False
+    ) -> TreeHead | None:
         """Seal what has moved since the newest tree head."""
         with self.anchor.held():
-            self._anchor()
+            self._anchor(accept_loss=accept_loss)
         ends, newest = self.tree.ends(), self.tree.newest()
         known = newest.head.position if newest else 0
         # Positions fall where another server's backup was put in place.
@@ -124,7 +128,7 @@ class TreeSeals:
         )
         return Grown(head._replace(signature=signer.sign(head.message())), frontier)
 
-    def _anchor(self) -> None:
+    def _anchor(self, *, accept_loss: bool = False) -> None:
         """Let the anchor name every tree head; but never beside a tree it knows."""
         anchored = self.anchor.newest()
         heads = self.tree.heads(after=anchored.size - 1 if anchored else -1)
@@ -135,11 +139,26 @@ class TreeSeals:
                     f"the anchor names a tree of {anchored.size} leaves that is not in "
                     "the database"
                 )
+        if accept_loss:
+            self.erasures.forget_remembered()
+        self._check_remembered()
         for head in heads:
             self._check_signature(head, self.signer())
         if heads:
             self.recorder.flush()  # a power cut must not take what the anchor names
             self.anchor.add(heads)
+        newest = heads[-1] if heads else anchored
+        if newest is not None and self.erasures.recall(SEALED) != _mark(newest):
+            self.erasures.remember(SEALED, _mark(newest))
+
+    def _check_remembered(self) -> None:
+        """Never seal beside a tree that the key store remembers."""
+        known = self.erasures.recall(SEALED)
+        if known is not None and not _there(self.tree, known):
+            raise SealBroken(
+                "the key store remembers a tree head that is not in the database: "
+                "restore the database, or `refold seal --accept-loss`"
+            )
 
     def _check_signature(self, head: TreeHead, signer: Signer) -> None:
         if not signed_by(signer.public_key, head.signature, head.message()):
@@ -149,7 +168,10 @@ class TreeSeals:
 
     def verify(self) -> SealsVerified:
         """Prove leaves, tree heads, signatures, certificates and anchor."""
-        return TreeCheck(self.tree, self.anchor, self.public_key, self.erasures).run()
+        check = TreeCheck(
+            self.tree, self.anchor, self.public_key, self.erasures, self.recorder
+        )
+        return check.run()
 
     def prove(self, stream: StreamId, seq: int, *, size: int | None) -> JsonObject:
         """The proof that this event is in the tree of that size, or the newest."""
@@ -181,8 +203,10 @@ class TreeCheck:
         anchor: Anchor,
         public_key: Callable[[], bytes],
         erasures: StoredErasures,
+        recorder: Recorder,
     ) -> None:
         self._tree, self._anchor, self._erasures = tree, anchor, erasures
+        self._recorder = recorder
         self._public_key = public_key
 
     def run(self) -> SealsVerified:
@@ -198,6 +222,8 @@ class TreeCheck:
     def _proved(self) -> SealsVerified:
         heads = self._tree.heads()
         unsigned = "the tree head is not signed by this store"
+        standing = Standing(self._recorder, self._erasures)
+        remembered = self._erasures.recall(SEALED)
         problems = [
             *(
                 _problem(head.size, "signature", unsigned)
@@ -207,7 +233,11 @@ class TreeCheck:
             *self._roots(heads),
             *self._owners(),
             *self._certified(),
+            *standing.run(self._read_certificates),
         ]
+        if remembered is not None and not _there(self._tree, remembered):
+            detail = "the key store remembers a tree head that is not in the database"
+            problems.append(_problem(None, "anchor", detail))
         anchored, broken = self._anchored()
         return SealsVerified(
             tree_heads=len(heads),
@@ -277,8 +307,7 @@ class TreeCheck:
         erasures = self._tree.erasures()
         under_way = {job.job_id for job in self._erasures.jobs()}
         said: dict[str, Any] = {}
-        for row in self._erasures.certificate_rows():
-            statement = self._stated(row)
+        for row, statement in self._read_certificates():
             if statement is None:
                 detail = f"certificate {row.certificate_id} is not what was signed here"
                 yield _problem(None, "certificate", detail)
@@ -290,6 +319,13 @@ class TreeCheck:
             if said.get(erasure) != kept and erasure not in under_way:
                 detail = f"its {len(leaves)} leaves are not what a certificate says"
                 yield _problem(None, "erasure", f"{erasure}: {detail}")
+
+    def _read_certificates(self) -> list[Stated]:
+        rows = self._erasures.certificate_rows()
+        stated = ((row, self._stated(row)) for row in rows)
+        return [
+            (row, said and {**said, **self._erasures.said(row)}) for row, said in stated
+        ]
 
     def _stated(self, row: Any) -> Any:
         """What a certificate states; None if this store did not sign that."""
@@ -348,6 +384,19 @@ def _says(signed: Signed, row: Any) -> bool:
     moment = statement.get("completed_at", timestamp(row.created_at))
     names = (statement.get("certificate_id"), moment)
     return names == (row.certificate_id, timestamp(row.created_at))
+
+
+def _mark(head: TreeHead) -> bytes:
+    """What the key store remembers of a tree head."""
+    return b"%d %s" % (head.size, head.root.hex().encode())
+
+
+def _there(tree: Tree, mark: bytes) -> bool:
+    """Whether the tree head that was remembered so is in the database."""
+    size = mark.partition(b" ")[0]
+    if not size.isdigit():
+        return False
+    return mark in map(_mark, tree.heads(after=int(size) - 1)[:1])
 
 
 def _problem(place: int | None, code: str, detail: str) -> Problem:

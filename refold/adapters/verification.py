@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from refold.adapters.rows import EncryptedEvent, HeadRow
+from sqlalchemy import func, literal, select
+
+from refold.adapters.erasure import StoredErasures
+from refold.adapters.rows import FROZEN, THAWED, EncryptedEvent, HeadRow
+from refold.adapters.sql.database import NOBODY
+from refold.adapters.sql.recorder import Recorder
+from refold.adapters.sql.subjects import Subjects
+from refold.adapters.sql.tables import SETTINGS
 from refold.adapters.sql.tree import Mark, Tree
-from refold.adapters.streams import EncryptedStreams, check_not_erased
+from refold.adapters.streams import Blobs, EncryptedStreams, check_not_erased
 from refold.domain.chain import Resealing, link_digest, resealed
 from refold.domain.envelope import Envelope
+from refold.domain.erasure import FREEZE
 from refold.domain.errors import CorruptEvent, Expired, KeyUnavailable
 from refold.domain.events import RedactionApplied, Span
-from refold.domain.ids import StreamId
+from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EXPIRED, Problem
-from refold.domain.seals import Leaf, Seal, Use, positions_digest, receipts_digest
+from refold.domain.seals import TREE, Leaf, Seal, Use, positions_digest, receipts_digest
 
 PAGE: Final = 200
+_LOOKS: Final = 3  # what is done and what is signed of it are two transactions
+_PAUSE_SEC: Final = 0.1
+_SIGNED: Final = {
+    "legal hold": 1,
+    "legal hold released": -1,
+    "frozen": 1,
+    "unfrozen": -1,
+}
 
 
 class Auditor:
@@ -121,15 +139,25 @@ class Auditor:
             return self._problem(row.seq, "key", str(error))
 
     def _proved(self, seq: int, digest: str) -> Iterator[Problem]:
+        expired, size = None, 0
         try:
             data = self._log.blob(self._stream, digest)
         except CorruptEvent:
             data = None
         except Expired as error:
-            yield self._problem(seq, EXPIRED, str(error))
-            return
-        if data is None or sha256(data).hexdigest() != digest:
+            expired, data = self._problem(seq, EXPIRED, str(error)), b""
+        if expired is not None:
+            yield expired
+        elif data is None or sha256(data).hexdigest() != digest:
             detail = f"blob {digest} is missing, or is not what was written"
+            yield self._problem(seq, "blob", detail)
+            return
+        else:
+            size = len(data)
+        address = Blobs(self._log.recorder, self._log.keys, self._stream)
+        facts = self._log.recorder.blob_facts(self._stream, address.address(digest))
+        if facts not in (None, (self._stream.session_id, size)):
+            detail = f"the row of blob {digest} names another session or size"
             yield self._problem(seq, "blob", detail)
 
     def _head(self) -> Iterator[Problem]:
@@ -344,3 +372,155 @@ def minus(these: Sequence[Span], those: Sequence[Span]) -> Iterator[Span]:
                 first_other, last_other = next(others)
         if first <= last:
             yield first, last
+
+
+# The row of a certificate, and what it states; None if that was not signed here.
+Stated: TypeAlias = tuple[Any, Any]
+
+
+class Standing:
+    """Proves what stands beside the events: guards, settings, holds and subjects."""
+
+    def __init__(self, recorder: Recorder, erasures: StoredErasures) -> None:
+        self._database, self._t = recorder.database, recorder.database.tables
+        self._erasures, self._subjects = erasures, Subjects(recorder.database)
+
+    def run(self, read: Callable[[], Sequence[Stated]]) -> Iterator[Problem]:
+        """What is wrong; ``read`` gives the certificates as they are now."""
+        remembered = self._erasures.remembered()
+        stated = read()
+        yield from self._guards()
+        yield from self._generation(remembered)
+        yield from self._certificates(remembered, [row for row, _ in stated])
+        wrong = self._unlike(stated)
+        for _ in range(_LOOKS):
+            if not wrong:
+                return
+            time.sleep(_PAUSE_SEC)
+            wrong &= self._unlike(read())
+        yield from sorted(wrong, key=repr)
+
+    def _guards(self) -> Iterator[Problem]:
+        for name in self._database.unguarded():
+            detail = f"the trigger {name} is not the one that Refold made"
+            yield Problem(*TREE, None, "guard", detail)
+        query = select(self._t.settings.c.name)
+        there = {row.name for row in self._database.read(NOBODY, query)}
+        for name in sorted(map(str, there - SETTINGS)):
+            detail = f"the setting {name!r} is not one that Refold leaves there"
+            yield Problem(*TREE, None, "guard", detail)
+
+    def _generation(self, remembered: Mapping[str, bytes]) -> Iterator[Problem]:
+        known = int(remembered.get("generation", b"0"))
+        if self._subjects.key_generation() < known:
+            detail = f"the database wrote down generation {known} before, and has less"
+            yield Problem(*TREE, None, "key", detail)
+
+    def _certificates(
+        self, remembered: Mapping[str, bytes], rows: Sequence[Any]
+    ) -> Iterator[Problem]:
+        """What the key store remembers that was signed must be there."""
+        there = {row.certificate_id: row.user_ref for row in rows}
+        for name, ref in sorted(remembered.items()):
+            kind, _, certificate = name.partition(" ")
+            if kind == "certificate" and there.get(certificate) != ref.decode():
+                detail = f"{certificate} was signed here, and is gone or another user's"
+                yield Problem(*TREE, None, "certificate", detail)
+
+    def _unlike(self, stated: Sequence[Stated]) -> set[Problem]:
+        """Where holds, subjects and heads are not what the certificates say."""
+        signed = _Signed.of(stated)
+        return {
+            *self._unlike_holds(signed),
+            *self._unlike_subjects(signed),
+            *self._unlike_heads(signed),
+        }
+
+    def _unlike_holds(self, signed: _Signed) -> Iterator[Problem]:
+        holds = self._t.holds.c
+        query = select(holds.user_ref, holds.name, holds.reason)
+        there = {(row[0], row[1]): row[2] for row in self._database.read(None, query)}
+        for place in there.keys() | signed.holds.keys():
+            if place not in there and place[0] in signed.erased:
+                continue
+            if there.get(place) != signed.holds.get(place):
+                ref, name = place
+                kind = "freeze" if name == FREEZE else "legal hold"
+                detail = f"a {kind} of {ref[:12]}… is not what its certificate says"
+                yield Problem(*TREE, None, "hold", detail)
+
+    def _unlike_subjects(self, signed: _Signed) -> Iterator[Problem]:
+        busy = {job.user_ref for job in self._erasures.jobs()}
+        changed = self._subjects.changed()
+        known = {one.ref: one for one in changed if one.ref == one.user_ref}
+        for ref in sorted((known.keys() | signed.refs) - busy):
+            here = known.get(ref)
+            now = (here.status, here.epoch) if here else ("live", 1)
+            if now != signed.subject(ref):
+                detail = f"subject {ref[:12]}… is not what its certificates say"
+                yield Problem(*TREE, None, "subject", detail)
+
+    def _unlike_heads(self, signed: _Signed) -> Iterator[Problem]:
+        """A head is frozen if its user is, and goes back only if it is being erased."""
+        heads = self._t.heads.c
+        place = heads.user_id, heads.session_id, heads.stream
+        odd = heads.before.is_not(None) & (heads.status != "erased")
+        odd |= heads.status.not_in([*FROZEN, *THAWED, "erased"])
+        for row in self._database.read(None, select(*place).where(odd).limit(PAGE)):
+            yield Problem(
+                *StreamId(*row), None, "head", "its status is not one that it can have"
+            )
+        frozen = {ref for ref, name in signed.holds if name == FREEZE}
+        of_users = select(heads.user_id, func.min(heads.session_id), literal(MAIN))
+        of_users = of_users.group_by(heads.user_id)
+        for wrong, said in ((THAWED, False), (FROZEN, True)):
+            query = of_users.where(heads.status.in_(list(wrong)))
+            for row in self._database.read(None, query) if frozen or not said else ():
+                if (self._erasures.ref_of(row[0]) in frozen) is said:
+                    detail = "its status does not fit what was signed of a freeze"
+                    yield Problem(*StreamId(*row), None, "head", detail)
+
+
+@dataclass(slots=True)
+class _Signed:
+    """What follows from certificates: holds with their reasons, and subjects.
+
+    Holds of one name are put and released in turn, so that counting them needs no
+    order; a user is erased if that was signed last.
+    """
+
+    holds: dict[tuple[str, str], str] = field(default_factory=dict)
+    erased: set[str] = field(default_factory=set)
+    epochs: dict[str, int] = field(default_factory=dict)
+    refs: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, stated: Sequence[Stated]) -> _Signed:
+        """What these say, the oldest first."""
+        signed, there = cls(), Counter[tuple[str, str]]()
+        for row, said in stated:
+            if said is None:
+                continue
+            act, ref = said.get("act"), row.user_ref
+            if act in _SIGNED and "reason" not in said:
+                continue  # its words went with the user
+            if act in _SIGNED:
+                place = ref, said.get("hold", FREEZE)
+                there[place] += _SIGNED[act]
+                if _SIGNED[act] > 0:
+                    signed.holds[place] = said.get("reason", "")
+            elif act == "erased" and said.get("scope") == "user":
+                signed.erased.add(ref)
+            elif act == "readmitted":
+                signed.erased.discard(ref)
+                signed.epochs[ref] = said.get("epoch", 1)
+            signed.refs.add(ref)
+        signed.holds = {p: why for p, why in signed.holds.items() if there[p] > 0}
+        return signed
+
+    def subject(self, ref: str) -> tuple[str, int]:
+        """The status and the epoch that the user has."""
+        epoch = self.epochs.get(ref, 1)
+        if (ref, FREEZE) in self.holds:
+            return "frozen", epoch
+        return "erased" if ref in self.erased else "live", epoch

@@ -178,15 +178,20 @@ class Anchor(Protocol):
 class Seals(Protocol):
     """The tree over the heads of all streams, and its proofs."""
 
-    def seal(self, *, now: int, sweep: bool = False) -> TreeHead | None:
+    def seal(
+        self, *, now: int, sweep: bool = False, accept_loss: bool = False
+    ) -> TreeHead | None:
         """Seal what has moved; returns the newest tree head, None if there is none.
 
         A call that was cut off is completed by the next one.  Of several at once, each
         head is sealed by one.  ``sweep`` looks at every stream, not only at those with
         events that are new in the log.
 
+        ``accept_loss`` forgets what the key store remembers of the database, such as
+        one that a backup was restored to, and remembers what is there.
+
         Raises SealBroken if the tree in the database is not the one that the anchor
-        names.
+        names and the key store remembers.
         """
 
     def heads(self) -> list[TreeHead]:

@@ -199,16 +199,20 @@ class SessionStore:
             raise InvalidConfiguration("memory:// keeps nothing that could be sealed")
         return self._seals
 
-    def seal(self, *, sweep: bool = False) -> TreeHead | None:
+    def seal(
+        self, *, sweep: bool = False, accept_loss: bool = False
+    ) -> TreeHead | None:
         """Seal what is new: sign the ends of all streams, and anchor what was signed.
 
         Returns the newest tree head, None if nothing was ever written. If it is
         interrupted, the next call completes it. ``sweep`` looks at every stream, not
-        only at those that the log says are new.
+        only at those that the log says are new. ``accept_loss`` takes the database as
+        it is after a backup was restored: the key store forgets what is lost.
 
         Raises SealBroken if the database is not the one that was sealed before.
         """
-        return self.seals.seal(now=self.clock(), sweep=sweep)
+        now = self.clock()
+        return self.seals.seal(now=now, sweep=sweep, accept_loss=accept_loss)
 
     def repair(
         self,

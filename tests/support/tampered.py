@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 import refold
 from refold.adapters.log import EncryptedLog
-from refold.adapters.sql import tables
+from refold.adapters.sql import postgres, tables
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
 from refold.testing.event_log import said
@@ -48,19 +48,28 @@ class Tampered:
             yield store
 
     @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """A connection past Refold."""
+        driver = self.url.replace("postgresql://", "postgresql+psycopg://")
+        with create_engine(driver, poolclass=NullPool).begin() as connection:
+            yield connection
+
+    @contextmanager
     def changing(self) -> Iterator[Connection]:
         """A connection to which nothing is refused."""
-        driver = self.url.replace("postgresql://", "postgresql+psycopg://")
-        engine = create_engine(driver, poolclass=NullPool)
-        with engine.begin() as connection:
+        with self.connected() as connection:
+            guards: list[str] = []
             if self.sqlite:
-                query = "SELECT name FROM sqlite_master WHERE type='trigger'"
-                for (name,) in connection.execute(text(query)).all():
+                query = "SELECT name, sql FROM sqlite_master WHERE type='trigger'"
+                for name, guard in connection.execute(text(query)).all():
                     connection.execute(text(f"DROP TRIGGER {name}"))
+                    guards.append(guard)
             else:
                 connection.execute(text("SET session_replication_role = replica"))
                 connection.execute(text("SET search_path = refold"))
             yield connection
+            for guard in guards:
+                connection.exec_driver_sql(guard)
 
     def do(self, *statements: str, **values: Any) -> None:
         """Run statements with these values."""
@@ -110,6 +119,11 @@ class Tampered:
             shutil.copy(self.kept / name / "refold.db", self.folder / "refold.db")
             return
         with self.changing() as connection:
+            drop = "DROP TRIGGER IF EXISTS events_more ON events"
+            connection.execute(text(drop))
+            for guard in postgres.GUARDS:
+                connection.exec_driver_sql(guard.replace("%", "%%"))
+            connection.execute(text("ALTER TABLE events ENABLE TRIGGER ALL"))
             names = ", ".join(f"refold.{table.name}" for table in _TABLES)
             connection.execute(text(f"TRUNCATE {names}"))
             for table in _TABLES:
@@ -130,6 +144,8 @@ def fill(case: Tampered) -> None:
             _talk(store.session("ada", name), 1)
         _talk(store.session("eve", "gone"), 1)
         store.erasures.hold("ada", "a hold", "made up")
+        _talk(store.session("fay", "cold"), 1)
+        store.erasures.freeze("fay", "made up")
         store.seal()
     case.old = case.row("SELECT * FROM heads WHERE session_id='s-1' AND stream='main'")
     assert case.old["seq"] == OLD_SEQ

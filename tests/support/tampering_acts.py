@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import text
 
 from refold.adapters.keys.ring import seal, unseal
 from refold.adapters.rows import pack, unpack
@@ -28,6 +29,8 @@ _ROWS: Final = {
     "tree_heads": "ORDER BY size LIMIT 1",
     "views": "WHERE user_id='ada' AND session_id='s-1'",
     "certificates": "WHERE body LIKE '%erased%'",
+    "subjects": "WHERE status='erased' AND ref=user_ref",
+    "holds": "WHERE name='a hold'",
 }
 _SETTINGS: Final = {"settings": "WHERE name='store_id'"}
 
@@ -322,3 +325,81 @@ def replace_signing_key(case: Tampered) -> None:
     case.keys("DELETE FROM settings WHERE name='signing key'")
     with case.store() as store:
         assert store.seals.public_key()
+
+
+def remove(table: str, where: str) -> Callable[[Tampered], None]:
+    """Rows of a table deleted."""
+    return lambda case: case.do(f"DELETE FROM {table} WHERE {where}")
+
+
+def mark_frozen(case: Tampered) -> None:
+    case.do("UPDATE heads SET status='frozen' WHERE session_id='s-2'")
+
+
+def thaw(case: Tampered) -> None:
+    case.do("UPDATE heads SET status='open' WHERE session_id='cold'")
+
+
+def move_blob(case: Tampered) -> None:
+    case.do("UPDATE blobs SET session_id='s-2'")
+
+
+def remove_freeze(case: Tampered) -> None:
+    """As if the user had never been frozen."""
+    thaw(case)
+    case.do(
+        "DELETE FROM holds WHERE name='freeze'",
+        "UPDATE subjects SET status='live' WHERE status='frozen'",
+        "DELETE FROM certificates WHERE body LIKE '%frozen%'",
+    )
+
+
+def revive(case: Tampered) -> None:
+    case.do("UPDATE subjects SET status='live' WHERE status='erased'")
+
+
+def drop_triggers(case: Tampered) -> None:
+    with case.connected() as connection:
+        if case.sqlite:
+            connection.execute(text("DROP TRIGGER events_refuse_update"))
+            connection.execute(text("DROP TRIGGER events_refuse_delete"))
+        else:
+            drop = "DROP TRIGGER events_refuse_change ON refold.events"
+            connection.execute(text(drop))
+
+
+def disarm_trigger(case: Tampered) -> None:
+    with case.connected() as connection:
+        if case.sqlite:
+            connection.execute(text("DROP TRIGGER events_refuse_update"))
+            connection.exec_driver_sql(
+                "CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events "
+                "BEGIN SELECT 1; END"
+            )
+        else:
+            off = "ALTER TABLE refold.events DISABLE TRIGGER events_refuse_change"
+            connection.execute(text(off))
+
+
+def add_trigger(case: Tampered) -> None:
+    with case.connected() as connection:
+        connection.exec_driver_sql(
+            "CREATE TRIGGER events_more AFTER INSERT ON events "
+            "BEGIN DELETE FROM receipts; END"
+            if case.sqlite
+            else "CREATE TRIGGER events_more BEFORE INSERT ON refold.events "
+            "FOR EACH STATEMENT EXECUTE FUNCTION refold.refuse_change()"
+        )
+
+
+def say_rewriting(case: Tampered) -> None:
+    case.do("INSERT INTO settings (name, value) VALUES ('rewriting', 'on')")
+
+
+def lower_generation(case: Tampered) -> None:
+    case.do("UPDATE settings SET value='0' WHERE name='key_generation'")
+
+
+def remove_seals_and_anchor(case: Tampered) -> None:
+    remove_tree(case)
+    remove_anchor(case)

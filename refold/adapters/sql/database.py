@@ -171,6 +171,10 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def unguarded(self) -> list[str]:
+        """Triggers that are not as ``guard_events`` left them, or were added to it."""
+
+    @abstractmethod
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
         """Write each batch or nothing of it, in one commit; an outcome for each."""
 

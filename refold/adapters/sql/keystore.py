@@ -39,6 +39,7 @@ from refold.adapters.keys.master import create_private, remark_on_mode
 from refold.adapters.keys.store import PEPPER, KeyPlace, UserEntry
 from refold.adapters.sql.memory import begin, engine_in_memory, only_read, place_of
 from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
+from refold.domain.ports import JUNK
 
 SCHEMA = "refold_keys"
 
@@ -132,8 +133,34 @@ class SqlKeyStore:
     def get_setting(self, name: str) -> bytes | None:
         """The value of that name."""
         settings = self._t.settings.c
-        found = self._rows(select(settings.value).where(settings.name == name))
-        return bytes(found[0][0]) if found else None
+        with self._guarded():
+            found = self._rows(select(settings.value).where(settings.name == name))
+            return _octets(found[0][0]) if found else None
+
+    def remember(self, name: str, value: bytes) -> None:
+        """Keep the value under that name, in place of another."""
+        settings = self._t.settings
+        put: Any = update(settings).where(settings.c.name == name).values(value=value)
+        with self._writing() as connection:
+            if not connection.execute(put).rowcount:
+                put = insert(settings).values(name=name, value=value)
+                connection.execute(put)
+
+    def remembered(self, prefix: str) -> dict[str, bytes]:
+        """What is kept under names that begin so, by what follows in them."""
+        settings = self._t.settings.c
+        query = select(settings.name, settings.value)
+        query = query.where(settings.name.startswith(prefix, autoescape=True))
+        with self._guarded():
+            found = self._rows(query)
+            return {row[0][len(prefix) :]: _octets(row[1]) for row in found}
+
+    def forget_names(self, prefix: str) -> None:
+        """Keep nothing any more under names that begin so."""
+        settings = self._t.settings
+        with self._writing() as connection:
+            begins = settings.c.name.startswith(prefix, autoescape=True)
+            connection.execute(delete(settings).where(begins))
 
     def add_setting(self, name: str, value: bytes) -> bytes:
         """Keep the value unless there is one of that name; gives the one kept."""
@@ -153,7 +180,8 @@ class SqlKeyStore:
 
         An older key store, put in the place of this one, is known by it.
         """
-        return int(self.get_setting(GENERATION) or b"0")
+        with self._guarded():
+            return int(self.get_setting(GENERATION) or b"0")
 
     def reach(self, generation: int) -> None:
         """Raise the generation to this, if it is lower."""
@@ -164,8 +192,9 @@ class SqlKeyStore:
         """The user of that hash."""
         users = self._t.users.c
         query = select(users.epoch, users.wrapped).where(users.user_ref == user_ref)
-        found = self._rows(query)
-        return _entry(found[0]) if found else None
+        with self._guarded():
+            found = self._rows(query)
+            return _entry(found[0]) if found else None
 
     def add_user(
         self, user_ref: str, wrapped: bytes, now: int, *, pepper: bytes
@@ -197,7 +226,8 @@ class SqlKeyStore:
                 )
             )
         )
-        found = {row[0]: bytes(row[1]) for row in self._rows(query)}
+        with self._guarded():
+            found = {int(row[0]): _octets(row[1]) for row in self._rows(query)}
         if 0 in found:
             raise Erased("the session")
         return found
@@ -240,7 +270,7 @@ class SqlKeyStore:
             if known is not None:
                 shared = known.with_for_update(read=True)
                 found = connection.execute(shared).scalar()
-                if found is None or bytes(found) != expected:
+                if found is None or _octets(found) != expected:
                     return False
             connection.execute(insert(table).values(row))
         return True
@@ -350,7 +380,7 @@ class SqlKeyStore:
             query = select(users.wrapped).where(users.user_ref == user_ref)
             wrapped = connection.execute(query.with_for_update()).scalar()
             if wrapped is not None:
-                yield _USER, bytes(wrapped)
+                yield _USER, _octets(wrapped)
         wanted = None if sessions is None else set(sessions)
         for place, key in self._keys_of(connection, user_ref).items():
             if wanted is None or place.session_ref in wanted:
@@ -393,7 +423,9 @@ class SqlKeyStore:
         users = self._t.users.c
         query = select(users.user_ref, users.epoch, users.wrapped)
         query = query.where(users.user_ref > after).order_by(users.user_ref)
-        return [(row[0], _entry(row[1:])) for row in self._rows(query.limit(limit))]
+        with self._guarded():
+            found = self._rows(query.limit(limit))
+            return [(_text(row[0]), _entry(row[1:])) for row in found]
 
     def keys_of(self, user_ref: str) -> dict[KeyPlace, bytes]:
         """The wrapped keys of all sessions of the user."""
@@ -406,7 +438,9 @@ class SqlKeyStore:
         for table, version in ((first, literal(1)), (rotated, rotated.c.version)):
             query = select(table.c.session_ref, version, table.c.wrapped)
             rows = connection.execute(query.where(table.c.user_ref == user_ref))
-            found |= {KeyPlace(row[0], row[1]): bytes(row[2]) for row in rows}
+            found |= {
+                KeyPlace(_text(row[0]), int(row[1])): _octets(row[2]) for row in rows
+            }
         return found
 
     def held_users(self) -> list[tuple[str, UserEntry]]:
@@ -415,7 +449,8 @@ class SqlKeyStore:
         query = select(users.user_ref, users.epoch, held.wrapped).where(
             held.user_ref == users.user_ref, held.session_ref == ""
         )
-        return [(row[0], _entry(row[1:])) for row in self._rows(query)]
+        with self._guarded():
+            return [(_text(row[0]), _entry(row[1:])) for row in self._rows(query)]
 
     def swap_held(self, user_ref: str, old: bytes, new: bytes) -> bool:
         """Replace a user's key that is put aside, if it is ``old``."""
@@ -439,7 +474,7 @@ class SqlKeyStore:
         with self._writing() as connection:
             query = select(users.c.wrapped).where(of_user).with_for_update()
             known = connection.execute(query).scalar()
-            if known is None or bytes(known) != old:
+            if known is None or _octets(known) != old:
                 return False
             there = self._keys_of(connection, user_ref).keys()
             if keys is not None and there != keys.keys():
@@ -532,6 +567,11 @@ class SqlKeyStore:
                 f"the key store cannot be used ({type(error).__name__})",
                 remedy="check REFOLD_KEYS, or the rights on the key file",
             ) from None
+        except JUNK:
+            raise KeyUnavailable(
+                "the key store holds what was not written by Refold",
+                remedy="restore a backup of it",
+            ) from None
 
 
 def _of(table: Table, user_ref: str, sessions: Sequence[str] | None) -> list[Any]:
@@ -541,8 +581,22 @@ def _of(table: Table, user_ref: str, sessions: Sequence[str] | None) -> list[Any
     return mine
 
 
+def _text(value: object) -> str:
+    """SQLite keeps bytes where a text should be, and sorts them behind all texts."""
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _octets(value: object) -> bytes:
+    """SQLite keeps texts and numbers where bytes should be."""
+    if not isinstance(value, bytes | memoryview):
+        raise TypeError
+    return bytes(value)
+
+
 def _entry(row: Any) -> UserEntry:
-    return UserEntry(int(row[0]), None if row[1] is None else bytes(row[1]))
+    return UserEntry(int(row[0]), None if row[1] is None else _octets(row[1]))
 
 
 def _engine(url: str) -> tuple[Engine, bool]:

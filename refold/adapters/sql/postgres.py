@@ -155,6 +155,19 @@ class PostgresDatabase(Database):
         for statement in GUARDS:
             connection.exec_driver_sql(statement.replace("%", "%%"))
 
+    def unguarded(self) -> list[str]:
+        """Triggers that are switched off, do something else, or are not there."""
+        with self.reading(NOBODY) as connection:
+            found = connection.exec_driver_sql(_TRIGGERS).all()
+        there = {row[0]: tuple(row[1:]) for row in found}
+        body = _REFUSE.split("$$")[1]
+        ours = {
+            name: (f"{SCHEMA}.events", True, kind, body)
+            for name, kind in _TRIGGER_KINDS.items()
+        }
+        names = there.keys() | ours.keys()
+        return sorted(name for name in names if there.get(name) != ours.get(name))
+
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
         """Alone: one statement.  Together: one transaction.  Both: one round trip.
 
@@ -778,6 +791,20 @@ $$ BEGIN
   END IF;
   RAISE EXCEPTION 'refold: events are immutable, % is refused', TG_OP;
 END $$
+"""
+# As in ``pg_trigger.tgtype``: of a row 1, BEFORE 2, DELETE 8, UPDATE 16, TRUNCATE 32.
+_TRIGGER_KINDS: Final = {
+    "events_refuse_change": 1 + 2 + 8 + 16,
+    "events_refuse_truncate": 2 + 32,
+}
+_TRIGGERS: Final = f"""
+SELECT t.tgname, n.nspname || '.' || c.relname,
+  t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND t.tgattr::text = '',
+  t.tgtype::int, p.prosrc
+FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+JOIN pg_class c ON c.oid = t.tgrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = '{SCHEMA}' AND NOT t.tgisinternal
 """
 GUARDS: Final = (
     _REFUSE,

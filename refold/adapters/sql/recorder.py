@@ -454,6 +454,15 @@ class Recorder(ApplicationRecorder):
         found = self.database.read(stream.user_id, query)
         return bytes(found[0].body) if found else None
 
+    def blob_facts(self, stream: StreamId, address: bytes) -> tuple[Any, Any] | None:
+        """Whose a blob's row says it is, and of how many bytes, whatever it says."""
+        blobs = self._t.blobs.c
+        query = select(blobs.session_id, blobs.size).where(
+            blobs.user_id == stream.user_id, blobs.address == address
+        )
+        found = self.database.read(stream.user_id, query)
+        return (found[0].session_id, found[0].size) if found else None
+
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
         """The row of a stored view of the session."""
         values = (*stream[:2], name, *stream[:2])

@@ -345,6 +345,18 @@ class SqliteDatabase(Database):
         for statement in GUARDS:
             connection.exec_driver_sql(statement)
 
+    def unguarded(self) -> list[str]:
+        """Triggers with another text than ours, and those that are not there."""
+        query = "SELECT name, sql FROM sqlite_master WHERE type='trigger'"
+        there = {name: said.split() for name, said in self._fetch("", query, ())}
+        ours = {
+            statement.split()[2]: statement.split()
+            for statement in GUARDS
+            if statement.lstrip().startswith("CREATE")
+        }
+        names = there.keys() | ours.keys()
+        return sorted(name for name in names if there.get(name) != ours.get(name))
+
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
         """One transaction for all; if one fails unexpectedly, one for each.
 

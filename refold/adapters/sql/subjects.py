@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from sqlalchemy import Connection, select, text, update
 
 from refold.adapters.sql.database import NOBODY, Database
+from refold.domain.errors import KeyUnavailable
 
 SubjectStatus: TypeAlias = Literal["live", "frozen", "erasing", "erased"]
 _GENERATION: Final = "key_generation"
@@ -80,8 +81,14 @@ class Subjects:
         """The key store's generation when it was written down last; 0 if never."""
         settings = self._t.settings.c
         query = select(settings.value).where(settings.name == _GENERATION)
-        found = [int(row[0]) for row in self._database.read(NOBODY, query)]
-        return int(found[0]) if found else 0
+        found = self._database.read(NOBODY, query)
+        try:
+            return int(found[0][0]) if found else 0
+        except ValueError:
+            raise KeyUnavailable(
+                "the database does not say how new its key store is",
+                remedy="restore a backup of the database",
+            ) from None
 
     def saw_generation(self, generation: int) -> None:
         """Write down the key store's generation, if it is higher than before."""

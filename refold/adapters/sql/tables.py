@@ -23,6 +23,8 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 SCHEMA: Final = "refold"  # where the tables are on PostgreSQL
+# What is left in ``settings``; ``rewriting`` is there within a transaction alone.
+SETTINGS: Final = frozenset({"schema_version", "store_id", "key_generation", "floor"})
 STREAM: Final = "user_id=? AND session_id=? AND stream=?"
 
 

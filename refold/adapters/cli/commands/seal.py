@@ -29,6 +29,9 @@ def seal(
     sweep: bool = flag(
         "--sweep", "Check every stream, not only those with new events."
     ),
+    accept_loss: bool = flag(
+        "--accept-loss", "Forget what a restored backup lacks; move the anchor first."
+    ),
     listed: bool = flag("--list", "List the tree heads; seal nothing."),
     watch: bool = flag(
         "--watch", "Keep running and seal what is new; stop with Ctrl-C."
@@ -46,7 +49,7 @@ def seal(
         raise InvalidConfiguration(
             "use --every with --watch only: see `refold seal --help`"
         )
-    if listed and (watch or sweep):
+    if listed and (watch or sweep or accept_loss):
         raise InvalidConfiguration("leave --list out to seal: see `refold seal --help`")
     store = call.store()
     if listed:
@@ -56,7 +59,9 @@ def seal(
             "\n".join(map(_line, heads)) or _line(None),
         )
     if not watch:
-        return _sealed(store.seal(sweep=sweep))
+        return _sealed(store.seal(sweep=sweep, accept_loss=accept_loss))
+    if accept_loss:
+        raise InvalidConfiguration("use --accept-loss once, without --watch")
 
     def done(head: TreeHead) -> None:
         call.tell(_sealed(head))

@@ -1,0 +1,101 @@
+"""A key store that holds anything else than keys is named, and breaks nothing else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
+import refold
+from refold.adapters.sql.keystore import KeyTables
+from refold.domain.errors import KeyUnavailable, RefoldError
+from refold.opener import reconcile_keys
+from refold.testing.event_log import said
+
+JUNK = (None, "", "x", b"", b"\xff\x00", 7, -(2**40), 1.5, "9" * 400)
+COLUMNS = [
+    (table.name, column.name)
+    for table in KeyTables(schema=False).metadata.sorted_tables
+    for column in table.columns
+]
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
+    """A store with all kinds of keys: of users erased, held, and sealed anew."""
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    keys = tmp_path / "keys.db"
+    monkeypatch.setenv("REFOLD_KEYS", f"sqlite:///{keys}")
+    url = f"sqlite:///{tmp_path / 'refold.db'}"
+    with refold.open(url) as store:
+        for user in ("ada", "eve"):
+            for name in ("s-1", "s-2"):
+                store.session(user, name).append(said("hello"))
+        store.erase("eve", "made up")
+        store.erase("ada", "made up", session_id="s-2")
+        store.seal()
+    return url, keys
+
+
+def _broken(keys: Path, table: str, column: str, value: Any) -> bool:
+    """Put the value there, if the table takes it."""
+    engine = create_engine(f"sqlite:///{keys}", poolclass=NullPool)
+    try:
+        with engine.begin() as connection:
+            query = f"UPDATE OR IGNORE {table} SET {column}=:value"
+            return connection.execute(text(query), {"value": value}).rowcount > 0
+    except Exception:  # it takes no NULL there
+        return False
+
+
+USES: Any = (
+    lambda store: list(store.verify()),
+    lambda store: store.verify_seals(),
+    lambda store: store.session("ada", "s-1").append(said("again")),
+    lambda store: store.session("new", "s-9").append(said("new")),
+    lambda store: store.seal(),
+    lambda store: store.keys.status(),
+    lambda store: store.keys.rotate_user("ada"),
+    lambda store: store.keys.rotate_master(),
+    lambda store: store.erase("ada", "made up"),
+)
+
+
+def _used(url: str, use: Any) -> None:
+    with refold.open(url) as store:
+        use(store)
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+def test_whatever_is_in_a_column_raises_errors_of_ours_alone(
+    places: tuple[str, Path], table: str, column: str
+) -> None:
+    url, keys = places
+    whole = keys.read_bytes()
+
+    for value in JUNK:
+        keys.write_bytes(whole)
+        if _broken(keys, table, column, value):
+            for use in USES:
+                with suppress(RefoldError):
+                    _used(url, use)
+            with suppress(RefoldError):
+                reconcile_keys(url)
+
+
+@pytest.mark.parametrize("value", ["x", b"\xff", "", 1.5])
+def test_a_generation_that_is_no_number_is_a_key_that_is_not_available(
+    places: tuple[str, Path], value: Any
+) -> None:
+    url, keys = places
+    engine = create_engine(f"sqlite:///{keys}", poolclass=NullPool)
+    with engine.begin() as connection:
+        query = "UPDATE settings SET value=:value WHERE name='generation'"
+        connection.execute(text(query), {"value": value})
+
+    with pytest.raises(KeyUnavailable):
+        refold.open(url)
