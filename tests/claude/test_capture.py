@@ -123,6 +123,23 @@ def test_tools_are_called_and_answered_from_the_log(
     proved(session)
 
 
+def test_a_call_whose_id_holds_an_address_is_answered_from_the_log(
+    session: Session, api: MessagesApi
+) -> None:
+    given = "ada@lovelace.test"
+    api.reply(message(tool_use("bash", {}, call_id=given)), message("Two files."))
+    ask = capture(session, api, tools=TOOLS)
+
+    ask.create("What is there?")
+    ask.create([{"type": "tool_result", "tool_use_id": given, "content": "a b"}])
+
+    sent = unmarked(api.requests[1].body["messages"])
+    assert sent[1]["content"][-1]["id"] == sent[2]["content"][0]["tool_use_id"]
+    assert sent[1]["content"][-1]["id"].startswith("redacted_")
+    assert violations(sent) == []
+    proved(session)
+
+
 def test_what_is_redacted_is_sent_redacted(session: Session, api: MessagesApi) -> None:
     api.reply(message("I wrote to ann.lee@corp.example.org."))
     ask = capture(session, api)

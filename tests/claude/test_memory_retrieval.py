@@ -426,3 +426,25 @@ def test_it_works_without_the_sdk() -> None:
     )
 
     assert ran.stdout == '{"memories":[]}\n'
+
+
+@pytest.mark.parametrize("open_first", [True, False])
+def test_a_call_whose_id_holds_an_address_is_answered_once(
+    store: SessionStore, open_first: bool
+) -> None:
+    session, given = store.session("ada", "now"), call()
+    given["id"] = "ada@lovelace.test"
+    if open_first:
+        made = refold.ToolCall(
+            call_id=given["id"], tool_name=NAME, arguments=given["input"]
+        )
+        session.append(made)
+
+    first = MemoryRetrieval(session).answer(given)
+    again = MemoryRetrieval(store.session("ada", "now")).answer(given)
+
+    assert first == again
+    assert first is not None
+    assert first["tool_use_id"] == given["id"]
+    assert [one.type for one in session.events()] == ["tool_call", "tool_result"]
+    assert given["id"] not in str([one.to_json() for one in session.events()])
