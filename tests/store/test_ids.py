@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel, JsonValue
+from sqlalchemy import select
 
 import refold
 from refold.adapters.claude.tools import result_of
+from refold.adapters.sql.database import NOBODY
 from refold.domain.envelope import Draft, Meta
 from refold.domain.events import EVENT_CLASSES
 from refold.projections.context.text import violations
@@ -21,6 +24,7 @@ from refold.redaction.plan import tagger
 from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
 from refold.store.sessions import extend
+from tests.support.operations import log_of
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import prepare
 
@@ -158,3 +162,39 @@ def test_every_text_of_every_event_is_looked_at(kind: str) -> None:
 
     assert MAIL in str(event.payload()) or kind in ("fork", "pin")
     assert MAIL not in clean.data.decode()
+
+
+def test_no_table_holds_what_was_found_in_a_name(opened: Opened) -> None:
+    store, day = opened(aware()), timedelta(days=1)
+    session = store.session("ada", "s")
+    session.append(
+        [CALL, RESULT],
+        idempotency_key=MAIL,
+        agent=MAIL,
+        request_id=MAIL,
+        meta={MAIL: MAIL},
+    )
+    session.fork(at=2, session_id="f").append(refold.UserInput(text=MAIL))
+    store.user("ada").consent("declarative_memory", reason=MAIL)
+    store.erasures.hold("ada", MAIL, MAIL, operator=MAIL)
+    store.erasures.freeze("ada", MAIL, operator=MAIL)
+    store.erasures.unfreeze("ada", MAIL, operator=MAIL)
+    store.erasures.release("ada", MAIL, MAIL, operator=MAIL)
+    store.erasures.hold("ada", f"another {MAIL}", MAIL)
+    store.session("bob", "b").append(refold.UserInput(text=MAIL))
+    store.erase("bob", MAIL, operator=MAIL, grace=day)
+    store.session("carol", "c").append(refold.UserInput(text=MAIL))
+    store.erase("carol", MAIL, operator=MAIL)
+    store.erasures.readmit("carol", MAIL, operator=MAIL)
+
+    rows = [str(row) for row in every_row(store)]
+
+    assert len(rows) > 20
+    assert [row for row in rows if MAIL in row] == []
+    assert not any(MAIL in str(one.said) for one in store.erasures.certificates())
+
+
+def every_row(store: SessionStore) -> list[Any]:
+    database = log_of(store).recorder.database
+    tables = database.tables.metadata.sorted_tables
+    return [row for table in tables for row in database.read(NOBODY, select(table))]
