@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 from refold.redaction.checks import Candidate
-from refold.redaction.rules.rule import END, QUOTE, InContext, Rule, words
+from refold.redaction.rules.rule import InContext, Rule, load, words
 
 _STREETS = words(
     "street avenue ave road rd boulevard blvd lane ln drive dr court ct place pl"
@@ -101,112 +101,5 @@ _OF_KEY = r"(?i:string|text|str|null|none|required|unknown|n/a)"
 _Address = partial(Rule, type="ADDRESS", priority=30)
 _Leaf = partial(InContext, type="ADDRESS", leaf=True, priority=30)
 
-ADDRESS_EN = (
-    _Address(
-        id="address.street",
-        gate=tuple(f" {word}" for word in _STREETS),
-        before=rf"{_ALONE}[1-9][0-9]{{0,4}}[A-Za-z]?(?:-[0-9]{{1,5}})?"
-        rf"(?: {_BIG}){{1,4}}|{_ALONE}[1-9][0-9]{{0,4}}(?: {_SMALL}){{1,3}}",
-        reach=72,
-        lead="[0-9a-z.]",
-        then=r"[ -/:-@\[-`{-~\n\r\t]",
-        pattern=rf"(?<=[0-9A-Za-z.]) {_STREET}(?: [NSEW]{{1,2}}(?![A-Za-z]))?{_UNIT}{_TOWN}",
-        validator=street,
-    ),
-    _Address(
-        id="address.box",
-        gate=("box ",),
-        before=r"(?<![A-Za-z])(?:(?i:p\.? ?o\.? ?|post office )"
-        r"|(?:PSC|Unit|CMR) [0-9]{1,5},? )",
-        reach=20,
-        then="[#0-9]",
-        pattern=rf"(?i:box) #?[0-9]{{1,6}}{END}"
-        rf"(?:(?:,|\\n|\n)? ?(?:[ADF]PO A[AEP] {_ZIP})|{_TOWN})",
-    ),
-    _Address(
-        id="address.told",
-        gate=(
-            *(
-                "address: ",
-                "address is ",
-                "address to ",
-                "addr: ",
-                "live at ",
-                "lives at ",
-            ),
-            *(
-                "living at ",
-                "lived at ",
-                "reside at ",
-                "resides at ",
-                "ship to ",
-                "ship to: ",
-            ),
-            *(
-                "shipped to ",
-                "deliver to ",
-                "delivered to ",
-                "ship it to ",
-                "send it to ",
-            ),
-        ),
-        then="[0-9]{1,6}[a-z]?,? [^ ]",
-        pattern=r"(?i:[a-z]{2,9} (?:it )?(?:at|is|to):?|addr(?:ess)?:) "
-        rf"(?P<value>[1-9][0-9]{{0,5}}[A-Za-z]?"
-        rf"(?:,? (?:{_BIG}|[0-9]{{1,5}}[A-Z]{{0,3}}|de|la|du|del|der|van)){{2,8}})",
-    ),
-    _Address(
-        id="address.code",
-        gate=("zip: ", "zip code", "zipcode", "postcode", "postal code"),
-        pattern=r"(?i:zip(?: ?code)?|postcode|postal code)(?::| is|[ =]){1,3}"
-        rf"(?P<value>{_ZIP}|{_POSTCODE}){END}",
-    ),
-    _Leaf(
-        id="address.key",
-        gate=("addr", "line1", "line_1", "line2", "line_2"),
-        context=r"(?i:addr(?:ess)?|line)s?(?:[ _\-]?(?:line)?[ _\-]?[12])?",
-        pattern=r"[1-9][0-9]{0,5}[A-Za-z]?,? (?=[^\n]{0,40}[A-Za-z]{2})[^\n:=@()]{4,99}"
-        r"|(?i:(?:p\.?o\.? )?box|apt|apartment|suite|ste|unit|flat|floor|room)\.? ?#?"
-        r"[0-9][0-9A-Za-z\-]{0,7}",
-    ),
-    _Leaf(
-        id="address.street.key",
-        gate=("street", "街道"),
-        context=r"(?i:street[ _\-]?(?:name|addr(?:ess)?|line)?[ _\-]?[12]?)|街道",
-        pattern=rf"(?!{_OF_KEY}\Z)[^\W_][^\n{{}}=]{{2,80}}",
-    ),
-    _Leaf(
-        id="address.code.key",
-        gate=("zip", "postal", "postcode", "post_code", "邮编", "邮政编码"),
-        context=r"(?<![A-Za-z])(?i:zip|post(?:al)?)(?:[ _\-]?(?i:code))?|Zip(?:Code)?"
-        r"|邮编|邮政编码",
-        pattern=rf"{_ZIP}|{_POSTCODE}|[0-9]{{6}}",
-    ),
-)
-ADDRESS_CN = (
-    _Address(
-        id="address.cn",
-        gate=("号", "號", "室", "栋", "单元", "幢", "弄"),
-        lead="[0-9a-z ]",
-        before=rf"(?<!{_HAN}){_HAN}{{1,40}}{_HAN_STREET} ?[0-9A-Za-z\-]{{1,8}} ?",
-        reach=64,
-        pattern=rf"(?:{_HAN_END})(?:号楼?|號|号院|室|栋|单元|幢|弄)(?!线|文件|令|公告)"
-        + _HAN_REST,
-    ),
-    _Address(
-        id="address.cn.told",
-        gate=("地址", "住址", "住在", "家住", "现居", "寄到", "送到", "寄往"),
-        pattern=r"(?:地址(?=[ :：=是为\"'\\])|住址|住在|家住|现居住?|寄到|送到|寄往)"
-        rf"(?:{QUOTE}|[ \t:：=是为于]){{0,5}}"
-        rf"(?P<value>[\u4e00-\u9fff0-9]{_HAN_TEXT}{{3,60}}"
-        rf"(?: ?[0-9A-Z]{{1,6}} ?{_HAN_TEXT}{{1,12}}){{0,4}})",
-        validator=han_address,
-    ),
-    _Leaf(
-        id="address.cn.key",
-        gate=("addr", "住址", "地址"),
-        context=r"(?i:addr(?:ess)?)(?:[ _\-]?(?:line)?[ _\-]?[12])?|住址|地址",
-        pattern=r"[\u4e00-\u9fff][^\n]{3,80}",
-        validator=han_address,
-    ),
-)
+ADDRESS_EN = load(globals(), "address_en")
+ADDRESS_CN = load(globals(), "address_cn")

@@ -8,7 +8,7 @@ from functools import partial
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from refold.redaction.checks import Candidate
-from refold.redaction.rules.rule import QUOTE, Rule
+from refold.redaction.rules.rule import QUOTE, load
 
 _VERSION = re.compile(
     r"(?i)(?:(?<![a-z])(?:v|ver|version|release[ds]?|build|chrom(?:e|ium)|firefox|safari"
@@ -100,45 +100,7 @@ def mac(found: Candidate) -> bool:
     return len(set(digits)) > 1
 
 
-NETWORK = (
-    Rule(
-        id="ip.v4",
-        type="IP",
-        gate=(".",),
-        before=r"(?<![0-9A-Za-z_.])[0-9]{1,3}|(?<=\\[nrtbf])[0-9]{1,3}",
-        reach=3,
-        lead="[0-9]",
-        then=r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]",
-        pattern=r"\.(?:[0-9]{1,3}\.){2}[0-9]{1,3}(?![0-9A-Za-z_])",
-        validator=ipv4,
-        priority=46,
-    ),
-    Rule(
-        id="ip.v6",
-        type="IP",
-        gate=(":",),
-        before=r"(?<![0-9A-Za-z:.])[0-9A-Fa-f]{1,4}|(?<=\\[nrtbf])[0-9A-Fa-f]{1,4}",
-        reach=4,
-        lead="[0-9a-f]",
-        then=r"(?:[0-9a-f]{1,4}:[0-9a-f]{0,4}:|:)[0-9a-f]{0,4}",
-        pattern=r"(?::[0-9A-Fa-f]{1,4}){0,7}(?:::(?:[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,4}){0,6})?)?"
-        r"(?<=[0-9A-Fa-f:])(?![0-9A-Za-z:])(?!\.[0-9])",
-        validator=ipv6,
-        priority=46,
-    ),
-    Rule(
-        id="mac",
-        type="MAC",
-        gate=(":", "-"),
-        before=r"(?<![0-9A-Za-z:\-])[0-9A-Fa-f]{2}|(?<=\\[nrtbf])[0-9A-Fa-f]{2}",
-        reach=2,
-        lead="[0-9a-f]",
-        then=r"[0-9a-f]{2}[:\-][0-9a-f]{2}[:\-][0-9a-f]{2}[:\-]",
-        pattern=r"(?:(?::[0-9A-Fa-f]{2}){5}|(?:-[0-9A-Fa-f]{2}){5})(?![0-9A-Za-z:\-])",
-        validator=mac,
-        priority=47,
-    ),
-)
+NETWORK = load(globals(), "network")
 
 
 _OF_PEOPLE = partial(
@@ -146,6 +108,7 @@ _OF_PEOPLE = partial(
 )
 # Of those, what is found where nothing else is asked for.
 NETWORK_IN_CONTEXT = (
+    *load(globals(), "network_in_context"),
     _OF_PEOPLE(NETWORK[0], id="ip.v4.context"),
     _OF_PEOPLE(
         NETWORK[1],
@@ -154,28 +117,5 @@ NETWORK_IN_CONTEXT = (
         then=r"(?:[0-9a-f]{3,4}:|:[0-9a-f])",
         before=rf"{NETWORK[1].before}|(?<=[^0-9A-Fa-f:.]:)[0-9A-Fa-f]{{1,4}}",
         pattern=r"(?i)(?=:[0-9a-f]{3,4}:|::[0-9a-f])" + NETWORK[1].pattern,
-    ),
-    Rule(
-        id="ip.v4.logged",
-        type="IP",
-        gate=(" - ",),
-        before=r"(?<![0-9A-Za-z_.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}",
-        reach=15,
-        lead="[0-9]",
-        then=r"[!-~]{1,32} \[[0-9]{2}/",
-        pattern=r"(?= - [!-~]{1,32} \[[0-9]{2}/[A-Z][a-z]{2}/[0-9]{4}:)",
-        validator=ipv4,
-        priority=46,
-    ),
-    Rule(
-        id="mac.context",
-        type="MAC",
-        gate=("mac", "hwaddr", "lladdr", "地址"),
-        then=r".{1,9}[0-9a-f]{2}[:\-][0-9a-f]{2}[:\-]",
-        pattern=r"(?:(?i:mac|hwaddr|lladdr)|地址)(?: addr(?:ess)?|地址)?[ :：=]{0,2}"
-        r"(?P<value>[0-9A-Fa-f]{2}(?:(?::[0-9A-Fa-f]{2}){5}|(?:-[0-9A-Fa-f]{2}){5}))"
-        r"(?![0-9A-Za-z:\-])",
-        validator=mac,
-        priority=47,
     ),
 )

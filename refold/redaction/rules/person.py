@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 from refold.redaction.checks import Candidate
-from refold.redaction.rules.rule import QUOTE, InContext, Rule, words
+from refold.redaction.rules.rule import Rule, load
 
 _LABEL = (
     r"(?i:full|first|last|given|family|middle|maiden|sur|customer|client|patient|employee"
@@ -41,54 +41,4 @@ def person_zh(found: Candidate) -> bool:
 
 _Person = partial(Rule, type="PERSON", priority=15)
 
-PERSON = (
-    _Person(
-        id="person.zh",
-        gate=words("姓名 联系人 收件人 收货人 持卡人 法定代表人 患者 申请人"),
-        pattern=r"(?:姓名|联系人|收件人|收货人|持卡人|法定代表人|患者|申请人)"
-        r"(?:姓名)?(?:\\{0,7}[\"'])?[ \t]{0,4}[:：=为是][ \t]{0,4}(?:\\{0,7}[\"'])?"
-        rf"(?P<value>{_HAN})(?![\u4e00-\u9fff])",
-        validator=person_zh,
-    ),
-    _Person(
-        id="person.label",
-        gate=("name",),
-        then=r"[ \t]{0,2}[:=]",
-        pattern=rf"(?<![\w.\-])(?i:name)[ \t]{{0,2}}[:=](?:[ \t]|\\{{1,7}}[nt]"
-        rf"|\n){{0,4}}"
-        rf"(?P<value>{_NAME})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\]|\Z))",
-        validator=person,
-    ),
-    _Person(
-        id="person.named",
-        gate=("name",),
-        before=rf"(?<![A-Za-z]){_LABEL}[ _\-]?",
-        reach=20,
-        lead=r"[a-z _\-]",
-        then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
-        pattern=rf"(?i:name)(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?"
-        rf"(?P<value>{_ONE})(?=[ \t]{{0,4}}(?:[\n,;|\"'<\\)]|\Z))",
-        validator=person,
-    ),
-    _Person(
-        id="person.role",
-        gate=("holder", "beneficiary", "recipient", "passenger", "patient"),
-        then=r"(?:\\|[\"'`]?[ \t]{0,2}[:=])",
-        pattern=r"(?:(?<![A-Za-z])|(?<=[Cc]ard))(?i:holder|beneficiary|recipient|passenger|patient)"
-        rf"(?:{QUOTE})?[ \t]{{0,2}}[:=][ \t]{{0,4}}(?:{QUOTE})?(?P<value>{_NAME})"
-        r"(?=[ \t]{0,4}(?:[\n,;|\"'<\\)]|\Z))",
-        validator=person,
-    ),
-    InContext(
-        id="person.key",
-        type="PERSON",
-        leaf=True,
-        gate=("name", "姓名", "联系人", "收件人", "收货人", "持卡人"),
-        context=rf"(?<![A-Za-z]){_LABEL}[ _\-]?(?i:name)s?|(?<=[a-z])FullName"
-        rf"|(?:first|last|full|given|family|customer|patient|contact|holder)Name"
-        r"|(?<![A-Za-z])(?i:cardholder|surname)|姓名|联系人|收件人|收货人|持卡人",
-        pattern=rf"(?:{_ONE}|{_HAN})",
-        validator=person,
-        priority=15,
-    ),
-)
+PERSON = load(globals(), "person")

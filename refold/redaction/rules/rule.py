@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, Literal, TypeAlias
+from functools import cache, partial
+from importlib.resources import files
+from types import ModuleType
+from typing import Any, Final, Literal, TypeAlias
 
-from refold.redaction.checks import Extents, Validator
+from refold.redaction.checks import Extents, Validator, extents, numbers, secrets
 
 # A text with each «value» marked, or a key and the text under it.
 Example: TypeAlias = str | tuple[str, str]
@@ -108,6 +114,48 @@ InContext = partial(Rule, score=0.45)
 def words(text: str) -> tuple[str, ...]:
     """The words of ``text``, which spaces divide: literals of a gate."""
     return tuple(text.split())
+
+
+_NAME: Final = re.compile(r"\{([A-Z_][A-Z0-9_]*)\}")
+_LISTS: Final = frozenset(("gate", "examples", "counter_examples"))
+
+
+def load(module: Mapping[str, Any], group: str, *more: ModuleType) -> tuple[Rule, ...]:
+    """The rules of a group in the TOML file beside a module, whose globals are given.
+
+    In a pattern, which may stand in pieces, ``{NAME}`` is the module's; ``validator``
+    and ``parts`` name its functions.  What it does not have is of ``more`` modules, of
+    this one, or of the checks.  Gates may be one text of several words.
+    """
+    shared = map(vars, (*more, extents, numbers, secrets))
+    known = ChainMap({**module}, *shared, globals())
+    return tuple(
+        Rule(
+            id=name, **{key: _field(key, value, known) for key, value in given.items()}
+        )
+        for name, given in _file(module["__name__"])[group].items()
+    )
+
+
+@cache
+def _file(module: str) -> Mapping[str, Any]:
+    package, _, name = module.rpartition(".")
+    return tomllib.loads((files(package) / f"{name}.toml").read_text("utf-8"))
+
+
+def _field(key: str, value: Any, module: Mapping[str, Any]) -> Any:
+    if key in ("validator", "parts"):
+        return module[value]
+    if isinstance(value, str) and (known := _NAME.fullmatch(value)):
+        return module[known[1]]
+    if key in _LISTS:
+        some = value.split() if isinstance(value, str) else value
+        return tuple(tuple(one) if isinstance(one, list) else one for one in some)
+    if isinstance(value, list):
+        value = "".join(value)
+    if isinstance(value, str):
+        return _NAME.sub(lambda found: str(module[found[1]]), value)
+    return value
 
 
 # A word may start after an escape of JSON, as in ``\neyJ``, or of a URL, as in ``%3D``.
