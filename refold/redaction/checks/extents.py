@@ -141,9 +141,10 @@ def _is_full(run: re.Match[str]) -> bool:
 
 def _by_itself(text: str, place: int, stop: int, runs: list[re.Match[str]]) -> bool:
     """Whether a line holds nothing but material, and what tools put around it."""
-    before, after = text[place : runs[0].start()], text[runs[-1].end() : stop]
-    told = _TOLD.search(runs[0].group()) and _LETTERS.search(runs[0].group())
-    return told is not None and not re.search("[A-Za-z]{2}", before + after)
+    first = runs[0].group()
+    if not (_TOLD.search(first) and _LETTERS.search(first)):
+        return False
+    return not re.search("[A-Za-z]{2}", _RUN.sub("", text[place:stop]))
 
 
 _DELIMITERS = ("|", "\t", ",", ";", "│", "  ")

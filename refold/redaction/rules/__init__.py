@@ -44,7 +44,9 @@ def with_examples(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 @cache
 def _examples() -> Mapping[str, dict[str, Any]]:
-    text = (files("refold.redaction.rules") / "examples.toml").read_text("utf-8")
+    text = (files("refold.redaction.rules") / "packs" / "examples.toml").read_text(
+        "utf-8"
+    )
     return {
         rule: {
             name: tuple(tuple(e) if isinstance(e, list) else e for e in some)

@@ -121,7 +121,7 @@ _LISTS: Final = frozenset(("gate", "examples", "counter_examples"))
 
 
 def load(module: Mapping[str, Any], group: str, *more: ModuleType) -> tuple[Rule, ...]:
-    """The rules of a group in the TOML file beside a module, whose globals are given.
+    """The rules of a group in the TOML file of a module, whose globals are given.
 
     In a pattern, which may stand in pieces, ``{NAME}`` is the module's; ``validator``
     and ``parts`` name its functions.  What it does not have is of ``more`` modules, of
@@ -139,8 +139,10 @@ def load(module: Mapping[str, Any], group: str, *more: ModuleType) -> tuple[Rule
 
 @cache
 def _file(module: str) -> Mapping[str, Any]:
-    package, _, name = module.rpartition(".")
-    return tomllib.loads((files(package) / f"{name}.toml").read_text("utf-8"))
+    file = (
+        files("refold.redaction.rules") / "packs" / f"{module.rpartition('.')[2]}.toml"
+    )
+    return tomllib.loads(file.read_text("utf-8"))
 
 
 def _field(key: str, value: Any, module: Mapping[str, Any]) -> Any:
