@@ -96,6 +96,21 @@ def test_a_database_of_a_newer_refold_stops_it(store_url: str, tmp_path: Path) -
         open_at(store_url, tmp_path)
 
 
+@pytest.mark.parametrize("value", ["", "x"])
+def test_a_database_that_says_no_schema_stops_it(
+    store_url: str, tmp_path: Path, value: str
+) -> None:
+    with open_at(store_url, tmp_path):
+        pass
+    changed = f"UPDATE {prefix(store_url)}settings SET value=:value"
+    with raw(store_url).begin() as connection:
+        here = " WHERE name='schema_version'"
+        connection.execute(text(changed + here), {"value": value})
+
+    with pytest.raises(refold.errors.IncompatibleStore, match="which schema"):
+        open_at(store_url, tmp_path)
+
+
 def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as other:

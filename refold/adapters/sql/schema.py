@@ -107,7 +107,13 @@ def _version(connection: Connection, dialect: Database) -> tuple[int, str]:
         return 0, ""
     rows = connection.execute(select(settings.c.name, settings.c.value)).all()
     values = {row.name: row.value for row in rows}
-    return int(values.get("schema_version", 0)), values.get("store_id", "")
+    try:
+        version = int(values.get("schema_version", 0))
+    except ValueError:
+        raise IncompatibleStore(
+            "the database does not say which schema it has: restore a backup of it"
+        ) from None
+    return version, values.get("store_id", "")
 
 
 def _check(version: int, newest: int) -> None:
