@@ -103,6 +103,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Postgres]:
 @pytest.fixture
 def own_postgres() -> Iterator[Postgres]:
     """A server of this test's own, to crash and restart.  It takes about a second."""
+    MasterKeyFile().create()
     with _started() as server:
         yield server
 

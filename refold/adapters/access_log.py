@@ -538,7 +538,7 @@ def sinks_of(chosen: str, rows: AccessTable) -> list[AccessSink]:
             sinks[word] = LinesSink.file(path)
         elif word != "off":
             raise InvalidConfiguration(
-                f"the access log cannot go to {word!r}: use table, log, {_FILE}PATH or "
-                "off, several with commas"
+                f"the access log (audit) goes to table, log, {_FILE}PATH or off, "
+                "several with commas: what was given is none of these"
             )
     return list(sinks.values())

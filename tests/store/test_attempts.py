@@ -118,7 +118,7 @@ def test_who_is_interrupted_did_not_fail(anywhere: Session) -> None:
 
 def test_a_failure_that_cannot_be_recorded_says_so(anywhere: Session) -> None:
     anywhere.append(refold.UserInput(text="go"))
-    anywhere.close()
+    anywhere.end()
 
     with pytest.raises(Broken) as raised, anywhere.attempt("go on"):
         raise Broken

@@ -64,5 +64,5 @@ def test_records_are_found_from_a_moment_on(
     assert len(list(store.access_log.records("ada", since=since))) == 2
     with pytest.raises(refold.InvalidConfiguration, match="time zone"):
         store.access_log.records(since=datetime(2026, 1, 1))  # noqa: DTZ001  # wrong on purpose
-    with pytest.raises(refold.InvalidConfiguration, match="its user"):
+    with pytest.raises(refold.InvalidConfiguration, match="the user"):
         store.access_log.records(session_id="s-1")

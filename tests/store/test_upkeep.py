@@ -111,7 +111,7 @@ def test_what_cannot_be_compacted_is_no_matter_of_the_append(
         store.upkeep.background.wait_idle()
 
     assert receipt.last_seq == 2
-    assert "no_such" in caplog.text
+    assert "strategy" in caplog.text
 
 
 def test_another_way_is_refused_and_nothing_is_made(
