@@ -63,7 +63,7 @@ def test_nothing_due_is_no_error(refold: Refold, sample: Path) -> None:
         ("turn_window:full_turns=9", "7 complete turns; turn_window compacts at 12"),
         ("tool_clearing+turn_window", "4 complete turns; turn_window compacts at 7"),
         ("message_window", "1 message before the last 40; message_window compacts at"),
-        ("hybrid", "5,096 tokens; hybrid compacts at 8,000"),
+        ("hybrid", "5,104 tokens; hybrid compacts at 8,000"),
         ('hybrid:trigger="count"', "47 events; hybrid compacts at 100"),
         (
             'hybrid:trigger="idle",trigger_idle_sec=999999999',
@@ -71,10 +71,10 @@ def test_nothing_due_is_no_error(refold: Refold, sample: Path) -> None:
         ),
         ('hybrid:trigger="event"', "hybrid compacts after an event final"),
         ("recursive_summary", "6 exchanges before the last 3; recursive_summary comp"),
-        ("history_summary", "12,012 characters; history_summary compacts at 50,000"),
+        ("history_summary", "12,042 characters; history_summary compacts at 50,000"),
         (
             "token_ratio:max_context_tokens=200000",
-            "5,096 tokens; token_ratio compacts at 160,000 of 200,000",
+            "5,104 tokens; token_ratio compacts at 160,000 of 200,000",
         ),
         ("token_budget", "token_budget makes no summaries"),
         ("native", "native makes no summaries"),
