@@ -12,7 +12,7 @@ log = "\n".join(f"node-{n:04} card-reader restarted, queue empty" for n in range
 review = {"trigger": "production", "severity": "high"}
 
 with refold.open(url) as store:
-    session = store.session(user, name)
+    session = store.session(user_id=user, session_id=name)
     say = refold.AgentResponse
 
     session.append(refold.UserInput(text="Roll it out. Ask me before production."))

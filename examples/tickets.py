@@ -98,7 +98,7 @@ class BoardOfTickets(Projection[Board]):
 
 
 with refold.open(url) as store:
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     session.append(refold.UserInput(text="Mend the build."))
     session.append(refold.AgentError(code="timeout", where="make"))
     session.append(refold.AgentError(code="disk-full", where="make"))

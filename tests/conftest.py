@@ -208,7 +208,7 @@ def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
 @pytest.fixture
 def session(store: SessionStore) -> Session:
     """A session of that store, without events."""
-    return store.session("ada", "s-1")
+    return store.session(user_id="ada", session_id="s-1")
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from importlib import import_module
 import pytest
 
 import refold
+from refold.store import SessionStore, store
+from refold.store.access_log import CALLS
 from tests.support.stores import ROOT
 
 ROOMS = ("errors", "events", "memory", "redaction", "review", "strategies")
@@ -44,6 +46,23 @@ def test_what_a_room_offers_exists_and_has_a_docstring(room: str) -> None:
         if (inspect.isclass(value) or inspect.isroutine(value)) and not value.__doc__
     ]
     assert bare == []
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_session_is_named_by_keyword(kind: str) -> None:
+    methods = vars(getattr(store, kind)).items()
+    found = [
+        name
+        for name, method in methods
+        if inspect.isroutine(method) and not name.startswith("_")
+        for given in inspect.signature(method).parameters.values()
+        if given.name == "session_id" and given.kind is not given.KEYWORD_ONLY
+    ]
+
+    assert found == []
+    for ids in ("session_id", "user_id"):
+        given = inspect.signature(SessionStore.session).parameters[ids]
+        assert given.kind is given.KEYWORD_ONLY
 
 
 def test_what_is_not_public_is_no_attribute() -> None:

@@ -67,7 +67,7 @@ def _compared(times: int, specs: tuple[str, ...]) -> Compared:
     """So many runs in one session, an hour apart; nothing is left behind."""
     (transcript,) = read(SAMPLE)
     with refold.open("memory://") as store:
-        session = store.session("lin", "run")
+        session = store.session(user_id="lin", session_id="run")
         for number in range(times):
             later = timedelta(hours=number)
             session.append(

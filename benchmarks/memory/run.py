@@ -308,7 +308,7 @@ def _store(folder: Path) -> SessionStore:
 
 def _session(store: SessionStore, number: int) -> int:
     """A session whose paths are its own as well as others': memory grows with each."""
-    session, tools = store.session(USER, f"s-{number}"), number * 7
+    session, tools = store.session(user_id=USER, session_id=f"s-{number}"), number * 7
     events: list[Event] = []
     for turn in range(_TURNS):
         events.append(refold.UserInput(text=f"look at {turn}"))
@@ -420,13 +420,13 @@ def _shown(folder: Path) -> tuple[list[Shown], tuple[int, int]]:
     shown: list[Shown] = []
     with refold.open("memory://") as store:
         for one in found:
-            session = store.session("ada", one.session_id)
+            session = store.session(user_id="ada", session_id=one.session_id)
             extend(session, one.drafts, where=one.session_id)
             shown.append(watch(one.session_id, session.pages()))
         cited = right = 0
         for item in store.memory.of("ada").items:
             for session_id, seqs in item.evidence:
-                session = store.session("ada", session_id)
+                session = store.session(user_id="ada", session_id=session_id)
                 for seq in seqs:
                     (event,) = session.events(after=seq - 1, limit=1)
                     cited += 1

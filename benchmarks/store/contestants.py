@@ -416,7 +416,7 @@ class Refold(Contestant):
 
     def session(self, name: str) -> Session:
         """The session of that name."""
-        return self.store.session(USER, name)
+        return self.store.session(user_id=USER, session_id=name)
 
     def append(self, session: str, number: int) -> Any:
         return self.session(session).append(payloads.event(number))

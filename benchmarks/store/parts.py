@@ -65,7 +65,7 @@ def stages(engine: Engine, ours: Refold, rounds: int) -> list[Stages]:
 def _medians(
     store: SessionStore, warm: SessionStore | None, rounds: int
 ) -> dict[str, float]:
-    session, taken = store.session(USER, "stages"), []
+    session, taken = store.session(user_id=USER, session_id="stages"), []
     session.append(payloads.event(0))
     with _watched(store) as tape:
         for number in range(rounds):
@@ -83,7 +83,7 @@ def _medians(
 
 def _warm(store: SessionStore, number: int) -> None:
     for _ in range(_ROUNDS_WARM):
-        store.session(USER, "stages").append(payloads.event(number))
+        store.session(user_id=USER, session_id="stages").append(payloads.event(number))
 
 
 def _split(whole: float, tape: dict[str, tuple[float, float]]) -> dict[str, float]:
@@ -443,7 +443,9 @@ def _grown(field: Field, name: str, size: int, strategies: tuple[str, ...]) -> S
         session.append(some)
         field.raw.put(name, [orjson.dumps(event.payload()) for event in some])
     for strategy in strategies:
-        list(field.ours.store.rebuild(strategy, session.user_id, name))
+        list(
+            field.ours.store.rebuild(strategy, user_id=session.user_id, session_id=name)
+        )
         session.context(strategy)
     session.catch_up()
     return session
@@ -570,7 +572,7 @@ def _sizes(engine: Engine, found: Sequence[Transcript]) -> dict[str, float]:
         empty = ours.stored()
         events = text = 0
         for transcript in found:
-            session = store.session(USER, transcript.session_id)
+            session = store.session(user_id=USER, session_id=transcript.session_id)
             extend(session, transcript.drafts, where=transcript.session_id)
             for envelope in session.pages():
                 events += 1
@@ -587,7 +589,7 @@ def _summaries(
     The session is made of the transcripts, one after another and again.
     """
     with Refold(engine).store as store:
-        session, made = store.session(USER, "talk"), 0
+        session, made = store.session(user_id=USER, session_id="talk"), 0
         for number in itertools.count():
             drafts = found[number % len(found)].drafts
             session.append([_renamed(draft.event, number) for draft in drafts])

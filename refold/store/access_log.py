@@ -141,8 +141,8 @@ class AccessLog:
     def records(
         self,
         user_id: str | None = None,
-        session_id: str | None = None,
         *,
+        session_id: str | None = None,
         since: datetime | None = None,
     ) -> Iterator[AccessRecord]:
         """What was done with the store, the oldest first: by a user, or by all.

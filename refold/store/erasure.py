@@ -141,7 +141,7 @@ class Erasures:
     def __init__(self, writer: Writer, access_log: AccessLog) -> None:
         self.writer, self._access_log = writer, access_log
 
-    def plan(self, user_id: str, session_id: str | None = None) -> ErasurePlan:
+    def plan(self, user_id: str, *, session_id: str | None = None) -> ErasurePlan:
         """What ``erase`` would delete, and which holds forbid it; changes nothing."""
         return Eraser(self.writer).plan(whose_of(user_id, session_id))
 
@@ -850,7 +850,7 @@ class Keys:
         """
         return self.writer.log.erasures.rotate_user(check_id("user_id", user_id))
 
-    def rotate_session(self, user_id: str, session_id: str) -> Rewritten:
+    def rotate_session(self, user_id: str, *, session_id: str) -> Rewritten:
         """Encrypt a session again under a new key, and destroy the old key.
 
         Nothing in it changes; an event at its end binds the new rows to the chain.

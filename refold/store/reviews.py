@@ -80,8 +80,8 @@ class Reviews:
     def list(
         self,
         user_id: str | None = None,
-        session_id: str | None = None,
         *,
+        session_id: str | None = None,
         open_only: bool = True,
     ) -> ReviewList:
         """The questions to a human, the gravest first, then those that wait longest.

@@ -348,7 +348,7 @@ class Session:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def fork(self, at: int, session_id: str) -> Session:
+    def fork(self, at: int, *, session_id: str) -> Session:
         """Begin another session that continues this one from ``at``.
 
         Nothing is copied: its context reads this session's events first.  Calls that
@@ -368,7 +368,7 @@ class Session:
         return child
 
     def delegate(
-        self, session_id: str, task: str, *, agent: str | None = None
+        self, task: str, *, session_id: str, agent: str | None = None
     ) -> Session:
         """Begin a session of the same user for a sub-agent, with ``task`` as its input.
 

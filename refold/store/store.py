@@ -86,7 +86,7 @@ class SessionStore:
         self.memory = Memories(self.writer, shares=shared_memory)
         self.reviews = Reviews(self.writer)
 
-    def session(self, user_id: str, session_id: str) -> Session:
+    def session(self, *, user_id: str, session_id: str) -> Session:
         """The session of that name; it begins with its first append.
 
         Raises InvalidEvent for ids that cannot be stored.
@@ -157,8 +157,8 @@ class SessionStore:
     def verify(
         self,
         user_id: str | None = None,
-        session_id: str | None = None,
         *,
+        session_id: str | None = None,
         chain_only: bool = False,
     ) -> Iterator[tuple[SessionInfo, Verified]]:
         """Prove session after session; yields each with what was proved of it.
@@ -171,7 +171,7 @@ class SessionStore:
             lost.setdefault((problem.user_id, problem.session_id), []).append(problem)
         for info in self._readable(user_id, session_id):
             orphans = lost.pop((info.user_id, info.session_id), [])
-            session = self.session(info.user_id, info.session_id)
+            session = self.session(user_id=info.user_id, session_id=info.session_id)
             verified = session.verify(chain_only=chain_only)
             yield info, verified._replace(problems=[*verified.problems, *orphans])
         for (owner, name), orphans in lost.items():
@@ -217,8 +217,8 @@ class SessionStore:
     def repair(
         self,
         user_id: str | None = None,
-        session_id: str | None = None,
         *,
+        session_id: str | None = None,
         apply: bool = False,
     ) -> Iterator[tuple[StreamId, list[Damage]]]:
         """Say what is damaged, and with ``apply`` make anew what events can tell.
@@ -232,7 +232,7 @@ class SessionStore:
         return repair(self.log, scope(user_id, session_id), apply=apply)
 
     def recheck(
-        self, user_id: str | None = None, session_id: str | None = None
+        self, user_id: str | None = None, *, session_id: str | None = None
     ) -> Iterator[Rechecked]:
         """Run the present rules over what is stored, session after session.
 
@@ -243,7 +243,7 @@ class SessionStore:
             yield recheck(self.writer, info)
 
     def reredact(
-        self, user_id: str | None = None, session_id: str | None = None
+        self, user_id: str | None = None, *, session_id: str | None = None
     ) -> Iterator[Rechecked]:
         """Do the same, and replace what is found, for good.
 
@@ -278,9 +278,9 @@ class SessionStore:
     def rebuild(
         self,
         strategy: str | Strategy,
+        *,
         user_id: str | None = None,
         session_id: str | None = None,
-        *,
         summarizer: Summarizer | None = None,
         strict: bool = False,
         dry_run: bool = False,

@@ -137,7 +137,7 @@ class Worker:
             attempt(partial(bring_up, log, view.place), otherwise=_GOES_ON)
 
     def _visit(self, key: tuple[str, str]) -> None:
-        session = self._store.session(*key)
+        session = self._store.session(user_id=key[0], session_id=key[1])
         compactor = session.compactor(self._strategy, summarizer=self._summarizer)
         strategy = compactor.strategy
         self._timers.pop(key, None)

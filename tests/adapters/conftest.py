@@ -17,7 +17,7 @@ def url(store_url: str, tmp_path: Path) -> str:
     """A store that holds an address: in an event, a blob and a derived stream."""
     url = prepare(store_url, tmp_path)
     with refold.open(url, redactor=unaware()) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         for number in range(3):
             session.append(
                 [

@@ -224,7 +224,7 @@ def test_flushes_at_once_all_return() -> None:
 def test_an_append_does_not_wait_for_its_record() -> None:
     gate = Gate()
     with refold.open("memory://", audit=gate) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         session.append(refold.UserInput(text="x"))
         assert gate.asked.wait(60)
 
@@ -237,7 +237,7 @@ def test_an_append_does_not_wait_for_its_record() -> None:
 
 
 def appended(store: SessionStore, session_id: str) -> int:
-    found = store.access_log.records("ada", session_id)
+    found = store.access_log.records("ada", session_id=session_id)
     return sum(record.event == APPENDED for record in found)
 
 
@@ -256,9 +256,11 @@ def test_kill_9_loses_the_newest_records_and_no_more(
         kept = [one for one in store.access_log.records() if one.event == APPENDED]
         versions = [record.state_version for record in kept]
         assert versions == list(range(1, len(versions) + 1))
-        assert len(store.session("ada", "s").events()) >= acknowledged
+        assert (
+            len(store.session(user_id="ada", session_id="s").events()) >= acknowledged
+        )
         assert acknowledged - len(versions) <= MOST + BATCH
-        store.session("ada", "s").append(refold.UserInput(text="on"))
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="on"))
         assert [found for _, found in store.verify() if found.problems] == []
 
 
@@ -306,7 +308,7 @@ def test_a_forked_child_writes_what_is_its_own(store_url: str, tmp_path: Path) -
 def test_where_the_log_goes_is_chosen_by_words(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     with refold.open("memory://", audit=f"table, file:{path}") as store:
-        store.session("ada", "s").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
         assert len(list(store.access_log.records())) == 1
 
     assert len(path.read_text().splitlines()) == 2  # the reading of it is the second
@@ -323,7 +325,7 @@ def test_a_word_that_says_nowhere_is_refused(word: str) -> None:
 def test_lines_go_to_the_logger(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "refold.audit")
     with refold.open("memory://", audit="log") as store:
-        store.session("ada", "s").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
 
     assert [record.name for record in caplog.records] == ["refold.audit"]
 

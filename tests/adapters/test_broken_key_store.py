@@ -34,7 +34,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     with refold.open(url) as store:
         for user in ("ada", "eve"):
             for name in ("s-1", "s-2"):
-                store.session(user, name).append(said("hello"))
+                store.session(user_id=user, session_id=name).append(said("hello"))
         store.erase("eve", "made up")
         store.erase("ada", "made up", session_id="s-2")
         store.seal()
@@ -55,8 +55,8 @@ def _broken(keys: Path, table: str, column: str, value: Any) -> bool:
 USES: Any = (
     lambda store: list(store.verify()),
     lambda store: store.verify_seals(),
-    lambda store: store.session("ada", "s-1").append(said("again")),
-    lambda store: store.session("new", "s-9").append(said("new")),
+    lambda store: store.session(user_id="ada", session_id="s-1").append(said("again")),
+    lambda store: store.session(user_id="new", session_id="s-9").append(said("new")),
     lambda store: store.seal(),
     lambda store: store.keys.status(),
     lambda store: store.keys.rotate_user("ada"),

@@ -334,7 +334,7 @@ class TestInASession:
 
     @pytest.fixture
     def session(self, store: SessionStore) -> Session:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         for number in range(1, 5):
             session.append(
                 [
@@ -365,7 +365,7 @@ class TestInASession:
     def test_only_what_was_redacted_reaches_the_model(
         self, api: MessagesApi, session: Session
     ) -> None:
-        other = session.fork(2, "s-2")
+        other = session.fork(2, session_id="s-2")
         other.append(refold.UserInput(text="mail ada@example.com " + "why " * 40))
         for number in range(4):
             other.append(refold.AgentResponse(text=f"done {number} " * 20))

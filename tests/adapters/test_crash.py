@@ -15,7 +15,10 @@ from tests.support.stores import lines, open_at, prepare, release, start
 
 
 def seqs(store: SessionStore, session_id: str) -> list[int]:
-    return [event.seq for event in store.session("ada", session_id).pages()]
+    return [
+        event.seq
+        for event in store.session(user_id="ada", session_id=session_id).pages()
+    ]
 
 
 def problems(store: SessionStore) -> list[object]:
@@ -42,14 +45,18 @@ def test_kill_9_loses_nothing_acknowledged_and_writes_no_half(
             assert len(found) >= acknowledged
             assert len(found) % size == 0
             assert problems(store) == []
-            store.session("ada", f"s-{round_}").append(refold.UserInput(text="on"))
+            store.session(user_id="ada", session_id=f"s-{round_}").append(
+                refold.UserInput(text="on")
+            )
 
 
 def test_of_eight_processes_with_one_expected_seq_one_wins(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        store.session("ada", "s").append([refold.UserInput(text="a")] * 3)
+        store.session(user_id="ada", session_id="s").append(
+            [refold.UserInput(text="a")] * 3
+        )
     rivals = [start("race", store_url, "s", "3") for _ in range(8)]
     release(rivals)
 
@@ -79,7 +86,7 @@ def test_a_server_that_restarts_in_mid_append_costs_nothing(
 ) -> None:
     url = prepare(own_postgres.create_database("restart"), tmp_path)
     with open_at(url, tmp_path) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         for number in range(60):
             if number in (20, 40):
                 own_postgres.restart(immediate=True)
@@ -96,7 +103,7 @@ def test_a_server_that_stays_away_is_said_in_one_sentence(
 ) -> None:
     url = prepare(own_postgres.create_database("away"), tmp_path)
     with open_at(url, tmp_path) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         session.append(refold.UserInput(text="a"))
         own_postgres.stop()
 

@@ -51,13 +51,15 @@ def checked(store: SessionStore, proof: Any) -> str:
 
 def test_an_erasure_leaves_every_proof_of_others_as_it_was(store: SessionStore) -> None:
     say(store, "a", "b")
-    store.session("bob", "s").append(said("x", "y"))
+    store.session(user_id="bob", session_id="s").append(said("x", "y"))
     old = store.seal()
     say(store, "a")
-    store.session("bob", "s").append(said("z"))
+    store.session(user_id="bob", session_id="s").append(said("z"))
     store.seal()
     assert old is not None
-    bobs = store.seals.prove(store.session("bob", "s").stream, 2, size=None)
+    bobs = store.seals.prove(
+        store.session(user_id="bob", session_id="s").stream, 2, size=None
+    )
     before = proofs_of_a(store, old)
 
     erased = store.erase("bob", "he asked")
@@ -75,7 +77,7 @@ def test_an_erasure_leaves_every_proof_of_others_as_it_was(store: SessionStore) 
 
 def proofs_of_a(store: SessionStore, old: TreeHead) -> list[Any]:
     """Proofs of ada's events against two tree heads, and from one to the other."""
-    stream = store.session("ada", "a").stream
+    stream = store.session(user_id="ada", session_id="a").stream
     found: list[Any] = [
         store.seals.prove(stream, 1, size=old.size),
         store.seals.prove(stream, 2, size=5),

@@ -28,7 +28,9 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 def fill(url: str, folder: Path) -> None:
     with open_at(url, folder) as store:
-        store.session("ada", "session-one").append(refold.UserInput(text="hello"))
+        store.session(user_id="ada", session_id="session-one").append(
+            refold.UserInput(text="hello")
+        )
 
 
 def test_the_master_key_is_made_once_private_and_said(
@@ -50,7 +52,7 @@ def test_the_master_key_is_made_once_private_and_said(
 
 def test_the_key_file_is_private_and_names_nobody(sqlite_url: str) -> None:
     with refold.open(sqlite_url) as store:
-        session = store.session("someone-by-name", "session-one")
+        session = store.session(user_id="someone-by-name", session_id="session-one")
         session.append(refold.UserInput(text="hello"))
     (file,) = (config.home() / "keys").glob("*.db")
 
@@ -106,7 +108,9 @@ def test_keys_of_another_database_open_nothing(tmp_path: Path) -> None:
     one, other = (f"sqlite:///{tmp_path / name}.db" for name in ("one", "other"))
     fill(one, tmp_path)
     with refold.open(other, keys=f"sqlite:///{tmp_path / 'k2.db'}") as store:
-        store.session("ada", "session-one").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="session-one").append(
+            refold.UserInput(text="x")
+        )
 
     with pytest.raises(refold.KeyUnavailable, match="belongs to another database"):
         refold.open(one, keys=f"sqlite:///{tmp_path / 'k2.db'}")
@@ -115,16 +119,22 @@ def test_keys_of_another_database_open_nothing(tmp_path: Path) -> None:
 def test_an_old_backup_of_the_keys_does_not_mint_new_ones(tmp_path: Path) -> None:
     url, keys = f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "k.db"
     with refold.open(url, keys=f"sqlite:///{keys}") as store:
-        store.session("ada", "one").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="one").append(
+            refold.UserInput(text="x")
+        )
     backup = keys.read_bytes()
     with refold.open(url, keys=f"sqlite:///{keys}") as store:
-        store.session("ada", "two").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="two").append(
+            refold.UserInput(text="x")
+        )
     keys.write_bytes(backup)
 
     with refold.open(url, keys=f"sqlite:///{keys}") as store:
-        assert store.session("ada", "one").events()
+        assert store.session(user_id="ada", session_id="one").events()
         with pytest.raises(refold.KeyUnavailable, match="not in the key store"):
-            store.session("ada", "two").append(refold.UserInput(text="y"))
+            store.session(user_id="ada", session_id="two").append(
+                refold.UserInput(text="y")
+            )
 
 
 def test_two_that_make_a_key_at_once_end_with_one(tmp_path: Path) -> None:
@@ -158,7 +168,9 @@ def test_a_private_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_destroyed_key_is_an_erasure_not_a_new_key(tmp_path: Path) -> None:
     url, keys = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'k.db'}"
     with refold.open(url, keys=keys) as store:
-        store.session("ada", "one").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="one").append(
+            refold.UserInput(text="x")
+        )
     with sqlite3.connect(tmp_path / "k.db") as raw:
         raw.execute("UPDATE user_keys SET wrapped=NULL")
     raw.close()
@@ -166,7 +178,9 @@ def test_a_destroyed_key_is_an_erasure_not_a_new_key(tmp_path: Path) -> None:
     with refold.open(url, keys=keys) as store:
         for name in ("one", "two"):
             with pytest.raises(refold.Erased):
-                store.session("ada", name).append(refold.UserInput(text="y"))
+                store.session(user_id="ada", session_id=name).append(
+                    refold.UserInput(text="y")
+                )
 
 
 @pytest.mark.parametrize(
@@ -200,14 +214,16 @@ def test_postgresql_has_no_master_key_made_unasked(
 def test_keys_can_live_in_postgresql(postgres_url: str, tmp_path: Path) -> None:
     for _ in range(2):
         with refold.open(f"sqlite:///{tmp_path / 'a.db'}", keys=postgres_url) as store:
-            store.session("ada", "s").append(refold.UserInput(text="x"))
-            assert len(store.session("ada", "s").events()) >= 1
+            store.session(user_id="ada", session_id="s").append(
+                refold.UserInput(text="x")
+            )
+            assert len(store.session(user_id="ada", session_id="s").events()) >= 1
 
 
 def test_keys_beside_the_data_are_warned_of(
     postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with refold.open(postgres_url, keys=postgres_url) as store:
-        store.session("ada", "s").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
 
     assert any("can read what was erased" in r.getMessage() for r in caplog.records)

@@ -92,7 +92,7 @@ def test_a_row_of_a_newer_refold_is_a_corrupt_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_at(f"sqlite:///{tmp_path}/refold.db", tmp_path) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         with monkeypatch.context() as newer:
             newer.setattr(rows, "pack", lambda data: b"\x09" + data)
             session.append(refold.UserInput(text="hello"))
@@ -107,7 +107,7 @@ def test_a_blob_of_a_newer_refold_is_corrupt_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_at(f"sqlite:///{tmp_path}/refold.db", tmp_path) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         monkeypatch.setattr(streams, "pack", lambda data: b"\x09" + data)
         session.append(refold.UserInput(text="a line of text. " * 5_000))
         shown = str(session.events()[0].payload.payload()["text"])

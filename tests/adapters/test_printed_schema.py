@@ -51,7 +51,9 @@ def test_on_postgresql(store_url: str, postgres_url: str, tmp_path: Path) -> Non
     assert printed == made
     assert all(made.values())
     with open_at(postgres_url, tmp_path) as store:
-        assert store.session("ada", "s").append(refold.UserInput(text="x"))
+        assert store.session(user_id="ada", session_id="s").append(
+            refold.UserInput(text="x")
+        )
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
@@ -63,7 +65,9 @@ def test_on_sqlite(store_url: str, tmp_path: Path) -> None:
 
     assert master(printed) == master(made)
     with open_at(f"sqlite:///{printed}", tmp_path) as store:
-        assert store.session("ada", "s").append(refold.UserInput(text="x"))
+        assert store.session(user_id="ada", session_id="s").append(
+            refold.UserInput(text="x")
+        )
 
 
 def master(path: Path) -> list[Any]:

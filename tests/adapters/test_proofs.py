@@ -55,9 +55,9 @@ def made(store: SessionStore) -> Proofs:
     """Proofs of the second event of a session that was sealed three times."""
     for number in range(3):
         for name in ("s-1", "s-2", "s-3"):
-            store.session("ada", name).append(said(f"{number}", "y"))
+            store.session(user_id="ada", session_id=name).append(said(f"{number}", "y"))
         store.seal()
-    stream = store.session("ada", "s-2").stream
+    stream = store.session(user_id="ada", session_id="s-2").stream
     event: Any = store.seals.prove(stream, 3, size=None)
     growth: Any = store.seals.prove_growth(3, 9)
     return Proofs(event, growth, store.seals.public_key())
@@ -242,11 +242,11 @@ def test_an_event_that_was_redacted_again_is_proved_by_its_first_ciphertext(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        writer = store.session("ada", "s").writer
+        writer = store.session(user_id="ada", session_id="s").writer
         blind = SessionStore(store.log, unaware(), writer.limits)
-        blind.session("ada", "s").append(said(f"mail {MAIL}", "b"))
+        blind.session(user_id="ada", session_id="s").append(said(f"mail {MAIL}", "b"))
         store.seal()
-        stream = store.session("ada", "s").stream
+        stream = store.session(user_id="ada", session_id="s").stream
         before = store.seals.prove(stream, 1, size=None)
 
         list(SessionStore(store.log, aware(), writer.limits).reredact())
@@ -265,8 +265,8 @@ def test_what_is_not_sealed_has_no_proof(
     store: SessionStore, seq: int, size: int | None
 ) -> None:
     made(store)
-    store.session("ada", "s-2").append(said("not sealed"))
-    stream = store.session("ada", "s-2").stream
+    store.session(user_id="ada", session_id="s-2").append(said("not sealed"))
+    stream = store.session(user_id="ada", session_id="s-2").stream
 
     with pytest.raises(LookupError):
         store.seals.prove(stream, seq, size=size)

@@ -57,7 +57,9 @@ def test_a_body_of_another_time_under_the_present_key_is_found(url: str) -> None
         list(store.reredact())
         log = store.log
         assert isinstance(log, EncryptedLog)
-        rows = log.recorder.select_events(store.session("ada", "s").stream)
+        rows = log.recorder.select_events(
+            store.session(user_id="ada", session_id="s").stream
+        )
         again = log.mapper.to_stored_event(
             ReplacedEvent(rows[1], None, log.key(rows[1].header.stream))
         ).state
@@ -119,7 +121,10 @@ def test_many_rows_are_bound_by_several_events(
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
 
-        said = [event.payload.payload() for event in store.session("ada", "s").pages()]
+        said = [
+            event.payload.payload()
+            for event in store.session(user_id="ada", session_id="s").pages()
+        ]
         bound = [one for one in said if one.get("stream") == "main"]
         assert [(one["first_seq"], one["last_seq"]) for one in bound] == [
             *((1, 3), (4, 7))

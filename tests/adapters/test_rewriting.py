@@ -103,7 +103,7 @@ def test_a_copy_made_before_opens_with_the_old_keys_and_not_with_the_new(
     url: str, stolen: str, tmp_path: Path
 ) -> None:
     with refold.open(stolen, redactor=aware()) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         digest = str(session.events()[-1].payload.payload()["text"])
         digest = digest.split('session.blob("')[1][:64]
         assert MAIL in session.blob(digest)
@@ -112,7 +112,7 @@ def test_a_copy_made_before_opens_with_the_old_keys_and_not_with_the_new(
         list(store.reredact())
 
     with refold.open(stolen, redactor=aware()) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         log = store.log
         assert isinstance(log, EncryptedLog)
         rows = log.recorder.select_events(session.stream)
@@ -153,7 +153,7 @@ def test_a_payload_of_an_older_shape_is_written_in_the_present_one(
         list(store.reredact())
         texts = [
             event.payload.text
-            for event in store.session("ada", "s").events()
+            for event in store.session(user_id="ada", session_id="s").events()
             if isinstance(event.payload, UserInput)
         ]
 
@@ -173,7 +173,7 @@ def test_a_key_is_destroyed_after_a_commit_that_waits_for_the_disk(
 
     monkeypatch.setattr(KeyRing, "retire", retiring)
     with refold.open(f"{sqlite_url}?synchronous=normal", redactor=unaware()) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         session.append(refold.UserInput(text=MAIL))
         assert isinstance(store.log, EncryptedLog)
         writer = store.log.recorder.database._writer  # type: ignore[attr-defined]  # SQLite's
@@ -230,7 +230,7 @@ def test_who_can_only_append_cannot_redact_again(
 ) -> None:
     role = f"writer_{os.getpid()}"
     with refold.open(prepare(postgres_url, tmp_path), redactor=unaware()) as store:
-        store.session("ada", "s").append(refold.UserInput(text=LONG))
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text=LONG))
     own = postgres_url.split("@", 1)
     with psycopg.connect(postgres_url, autocommit=True) as server:
         server.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
@@ -238,7 +238,7 @@ def test_who_can_only_append_cannot_redact_again(
         try:
             url = f"postgresql://{role}:x@{own[1]}"
             with refold.open(url, redactor=aware()) as store:
-                session = store.session("ada", "s")
+                session = store.session(user_id="ada", session_id="s")
                 for _ in range(70):
                     session.append(refold.UserInput(text="on"), idempotency_key=None)
                 session.context()

@@ -35,7 +35,7 @@ def test_the_database_refuses_to_change_an_event(
     store_url: str, tmp_path: Path, verb: str
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        store.session("ada", "s").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
 
         statement = verb.format(prefix(store_url) + "events")
         with (
@@ -43,7 +43,7 @@ def test_the_database_refuses_to_change_an_event(
             raw(store_url).begin() as connection,
         ):
             connection.execute(text(statement))
-        assert len(store.session("ada", "s").events()) == 1
+        assert len(store.session(user_id="ada", session_id="s").events()) == 1
 
 
 def test_postgresql_refuses_to_truncate_events(
@@ -198,7 +198,7 @@ def test_many_that_start_at_once_make_one_schema(
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(store_id, range(8)))) == 1
     with open_at(empty_url, tmp_path) as store:
-        store.session("ada", "s").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
 
 
 FULL_DISK = """
@@ -208,7 +208,7 @@ def incompressible():
     return refold.UserInput(text="".join(random.choices("abcdefgh ", k=5000)))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with refold.open() as store:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     session.append(refold.UserInput(text="x"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
     written = 1
@@ -231,5 +231,9 @@ def test_a_full_disk_writes_nothing_of_the_append(
     written, kind, _ = said.split(maxsplit=2)
     assert kind == "StoreUnavailable"
     with open_at(sqlite_url, tmp_path) as store:
-        assert len(store.session("ada", "s").events()) == int(written)
-        assert store.session("ada", "s").append(refold.UserInput(text="on"))
+        assert len(store.session(user_id="ada", session_id="s").events()) == int(
+            written
+        )
+        assert store.session(user_id="ada", session_id="s").append(
+            refold.UserInput(text="on")
+        )

@@ -70,7 +70,7 @@ def test_a_leaf_is_of_all_that_it_is_made_of() -> None:
 
 
 def test_keys_that_were_used_here_and_there_verify(store: SessionStore) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     for number in range(30):
         key = f"k-{number}" if number % 3 else None
         session.append(said(*"ab"[: 1 + number % 2]), idempotency_key=key)

@@ -52,7 +52,7 @@ def test_only_streams_that_moved_have_a_new_leaf(store: SessionStore) -> None:
 
 
 def test_a_derived_stream_has_leaves_of_its_own(store: SessionStore) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     for number in range(4):
         session.append(refold.UserInput(text=f"question {number} " + "word " * 30))
         session.append(refold.AgentResponse(text=f"answer {number} " + "word " * 30))
@@ -253,7 +253,7 @@ def test_an_append_that_commits_behind_later_ones_is_sealed_all_the_same(
     with open_at(postgres_url, tmp_path) as store, ThreadPoolExecutor(1) as pool:
         say(store, "a", "b")
         store.seal()
-        stream = store.session("ada", "a").stream
+        stream = store.session(user_id="ada", session_id="a").stream
         late = pool.submit(store.log.append_exclusive, stream, build)
         assert reached.wait(30)
         say(store, "b")
@@ -282,7 +282,7 @@ def test_verify_raises_no_alarm_while_others_append_and_seal(
         tree = log_of(store).tree
         for _ in range(20):
             for name in ("s-0", "s-1", "s-2", "s-3"):
-                stream = store.session("ada", name).stream
+                stream = store.session(user_id="ada", session_id=name).stream
                 assert list(sealed_problems(tree, stream)) == []
             verified = store.verify_seals()
             assert verified is not None

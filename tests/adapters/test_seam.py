@@ -306,24 +306,26 @@ WINDOW = "turn_window:full_turns=1,cached_turns=1"
 
 
 def appends(store: refold.SessionStore) -> None:
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     session.append([refold.UserInput(text=f"{MAIL} {n}") for n in range(3)])
     session.append(refold.AgentResponse(text="yes"), idempotency_key="k")
     asyncio.run(session.append_async(refold.UserInput(text="later")))
     session.append(refold.AgentResponse(text="yes"))
     session.compact(WINDOW)
-    session.fork(2, "s-2").append(refold.UserInput(text="else"))
+    session.fork(2, session_id="s-2").append(refold.UserInput(text="else"))
 
 
 def imports(store: refold.SessionStore) -> None:
     drafts = [Draft(refold.UserInput(text=f"{n}")) for n in range(3)]
-    extend(store.session("ada", "s-3"), drafts, where="a file")
+    extend(store.session(user_id="ada", session_id="s-3"), drafts, where="a file")
 
 
 WRITES = {"append": appends, "import": imports}
 READS: dict[str, Callable[[refold.SessionStore], object]] = {
-    "read": lambda store: store.session("ada", "s-1").events(),
-    "context": lambda store: store.session("ada", "s-1").context(WINDOW),
+    "read": lambda store: store.session(user_id="ada", session_id="s-1").events(),
+    "context": lambda store: store.session(user_id="ada", session_id="s-1").context(
+        WINDOW
+    ),
     "verify": lambda store: list(store.verify()),
     "rebuild": lambda store: list(store.rebuild("turn_window:full_turns=2")),
     "redact again": lambda store: list(store.reredact()),

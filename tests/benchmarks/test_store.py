@@ -226,7 +226,7 @@ def test_the_figures_can_be_drawn(tmp_path: Path) -> None:
 def test_a_footprint_is_told_in_megabytes(what: str, tmp_path: Path) -> None:
     url, keys = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'k.db'}"
     with refold.open(url, keys=keys) as store:
-        store.session("ada", "s").append(payloads.turn(0))
+        store.session(user_id="ada", session_id="s").append(payloads.turn(0))
 
     megabytes = parts.peak(url, keys, what)
 

@@ -52,8 +52,8 @@ def test_files_are_the_same_in_all_sessions_of_a_user_and_in_no_others(
 ) -> None:
     create(files, "one\n")
 
-    other = MemoryFiles(store.session("ada", "s-2"))
-    of_bob = MemoryFiles(store.session("bob", "s-1"))
+    other = MemoryFiles(store.session(user_id="ada", session_id="s-2"))
+    of_bob = MemoryFiles(store.session(user_id="bob", session_id="s-1"))
 
     assert other.texts() == {NOTES: "one\n"}
     assert of_bob.texts() == {}
@@ -76,7 +76,7 @@ def test_what_must_not_be_kept_is_replaced_and_no_path_holds_it(
     assert files.texts() == {NOTES: "mail [REDACTED:EMAIL]"}
     assert refused.is_error
     assert "bob@" not in refused.text
-    assert store.session("ada", USER_SESSION).verify().problems == []
+    assert store.session(user_id="ada", session_id=USER_SESSION).verify().problems == []
 
 
 def test_every_version_is_there_at_its_seq(files: MemoryFiles) -> None:
@@ -97,7 +97,10 @@ def test_every_version_is_there_at_its_seq(files: MemoryFiles) -> None:
 @given(st.lists(COMMANDS, max_size=12))
 def test_the_log_holds_what_the_commands_make(commands: list[Any]) -> None:
     with refold.open("memory://") as store:
-        files, made = MemoryFiles(store.session("ada", "s")), dict[str, str]()
+        files, made = (
+            MemoryFiles(store.session(user_id="ada", session_id="s")),
+            dict[str, str](),
+        )
         for command in commands:
             expected = run(made, command)
             made = after(made, expected)
@@ -131,7 +134,7 @@ def test_what_is_too_large_is_refused_and_nothing_is_written(
     store: SessionStore, session: Session
 ) -> None:
     small = SessionStore(store.log, session.writer.redactor, Limits(1024, 4096))
-    files = MemoryFiles(small.session("ada", "s-1"))
+    files = MemoryFiles(small.session(user_id="ada", session_id="s-1"))
     for number in range(8):
         create(files, "words " * 200, path=f"/memories/a/{number}.md")
     before = files.texts()
@@ -149,17 +152,19 @@ def test_of_agents_that_change_one_file_at_once_none_loses_anything(
     raced_url: str, tmp_path: Path
 ) -> None:
     with open_at(raced_url, tmp_path) as one, open_at(raced_url, tmp_path) as two:
-        create(MemoryFiles(one.session("ada", "s-0")), "")
+        create(MemoryFiles(one.session(user_id="ada", session_id="s-0")), "")
 
         def write(number: int) -> str:
-            session = (one, two)[number % 2].session("ada", f"s-{number % 4}")
+            session = (one, two)[number % 2].session(
+                user_id="ada", session_id=f"s-{number % 4}"
+            )
             command = {"command": "insert", "path": NOTES, "insert_line": 0}
             done = MemoryFiles(session).run({**command, "insert_text": f"{number}"})
             return done.text
 
         with ThreadPoolExecutor(4) as pool:
             said = set(pool.map(write, range(24)))
-        text = MemoryFiles(one.session("ada", "s-0")).texts()[NOTES]
+        text = MemoryFiles(one.session(user_id="ada", session_id="s-0")).texts()[NOTES]
 
     assert said == {f"The file {NOTES} has been edited."}
     assert sorted(map(int, text.split())) == list(range(24))
@@ -169,13 +174,15 @@ def test_only_one_of_rivals_creates_a_file(raced_url: str, tmp_path: Path) -> No
     with open_at(raced_url, tmp_path) as store:
 
         def write(number: int) -> bool:
-            files = UserFiles(store.session("ada", "s").writer, "ada")
+            files = UserFiles(
+                store.session(user_id="ada", session_id="s").writer, "ada"
+            )
             command = {"command": "create", "path": NOTES, "file_text": f"{number}"}
             return files.do(command).is_error
 
         with ThreadPoolExecutor(4) as pool:
             failed = list(pool.map(write, range(4)))
-        kept = MemoryFiles(store.session("ada", "s")).texts()[NOTES]
+        kept = MemoryFiles(store.session(user_id="ada", session_id="s")).texts()[NOTES]
 
     assert failed.count(False) == 1
     assert kept == str(failed.index(False))
@@ -334,7 +341,7 @@ def test_other_state_of_the_user_is_no_file(
     store: SessionStore, files: MemoryFiles
 ) -> None:
     create(files, "one\n")
-    store.session("ada", USER_SESSION).append(
+    store.session(user_id="ada", session_id=USER_SESSION).append(
         StateUpdate(set={"memories:/memories/n": 7, "preference.seat": "aisle"})
     )
 

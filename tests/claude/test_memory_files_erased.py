@@ -26,7 +26,9 @@ def test_a_file_stays_when_the_session_that_wrote_it_is_erased(
 ) -> None:
     store.erase("ada", "asked for", session_id=session.session_id)
 
-    assert MemoryFiles(store.session("ada", "later")).texts() == {NOTES: "one\n"}
+    assert MemoryFiles(store.session(user_id="ada", session_id="later")).texts() == {
+        NOTES: "one\n"
+    }
 
 
 def test_files_are_erased_as_a_session_of_their_own(

@@ -61,7 +61,9 @@ def ran(
     )
     call = refold.ToolCall(call_id="c", tool_name=tool)
     end = refold.Final(outcome=outcome)
-    store.session("ada", name).append([call, result, end], ts=ts, **more)
+    store.session(user_id="ada", session_id=name).append(
+        [call, result, end], ts=ts, **more
+    )
 
 
 def call(number: int = 1, **given: Any) -> dict[str, Any]:
@@ -106,7 +108,9 @@ def test_it_says_what_worked_what_failed_and_where_that_is_seen(
         for place in memory["evidence"]:
             name, seqs = place.split(" #")
             for seq in map(int, seqs.split("-")):
-                (seen,) = store.session("ada", name).events(after=seq - 1, limit=1)
+                (seen,) = store.session(user_id="ada", session_id=name).events(
+                    after=seq - 1, limit=1
+                )
                 assert seen.type in ("tool_call", "tool_result", "final")
 
 
@@ -172,7 +176,7 @@ def test_a_result_stays_as_it_was_told(store: SessionStore, session: Session) ->
 
 
 def test_another_user_is_not_spoken_of(store: SessionStore, session: Session) -> None:
-    store.session("bob", "s").append(refold.UserInput(text="Hi."))
+    store.session(user_id="bob", session_id="s").append(refold.UserInput(text="Hi."))
     tool = MemoryRetrieval(session)
 
     there = tool.answer(call(1, user_id="bob"))
@@ -273,7 +277,9 @@ def test_what_the_user_is_like_is_said_with_consent_alone(
             }
             for n in range(4)
         )
-        store.session("ada", f"v-{number}").append(refold.Aggregate(results=results))
+        store.session(user_id="ada", session_id=f"v-{number}").append(
+            refold.Aggregate(results=results)
+        )
 
     before = memories(session, 1, query_type="topics")
     store.user("ada").consent("declarative_memory")
@@ -379,8 +385,10 @@ def test_a_loop_of_ones_own_records_the_same(
 
 def test_what_was_told_is_in_the_audit_log(store_url: str, tmp_path: Path) -> None:
     with refold.open(prepare(store_url, tmp_path), audit="table") as audited:
-        MemoryRetrieval(audited.session("ada", "s-1")).answer(call())
-        MemoryFiles(audited.session("ada", "s-1")).run({"command": "view"})
+        MemoryRetrieval(audited.session(user_id="ada", session_id="s-1")).answer(call())
+        MemoryFiles(audited.session(user_id="ada", session_id="s-1")).run(
+            {"command": "view"}
+        )
 
         events = [record.event for record in records(audited)]
 
@@ -415,7 +423,7 @@ def test_it_works_without_the_sdk() -> None:
         "import refold.adapters.claude.tools as retrieval\n"
         "import refold.adapters.claude.tools as files\n"
         "import refold\n"
-        "session = refold.open('memory://').session('ada', 's')\n"
+        "session = refold.open('memory://').session(user_id='ada', session_id='s')\n"
         "use = {'type': 'tool_use', 'id': 'c', 'name': 'memory_retrieval'}\n"
         "tool = retrieval.MemoryRetrieval(session)\n"
         "print(tool.answer({**use, 'input': {'user_id': 'ada'}})['content'])\n"
@@ -432,7 +440,7 @@ def test_it_works_without_the_sdk() -> None:
 def test_a_call_whose_id_holds_an_address_is_answered_once(
     store: SessionStore, open_first: bool
 ) -> None:
-    session, given = store.session("ada", "now"), call()
+    session, given = store.session(user_id="ada", session_id="now"), call()
     given["id"] = "ada@lovelace.test"
     if open_first:
         made = refold.ToolCall(
@@ -441,7 +449,9 @@ def test_a_call_whose_id_holds_an_address_is_answered_once(
         session.append(made)
 
     first = MemoryRetrieval(session).answer(given)
-    again = MemoryRetrieval(store.session("ada", "now")).answer(given)
+    again = MemoryRetrieval(store.session(user_id="ada", session_id="now")).answer(
+        given
+    )
 
     assert first == again
     assert first is not None

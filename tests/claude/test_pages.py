@@ -33,8 +33,12 @@ def code(page: str) -> str:
 
 def verified() -> list[list[str]]:
     with refold.open("sqlite:///agent.db") as store:
-        return [[e.type for e in store.session(info.user_id, info.session_id).events()]
-                for info, proved in store.verify() if not proved.problems]  # fmt: skip
+        whole = [info for info, proved in store.verify() if not proved.problems]
+        sessions = [
+            store.session(user_id=info.user_id, session_id=info.session_id)
+            for info in whole
+        ]
+        return [[event.type for event in session.events()] for session in sessions]
 
 
 def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

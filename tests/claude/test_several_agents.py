@@ -119,7 +119,7 @@ def test_a_session_each_is_linked_and_hands_its_result_over(
         ]
     )
 
-    child = session.delegate("s-1.helper", "Find out about tea.")
+    child = session.delegate("Find out about tea.", session_id="s-1.helper")
     child.append(refold.AgentResponse(text="Reading …"))
     child.append(refold.Final(text="A drink.", outcome="success"))
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_a_session_each_is_linked_and_hands_its_result_over(
 
     assert child.parent() == ("s-1", 3)
     assert session.parent() is None
-    assert store.session("ada", "s-1.helper").parent() == ("s-1", 3)
+    assert store.session(user_id="ada", session_id="s-1.helper").parent() == ("s-1", 3)
     given = session.events()[-1]
     assert given.seq == receipt.first_seq == 4
     assert isinstance(given.payload, refold.ToolResult)
@@ -142,7 +142,7 @@ def test_a_result_that_no_call_waits_for_comes_in_as_an_input(
     session: Session,
 ) -> None:
     session.append(refold.UserInput(text="What is tea?"))
-    child = session.delegate("s-1.helper", "Find out about tea.")
+    child = session.delegate("Find out about tea.", session_id="s-1.helper")
     child.append(refold.AgentResponse(text="A drink."))
 
     child.hand_over(to=session)
@@ -157,11 +157,11 @@ def test_what_has_no_parent_or_no_result_is_not_handed_over(
     session: Session,
 ) -> None:
     session.append(refold.UserInput(text="What is tea?"))
-    child = session.delegate("s-1.helper", "Find out about tea.")
+    child = session.delegate("Find out about tea.", session_id="s-1.helper")
 
     with pytest.raises(refold.InvalidEvent, match="has no result yet"):
         child.hand_over(to=session)
     with pytest.raises(refold.InvalidEvent, match="was not delegated"):
         session.hand_over(to=child)
     with pytest.raises(refold.StaleSession):
-        session.delegate("s-1.helper", "Again.")
+        session.delegate("Again.", session_id="s-1.helper")

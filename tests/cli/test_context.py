@@ -39,7 +39,7 @@ def test_a_request_is_shown_with_what_was_handed_in(
     refold: Refold, sample: Path
 ) -> None:
     with refold_package.open(f"sqlite:///{sample}") as store:
-        session = store.session("lin", "run")
+        session = store.session(user_id="lin", session_id="run")
         view = session.context(system="Be brief.", evidence=["a fact"])
         receipt = session.record_request(view)
 

@@ -40,7 +40,7 @@ def test_an_erasure_reports_what_went_and_that_nothing_is_left(
 
 def test_what_is_one_is_said_as_one(refold: Refold, tmp_path: Path) -> None:
     with package.open(f"sqlite:///{tmp_path / 'refold.db'}") as store:
-        store.session("lin", "run").context()
+        store.session(user_id="lin", session_id="run").context()
 
     plan = refold("erase", *LIN, "--dry-run")
     ran = refold(*ERASE)

@@ -17,7 +17,7 @@ CONTRACT = [
 
 
 def session_of(sample: Path) -> package.Session:
-    return package.open(f"sqlite:///{sample}").session("lin", "run")
+    return package.open(f"sqlite:///{sample}").session(user_id="lin", session_id="run")
 
 
 def test_envelopes_have_the_names_of_the_contract(refold: Refold, sample: Path) -> None:

@@ -149,7 +149,7 @@ def judged(db: Path) -> None:
         }
         results = tuple({"item_id": f"q{n}", **wrong} for n in range(4))
         for number in range(4):
-            store.session("lin", f"v-{number}").append(
+            store.session(user_id="lin", session_id=f"v-{number}").append(
                 package.Aggregate(results=results)
             )
         store.user("lin").consent("declarative_memory")
@@ -183,14 +183,16 @@ def test_an_item_of_the_profile_opens_too(refold: Refold, sample: Path) -> None:
 def test_memory_is_made_for_all_who_have_one(refold: Refold, sample: Path) -> None:
     with package.open(f"sqlite:///{sample}") as store:
         for user in ("out", "ice", "gone"):
-            store.session(user, "s").append(package.UserInput(text="Hi."))
+            store.session(user_id=user, session_id="s").append(
+                package.UserInput(text="Hi.")
+            )
         for number in range(4):
             events = [
                 package.ToolCall(call_id="c", tool_name="book"),
                 package.ToolResult(call_id="c", content="done"),
                 package.Final(outcome="success"),
             ]
-            store.session("ada", f"s-{number}").append(events)
+            store.session(user_id="ada", session_id=f"s-{number}").append(events)
         store.user("out").opt_out()
         store.erasures.freeze("ice", "disputed", operator="me")
         store.erase("gone", "asked", operator="me")
@@ -228,7 +230,9 @@ def test_memory_that_is_made_is_kept_for_who_asks_next(
 def test_of_whom_memory_cannot_be_made_is_told(refold: Refold, sample: Path) -> None:
     judged(sample)
     with package.open(f"sqlite:///{sample}") as store:
-        store.session("zoe", "s").append(package.UserInput(text="Hi."))
+        store.session(user_id="zoe", session_id="s").append(
+            package.UserInput(text="Hi.")
+        )
     connection = sqlite3.connect(sample)
     with connection:
         connection.execute("DROP TRIGGER events_refuse_update")

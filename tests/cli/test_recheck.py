@@ -19,10 +19,12 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     url = f"sqlite:///{tmp_path / 'a.db'}"
     with package.open(url, policy=FEWER) as store:
-        store.session("ada", "s").append(
+        store.session(user_id="ada", session_id="s").append(
             [package.UserInput(text="line\n" * 14_000 + MAIL), package.Final(text="x")]
         )
-        store.session("bob", "s").append(package.UserInput(text="fine"))
+        store.session(user_id="bob", session_id="s").append(
+            package.UserInput(text="fine")
+        )
     return url
 
 

@@ -18,16 +18,16 @@ RISKY = package.Reflection(pass_=False, issues=("data_loss",))
 def asked(refold: Refold, sample: Path) -> Path:
     """The sample, and a session of ada's with a question at seq 4."""
     with package.open(f"sqlite:///{sample}") as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         session.append(package.UserInput(text="Clean up."))
         session.append(package.AgentResponse(text="I delete all.\x1b[31m"))
         session.append(RISKY)
         call = package.ToolCall(call_id="c", tool_name="book")
         failed = package.ToolResult(call_id="c", content="timed out", status="error")
-        flaky = store.session("ada", "s-2")
+        flaky = store.session(user_id="ada", session_id="s-2")
         flaky.append([call, failed, call, failed, call, failed])
-        store.session("ada", "s-3").append(RISKY)
-        store.session("ada", "s-3").end()
+        store.session(user_id="ada", session_id="s-3").append(RISKY)
+        store.session(user_id="ada", session_id="s-3").end()
     return sample
 
 
@@ -140,7 +140,7 @@ def test_what_is_not_there_is_said(
 
 def test_a_question_without_a_bundle_is_shown(refold: Refold, asked: Path) -> None:
     with package.open(f"sqlite:///{asked}") as store:
-        session = store.session("ada", "own")
+        session = store.session(user_id="ada", session_id="own")
         session.append(package.HumanReview(trigger="cost", question="Go on?"))
         session.append(package.HumanReview(trigger="cost", bundle={"cost": "much"}))
 
@@ -172,7 +172,7 @@ def test_a_session_that_cannot_be_read_is_told_not_passed_over(
 ) -> None:
     refold("review", "scan")
     with package.open(f"sqlite:///{asked}") as store:
-        other = store.session("ada", "own")
+        other = store.session(user_id="ada", session_id="own")
         other.append(package.HumanReview(trigger="cost", question="Go on?"))
     connection = sqlite3.connect(asked)
     with connection:
@@ -219,7 +219,7 @@ def test_a_question_forges_no_line_of_the_list(refold: Refold, asked: Path) -> N
         forged = package.HumanReview(
             trigger="cost", question="Go on?\n0 open questions"
         )
-        store.session("ada", "own").append(forged)
+        store.session(user_id="ada", session_id="own").append(forged)
 
     out = refold("review", "list").out
 

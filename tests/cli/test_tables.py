@@ -122,10 +122,12 @@ def test_every_cell_of_a_command_is_there(
         '{"messages": [{"role": "user", "content": "mail bob@build.test"}]}\n'
     )
     with package.open(f"sqlite:///{sample}") as store:
-        store.session("eve", LONG).append(
+        store.session(user_id="eve", session_id=LONG).append(
             package.Reflection(pass_=False, issues=("data_loss",))
         )
-        store.session("gone", LONG).append(package.UserInput(text="Forget me."))
+        store.session(user_id="gone", session_id=LONG).append(
+            package.UserInput(text="Forget me.")
+        )
         store.erase("gone", "asked for, by letter and by mail")
     refold("review", "scan")
     refold("compact", *OF, "--strategy", SPEC)

@@ -96,7 +96,7 @@ def test_a_recorded_request_is_told_as_it_was_sent(
     refold: Refold, compacted: Path
 ) -> None:
     with library.open(f"sqlite:///{compacted}") as store:
-        session = store.session("lin", "run")
+        session = store.session(user_id="lin", session_id="run")
         view = session.context(SPEC, system="You help.")
         at = session.record_request(view, model="m-1", matches=True).last_seq
 
@@ -133,7 +133,7 @@ def test_a_proof_that_does_not_hold_is_a_failure(
     refold: Refold, compacted: Path
 ) -> None:
     with library.open(f"sqlite:///{compacted}") as store:
-        session = store.session("lin", "run")
+        session = store.session(user_id="lin", session_id="run")
         (name,) = session.streams()[1:]
         newest = session.derived(name)[-1]
         record = newest.payload

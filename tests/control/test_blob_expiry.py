@@ -28,7 +28,7 @@ IMAGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + os.urandom(30_000)).decode()
 @pytest.fixture
 def cut(store: SessionStore) -> Session:
     """A session with a long text and an image, shown to a model once."""
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     picture = refold.events.Attachment(kind="image", media_type="image/png", data=IMAGE)
     session.append(
         [
@@ -116,7 +116,7 @@ def test_what_expired_stays_expired_under_another_key(
 ) -> None:
     later(store, 31 * DAY).erasures.retain(POLICY)
 
-    store.keys.rotate_session("ada", "s")
+    store.keys.rotate_session("ada", session_id="s")
 
     assert problems(store) == []
     with pytest.raises(Expired):
@@ -127,17 +127,19 @@ def test_younger_texts_held_ones_and_those_behind_forks_stay(
     store: SessionStore, cut: Session, later: Later
 ) -> None:
     for user in ("bob", "eve"):
-        store.session(user, "s").append(refold.UserInput(text=LONG))
+        store.session(user_id=user, session_id="s").append(refold.UserInput(text=LONG))
     store.erasures.hold("bob", "case", "a lawsuit")
-    store.session("eve", "s").fork(1, "child")
-    later(store, 29 * DAY).session("ada", "new").append(refold.UserInput(text=LONG))
-    young = digests(store.session("ada", "new"))
+    store.session(user_id="eve", session_id="s").fork(1, session_id="child")
+    later(store, 29 * DAY).session(user_id="ada", session_id="new").append(
+        refold.UserInput(text=LONG)
+    )
+    young = digests(store.session(user_id="ada", session_id="new"))
 
     done = later(store, 31 * DAY).erasures.retain(POLICY)
 
     assert done.blobs == len(set(digests(cut)))
     for user, name in (("ada", "new"), ("bob", "s"), ("eve", "s"), ("eve", "child")):
-        assert store.session(user, name).blob(young[0]) == LONG
+        assert store.session(user_id=user, session_id=name).blob(young[0]) == LONG
 
 
 def test_a_dry_run_counts_and_an_export_is_whole_afterwards(

@@ -49,7 +49,7 @@ def test_every_change_is_an_event_that_stays(store: SessionStore) -> None:
     ada.opt_out(reason="mail me at ada@mail.test")
     ada.opt_in()
 
-    events = store.session("ada", "_user").events()
+    events = store.session(user_id="ada", session_id="_user").events()
 
     said = [event.payload for event in events]
     assert [
@@ -79,7 +79,7 @@ def test_a_scope_that_is_no_name_is_refused(store: SessionStore, scope: str) -> 
 
 
 def test_what_an_erased_user_allowed_is_gone(store: SessionStore) -> None:
-    talk(store.session("ada", "s"), 1)
+    talk(store.session(user_id="ada", session_id="s"), 1)
     store.user("ada").opt_out()
 
     store.erase("ada", "asked")

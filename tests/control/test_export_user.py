@@ -28,7 +28,7 @@ def filled(store: SessionStore) -> SessionStore:
     fill(store, rounds=6)
     store.user("ada").consent("declarative_memory", reason="asked")
     store.erasures.hold("ada", "case 7", "a lawsuit")
-    talk(store.session("bob", "bobs"), 3)
+    talk(store.session(user_id="bob", session_id="bobs"), 3)
     return store
 
 
@@ -43,7 +43,7 @@ def test_every_event_of_the_user_is_in_it_and_none_of_others(
 
     manifest = json.loads((out / "manifest.json").read_text("utf-8"))
     for said in manifest["sessions"]:
-        session = filled.session("ada", said["session_id"])
+        session = filled.session(user_id="ada", session_id=said["session_id"])
         files = {one["stream"]: out / one["file"] for one in said["streams"]}
         assert set(files) == set(session.streams())
         for name, file in files.items():
@@ -179,8 +179,8 @@ def test_an_erasure_meanwhile_ends_it_and_leaves_nothing(
     when: str,
     what: str,
 ) -> None:
-    talk(store.session("ada", "one"), 3)
-    talk(store.session("ada", "two"), 3)
+    talk(store.session(user_id="ada", session_id="one"), 3)
+    talk(store.session(user_id="ada", session_id="two"), 3)
     before = sorted(tmp_path.iterdir())
     opened = Files.opened
 
@@ -249,7 +249,7 @@ def test_a_full_disk_leaves_nothing(
 def test_appends_meanwhile_are_in_it_or_not_but_never_half(
     store: SessionStore, tmp_path: Path
 ) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     talk(session, 20)
     done = threading.Event()
 
@@ -274,7 +274,7 @@ def test_appends_meanwhile_are_in_it_or_not_but_never_half(
 def test_a_long_session_is_not_read_at_once(
     store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk(store.session("ada", "s"), 120)
+    talk(store.session(user_id="ada", session_id="s"), 120)
     read, most = type(store.log).read, 0
 
     def counted(*args: Any, **named: Any) -> Any:
@@ -310,7 +310,7 @@ def _no_rest(tmp_path: Path) -> Iterator[None]:
 def test_a_manifest_of_another_shape_is_a_problem_and_no_crash(
     memory: SessionStore, tmp_path: Path, odd: dict[str, Any]
 ) -> None:
-    talk(memory.session("ada", "s"), 1)
+    talk(memory.session(user_id="ada", session_id="s"), 1)
     out = memory.export_user("ada", tmp_path / "out").path
     manifest = {**_manifest(out), **odd}
     del manifest["digest"]

@@ -26,36 +26,42 @@ from tests.support.talking import talk
 @pytest.fixture
 def frozen(store: SessionStore) -> SessionStore:
     """Ada is frozen: an open session that is due to compact, and a closed one."""
-    talk(store.session("ada", "open"), 8)
-    talk(store.session("ada", "closed"), 8)
-    store.session("ada", "closed").end()
-    talk(store.session("bob", "open"), 2)
+    talk(store.session(user_id="ada", session_id="open"), 8)
+    talk(store.session(user_id="ada", session_id="closed"), 8)
+    store.session(user_id="ada", session_id="closed").end()
+    talk(store.session(user_id="bob", session_id="open"), 2)
     assert store.erasures.freeze("ada", "she asked for it", operator="op") is not None
     return store
 
 
 WAYS: dict[str, Callable[[SessionStore], Any]] = {
-    "append": lambda s: s.session("ada", "open").append(said("x")),
+    "append": lambda s: s.session(user_id="ada", session_id="open").append(said("x")),
     "append from asyncio": lambda s: asyncio.run(
-        s.session("ada", "open").append_async(said("x"))
+        s.session(user_id="ada", session_id="open").append_async(said("x"))
     ),
-    "append with a key": lambda s: s.session("ada", "open").append(
+    "append with a key": lambda s: s.session(user_id="ada", session_id="open").append(
         said("x"), idempotency_key="k"
     ),
-    "new session": lambda s: s.session("ada", "new").append(said("x")),
-    "new session from asyncio": lambda s: asyncio.run(
-        s.session("ada", "new").append_async(said("x"))
+    "new session": lambda s: s.session(user_id="ada", session_id="new").append(
+        said("x")
     ),
-    "fork": lambda s: s.session("ada", "open").fork(2, "child"),
-    "compaction": lambda s: s.session("ada", "open").compact(WINDOW),
-    "compaction of a closed one": lambda s: s.session("ada", "closed").compact(WINDOW),
-    "prepare": lambda s: s.session("ada", "open").prepare(WINDOW),
-    "end": lambda s: s.session("ada", "open").end(),
+    "new session from asyncio": lambda s: asyncio.run(
+        s.session(user_id="ada", session_id="new").append_async(said("x"))
+    ),
+    "fork": lambda s: s.session(user_id="ada", session_id="open").fork(
+        2, session_id="child"
+    ),
+    "compaction": lambda s: s.session(user_id="ada", session_id="open").compact(WINDOW),
+    "compaction of a closed one": lambda s: s.session(
+        user_id="ada", session_id="closed"
+    ).compact(WINDOW),
+    "prepare": lambda s: s.session(user_id="ada", session_id="open").prepare(WINDOW),
+    "end": lambda s: s.session(user_id="ada", session_id="open").end(),
     "consent": lambda s: s.user("ada").opt_out(),
-    "state": lambda s: s.session("ada", "open").append(
+    "state": lambda s: s.session(user_id="ada", session_id="open").append(
         refold.StateUpdate(set={"a": 1})
     ),
-    "key rotation": lambda s: s.keys.rotate_session("ada", "open"),
+    "key rotation": lambda s: s.keys.rotate_session("ada", session_id="open"),
 }
 
 
@@ -77,9 +83,9 @@ def test_another_process_is_refused_too(
     store_url: str, tmp_path: Path, way: str
 ) -> None:
     with open_at(store_url, tmp_path) as writer, open_at(store_url, tmp_path) as other:
-        talk(writer.session("ada", "open"), 8)
-        talk(writer.session("ada", "closed"), 8)
-        writer.session("ada", "closed").end()
+        talk(writer.session(user_id="ada", session_id="open"), 8)
+        talk(writer.session(user_id="ada", session_id="closed"), 8)
+        writer.session(user_id="ada", session_id="closed").end()
         other.erasures.freeze("ada", "asked")
 
         with pytest.raises(Frozen):
@@ -88,13 +94,16 @@ def test_another_process_is_refused_too(
 
 def _everything(store: SessionStore) -> Any:
     return [
-        (info, list(store.session("ada", info.session_id).timeline()))
+        (
+            info,
+            list(store.session(user_id="ada", session_id=info.session_id).timeline()),
+        )
         for info in store.sessions("ada")
     ]
 
 
 def test_what_is_frozen_is_read_and_proved_as_before(frozen: SessionStore) -> None:
-    session = frozen.session("ada", "open")
+    session = frozen.session(user_id="ada", session_id="open")
 
     view = session.context(WINDOW)
 
@@ -118,7 +127,7 @@ def test_work_on_the_whole_store_leaves_frozen_users_out(
     assert len(rebuilt) == 1
     assert not [d for _, found in _repaired(frozen) for d in found]
     with pytest.raises(Frozen):
-        list(frozen.rebuild(WINDOW, "ada"))
+        list(frozen.rebuild(WINDOW, user_id="ada"))
 
 
 def _repaired(store: SessionStore) -> list[Any]:
@@ -128,7 +137,7 @@ def _repaired(store: SessionStore) -> list[Any]:
 
 
 def test_others_write_on(frozen: SessionStore) -> None:
-    assert frozen.session("bob", "open").append(said("x")).first_seq
+    assert frozen.session(user_id="bob", session_id="open").append(said("x")).first_seq
 
 
 def test_a_lifted_freeze_leaves_everything_as_it_was(frozen: SessionStore) -> None:
@@ -136,10 +145,12 @@ def test_a_lifted_freeze_leaves_everything_as_it_was(frozen: SessionStore) -> No
 
     assert signed is not None
     assert signed.statement["act"] == "unfrozen"
-    assert frozen.session("ada", "open").append(said("x")).first_seq
-    assert frozen.session("ada", "new").append(said("x")).first_seq == 1
+    assert frozen.session(user_id="ada", session_id="open").append(said("x")).first_seq
+    assert (
+        frozen.session(user_id="ada", session_id="new").append(said("x")).first_seq == 1
+    )
     with pytest.raises(refold.SessionClosed):
-        frozen.session("ada", "closed").append(said("x"))
+        frozen.session(user_id="ada", session_id="closed").append(said("x"))
     assert not [p for _, proved in frozen.verify() for p in proved.problems]
     assert frozen.erasures.unfreeze("ada", "again") is None
     assert not frozen.erasures.is_frozen("ada")
@@ -157,7 +168,7 @@ def test_a_frozen_user_is_not_erased(frozen: SessionStore) -> None:
     with pytest.raises(OnHold):
         frozen.erase("ada", "by mistake")
 
-    assert frozen.session("ada", "open").events()
+    assert frozen.session(user_id="ada", session_id="open").events()
 
 
 def test_a_freeze_is_no_hold_to_be_released(frozen: SessionStore) -> None:
@@ -168,7 +179,7 @@ def test_a_freeze_is_no_hold_to_be_released(frozen: SessionStore) -> None:
 
 
 def test_an_erased_user_cannot_be_frozen(store: SessionStore) -> None:
-    talk(store.session("ada", "s"), 1)
+    talk(store.session(user_id="ada", session_id="s"), 1)
     store.erase("ada", "asked")
 
     with pytest.raises(refold.Erased):
@@ -178,21 +189,21 @@ def test_an_erased_user_cannot_be_frozen(store: SessionStore) -> None:
 def test_a_session_whose_erasure_is_undone_is_frozen_with_the_others(
     store: SessionStore,
 ) -> None:
-    talk(store.session("ada", "one"), 1)
-    talk(store.session("ada", "two"), 1)
+    talk(store.session(user_id="ada", session_id="one"), 1)
+    talk(store.session(user_id="ada", session_id="two"), 1)
     store.erase("ada", "asked", session_id="one", grace=timedelta(days=1))
     store.erasures.freeze("ada", "meanwhile")
 
     store.erasures.restore("ada", "a mistake")
 
     with pytest.raises(Frozen):
-        store.session("ada", "one").append(said("x"))
+        store.session(user_id="ada", session_id="one").append(said("x"))
     store.erasures.unfreeze("ada", "settled")
-    assert store.session("ada", "one").append(said("x")).first_seq
+    assert store.session(user_id="ada", session_id="one").append(said("x")).first_seq
 
 
 def test_a_retry_finds_what_was_written_before_the_freeze(store: SessionStore) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     first = session.append(said("x"), idempotency_key="k")
     store.erasures.freeze("ada", "asked")
 
@@ -208,14 +219,16 @@ def test_what_is_written_beside_a_freeze_comes_before_it(
     """Writers that share commits, and one that freezes: no event comes behind."""
     with open_at(store_url, tmp_path) as writer, open_at(store_url, tmp_path) as other:
         for number in range(4):
-            talk(writer.session("ada", f"s{number}"), 1)
+            talk(writer.session(user_id="ada", session_id=f"s{number}"), 1)
 
         def write(number: int) -> int:
-            session, written = writer.session("ada", f"s{number}"), 0
+            session, written = writer.session(user_id="ada", session_id=f"s{number}"), 0
             for turn in itertools.count():
                 try:
                     written = session.append(said("x")).last_seq
-                    writer.session("ada", f"new-{number}-{turn}").append(said("x"))
+                    writer.session(
+                        user_id="ada", session_id=f"new-{number}-{turn}"
+                    ).append(said("x"))
                 except Frozen:
                     return written
             raise AssertionError
@@ -236,11 +249,11 @@ def test_a_frozen_user_survives_a_reconciled_key_store(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        talk(store.session("ada", "s"), 1)
+        talk(store.session(user_id="ada", session_id="s"), 1)
         store.erasures.freeze("ada", "asked")
 
     assert reconcile_keys(store_url) == 0
 
     with open_at(store_url, tmp_path) as store:
-        assert store.session("ada", "s").events()
+        assert store.session(user_id="ada", session_id="s").events()
         assert log_of(store).retention.unfreeze("ada")

@@ -28,8 +28,8 @@ MONTH = RetentionPolicy(sessions=30 * DAY)
 @pytest.fixture
 def old(store: SessionStore) -> SessionStore:
     """Two users with a session each."""
-    talk(store.session("ada", "adas"), 2)
-    talk(store.session("bob", "bobs"), 2)
+    talk(store.session(user_id="ada", session_id="adas"), 2)
+    talk(store.session(user_id="bob", session_id="bobs"), 2)
     return store
 
 
@@ -48,7 +48,7 @@ def test_what_nobody_used_is_erased_with_a_certificate(
     old: SessionStore, later: Later
 ) -> None:
     then = later(old, 29 * DAY)
-    talk(then.session("bob", "bobs"), 1)
+    talk(then.session(user_id="bob", session_id="bobs"), 1)
 
     done = later(old, 31 * DAY).erasures.retain(MONTH, operator="cron")
 
@@ -62,8 +62,8 @@ def test_what_nobody_used_is_erased_with_a_certificate(
     assert set(erasure.left.values()) == {0}
     assert old.erasures.pending() == []
     with pytest.raises(refold.Erased):
-        old.session("ada", "adas").append(said("x"))
-    assert old.session("ada", "new").append(said("x")).first_seq == 1
+        old.session(user_id="ada", session_id="adas").append(said("x"))
+    assert old.session(user_id="ada", session_id="new").append(said("x")).first_seq == 1
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(
@@ -104,7 +104,7 @@ def test_reading_keeps_a_session_where_the_policy_says_so(
         clock=in_use.clock,
         count_uses=True,
     )
-    counted.session("ada", "adas").events()
+    counted.session(user_id="ada", session_id="adas").events()
     assert [one.reads for one in counted.access_log.accesses("ada")] == [1]
     then = later(old, 31 * DAY)
 
@@ -133,16 +133,18 @@ def test_who_is_held_or_frozen_is_left_alone(
 def test_what_a_living_fork_goes_on_from_is_kept_with_it(
     old: SessionStore, later: Later
 ) -> None:
-    old.session("ada", "adas").fork(2, "child")
-    old.session("ada", "child").fork(1, "grandchild")
-    talk(old.session("ada", "apart"), 1)
-    talk(later(old, 20 * DAY).session("ada", "grandchild"), 1)
+    old.session(user_id="ada", session_id="adas").fork(2, session_id="child")
+    old.session(user_id="ada", session_id="child").fork(1, session_id="grandchild")
+    talk(old.session(user_id="ada", session_id="apart"), 1)
+    talk(later(old, 20 * DAY).session(user_id="ada", session_id="grandchild"), 1)
 
     done = later(old, 31 * DAY).erasures.retain(MONTH)
 
     assert done.sessions == [("ada", "apart"), ("bob", "bobs")]
     assert done.kept == {"fork": 2}
-    assert old.session("ada", "grandchild").context("keep_all").messages
+    assert (
+        old.session(user_id="ada", session_id="grandchild").context("keep_all").messages
+    )
     assert len(later(old, 60 * DAY).erasures.retain(MONTH).sessions) == 3
     assert names(old) == []
 
@@ -150,8 +152,8 @@ def test_what_a_living_fork_goes_on_from_is_kept_with_it(
 def test_a_user_whose_key_is_lost_does_not_stop_the_others(
     old: SessionStore, later: Later
 ) -> None:
-    old.session("ada", "adas").fork(2, "child")
-    talk(later(old, 20 * DAY).session("ada", "child"), 1)
+    old.session(user_id="ada", session_id="adas").fork(2, session_id="child")
+    talk(later(old, 20 * DAY).session(user_id="ada", session_id="child"), 1)
     keys = log_of(old).keys
     ref = keys.user_ref("ada")
     keys.store.destroy_sessions(ref, keys.session_ref("ada", "child"), before=2)
@@ -187,11 +189,11 @@ def test_what_is_used_between_the_look_and_the_erasure_stays(
 
     def interrupted(self: Any, job: Any, unused: Unused) -> Any:
         if job.whose.user_id == "ada":
-            session = then.session("ada", "adas")
+            session = then.session(user_id="ada", session_id="adas")
             if used == "append":
                 session.append(said("still here"))
             elif used == "fork" and "child" not in names(old):
-                session.fork(2, "child")
+                session.fork(2, session_id="child")
             elif used == "read":
                 found = list(self.accesses("ada")) or [_access(then)]
                 self.add_accesses("ada", found)
@@ -203,7 +205,7 @@ def test_what_is_used_between_the_look_and_the_erasure_stays(
 
     assert done.sessions == [("bob", "bobs")]
     assert "adas" in names(old)
-    assert then.session("ada", "adas").events()
+    assert then.session(user_id="ada", session_id="adas").events()
     assert [job.whose.user_id for job in old.erasures.pending()] == []
 
 
@@ -215,7 +217,7 @@ def test_many_sessions_of_a_user_are_one_erasure(
     store: SessionStore, later: Later
 ) -> None:
     for number in range(7):
-        store.session("ada", f"s{number}").append(said("x"))
+        store.session(user_id="ada", session_id=f"s{number}").append(said("x"))
 
     done = later(store, 31 * DAY).erasures.retain(MONTH)
 
@@ -248,7 +250,7 @@ def test_two_retentions_at_once_erase_each_session_once(
 ) -> None:
     with open_at(store_url, tmp_path) as one, open_at(store_url, tmp_path) as two:
         for user in "abcd":
-            talk(one.session(user, "s"), 1)
+            talk(one.session(user_id=user, session_id="s"), 1)
 
         with ThreadPoolExecutor(2) as pool:
             both = [

@@ -22,8 +22,8 @@ def test_a_retention_that_was_killed_is_completed(
     store_url: str, tmp_path: Path, step: str
 ) -> None:
     with open_at(prepare(store_url, tmp_path), tmp_path) as store:
-        talk(store.session("ada", "one"), 2)
-        talk(store.session("ada", "two"), 2)
+        talk(store.session(user_id="ada", session_id="one"), 2)
+        talk(store.session(user_id="ada", session_id="two"), 2)
     process = warm.module("tests.support.retainer", store_url, step)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -33,7 +33,7 @@ def test_a_retention_that_was_killed_is_completed(
         assert len(store.erasures.pending()) == begun
         if step != "nothing is done":
             with pytest.raises(refold.Erased):
-                store.session("ada", "one").events()
+                store.session(user_id="ada", session_id="one").events()
 
         done = in_a_year(store).erasures.retain(POLICY)
 

@@ -57,12 +57,14 @@ def test_what_is_kept_is_what_is_needed(planned: list[Planned]) -> None:
         )
         for number, one in enumerate(planned):
             if one.parent is None:
-                store.session("ada", f"s{number}").append(said("x"))
+                store.session(user_id="ada", session_id=f"s{number}").append(said("x"))
             else:
-                store.session("ada", f"s{one.parent}").fork(1, f"s{number}")
+                store.session(user_id="ada", session_id=f"s{one.parent}").fork(
+                    1, session_id=f"s{number}"
+                )
         for day, number in sorted((one.day, n) for n, one in enumerate(planned)):
             today[0] = day
-            store.session("ada", f"s{number}").append(said("y"))
+            store.session(user_id="ada", session_id=f"s{number}").append(said("y"))
         today[0] = 60
 
         plan = store.erasures.retain(POLICY, dry_run=True)
@@ -75,4 +77,8 @@ def test_what_is_kept_is_what_is_needed(planned: list[Planned]) -> None:
         assert plan.kept == done.kept
         assert not [p for _, proved in store.verify() for p in proved.problems]
         for name in kept:
-            assert store.session("ada", name).context("keep_all").messages
+            assert (
+                store.session(user_id="ada", session_id=name)
+                .context("keep_all")
+                .messages
+            )

@@ -26,7 +26,7 @@ S = StreamId("ada", "s")
 @pytest.fixture
 def uses(store: SessionStore) -> Iterator[Reads]:
     """What counts for a store that has a session, and writes only when told."""
-    talk(store.session("ada", "s"), 1)
+    talk(store.session(user_id="ada", session_id="s"), 1)
     counting = Reads(store.log.retention, store.clock, every=3600)
     yield counting
     counting.close()
@@ -38,7 +38,7 @@ def counted(store: SessionStore) -> list[tuple[str, str, int]]:
 
 def test_reads_by_name_are_counted_once_each(store_url: str, tmp_path: Path) -> None:
     with open_at(store_url, tmp_path) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         talk(session, 2)
         before = store.clock()
 
@@ -61,7 +61,7 @@ def test_appends_verifying_and_listing_are_no_reads(
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        talk(store.session("ada", "s"), 2)
+        talk(store.session(user_id="ada", session_id="s"), 2)
         list(store.verify())
         store.sessions()
         store.stats()
@@ -82,7 +82,7 @@ def test_no_read_writes_anything(store: SessionStore, uses: Reads) -> None:
 
 
 def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
-    talk(store.session("ada", "s"), 1)
+    talk(store.session(user_id="ada", session_id="s"), 1)
     written = threading.Event()
 
     class Busy:
@@ -145,13 +145,13 @@ def test_several_processes_add_up(store: SessionStore, uses: Reads) -> None:
 
 def test_a_forked_child_writes_only_its_own(store_url: str, tmp_path: Path) -> None:
     with open_at(store_url, tmp_path) as store:
-        talk(store.session("ada", "s"), 1)
-        store.session("ada", "s").events()
+        talk(store.session(user_id="ada", session_id="s"), 1)
+        store.session(user_id="ada", session_id="s").events()
         child = os.fork()
         if child == 0:
             with open_at(store_url, tmp_path) as own:
                 store.access_log.close()
-                own.session("ada", "s").events()
+                own.session(user_id="ada", session_id="s").events()
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
 
@@ -174,8 +174,8 @@ def test_nothing_is_counted_of_what_is_erased(store: SessionStore, uses: Reads) 
 def test_a_store_can_be_opened_without_counting(store_url: str, tmp_path: Path) -> None:
     open_at(store_url, tmp_path).close()
     with refold.open(store_url, count_uses=False) as store:
-        talk(store.session("ada", "s"), 1)
-        store.session("ada", "s").events()
+        talk(store.session(user_id="ada", session_id="s"), 1)
+        store.session(user_id="ada", session_id="s").events()
 
         assert store.access_log.accesses() == []
         assert log_of(store).retention.accesses() == []

@@ -15,12 +15,12 @@ WINDOW = "turn_window:full_turns=2,cached_turns=1"
 
 def fill(store: SessionStore, user_id: str, session_id: str) -> None:
     """A session with a summary, a stored view, a blob, a receipt and a fork."""
-    session = talk(store.session(user_id, session_id), 8)
+    session = talk(store.session(user_id=user_id, session_id=session_id), 8)
     session.append(said("a line of text. " * 5_000), idempotency_key="once")
     session.compact(WINDOW)
     session.append(refold.StateUpdate(set={"a": 1}))
     session.catch_up()
-    session.fork(3, f"{session_id}-fork")
+    session.fork(3, session_id=f"{session_id}-fork")
 
 
 @pytest.fixture

@@ -57,9 +57,9 @@ def test_an_erasure_that_was_killed_is_seen_and_completed(
         assert set(erased.left.values()) == {0}
         assert len(store.erasures.certificates()) == 1
         assert problems(store) == []
-        assert store.session("bob", "bobs").events()
+        assert store.session(user_id="bob", session_id="bobs").events()
         with pytest.raises(refold.Erased):
-            store.session("ada", "one").events()
+            store.session(user_id="ada", session_id="one").events()
 
 
 @BOTH
@@ -70,7 +70,7 @@ def test_what_was_marked_before_the_kill_cannot_be_read_or_written(
     kill(filled_url, "erase", step)
 
     with open_at(filled_url, tmp_path) as store:
-        session = store.session("ada", "one")
+        session = store.session(user_id="ada", session_id="one")
         for use in (session.events, session.context, lambda: session.append(said("x"))):
             with pytest.raises(refold.Erased):
                 use()
@@ -88,7 +88,7 @@ def test_holding_back_that_was_killed_is_completed(
         assert [one.due_at is None for one in store.erasures.complete()] == [False]
         assert problems(store) == []
         store.erasures.restore("ada", "a mistake")
-        assert store.session("ada", "one").events()
+        assert store.session(user_id="ada", session_id="one").events()
 
 
 @BOTH
@@ -103,7 +103,7 @@ def test_a_restoration_that_was_killed_is_completed(
     with open_at(filled_url, tmp_path) as store:
         assert problems(store) == ["erasure"]
         assert list(store.erasures.complete()) == []
-        assert store.session("ada", "one").events()
+        assert store.session(user_id="ada", session_id="one").events()
         assert problems(store) == []
         assert store.erasures.pending() == []
 
@@ -116,8 +116,8 @@ def test_a_rotation_of_the_master_key_that_was_killed_is_completed(
     kill(filled_url, "rotate-master", step)
 
     with open_at(filled_url, tmp_path) as store:
-        assert store.session("ada", "one").events()
-        store.session("eve", "new").append(said("x"))
+        assert store.session(user_id="ada", session_id="one").events()
+        store.session(user_id="eve", session_id="new").append(said("x"))
         assert store.keys.rotate_master() > 0
         assert store.keys.status()["stale"] == 0
         assert problems(store) == []
@@ -131,7 +131,7 @@ def test_a_rotation_of_a_users_key_that_was_killed_leaves_one_key(
     kill(filled_url, "rotate-user", step)
 
     with open_at(filled_url, tmp_path) as store:
-        assert store.session("ada", "one").events()
+        assert store.session(user_id="ada", session_id="one").events()
         assert store.keys.rotate_user("ada") == 2
-        assert store.session("ada", "one").events()
+        assert store.session(user_id="ada", session_id="one").events()
         assert problems(store) == []

@@ -25,27 +25,29 @@ def problems(store: SessionStore) -> list[object]:
 
 def digest(store: SessionStore) -> str:
     """The SHA-256 of a blob of ada's."""
-    shown = store.session("ada", "one").events()[16].payload.payload()
+    shown = (
+        store.session(user_id="ada", session_id="one").events()[16].payload.payload()
+    )
     return str(shown["text"]).split('blob("')[1].split('"')[0]
 
 
 def test_nothing_of_an_erased_user_is_left_and_all_of_others_is(
     filled: SessionStore,
 ) -> None:
-    before = filled.session("bob", "bobs").events()
+    before = filled.session(user_id="bob", session_id="bobs").events()
 
     erased = filled.erase("ada", "she asked")
 
     assert set(erased.left.values()) == {0}
     assert {info.user_id for info in filled.sessions()} == {"bob"}
-    assert filled.session("bob", "bobs").events() == before
-    assert filled.session("bob", "bobs-fork").context(WINDOW)
+    assert filled.session(user_id="bob", session_id="bobs").events() == before
+    assert filled.session(user_id="bob", session_id="bobs-fork").context(WINDOW)
     assert problems(filled) == []
     assert filled.erasures.pending() == []
 
 
 def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) -> None:
-    session, sha256 = filled.session("ada", "one"), digest(filled)
+    session, sha256 = filled.session(user_id="ada", session_id="one"), digest(filled)
     assert session.blob(sha256)
     filled.erase("ada", "she asked")
 
@@ -60,14 +62,14 @@ def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) ->
         lambda: list(session.pages()),
         lambda: list(session.timeline()),
         lambda: list(session.replay()),
-        lambda: session.fork(1, "again"),
+        lambda: session.fork(1, session_id="again"),
         lambda: session.append(said("x")),
         lambda: session.append(said("x"), expected_seq=18),
         lambda: session.append(said("x"), idempotency_key="once"),
         lambda: session.blob(sha256),
-        lambda: filled.session("ada", "new").append(said("x")),
-        lambda: filled.session("ada", FORK).context(),
-        lambda: filled.session("ada", FORK).append(said("x")),
+        lambda: filled.session(user_id="ada", session_id="new").append(said("x")),
+        lambda: filled.session(user_id="ada", session_id=FORK).context(),
+        lambda: filled.session(user_id="ada", session_id=FORK).append(said("x")),
     ):
         with pytest.raises(refold.Erased):
             use()
@@ -126,13 +128,13 @@ def test_a_store_in_memory_forgets_too() -> None:
         assert before["events"] == 20
         assert set(erased.left.values()) == {0}
         assert problems(store) == []
-        assert store.session("bob", "one").events()
+        assert store.session(user_id="bob", session_id="one").events()
         for name in ("one", "new"):
             with pytest.raises(refold.Erased):
-                store.session("ada", name).append(said("x"))
+                store.session(user_id="ada", session_id=name).append(said("x"))
         store.erasures.readmit("ada", "back")
         store.erase("bob", "a slip", session_id="one")
-        store.session("bob", "two").append(said("x"))
+        store.session(user_id="bob", session_id="two").append(said("x"))
         store.erase("bob", "he asked", grace=timedelta(days=1))
         store.erasures.restore("bob", "a mistake")
         assert [info.session_id for info in store.sessions("bob")] == ["two"]
@@ -162,7 +164,7 @@ def test_a_user_nobody_knows_can_be_erased_and_cannot_begin(
     assert erased.certificate is not None
     assert erased.certificate.statement["counts"]["events"] == 0
     with pytest.raises(refold.Erased):
-        store.session("nobody", "s").append(said("x"))
+        store.session(user_id="nobody", session_id="s").append(said("x"))
 
 
 def test_who_was_erased_is_not_absent(filled: SessionStore) -> None:
@@ -177,7 +179,7 @@ def test_a_refused_name_may_still_begin(store: SessionStore) -> None:
     with pytest.raises(refold.errors.UserNotFound):
         store.erase("nobdy", "mistyped")
 
-    store.session("nobdy", "s").append(said("x"))
+    store.session(user_id="nobdy", session_id="s").append(said("x"))
     assert store.erasures.certificates("nobdy") == []
 
 
@@ -189,14 +191,14 @@ def test_a_plan_counts_and_changes_nothing(filled: SessionStore) -> None:
     assert plan.sessions == ["one", FORK]
     assert plan.counts["events"] == before["events"]
     assert plan.counts["blobs"] == 1
-    assert filled.session("ada", "one").events()
+    assert filled.session(user_id="ada", session_id="one").events()
 
 
 def test_one_session_goes_with_its_forks_and_the_others_stay(
     filled: SessionStore,
 ) -> None:
     fill(filled, "ada", "two")
-    plan = filled.erasures.plan("ada", "one")
+    plan = filled.erasures.plan("ada", session_id="one")
 
     erased = filled.erase("ada", "a slip", session_id="one")
 
@@ -207,13 +209,13 @@ def test_one_session_goes_with_its_forks_and_the_others_stay(
     assert problems(filled) == []
     for name in ("one", FORK):
         for use in (
-            filled.session("ada", name).events,
-            filled.session("ada", name).head,
+            filled.session(user_id="ada", session_id=name).events,
+            filled.session(user_id="ada", session_id=name).head,
         ):
             with pytest.raises(refold.Erased):
                 use()
         with pytest.raises(refold.Erased):
-            filled.session("ada", name).append(said("x"))
+            filled.session(user_id="ada", session_id=name).append(said("x"))
     assert filled.erase("ada", "a slip", session_id="one").already
 
 
@@ -232,7 +234,7 @@ def test_a_legal_hold_forbids_to_erase_until_it_is_released(
     for session_id in (None, "one"):
         with pytest.raises(refold.errors.OnHold, match=r"case-17.*EMAIL.*release"):
             filled.erase("ada", "she asked", session_id=session_id)
-    assert filled.session("ada", "one").append(said("goes on"))
+    assert filled.session(user_id="ada", session_id="one").append(said("goes on"))
     assert filled.erasures.plan("ada").holds == ["case-17"]
     assert filled.erasures.hold("ada", "case-17", "again") is None
 
@@ -245,14 +247,17 @@ def test_a_legal_hold_forbids_to_erase_until_it_is_released(
 def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
     filled: SessionStore,
 ) -> None:
-    before = filled.session("ada", "one").events()
-    context = filled.session("ada", FORK).context(WINDOW)
+    before = filled.session(user_id="ada", session_id="one").events()
+    context = filled.session(user_id="ada", session_id=FORK).context(WINDOW)
 
     held = filled.erase("ada", "she asked", grace=timedelta(days=30))
 
     assert held.due_at is not None
     assert held.certificate is None
-    for use in (filled.session("ada", "one").events, filled.session("ada", "x").head):
+    for use in (
+        filled.session(user_id="ada", session_id="one").events,
+        filled.session(user_id="ada", session_id="x").head,
+    ):
         with pytest.raises(refold.Erased):
             use()
     assert problems(filled) == []
@@ -260,9 +265,12 @@ def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
     signed = filled.erasures.restore("ada", "she changed her mind", operator="ops")
     assert signed.statement["act"] == "restored"
     assert signed.said == {"reason": "she changed her mind", "operator": "ops"}
-    assert filled.session("ada", "one").events() == before
-    assert filled.session("ada", FORK).context(WINDOW).digest == context.digest
-    assert filled.session("ada", "new").append(said("x"))
+    assert filled.session(user_id="ada", session_id="one").events() == before
+    assert (
+        filled.session(user_id="ada", session_id=FORK).context(WINDOW).digest
+        == context.digest
+    )
+    assert filled.session(user_id="ada", session_id="new").append(said("x"))
     assert problems(filled) == []
     with pytest.raises(refold.errors.NotErased):
         filled.erasures.restore("ada", "again")
@@ -271,7 +279,7 @@ def test_what_is_held_back_is_unreadable_at_once_and_can_be_restored(
 def test_what_is_held_back_is_destroyed_at_its_date(filled: SessionStore) -> None:
     filled.erase("ada", "she asked", grace=timedelta(days=30))
     later = filled.clock() + 31 * 86_400 * 1_000_000
-    writer = filled.session("ada", "x").writer
+    writer = filled.session(user_id="ada", session_id="x").writer
     then = SessionStore(filled.log, writer.redactor, writer.limits, clock=lambda: later)
 
     (erased,) = then.erasures.complete()
@@ -301,9 +309,9 @@ def test_a_session_held_back_stays_so_when_its_user_is_restored(
 
     filled.erasures.restore("ada", "a mistake")
 
-    assert filled.session("ada", "two").events()
+    assert filled.session(user_id="ada", session_id="two").events()
     with pytest.raises(refold.Erased):
-        filled.session("ada", "one").events()
+        filled.session(user_id="ada", session_id="one").events()
 
 
 def test_nothing_names_an_erased_user_of_whom_a_session_was_held_back(
@@ -328,7 +336,7 @@ def test_a_time_that_cannot_be_is_refused_and_nothing_is_erased(
     with pytest.raises(refold.RefoldError, match=name):
         filled.erase("ada", "she asked", **whose)
 
-    assert filled.session("ada", "one").events()
+    assert filled.session(user_id="ada", session_id="one").events()
     assert filled.erasures.pending() == []
 
 
@@ -341,7 +349,7 @@ def test_a_user_comes_back_only_by_readmission_and_with_nothing(
 
     assert signed.statement["epoch"] == 2
     assert filled.sessions("ada") == []
-    session = filled.session("ada", "one")
+    session = filled.session(user_id="ada", session_id="one")
     session.append(said("again"), idempotency_key="once")
     assert len(session.events()) == 1
     assert problems(filled) == []

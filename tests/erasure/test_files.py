@@ -31,13 +31,15 @@ def plant(store: SessionStore) -> list[bytes]:
     fill(store, USER, "session-first-0a")
     for name in SESSIONS:
         for user in (USER, OTHER):
-            session = talk(store.session(user, f"{user[:5]}-{name}"), 6)
+            session = talk(
+                store.session(user_id=user, session_id=f"{user[:5]}-{name}"), 6
+            )
             session.append(said(PLANTED), idempotency_key=f"key of {user}")
             session.compact(WINDOW)
     recorder = log_of(store).recorder
     bodies = []
     for name in SESSIONS:
-        stream = store.session(USER, f"{USER[:5]}-{name}").stream
+        stream = store.session(user_id=USER, session_id=f"{USER[:5]}-{name}").stream
         bodies += [row.state[20:52] for row in recorder.select_events(stream)]
     assert len(bodies) > 100
     return bodies
@@ -61,7 +63,7 @@ def found(files: Iterator[Path], wanted: list[bytes]) -> dict[str, int]:
 
 def test_a_sqlite_store_holds_no_byte_of_it(sqlite_url: str, tmp_path: Path) -> None:
     with refold.open(sqlite_url) as store:
-        store.session(OTHER, "first").append(said("x"))
+        store.session(user_id=OTHER, session_id="first").append(said("x"))
         bodies = plant(store)
         store.seal()
         assert found(tmp_path.rglob("*"), needles(bodies))
@@ -98,7 +100,7 @@ def test_an_open_reader_keeps_the_log_and_that_is_said(
 def test_a_name_that_others_have_is_not_taken_for_a_trace(sqlite_url: str) -> None:
     with refold.open(sqlite_url) as store:
         for user in (USER, OTHER):
-            store.session(user, "session-of-both").append(said("x"))
+            store.session(user_id=user, session_id="session-of-both").append(said("x"))
 
         erased = store.erase(USER, "asked")
 
@@ -149,7 +151,7 @@ def test_without_a_vacuum_it_is_said_what_is_left_to_do(
     postgres_url: str, tmp_path: Path
 ) -> None:
     with open_at(postgres_url, tmp_path) as store:
-        store.session(USER, "s").append(said("x"))
+        store.session(user_id=USER, session_id="s").append(said("x"))
 
         erased = store.erase(USER, "asked")
 

@@ -33,21 +33,21 @@ class Two(NamedTuple):
 def two(store_url: str, tmp_path: Path) -> Iterator[Two]:
     with open_at(store_url, tmp_path) as one, open_at(store_url, tmp_path) as other:
         fill(one, "ada", "one")
-        other.session("ada", "one").events()
+        other.session(user_id="ada", session_id="one").events()
         yield Two(one, other)
 
 
 def works(store: SessionStore, name: str) -> None:
     """All that needs keys works: reading, a retry, a blob, a new session and user."""
-    session = store.session("ada", "one")
+    session = store.session(user_id="ada", session_id="one")
     assert session.context(WINDOW).messages
     whole = said("a line of text. " * 5_000)
     assert session.append(whole, idempotency_key="once").duplicate
     shown = session.events()[16].payload.payload()
     sha256 = str(shown["text"]).split('blob("')[1].split('"')[0]
     assert session.blob(sha256).startswith("a line of text. ")
-    store.session("ada", name).append(said("new"))
-    store.session(name, name).append(said("new"))
+    store.session(user_id="ada", session_id=name).append(said("new"))
+    store.session(user_id=name, session_id=name).append(said("new"))
     assert [p for _, v in store.verify() for p in v.problems] == []
 
 
@@ -56,7 +56,7 @@ def test_what_was_wrapped_by_the_old_master_key_is_wrapped_anew(
 ) -> None:
     with open_at(store_url, tmp_path) as before:
         fill(before, "ada", "one")
-        before.session("eve", "s").append(said("x"))
+        before.session(user_id="eve", session_id="s").append(said("x"))
         before.erase("eve", "later", grace=timedelta(days=1))
         key = before.erasures.public_key()
         old = MasterKeyFile().path.read_bytes()
@@ -74,7 +74,7 @@ def test_what_was_wrapped_by_the_old_master_key_is_wrapped_anew(
         works(store, "at-last")
         assert store.erasures.public_key() == key
         store.erasures.restore("eve", "a mistake")
-        assert store.session("eve", "s").events()
+        assert store.session(user_id="eve", session_id="s").events()
     MasterKeyFile().path.write_bytes(old)
     with pytest.raises(refold.KeyUnavailable, match="does not open this key store"):
         open_at(store_url, tmp_path)
@@ -110,11 +110,14 @@ def test_who_replaces_a_users_key_beside_another_is_only_late(two: Two) -> None:
 
 
 def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(two: Two) -> None:
-    ring, session = log_of(two.one).keys, two.one.session("ada", "one")
+    ring, session = (
+        log_of(two.one).keys,
+        two.one.session(user_id="ada", session_id="one"),
+    )
     before = ring.session("ada", "one", now=None)
     events, view = session.events(), session.context(WINDOW)
 
-    done = two.one.keys.rotate_session("ada", "one")
+    done = two.one.keys.rotate_session("ada", session_id="one")
 
     assert done.key_version == 2
     assert ring.session("ada", "one", now=None).check != before.check
@@ -130,7 +133,7 @@ def test_a_sessions_key_is_replaced_and_the_one_before_destroyed(two: Two) -> No
 
 def test_a_session_that_is_not_there_has_no_key_to_replace(two: Two) -> None:
     with pytest.raises(refold.SessionNotFound):
-        two.one.keys.rotate_session("ada", "none")
+        two.one.keys.rotate_session("ada", session_id="none")
     with pytest.raises(refold.KeyUnavailable):
         two.one.keys.rotate_user("nobody")
 
@@ -164,10 +167,10 @@ def test_an_older_key_store_is_known_and_what_it_brought_back_destroyed_again(
     with open_at(url, tmp_path) as store:
         for user in ("ada", "eve"):
             with pytest.raises(refold.Erased):
-                store.session(user, "one").append(said("x"))
+                store.session(user_id=user, session_id="one").append(said("x"))
         with pytest.raises(refold.Erased):
-            store.session("bob", "one").events()
-        store.session("bob", "two").append(said("x"))
+            store.session(user_id="bob", session_id="one").events()
+        store.session(user_id="bob", session_id="two").append(said("x"))
 
 
 def test_a_restored_database_without_the_keys_yields_nothing_and_is_erased_again(
@@ -183,11 +186,11 @@ def test_a_restored_database_without_the_keys_yields_nothing_and_is_erased_again
     shutil.copyfile(tmp_path / "backup", path)
 
     with refold.open(sqlite_url) as store:
-        session = store.session("ada", "one")
+        session = store.session(user_id="ada", session_id="one")
         for use in (session.events, session.context, lambda: session.append(said("x"))):
             with pytest.raises(refold.Erased):
                 use()
-        assert store.session("bob", "one").events()
+        assert store.session(user_id="bob", session_id="one").events()
         (erased,) = store.erasures.complete()
         assert erased.certificate is not None
         assert erased.certificate.statement["counts"]["events"] == 20
@@ -202,8 +205,8 @@ def test_a_session_that_a_restored_database_brought_back_is_erased_again(
     path = tmp_path / "refold.db"
     with refold.open(sqlite_url) as store:
         fill(store, "ada", "one")
-        store.session("ada", "two").append(said("x"))
-        store.session("ada", "three").append(said("y"))
+        store.session(user_id="ada", session_id="two").append(said("x"))
+        store.session(user_id="ada", session_id="three").append(said("y"))
     shutil.copyfile(path, tmp_path / "backup")
     with refold.open(sqlite_url) as store:
         store.erase("ada", "she asked", session_id="one")
@@ -211,7 +214,7 @@ def test_a_session_that_a_restored_database_brought_back_is_erased_again(
 
     with refold.open(sqlite_url) as store:
         store.erase("ada", "another", session_id="two")
-        assert store.erasures.plan("ada", "one").counts["events"] > 0
+        assert store.erasures.plan("ada", session_id="one").counts["events"] > 0
         for name in ("one", "one-fork"):
             store.erase("ada", "again", session_id=name)
         (left,) = store.verify()
@@ -221,7 +224,7 @@ def test_a_session_that_a_restored_database_brought_back_is_erased_again(
 
 def test_status_counts_keys_and_names_no_one(two: Two) -> None:
     two.one.erase("ada", "a slip", session_id="one")
-    two.one.session("bob", "b").append(said("x"))
+    two.one.session(user_id="bob", session_id="b").append(said("x"))
     two.one.erase("bob", "later", grace=timedelta(days=1))
 
     status = two.one.keys.status()

@@ -30,7 +30,9 @@ def places(store: SessionStore) -> list[int]:
 
 def say(store: SessionStore, user: str, session: str) -> None:
     with suppress(refold.errors.Erased):
-        store.session(user, session).append([refold.UserInput(text="hello")] * 2)
+        store.session(user_id=user, session_id=session).append(
+            [refold.UserInput(text="hello")] * 2
+        )
 
 
 @given(acts)

@@ -25,48 +25,48 @@ from tests.support.talking import talk
 
 
 def append(store: SessionStore, _: int) -> None:
-    store.session("ada", "one").append(said("x"))
+    store.session(user_id="ada", session_id="one").append(said("x"))
 
 
 def append_async(store: SessionStore, _: int) -> None:
-    asyncio.run(store.session("ada", "one").append_async(said("x")))
+    asyncio.run(store.session(user_id="ada", session_id="one").append_async(said("x")))
 
 
 def begin(store: SessionStore, number: int) -> None:
-    store.session("ada", f"new-{number}").append(said("x"))
+    store.session(user_id="ada", session_id=f"new-{number}").append(said("x"))
 
 
 def append_a_blob(store: SessionStore, number: int) -> None:
-    store.session("ada", "one").append(said(f"{number} " * 40_000))
+    store.session(user_id="ada", session_id="one").append(said(f"{number} " * 40_000))
 
 
 def compact(store: SessionStore, _: int) -> None:
-    session = talk(store.session("ada", "one"), 1)
+    session = talk(store.session(user_id="ada", session_id="one"), 1)
     session.compact(WINDOW)
 
 
 def fork(store: SessionStore, _: int) -> None:
-    store.session("ada", "one").fork(2, f"fork-{uuid4()}")
+    store.session(user_id="ada", session_id="one").fork(2, session_id=f"fork-{uuid4()}")
 
 
 def project(store: SessionStore, _: int) -> None:
-    session = talk(store.session("ada", "one"), 1)
+    session = talk(store.session(user_id="ada", session_id="one"), 1)
     session.context(WINDOW)
     session.catch_up()
 
 
 def export(store: SessionStore, _: int) -> None:
-    session = store.session("ada", "one")
+    session = store.session(user_id="ada", session_id="one")
     session.head()
     list(session.pages())
 
 
 def rotate(store: SessionStore, _: int) -> None:
-    store.keys.rotate_session("ada", "one")
+    store.keys.rotate_session("ada", session_id="one")
 
 
 def use_a_key(store: SessionStore, number: int) -> None:
-    session = store.session("ada", "one")
+    session = store.session(user_id="ada", session_id="one")
     session.append(said("x"), idempotency_key=f"key {number // 2}")
 
 
@@ -90,7 +90,7 @@ def two(
             yield user, user
             return
         with open_at(store_url, tmp_path) as eraser:
-            eraser.session("ada", "one").events()
+            eraser.session(user_id="ada", session_id="one").events()
             yield user, eraser
 
 
@@ -135,10 +135,10 @@ def test_processes_that_pour_while_their_user_is_erased_leave_nothing(
 ) -> None:
     url = prepare(store_url, tmp_path)
     with open_at(url, tmp_path) as store:
-        store.session("ada", "s").append(said("x"))
+        store.session(user_id="ada", session_id="s").append(said("x"))
         writers = [start("pour", url, "s", "100000") for _ in range(3)]
         release(writers)
-        while store.session("ada", "s").head().seq < 20:
+        while store.session(user_id="ada", session_id="s").head().seq < 20:
             pass
 
         erased = store.erase("ada", "she asked")
@@ -168,7 +168,7 @@ def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
 
         recorder.write = late
         with pytest.raises(refold.Erased):
-            user.session("ada", "late").append(said("x"))
+            user.session(user_id="ada", session_id="late").append(said("x"))
 
         assert done
         assert set(eraser.erasures.plan("ada").counts.values()) == {0}
@@ -189,7 +189,7 @@ def test_who_was_about_to_read_when_it_was_erased_is_told_so(
 ) -> None:
     """After the head was looked at, and before the rows are: never a part of them."""
     user, eraser = two
-    session = user.session("ada", "one")
+    session = user.session(user_id="ada", session_id="one")
     session.append(refold.StateUpdate(set={"b": 2}))
     session.append(said("x"), idempotency_key="k")
     session.context(WINDOW)
@@ -214,15 +214,15 @@ def test_who_holds_an_old_key_of_a_user_who_was_readmitted_writes_nothing_with_i
     store_url: str, tmp_path: Path
 ) -> None:
     with open_at(store_url, tmp_path) as user, open_at(store_url, tmp_path) as eraser:
-        user.session("ada", "one").append(said("x"))
+        user.session(user_id="ada", session_id="one").append(said("x"))
         eraser.erase("ada", "she asked")
         eraser.erasures.readmit("ada", "back again")
 
-        user.session("ada", "two").append(said("y"))
-        user.session("ada", "one").append(said("z"))
+        user.session(user_id="ada", session_id="two").append(said("y"))
+        user.session(user_id="ada", session_id="one").append(said("z"))
 
         for name in ("one", "two"):
-            assert len(eraser.session("ada", name).events()) == 1
+            assert len(eraser.session(user_id="ada", session_id=name).events()) == 1
         assert [p for _, v in eraser.verify() for p in v.problems] == []
 
 
@@ -234,9 +234,9 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
     begin_ = StoredErasures.begin
 
     def begun(erasures: Any, job: Any) -> Any:
-        fork = user.session("ada", "one").fork(2, "late")
+        fork = user.session(user_id="ada", session_id="one").fork(2, session_id="late")
         fork.append(said("x"))
-        fork.fork(2, "later")
+        fork.fork(2, session_id="later")
         return begin_(erasures, job)
 
     monkeypatch.setattr(StoredErasures, "begin", begun)
@@ -247,7 +247,7 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
     assert user.sessions("ada") == []
     assert set(eraser.erasures.plan("ada").counts.values()) == {0}
     with pytest.raises(refold.Erased):
-        user.session("ada", "late").append(said("x"))
+        user.session(user_id="ada", session_id="late").append(said("x"))
 
 
 @BOTH
@@ -266,7 +266,7 @@ def test_who_was_about_to_fork_from_what_is_erased_is_refused(
 
     recorder.write = late
     with pytest.raises(refold.Erased):
-        user.session("ada", "one").fork(2, "late")
+        user.session(user_id="ada", session_id="one").fork(2, session_id="late")
 
     assert done
     assert user.sessions("ada") == []
@@ -286,7 +286,7 @@ def test_who_was_about_to_seal_anew_what_is_erased_is_refused(
 
     recorder.rewrite = late
     with pytest.raises(refold.Erased):
-        user.keys.rotate_session("ada", "one")
+        user.keys.rotate_session("ada", session_id="one")
 
 
 def test_who_is_always_late_seals_anew_all_the_same(sqlite_url: str) -> None:
@@ -297,11 +297,11 @@ def test_who_is_always_late_seals_anew_all_the_same(sqlite_url: str) -> None:
         rewrite = recorder.rewrite
 
         def late(stream: Any, build: Any) -> Any:
-            rival.keys.rotate_session("ada", "one")
+            rival.keys.rotate_session("ada", session_id="one")
             return rewrite(stream, build)
 
         recorder.rewrite = late
-        assert one.keys.rotate_session("ada", "one").key_version > 3
+        assert one.keys.rotate_session("ada", session_id="one").key_version > 3
 
         assert [p for _, v in one.verify() for p in v.problems] == []
 

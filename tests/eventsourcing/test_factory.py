@@ -170,7 +170,7 @@ def test_a_store_and_an_application_share_a_database(
 ) -> None:
     def use_store() -> None:
         with open_at(empty_url, tmp_path) as store:
-            session = store.session("ada", "s")
+            session = store.session(user_id="ada", session_id="s")
             session.append(refold.UserInput(text="x"))
             assert session.verify().problems == []
 

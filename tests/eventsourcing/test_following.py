@@ -63,7 +63,7 @@ def url(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def call(store: refold.SessionStore, session_id: str, tool: str) -> None:
-    session = store.session("ada", session_id)
+    session = store.session(user_id="ada", session_id=session_id)
     session.append(
         [
             refold.UserInput(text="call +86 138 0013 8000"),
@@ -122,4 +122,4 @@ def test_an_application_cannot_write_into_the_log(url: str, tmp_path: Path) -> N
             app.recorder.insert_events([app.recorder.select_notifications(1, 1)[0]])
 
     with open_at(url, tmp_path) as store:
-        assert len(store.session("ada", "s-1").events()) == 3
+        assert len(store.session(user_id="ada", session_id="s-1").events()) == 3

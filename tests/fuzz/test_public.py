@@ -84,7 +84,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionSto
     else:
         opened = open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path)
     with opened:
-        session = opened.session("ada", "s-1")
+        session = opened.session(user_id="ada", session_id="s-1")
         session.append([refold.UserInput(text="why"), refold.Final(text="so")])
         session.append(refold.ToolCall(call_id="c", tool_name="make"))
         yield opened
@@ -133,7 +133,7 @@ def done(call: Callable[..., Any], given_: dict[str, Any]) -> None:
 
 def target(store: SessionStore, kind: type) -> Any:
     parts = store.access_log, store.erasures, store.keys, store.memory, store.reviews
-    everything = (store, store.session("ada", "s-1"), *parts)
+    everything = (store, store.session(user_id="ada", session_id="s-1"), *parts)
     return next(one for one in everything if type(one) is kind)
 
 

@@ -71,7 +71,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def filled(store: SessionStore) -> Session:
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     for number in range(20):
         session.append(turn(number))
     session.prepare(WINDOW)
@@ -140,7 +140,7 @@ def test_an_event_that_is_read(session: Session) -> None:
 
 
 def test_an_event_that_is_proved(session: Session) -> None:
-    few, many = session.fork(20, "few"), session
+    few, many = session.fork(20, session_id="few"), session
     few.verify()
 
     assert calls(many.verify) / 80 <= 141

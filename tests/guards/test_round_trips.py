@@ -107,7 +107,7 @@ def counted(
 @pytest.fixture
 def session(counted: Counted) -> Session:
     """A session of that store that was compacted, its view as new as its head."""
-    session = talk(counted.store.session("ada", "s-1"), 12)
+    session = talk(counted.store.session(user_id="ada", session_id="s-1"), 12)
     while session.compact(WINDOW) is not None:
         pass
     return session
@@ -132,7 +132,10 @@ def test_an_append(counted: Counted, session: Session, what: str) -> None:
 
 @pytest.mark.parametrize("what", READ)
 def test_a_read(counted: Counted, session: Session, what: str) -> None:
-    short, before = talk(counted.store.session("ada", "short"), 3), None
+    short, before = (
+        talk(counted.store.session(user_id="ada", session_id="short"), 3),
+        None,
+    )
     if what.endswith("new events"):
         before = lambda: talk(session, 1)  # noqa: E731  # as short as the others
     if what.endswith("last strategy"):
@@ -162,7 +165,7 @@ def test_a_view_that_is_stored_anew(counted: Counted, session: Session) -> None:
 
 @pytest.mark.parametrize("events", [PAGE - 1, 3 * PAGE - 1])
 def test_a_proof(counted: Counted, events: int) -> None:
-    session = counted.store.session("ada", "s-1")
+    session = counted.store.session(user_id="ada", session_id="s-1")
     session.append(said("x") * events)
 
     heard = counted.costs(session.verify)

@@ -14,8 +14,10 @@ from tests.support.stores import prepare
 def test_every_role_notes_what_it_did(walled: Walled, tmp_path: Path) -> None:
     prepare(walled.owner, tmp_path)
     with refold.open(walled.app, audit="table") as store:
-        store.session("ada", "s-1").append(refold.UserInput(text="x"))
-        store.session("ada", "s-1").events()
+        store.session(user_id="ada", session_id="s-1").append(
+            refold.UserInput(text="x")
+        )
+        store.session(user_id="ada", session_id="s-1").events()
     with refold.open(walled.sealer, audit="table") as store:
         store.seal()
     with refold.open(walled.eraser, audit="table") as store:
@@ -34,7 +36,9 @@ def test_every_role_notes_what_it_did(walled: Walled, tmp_path: Path) -> None:
 def test_agents_do_not_read_what_was_audited(walled: Walled, tmp_path: Path) -> None:
     prepare(walled.owner, tmp_path)
     with refold.open(walled.app, audit="table") as store:
-        store.session("ada", "s-1").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="s-1").append(
+            refold.UserInput(text="x")
+        )
 
         with pytest.raises(refold.StoreUnavailable, match="privilege"):
             list(store.access_log.records("ada"))

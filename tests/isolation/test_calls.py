@@ -48,12 +48,12 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "compactor": lambda session: session.compactor(WINDOW).step(),
     "compare": lambda session: session.compare([WINDOW]),
     "context": lambda session: session.context(WINDOW),
-    "delegate": lambda session: session.delegate("mine", "do it"),
+    "delegate": lambda session: session.delegate("do it", session_id="mine"),
     "derived": lambda session: session.derived("main"),
     "default_fingerprint": lambda session: session.default_fingerprint(),
     "decide": lambda session: session.decide(9, "accept", by="bob"),
     "events": lambda session: session.events(),
-    "fork": lambda session: session.fork(2, "mine"),
+    "fork": lambda session: session.fork(2, session_id="mine"),
     "parent": lambda session: session.parent(),
     "head": lambda session: session.head(),
     "pages": lambda session: list(session.pages()),
@@ -94,19 +94,23 @@ PARTS: Final = {
 # What a store does with a session that is named.
 NAMED: Final[dict[str, Callable[[SessionStore, str], Any]]] = {
     "access_log.records": lambda store, name: list(
-        store.access_log.records("bob", name)
+        store.access_log.records("bob", session_id=name)
     ),
     "erase": lambda store, name: store.erase("bob", "asked for", session_id=name),
-    "erasures.plan": lambda store, name: store.erasures.plan("bob", name),
-    "rebuild": lambda store, name: list(store.rebuild(WINDOW, "bob", name)),
-    "recheck": lambda store, name: list(store.recheck("bob", name)),
-    "repair": lambda store, name: list(store.repair("bob", name)),
-    "reredact": lambda store, name: list(store.reredact("bob", name)),
-    "reviews.list": lambda store, name: store.reviews.list(
-        "bob", name, open_only=False
+    "erasures.plan": lambda store, name: store.erasures.plan("bob", session_id=name),
+    "rebuild": lambda store, name: list(
+        store.rebuild(WINDOW, user_id="bob", session_id=name)
     ),
-    "keys.rotate_session": lambda store, name: store.keys.rotate_session("bob", name),
-    "verify": lambda store, name: list(store.verify("bob", name)),
+    "recheck": lambda store, name: list(store.recheck("bob", session_id=name)),
+    "repair": lambda store, name: list(store.repair("bob", session_id=name)),
+    "reredact": lambda store, name: list(store.reredact("bob", session_id=name)),
+    "reviews.list": lambda store, name: store.reviews.list(
+        "bob", session_id=name, open_only=False
+    ),
+    "keys.rotate_session": lambda store, name: store.keys.rotate_session(
+        "bob", session_id=name
+    ),
+    "verify": lambda store, name: list(store.verify("bob", session_id=name)),
 }
 # What it does with a user that is named, all users' where none is.
 OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
@@ -145,7 +149,7 @@ def _view_of_his(session: Session) -> Any:
     own = SessionStore(
         session.writer.log, session.writer.redactor, session.writer.limits
     )
-    return own.session("bob", "b-1").context(WINDOW)
+    return own.session(user_id="bob", session_id="b-1").context(WINDOW)
 
 
 def public(kind: type) -> set[str]:
@@ -192,13 +196,13 @@ def looked_at(
 
 def fill(store: SessionStore) -> SessionStore:
     """A session of ada's, with all that one can have, and another of bob's."""
-    session = store.session("ada", HERS)
+    session = store.session(user_id="ada", session_id=HERS)
     session.append([refold.UserInput(text=LONG), refold.UserInput(text=MARK)])
     talk(session, 8)
     session.append(refold.StateUpdate(set={"mark": MARK}))
     assert session.compact(WINDOW) is not None
     session.record_request(session.prepare(WINDOW))
-    talk(store.session("bob", "b-1"), 3)
+    talk(store.session(user_id="bob", session_id="b-1"), 3)
     return store
 
 
@@ -213,7 +217,7 @@ def outcome(call: Callable[[], Any]) -> str:
 
 def everything(store: SessionStore) -> list[Any]:
     """All of ada's, as it is stored."""
-    session = store.session("ada", HERS)
+    session = store.session(user_id="ada", session_id=HERS)
     derived = [session.derived(name) for name in session.streams()]
     return [session.events(), derived, session.head(), store.sessions("ada")]
 
@@ -224,8 +228,12 @@ def test_a_session_of_another_is_as_one_that_is_not_there(
 ) -> None:
     before = everything(looked_at)
 
-    hers = outcome(lambda: LOOKS[name](looked_at.session("bob", HERS)))
-    none = outcome(lambda: LOOKS[name](looked_at.session("bob", NOWHERE)))
+    hers = outcome(
+        lambda: LOOKS[name](looked_at.session(user_id="bob", session_id=HERS))
+    )
+    none = outcome(
+        lambda: LOOKS[name](looked_at.session(user_id="bob", session_id=NOWHERE))
+    )
 
     assert hers == none
     assert MARK not in hers
@@ -242,7 +250,11 @@ def test_it_takes_the_same_statements_to_say_so(
             said = []
             for session_id in (NOWHERE, HERS, NOWHERE):
                 with ear.listen() as heard:
-                    outcome(partial(look, store.session("bob", session_id)))
+                    outcome(
+                        partial(
+                            look, store.session(user_id="bob", session_id=session_id)
+                        )
+                    )
                 said.append([re.sub("'.*?'", "?", s.text) for s in heard.statements])
 
             assert said[1] == said[2], name
@@ -254,10 +266,13 @@ def test_who_writes_to_a_name_of_another_has_a_session_of_that_name(
 ) -> None:
     before = everything(shared)
 
-    WRITES[name](shared.session("bob", HERS))
+    WRITES[name](shared.session(user_id="bob", session_id=HERS))
 
     assert everything(shared) == before
-    assert [event.user_id for event in shared.session("bob", HERS).events()] == ["bob"]
+    assert [
+        event.user_id
+        for event in shared.session(user_id="bob", session_id=HERS).events()
+    ] == ["bob"]
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -288,25 +303,25 @@ def test_what_is_asked_for_one_user_is_of_that_one(
 
 
 def test_a_digest_opens_no_text_of_another(looked_at: SessionStore) -> None:
-    session = looked_at.session("bob", "b-1")
+    session = looked_at.session(user_id="bob", session_id="b-1")
 
     hers = outcome(lambda: session.blob(SHA))
 
     assert hers.replace(SHA, "") == outcome(lambda: session.blob("0" * 64)).replace(
         "0" * 64, ""
     )
-    assert looked_at.session("ada", HERS).blob(SHA) == LONG
+    assert looked_at.session(user_id="ada", session_id=HERS).blob(SHA) == LONG
 
 
 def test_a_fork_names_a_session_of_the_same_user(shared: SessionStore) -> None:
-    fork = shared.session("bob", "b-1").fork(2, HERS)
+    fork = shared.session(user_id="bob", session_id="b-1").fork(2, session_id=HERS)
 
     assert {event.user_id for event in fork.events()} == {"bob"}
     assert MARK not in repr(fork.context(WINDOW).messages)
 
 
 def test_a_fork_that_was_forged_finds_nothing(shared: SessionStore) -> None:
-    session = shared.session("bob", "forged")
+    session = shared.session(user_id="bob", session_id="forged")
 
     forged = outcome(
         lambda: [
@@ -321,11 +336,15 @@ def test_a_fork_that_was_forged_finds_nothing(shared: SessionStore) -> None:
 
 
 def test_a_result_is_handed_over_to_no_other_user(shared: SessionStore) -> None:
-    child = shared.session("bob", "b-1").delegate("child", "do it")
+    child = shared.session(user_id="bob", session_id="b-1").delegate(
+        "do it", session_id="child"
+    )
     child.append(refold.AgentResponse(text="done"))
     before = everything(shared)
 
-    hers = outcome(lambda: child.hand_over(to=shared.session("ada", HERS)))
+    hers = outcome(
+        lambda: child.hand_over(to=shared.session(user_id="ada", session_id=HERS))
+    )
 
     assert "SessionNotFound" in hers
     assert everything(shared) == before
@@ -336,7 +355,7 @@ def test_a_name_that_nobody_can_have_is_refused(
     looked_at: SessionStore, user: Any
 ) -> None:
     with pytest.raises(refold.InvalidEvent):
-        looked_at.session(user, HERS)
+        looked_at.session(user_id=user, session_id=HERS)
 
 
 @pytest.mark.parametrize(
@@ -346,5 +365,5 @@ def test_a_name_that_is_almost_hers_is_another(
     looked_at: SessionStore, user: str
 ) -> None:
     with pytest.raises(refold.SessionNotFound):
-        looked_at.session(user, HERS).events()
+        looked_at.session(user_id=user, session_id=HERS).events()
     assert looked_at.sessions(user) == []

@@ -61,7 +61,7 @@ def test_no_operation_waits_more_often_than_is_written_down(
     wire: Wire, tmp_path: Path
 ) -> None:
     with open_at(wire.url, tmp_path) as store:
-        session = talk(store.session("ada", "s-1"), 12)
+        session = talk(store.session(user_id="ada", session_id="s-1"), 12)
         assert session.compact(WINDOW) is not None
 
         found = {name: heard(wire, session, does).counts for name, does in DOES.items()}
@@ -71,7 +71,7 @@ def test_no_operation_waits_more_often_than_is_written_down(
 
 def test_nothing_is_left_on_a_connection(wire: Wire, tmp_path: Path) -> None:
     with open_at(wire.url, tmp_path) as store:
-        session = talk(store.session("ada", "s-1"), 4)
+        session = talk(store.session(user_id="ada", session_id="s-1"), 4)
         for does in DOES.values():
             does(session)
         dialect = session.writer.log.recorder.database  # type: ignore[attr-defined]  # its pool
@@ -89,7 +89,7 @@ def test_it_keeps_nothing_from_an_index(
     wire: Wire, walled: Walled, tmp_path: Path
 ) -> None:
     with open_at(wire.url, tmp_path) as store:
-        session = talk(store.session("ada", "s-1"), 12)
+        session = talk(store.session(user_id="ada", session_id="s-1"), 12)
         assert session.compact(WINDOW) is not None
         session.context(WINDOW)
         with wire.listen() as what:

@@ -68,12 +68,12 @@ class TestAsEraser(RewritingContract):
 def filled(url: str, folder: Path) -> None:
     with open_at(url, folder) as store:
         for user in ("ada", "bob"):
-            session = talk(store.session(user, "s-1"), 8)
+            session = talk(store.session(user_id=user, session_id="s-1"), 8)
             session.append(refold.UserInput(text=LONG), idempotency_key="long")
             while session.compact(WINDOW) is not None:
                 pass
             session.record_request(session.prepare(WINDOW))
-            talk(session.fork(4, f"{user}-fork"), 2)
+            talk(session.fork(4, session_id=f"{user}-fork"), 2)
 
 
 def test_an_agent_works_as_the_app_role_alone(walled: Walled, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_agent_works_as_the_app_role_alone(walled: Walled, tmp_path: Path) ->
             assert [v.problems for _, v in store.verify(user)] == [[], []]
             assert store.stats(user)["sessions"] == 2
             assert store.catch_up(user) >= 0
-            fork = store.session(user, f"{user}-fork")
+            fork = store.session(user_id=user, session_id=f"{user}-fork")
             assert fork.context(WINDOW).messages
 
 
@@ -96,7 +96,7 @@ def test_an_agents_reads_are_counted(walled: Walled, tmp_path: Path) -> None:
         before = {
             user: store.access_log.accesses(user)[0].reads for user in ("ada", "bob")
         }
-        store.session("ada", "s-1").events()
+        store.session(user_id="ada", session_id="s-1").events()
         after = {
             user: store.access_log.accesses(user)[0].reads for user in ("ada", "bob")
         }
@@ -110,9 +110,9 @@ def test_groups_of_several_users_share_commits(walled: Walled, tmp_path: Path) -
         async def all_at_once() -> None:
             await asyncio.gather(
                 *(
-                    store.session(f"user-{n % 7}", f"s-{n}").append_async(
-                        refold.UserInput(text=f"{n}")
-                    )
+                    store.session(
+                        user_id=f"user-{n % 7}", session_id=f"s-{n}"
+                    ).append_async(refold.UserInput(text=f"{n}"))
                     for n in range(70)
                 )
             )
@@ -132,7 +132,7 @@ def test_connections_serve_one_user_after_another(
     with open_at(walled.app, tmp_path) as store:
 
         def read(user: str) -> None:
-            session = store.session(user, "s-1")
+            session = store.session(user_id=user, session_id="s-1")
             for _ in range(20):
                 if {event.user_id for event in session.events()} != {user}:
                     wrong.append(user)
@@ -175,7 +175,7 @@ def test_what_is_beyond_the_app_is_refused(
         with pytest.raises(refold.StoreUnavailable, match=r"refold_auditor|privilege"):
             REFUSED[what](store)
 
-        assert len(store.session("ada", "s-1").events()) > 16
+        assert len(store.session(user_id="ada", session_id="s-1").events()) > 16
         assert [v.problems for _, v in store.verify("ada")] == [[], []]
 
 
@@ -232,7 +232,7 @@ ERASES: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "redact again": lambda store: list(store.reredact()),
     "rotate keys": lambda store: [
         store.keys.rotate_user("ada"),
-        store.keys.rotate_session("ada", "s-1"),
+        store.keys.rotate_session("ada", session_id="s-1"),
     ],
     "purge what was audited": lambda store: store.access_log.purge(timedelta(0)),
     "what is due": lambda store: list(store.erasures.complete()),
@@ -255,8 +255,10 @@ def test_an_eraser_does_what_its_page_says(
         ERASES[what](store)
 
     with open_at(walled.app, tmp_path) as store:
-        assert len(store.session("bob", "s-1").events()) > 16
-        assert store.session("ada", "s-2").append(refold.UserInput(text="still here"))
+        assert len(store.session(user_id="bob", session_id="s-1").events()) > 16
+        assert store.session(user_id="ada", session_id="s-2").append(
+            refold.UserInput(text="still here")
+        )
 
 
 def test_an_eraser_does_not_say_that_it_wrote_tables_anew(
@@ -283,7 +285,9 @@ def test_who_only_looks_appends_nothing(
         open_at(getattr(walled, role), tmp_path) as store,
         pytest.raises(refold.StoreUnavailable, match="privilege"),
     ):
-        store.session("ada", "s-1").append(refold.UserInput(text="x"))
+        store.session(user_id="ada", session_id="s-1").append(
+            refold.UserInput(text="x")
+        )
 
 
 def test_a_key_store_that_was_swapped_is_noticed_by_the_app_too(

@@ -54,16 +54,20 @@ def two(
         tenant(name, url, tmp_path) for name, url in zip(names, urls, strict=True)
     )
     with acme.open() as store:
-        store.session("ada", "s-1").append(refold.UserInput(text=SECRET))
+        store.session(user_id="ada", session_id="s-1").append(
+            refold.UserInput(text=SECRET)
+        )
     with blue.open() as store:
-        store.session("ada", "s-1").append(refold.UserInput(text="hello"))
+        store.session(user_id="ada", session_id="s-1").append(
+            refold.UserInput(text="hello")
+        )
     yield acme, blue
     for name in names:
         postgres.drop_database(name)
 
 
 def texts(store: SessionStore) -> list[object]:
-    events = store.session("ada", "s-1").events()
+    events = store.session(user_id="ada", session_id="s-1").events()
     return [event.payload.model_dump()["text"] for event in events]
 
 
@@ -72,7 +76,9 @@ def test_the_same_names_are_others_elsewhere(two: tuple[Tenant, Tenant]) -> None
     with acme.open() as hers, blue.open() as his:
         assert texts(hers) == [SECRET]
         assert texts(his) == ["hello"]
-        his.session("ada", "s-2").append(refold.UserInput(text="only here"))
+        his.session(user_id="ada", session_id="s-2").append(
+            refold.UserInput(text="only here")
+        )
 
         assert [info.session_id for info in hers.sessions()] == ["s-1"]
 
@@ -111,7 +117,9 @@ def test_a_tenants_role_enters_no_other_database(
         server.execute(f"GRANT CONNECT ON DATABASE {names[0]} TO {login}")
         try:
             with tenant("acme", as_user(urls[0], login), tmp_path).open() as store:
-                store.session("ada", "s-1").append(refold.UserInput(text=SECRET))
+                store.session(user_id="ada", session_id="s-1").append(
+                    refold.UserInput(text=SECRET)
+                )
                 assert texts(store) == [SECRET]
 
             with pytest.raises(psycopg.OperationalError, match="permission denied"):

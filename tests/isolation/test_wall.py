@@ -27,7 +27,7 @@ def dialect(walled: Walled, tmp_path: Path) -> Iterator[PostgresDatabase]:
     """As the app role, in a database with events of ada and of bob."""
     with open_at(walled.app, tmp_path) as store:
         for user in ("ada", "bob"):
-            talk(store.session(user, "s-1"), 2)
+            talk(store.session(user_id=user, session_id="s-1"), 2)
     dialect = PostgresDatabase(make_url(walled.app))
     yield dialect
     dialect.close()
@@ -91,7 +91,7 @@ def test_it_stands_after_the_server_was_restarted(
     with roles.users(own_postgres) as users:
         app = roles.walled(url, users).app
         with open_at(app, tmp_path) as store:
-            session = talk(store.session("ada", "s-1"), 2)
+            session = talk(store.session(user_id="ada", session_id="s-1"), 2)
             own_postgres.restart()
 
             assert len(session.events()) == 4

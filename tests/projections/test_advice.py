@@ -236,7 +236,7 @@ def test_redaction_leaves_the_names_of_items_alone(
     said = advice(*items)
 
     with refold.open("memory://") as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         session.append(refold.UserInput(text="hi"))
         view = session.context(advice=said)
         session.record_request(view)

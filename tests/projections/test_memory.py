@@ -335,7 +335,7 @@ def test_a_human_counts_more_than_the_environment() -> None:
 
 def test_a_marked_event_taints_its_session() -> None:
     with refold.open("memory://") as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         session.append(call("a"), meta={"tainted": True})
         assert watch("s", session.events()).taints == ("marked",)
 
@@ -491,7 +491,7 @@ def test_what_was_called_beside_a_failure_did_not_help() -> None:
 
 def test_agents_that_take_turns_walk_each_their_own_way() -> None:
     with refold.open("memory://") as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         for agent, tool in (("x", "a"), ("y", "b"), ("x", "c"), ("y", "d")):
             session.append(call(tool), agent=agent)
         session.append(refold.Final(outcome="success"))

@@ -39,7 +39,7 @@ WORDS = ["BDG-QX471100000000", "key=a1b2", "the", "订单", "日志。", "x" * 9
 def bundles(events: list[Event], rules: ReviewRules = SHIPPED) -> list[Bundle]:
     """Those of the questions that a session with these events needs."""
     with refold.open("memory://") as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         for event in events:
             session.append(event)
         session.review(rules)
@@ -67,7 +67,7 @@ def calls_and_results_are_whole(bundle: Bundle) -> bool:
 
 def test_it_says_what_happened_where_and_what_the_model_was_sent() -> None:
     with refold.open("memory://") as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         session.append(refold.SystemPrompt(text="Be careful."))
         session.append(refold.UserInput(text=f"write to {MAIL}"))
         session.record_request(session.context("keep_all"), model="claude-x")
@@ -124,7 +124,7 @@ def test_of_the_rest_the_newest_is_in_it_without_a_gap() -> None:
 def test_what_was_decided_before_does_not_count_again() -> None:
     rules = one('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
     with refold.open("memory://") as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         for event in [ASK, *fails(2)]:
             session.append(event)
         (first,) = session.review(rules).asked
@@ -153,7 +153,7 @@ def test_a_failure_of_an_earlier_turn_is_in_it_with_its_call() -> None:
 def test_no_id_of_a_provider_is_in_it_and_no_earlier_bundle() -> None:
     events = [*ran("toolu_1"), Reflection(issues=("safety",))]
     with refold.open("memory://") as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         session.append([ASK, *events])
         session.review()
         session.append(Reflection(issues=("privacy",)))

@@ -202,7 +202,7 @@ def asked(events: list[Event], *, every: bool) -> list[tuple[str, int, Any]]:
     every: it is looked at after every event, not only in the end.
     """
     with refold.open("memory://") as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         for event in events:
             session.append(event)
             if every:

@@ -102,8 +102,8 @@ def test_a_placeholder_carries_the_tag_and_is_left_alone_after() -> None:
 
 def said(store: SessionStore, user: str, session: str) -> list[str]:
     """The tags of what the user said in that session."""
-    store.session(user, session).append([UserInput(text=CALL)])
-    (envelope,) = store.session(user, session).events()
+    store.session(user_id=user, session_id=session).append([UserInput(text=CALL)])
+    (envelope,) = store.session(user_id=user, session_id=session).events()
     assert isinstance(envelope.payload, UserInput)
     return re.findall("#([a-z2-7]{8})]", envelope.payload.text)
 
@@ -134,4 +134,4 @@ def test_a_lost_key_is_not_replaced_for_a_pseudonym() -> None:
     said(store(), "ada", "a")
 
     with pytest.raises(KeyUnavailable):
-        store().session("ada", "b").append([UserInput(text=CALL)])
+        store().session(user_id="ada", session_id="b").append([UserInput(text=CALL)])

@@ -202,7 +202,7 @@ def test_a_policy_says_how_far_it_is_trusted() -> None:
 
 def test_a_store_refuses_an_event_that_its_recognizer_could_not_judge() -> None:
     with refold.open("memory://", recognizer=Model(failing)) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
 
         with pytest.raises(RedactionFailed, match="ValueError"):
             session.append([UserInput(text=TEXT)])

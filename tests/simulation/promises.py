@@ -32,7 +32,7 @@ class Aftermath:
         self.history, self.world = history, history.world
         self.store: SessionStore = self.world.store(self.world.process())
         self.sessions = [
-            self.store.session(info.user_id, info.session_id)
+            self.store.session(user_id=info.user_id, session_id=info.session_id)
             for info in self.store.sessions()
             if not self.erased(info.session_id)
         ]
@@ -239,7 +239,9 @@ def an_erasure_that_began_is_completed(after: Aftermath) -> Iterator[str]:
             yield f"{user_id} was half forgotten: {left} rows and keys are left"
         elif left:
             yield f"{user_id} has a certificate, and {left} rows and keys"
-        session = after.world.store(after.world.process()).session(user_id, "s-1")
+        session = after.world.store(after.world.process()).session(
+            user_id=user_id, session_id="s-1"
+        )
         try:
             session.append(refold.UserInput(text="back again"))
         except refold.Erased:

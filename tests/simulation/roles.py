@@ -110,7 +110,9 @@ class Writing:
     def _send(self, world: World, store: SessionStore, request: Request) -> None:
         if request.state == "sent" and request.key is None:
             return  # its process died: nobody knows, and nobody may ask again
-        session = store.session(owner(request.session_id), request.session_id)
+        session = store.session(
+            user_id=owner(request.session_id), session_id=request.session_id
+        )
         for _ in range(_TRIES):
             try:
                 request.receipts.append(self._append(world, session, request))
@@ -201,7 +203,9 @@ class Compacting:
             world.tried(lambda: self._step(world, process, store))
 
     def _step(self, world: World, process: Process, store: SessionStore) -> None:
-        session = store.session(owner(self.session_id), self.session_id)
+        session = store.session(
+            user_id=owner(self.session_id), session_id=self.session_id
+        )
         session.compact(self.spec, summarizer=Model(world, process, self.costs))
 
 
@@ -219,7 +223,9 @@ class Rebuilding:
         store = world.store(process)
         stream = StreamId(owner(self.session_id), self.session_id)
         model = Model(world, process, self.costs)
-        writer = store.session(owner(self.session_id), self.session_id).writer
+        writer = store.session(
+            user_id=owner(self.session_id), session_id=self.session_id
+        ).writer
         rebuilder = Rebuilder(writer, parse(self.spec), model)
         while _next(world, self.rounds):
             world.tried(lambda: rebuilder.run(stream))
@@ -242,7 +248,9 @@ class Reading:
 
     def _read(self, world: World, store: SessionStore) -> None:
         known = self.acknowledged(self.session_id)
-        session = store.session(owner(self.session_id), self.session_id)
+        session = store.session(
+            user_id=owner(self.session_id), session_id=self.session_id
+        )
         seqs = [envelope.seq for envelope in session.events()]
         if seqs != list(range(1, len(seqs) + 1)):
             world.violated(f"{self.session_id} was read with gaps: {seqs}")
@@ -281,10 +289,10 @@ class Forking:
         return self.parent, self.at
 
     def _fork(self, world: World, store: SessionStore) -> None:
-        session = store.session(owner(self.parent), self.parent)
+        session = store.session(user_id=owner(self.parent), session_id=self.parent)
         self.at = world.random.randint(1, session.head().seq)
         try:
-            session.fork(self.at, self.writing.requests[0].session_id)
+            session.fork(self.at, session_id=self.writing.requests[0].session_id)
             self.forked = True
         except refold.StaleSession:  # another's, or its own whose answer was lost
             pass

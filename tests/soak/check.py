@@ -70,7 +70,10 @@ class Checked(NamedTuple):
 def check(store: SessionStore, plan: Plan, folder: Path) -> Checked:
     """Read all events, prove all sessions, and fold all views anew; by the page."""
     found = Found()
-    sessions = [store.session(USER, one.session_id) for one in store.sessions(USER)]
+    sessions = [
+        store.session(user_id=USER, session_id=one.session_id)
+        for one in store.sessions(USER)
+    ]
     for session in sessions:
         found.read(session)
     wrong = [*found.wrong, *_acknowledged(found, plan, folder)]

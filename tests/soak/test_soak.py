@@ -53,7 +53,7 @@ def written(store: SessionStore, plan: Plan, folder: Path) -> None:
     for writer in range(plan.writers):
         with (folder / f"journal-{writer}").open("w") as file:
             for batch in plan.batches(writer):
-                session = store.session(USER, batch.session_id)
+                session = store.session(user_id=USER, session_id=batch.session_id)
                 receipt = session.append(batch.events(), idempotency_key=batch.key)
                 line = Acknowledged(batch.number, batch.session_id, *receipt)
                 file.write(json.dumps(line) + "\n")
@@ -68,7 +68,7 @@ def test_what_is_wrong_after_a_soak_is_found(folder: Path) -> None:
     plan = Plan(seed=2, events=100, sessions=1, processes=4)
     with refold.open("memory://") as store:
         written(store, plan, folder)
-        session = store.session(USER, "s-0000")
+        session = store.session(user_id=USER, session_id="s-0000")
         while session.compact(plan.spec):
             pass
         assert check(store, plan, folder).wrong == []
@@ -89,7 +89,7 @@ def test_a_batch_that_is_there_twice_or_in_parts_is_found(folder: Path) -> None:
     plan = Plan(seed=2, events=100, sessions=1, processes=4)
     with refold.open("memory://") as store:
         written(store, plan, folder)
-        session = store.session(USER, "s-0000")
+        session = store.session(user_id=USER, session_id="s-0000")
         first = next(one for one in plan.batches(0) if one.size > 1).events()
         session.append(first)
         session.append(first[1:])

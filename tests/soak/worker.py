@@ -50,7 +50,7 @@ def write(folder: Path, writer: int) -> None:
 
 
 def _append(store: SessionStore, batch: soak.Batch) -> Receipt:
-    session = store.session(soak.USER, batch.session_id)
+    session = store.session(user_id=soak.USER, session_id=batch.session_id)
     return _tried(lambda: session.append(batch.events(), idempotency_key=batch.key))
 
 

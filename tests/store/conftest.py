@@ -38,7 +38,7 @@ def memory() -> Iterator[SessionStore]:
 @pytest.fixture
 def anywhere(memory: SessionStore) -> Session:
     """A session without events, for what is decided before an engine is asked."""
-    return memory.session("ada", "s-1")
+    return memory.session(user_id="ada", session_id="s-1")
 
 
 @pytest.fixture

@@ -25,14 +25,16 @@ def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
         for number in range(4):
             ran(opened, f"good-{number}", ["search", "book"], "success")
             ran(opened, f"bad-{number}", ["wipe"], "failure")
-        opened.session("ada", "now").append(refold.UserInput(text="a flight"))
+        opened.session(user_id="ada", session_id="now").append(
+            refold.UserInput(text="a flight")
+        )
         yield opened
 
 
 def ran(
     store: SessionStore, name: str, tools: list[str], outcome: Any, user: str = "ada"
 ) -> None:
-    session = store.session(user, name)
+    session = store.session(user_id=user, session_id=name)
     session.append(refold.UserInput(text="a flight to Oslo"))
     for number, tool in enumerate(tools):
         session.append(refold.ToolCall(call_id=f"c{number}", tool_name=tool))
@@ -63,7 +65,7 @@ def test_it_says_what_worked_what_failed_and_where(store: SessionStore) -> None:
 
 
 def test_a_model_is_sent_it_and_the_log_says_so(store: SessionStore) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     said = session.advice()
 
     view = session.context(advice=said)
@@ -79,7 +81,7 @@ def test_a_model_is_sent_it_and_the_log_says_so(store: SessionStore) -> None:
 
 
 def test_it_stays_as_it_was_until_the_session_is_compacted(store: SessionStore) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     strategy = "turn_window:full_turns=1,cached_turns=1"
     first = session.advice(strategy)
     view = session.context(strategy, advice=first)
@@ -100,7 +102,7 @@ def test_it_stays_as_it_was_until_the_session_is_compacted(store: SessionStore) 
 def test_in_a_loop_that_compacts_it_is_chosen_anew_after_a_compaction(
     store: SessionStore,
 ) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     strategy = "turn_window:full_turns=1,cached_turns=1"
     said: list[str] = []
     for number in range(9):
@@ -124,7 +126,7 @@ def test_in_a_loop_that_compacts_it_is_chosen_anew_after_a_compaction(
 def test_what_was_said_is_not_said_again_if_it_turned_out_otherwise(
     store: SessionStore,
 ) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     assert "Suggested tool path: search → book" in store.memory.advice("ada").text
     assert sent(session).advised
     for number in range(30):
@@ -140,7 +142,7 @@ def test_what_was_said_is_not_said_again_if_it_turned_out_otherwise(
 def test_a_smaller_budget_holds_from_now_on(
     store: SessionStore, how: dict[str, Any]
 ) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     whole = sent(session).advised
 
     less = session.advice("turn_window", **how)
@@ -150,7 +152,7 @@ def test_a_smaller_budget_holds_from_now_on(
 
 
 def test_a_session_that_was_erased_is_not_cited_any_more(store: SessionStore) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     sent(session)
     said = session.advice("turn_window")
     assert "good-3" in said.sessions
@@ -193,7 +195,7 @@ def test_a_scenario_that_nobody_was_in_takes_what_is_general(
 
 
 def test_nothing_to_say_is_kept_too(store: SessionStore) -> None:
-    store.session("bob", "s").append(refold.UserInput(text="hi"))
+    store.session(user_id="bob", session_id="s").append(refold.UserInput(text="hi"))
     store.memory.advice("bob")
 
     names = store.log.view_names("bob", "_user")
@@ -203,13 +205,15 @@ def test_nothing_to_say_is_kept_too(store: SessionStore) -> None:
 
 def test_what_is_kept_is_no_lag(store: SessionStore) -> None:
     store.memory.advice("ada")
-    store.session("ada", "good-0").append(refold.UserInput(text="more"))
+    store.session(user_id="ada", session_id="good-0").append(
+        refold.UserInput(text="more")
+    )
 
     assert store.stats("ada")["lag"] == []
 
 
 def test_what_is_forgotten_in_one_scenario_is_forgotten(store: SessionStore) -> None:
-    session = store.session("ada", "good-0")
+    session = store.session(user_id="ada", session_id="good-0")
     session.append(refold.UserInput(text="x"), meta={"scenario": "trip"})
     twins = [i for i in store.memory.of("ada").items if i.content == BOOKED]
     assert len(twins) == 2
@@ -220,7 +224,7 @@ def test_what_is_forgotten_in_one_scenario_is_forgotten(store: SessionStore) -> 
 
 
 def test_of_one_project_or_agent_if_asked_for(store: SessionStore) -> None:
-    session = store.session("ada", "other")
+    session = store.session(user_id="ada", session_id="other")
     events = [
         refold.ToolCall(call_id="c", tool_name="deploy"),
         refold.ToolResult(call_id="c", content="done"),
@@ -238,7 +242,7 @@ def test_of_one_project_or_agent_if_asked_for(store: SessionStore) -> None:
 
 def test_a_clock_that_is_ahead_keeps_nothing_for_longer(store: SessionStore) -> None:
     future = datetime(2099, 1, 1, tzinfo=UTC)
-    session = store.session("ada", "ahead")
+    session = store.session(user_id="ada", session_id="ahead")
     call = refold.ToolCall(call_id="c", tool_name="later")
     session.append([call, refold.Final(outcome="success")], ts=future)
 
@@ -250,14 +254,14 @@ def test_a_clock_that_is_ahead_keeps_nothing_for_longer(store: SessionStore) -> 
 def test_what_a_session_began_without_does_not_come_in_between(
     store: SessionStore,
 ) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     session.record_request(session.context("turn_window"))
 
     assert session.advice("turn_window") == store.memory.advice("nobody")
 
 
 def test_the_opt_out_holds_from_the_next_call_on(store: SessionStore) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     assert sent(session).advised
 
     store.user("ada").opt_out()
@@ -276,7 +280,7 @@ def kept(store: SessionStore) -> list[str]:
 
 
 def test_what_the_user_wants_forgotten_stays_away(store: SessionStore) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     gone = sent(session).advised[0]
 
     store.user("ada").forget(gone, reason="wrong")
@@ -347,7 +351,7 @@ def test_users_share_nothing(store: SessionStore) -> None:
 
 
 def test_what_is_shown_has_an_effect_that_can_be_seen(store: SessionStore) -> None:
-    session = store.session("ada", "now")
+    session = store.session(user_id="ada", session_id="now")
     shown = sent(session).advised
     session.append(refold.Final(outcome="success"))
 
@@ -368,7 +372,7 @@ def test_what_is_known_of_a_user_is_said_with_their_consent(
         item_id="1", verdict="incorrect", topic="fractions", error_type="sign_error"
     )
     for number in range(4):
-        session = store.session("ada", f"good-{number}")
+        session = store.session(user_id="ada", session_id=f"good-{number}")
         session.append(refold.Aggregate(results=(verdict,) * 3))
 
     said = store.memory.advice("ada", fresh=AT_ONCE, top=1, tokens=2_000)

@@ -194,7 +194,9 @@ def test_expected_seq_is_judged_on_what_is_stored(
 ) -> None:
     session.append(refold.UserInput(text="a"))
     with refold.open(store_url) as other:
-        other.session("ada", "s-1").append(refold.UserInput(text="b"))
+        other.session(user_id="ada", session_id="s-1").append(
+            refold.UserInput(text="b")
+        )
 
     assert session.append(refold.UserInput(text="c"), expected_seq=2).last_seq == 3
 
@@ -205,7 +207,7 @@ def test_a_call_of_another_process_can_be_answered(
     session.append(refold.UserInput(text="a"))
     with refold.open(store_url) as other:
         call = refold.ToolCall(call_id="c", tool_name="t")
-        other.session("ada", "s-1").append(call)
+        other.session(user_id="ada", session_id="s-1").append(call)
 
     assert session.append(refold.ToolResult(call_id="c")).last_seq == 3
 
@@ -379,7 +381,7 @@ def test_a_tool_whose_name_is_redacted_verifies(session: Session) -> None:
 
 def test_many_retries_of_one_key_at_once_write_once(store: SessionStore) -> None:
     def work(number: int) -> tuple[int, bool]:
-        session = store.session("ada", f"s-{number % 2}")
+        session = store.session(user_id="ada", session_id=f"s-{number % 2}")
         session.append(refold.UserInput(text="noise"))
         receipt = session.append(refold.UserInput(text="a"), idempotency_key="k")
         return receipt.last_seq, receipt.duplicate
@@ -427,7 +429,7 @@ def test_another_working_directory_is_not_another_store(
     (tmp_path / "other").mkdir()
     with refold.open("sqlite:///a b%20#c.db") as store:
         monkeypatch.chdir(tmp_path / "other")
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         session.append(refold.UserInput(text="a"))
         assert texts(session) == ["a"]
     assert list((tmp_path / "other").iterdir()) == []
@@ -529,7 +531,7 @@ def test_asyncio_callers_share_the_path_without_blocking(session: Session) -> No
 
 def test_threads_that_share_a_store_leave_no_gap(store: SessionStore) -> None:
     def work(number: int) -> None:
-        session = store.session("ada", f"s-{number % 3}")
+        session = store.session(user_id="ada", session_id=f"s-{number % 3}")
         for index in range(20):
             session.append(refold.UserInput(text=f"{number} {index}"))
 
@@ -537,7 +539,10 @@ def test_threads_that_share_a_store_leave_no_gap(store: SessionStore) -> None:
         list(pool.map(work, range(9)))
 
     for info in store.sessions("ada"):
-        seqs = [e.seq for e in store.session("ada", info.session_id).events()]
+        seqs = [
+            e.seq
+            for e in store.session(user_id="ada", session_id=info.session_id).events()
+        ]
         assert seqs == list(range(1, 61))
 
 
@@ -548,7 +553,7 @@ def test_a_fork_that_is_refused_again_and_again_begins_under_the_lock(
     log: Any = session.writer.log
     monkeypatch.setattr(log, "append", lambda request: Conflict(request.base))
 
-    fork = session.fork(1, "s-2")
+    fork = session.fork(1, session_id="s-2")
 
     assert [event.type for event in fork.events()] == ["fork"]
 
@@ -557,20 +562,20 @@ def test_a_fork_goes_on_from_where_it_was_made(session: Session) -> None:
     session.append(
         [refold.UserInput(text="a"), refold.ToolCall(call_id="c", tool_name="t")]
     )
-    fork = session.fork(2, "s-2")
+    fork = session.fork(2, session_id="s-2")
     fork.append(refold.ToolResult(call_id="c", content="in the fork"))
     session.append(refold.ToolResult(call_id="c", content="in the parent"))
 
     assert [event.type for event in fork.events()] == ["fork", "tool_result"]
     assert fork.events()[0].seq == 1
     with pytest.raises(refold.StaleSession):
-        session.fork(2, "s-2")
+        session.fork(2, session_id="s-2")
     with pytest.raises(refold.InvalidEvent, match="not in the session"):
-        session.fork(9, "s-3")
+        session.fork(9, session_id="s-3")
     with pytest.raises(refold.SessionNotFound):
         session.writer and refold.store.Session(
             session.stream._replace(session_id="none"), session.writer
-        ).fork(1, "s-4")
+        ).fork(1, session_id="s-4")
 
 
 def test_working_memory_is_what_state_events_left(session: Session) -> None:

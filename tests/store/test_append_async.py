@@ -31,7 +31,7 @@ def said(text: str) -> refold.UserInput:
 
 
 def texts(store: SessionStore, session_id: str) -> list[str]:
-    events = store.session("ada", session_id).pages()
+    events = store.session(user_id="ada", session_id=session_id).pages()
     return [str(event.payload.payload()["text"]) for event in events]
 
 
@@ -55,7 +55,9 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sessions_known_here_are_written_in_groups(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sessions = [store.session("ada", f"s{number}") for number in range(20)]
+    sessions = [
+        store.session(user_id="ada", session_id=f"s{number}") for number in range(20)
+    ]
     for session in sessions:
         session.append(said("first"))
     sizes: list[int] = []
@@ -80,7 +82,7 @@ def test_sessions_known_here_are_written_in_groups(
 def test_appends_to_one_session_keep_their_order(
     store: SessionStore,
 ) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     session.append(said("0"))
 
     receipts = gathered(*(session.append_async(said(f"{n}")) for n in range(1, 15)))
@@ -94,7 +96,7 @@ def test_appends_to_one_session_keep_their_order(
 def test_a_new_session_a_large_event_and_a_repeat_are_taken_too(
     store: SessionStore,
 ) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     large = said("word " * 40_000)
 
     first, second, third, again = gathered(
@@ -113,7 +115,10 @@ def test_a_new_session_a_large_event_and_a_repeat_are_taken_too(
 
 
 def test_the_failure_of_one_is_its_own(store: SessionStore) -> None:
-    one, other = store.session("ada", "one"), store.session("ada", "other")
+    one, other = (
+        store.session(user_id="ada", session_id="one"),
+        store.session(user_id="ada", session_id="other"),
+    )
     for session in (one, other):
         session.append(said("first"))
 
@@ -138,22 +143,22 @@ def test_the_failure_of_one_is_its_own(store: SessionStore) -> None:
 def test_what_another_process_wrote_meanwhile_is_built_on(
     store: SessionStore, store_url: str, tmp_path: Path
 ) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     session.append(said("a"))
     with open_at(store_url, tmp_path) as beside:
-        beside.session("ada", "s").append(said("b"))
+        beside.session(user_id="ada", session_id="s").append(said("b"))
 
         (receipt,) = gathered(session.append_async(said("c")))
 
         assert isinstance(receipt, Receipt)
         assert texts(store, "s") == ["a", "b", "c"]
-        beside.session("ada", "s").end()
+        beside.session(user_id="ada", session_id="s").end()
         (refused,) = gathered(session.append_async(said("d")))
     assert isinstance(refused, SessionClosed)
 
 
 def test_a_caller_that_goes_away_leaves_a_whole_log(store: SessionStore) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     session.append(said("a"))
 
     async def work() -> None:
@@ -172,7 +177,7 @@ def test_closing_a_store_waits_for_what_was_left_to_it(
     store: SessionStore, store_url: str, tmp_path: Path
 ) -> None:
     left = open_at(store_url, tmp_path)
-    session, told = left.session("ada", "s"), list[object]()
+    session, told = left.session(user_id="ada", session_id="s"), list[object]()
     session.append(said("a"))
     writer = session.writer
     head = writer.heads.get(session.stream)
@@ -190,7 +195,9 @@ def test_more_than_the_queue_holds_is_written_all_the_same(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grouping, "QUEUED", 2)
-    sessions = [store.session("ada", f"s{number}") for number in range(12)]
+    sessions = [
+        store.session(user_id="ada", session_id=f"s{number}") for number in range(12)
+    ]
     for session in sessions:
         session.append(said("first"))
 
@@ -202,7 +209,7 @@ def test_more_than_the_queue_holds_is_written_all_the_same(
 def test_an_event_over_the_limit_is_refused(store_url: str, tmp_path: Path) -> None:
     limits = refold.redaction.Limits(leaf_bytes=1024, event_bytes=1024)
     with refold.open(prepare(store_url, tmp_path), limits=limits) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         session.append(said("a"))
         call = refold.ToolCall(
             call_id="c", tool_name="t", arguments={f"k{n}": "v" * 60 for n in range(30)}
@@ -216,8 +223,13 @@ def test_an_event_over_the_limit_is_refused(store_url: str, tmp_path: Path) -> N
 
 def test_threads_and_tasks_write_side_by_side(store: SessionStore) -> None:
     """The lead passes between threads that wait and the one that writes for tasks."""
-    threaded = [store.session("ada", f"thread{number}") for number in range(4)]
-    tasked = [store.session("ada", f"task{number}") for number in range(4)]
+    threaded = [
+        store.session(user_id="ada", session_id=f"thread{number}")
+        for number in range(4)
+    ]
+    tasked = [
+        store.session(user_id="ada", session_id=f"task{number}") for number in range(4)
+    ]
     for session in (*threaded, *tasked):
         session.append(said("first"))
 

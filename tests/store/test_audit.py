@@ -76,7 +76,7 @@ def test_every_public_method_is_recorded_or_says_why_not(audited: type) -> None:
 
 
 def test_an_append_is_recorded_with_all_that_is_known(audited: SessionStore) -> None:
-    session = audited.session("ada", "s-1")
+    session = audited.session(user_id="ada", session_id="s-1")
     events = [refold.UserInput(text="a"), refold.AgentResponse(text="b")]
 
     receipt = session.append(events, request_id="r-1")
@@ -93,7 +93,7 @@ def test_an_append_is_recorded_with_all_that_is_known(audited: SessionStore) -> 
 
 
 def test_a_line_has_the_fields_of_the_contract(audited: SessionStore) -> None:
-    audited.session("ada", "s-1").append(refold.UserInput(text="a"))
+    audited.session(user_id="ada", session_id="s-1").append(refold.UserInput(text="a"))
 
     (record,) = records(audited)
 
@@ -145,7 +145,10 @@ WORK: dict[str, tuple[Work, list[str]]] = {
         ),
         [APPENDED],
     ),
-    "fork": (lambda store: of(store).fork(2, "f"), ["session_load", APPENDED]),
+    "fork": (
+        lambda store: of(store).fork(2, session_id="f"),
+        ["session_load", APPENDED],
+    ),
     "request": (
         lambda store: of(store).record_request(of(store).context("keep_all")),
         ["session_context", APPENDED],
@@ -295,7 +298,7 @@ def test_processes_that_rebuild_leave_their_records(
 ) -> None:
     with refold.open(prepare(store_url, tmp_path), audit="table") as store:
         for name in ("s-1", "s-2", "s-3"):
-            talk(store.session("ada", name), 4)
+            talk(store.session(user_id="ada", session_id=name), 4)
 
         list(store.rebuild(WINDOW, jobs=2))
 

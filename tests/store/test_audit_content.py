@@ -50,7 +50,7 @@ def test_an_error_that_is_not_ours_has_no_name(audited: SessionStore) -> None:
 
 def fill(store: SessionStore) -> None:
     """Do whatever can be done with planted values in it, successfully or not."""
-    session = store.session(PLANTED["user"], PLANTED["session"])
+    session = store.session(user_id=PLANTED["user"], session_id=PLANTED["session"])
     session.append(
         refold.UserInput(text=f"{PLANTED['text']} {PLANTED['mail']}"),
         request_id=PLANTED["request"],
@@ -76,7 +76,7 @@ def fill(store: SessionStore) -> None:
     with suppress(refold.RefoldError):
         session.context(evidence=PLANTED["text"])
     with suppress(refold.RefoldError):
-        store.session(PLANTED["user"], PLANTED["text"]).events()
+        store.session(user_id=PLANTED["user"], session_id=PLANTED["text"]).events()
     with suppress(refold.RefoldError):
         session.blob(PLANTED["text"])
     list(store.verify())

@@ -16,14 +16,14 @@ from tests.support.stores import prepare
 
 def test_what_is_not_there_or_gone_is_denied(audited: SessionStore) -> None:
     talk(of(audited), 1)
-    talk(audited.session("bob", "b-1"), 1)
+    talk(audited.session(user_id="bob", session_id="b-1"), 1)
     known = len(records(audited))
 
     for call in (
-        lambda: audited.session("bob", "s-1").events(),
-        lambda: audited.session("bob", "s-1").context(WINDOW),
-        lambda: list(audited.session("bob", "s-1").timeline()),
-        lambda: audited.session("mallory", "s-1").head(),
+        lambda: audited.session(user_id="bob", session_id="s-1").events(),
+        lambda: audited.session(user_id="bob", session_id="s-1").context(WINDOW),
+        lambda: list(audited.session(user_id="bob", session_id="s-1").timeline()),
+        lambda: audited.session(user_id="mallory", session_id="s-1").head(),
     ):
         with pytest.raises(refold.SessionNotFound):
             call()
@@ -62,8 +62,10 @@ def test_an_append_for_a_frozen_user_is_denied(audited: SessionStore) -> None:
 
 def test_an_erased_user_is_in_no_record(audited: SessionStore) -> None:
     talk(of(audited), 3)
-    audited.session("ada", "s-2").append(refold.UserInput(text="x"), request_id="r")
-    talk(audited.session("bob", "s-1"), 1)
+    audited.session(user_id="ada", session_id="s-2").append(
+        refold.UserInput(text="x"), request_id="r"
+    )
+    talk(audited.session(user_id="bob", session_id="s-1"), 1)
     hashes = {record.user for record in records(audited, "ada")}
     bobs = records(audited, "bob")
 
@@ -99,7 +101,7 @@ def test_an_erased_user_who_comes_back_is_another(audited: SessionStore) -> None
 
 def test_an_erased_session_is_named_no_more(audited: SessionStore) -> None:
     talk(of(audited), 2)
-    talk(audited.session("ada", "s-2"), 1)
+    talk(audited.session(user_id="ada", session_id="s-2"), 1)
     kept = records(audited, "ada", "s-2")
 
     audited.erase("ada", "asked", session_id="s-1")

@@ -274,7 +274,10 @@ def test_whatever_summarizers_do_the_log_tells_it_and_spans_follow_each_other(
 
     now = [1_700_000_000_000_000]
     store = SessionStore(memory_log(), Redactor(), Limits(), clock=lambda: now[0])
-    session, summarizer = store.session("ada", "s-1"), Scripted(list(script))
+    session, summarizer = (
+        store.session(user_id="ada", session_id="s-1"),
+        Scripted(list(script)),
+    )
     talk(session, 1)
     for more in turns:
         talk(session, more)

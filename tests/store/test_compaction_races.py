@@ -74,15 +74,17 @@ def test_kill_9_at_any_step_leaves_the_next_context_right(
     recorded = reached >= list(STEPS).index("the summary is recorded")
     with open_at(store_url, tmp_path) as store:
         for name in ("s-1", "control"):
-            talk(store.session("ada", name), 3)
-        control = store.session("ada", "control")
+            talk(store.session(user_id="ada", session_id=name), 3)
+        control = store.session(user_id="ada", session_id="control")
         before = control.context(WINDOW).digest
         control.compact(WINDOW, summarizer=Counting(tmp_path / "control"))
 
     killed_at(store_url, calls, step)
 
     with open_at(store_url, tmp_path) as store:
-        session, control = (store.session("ada", name) for name in ("s-1", "control"))
+        session, control = (
+            store.session(user_id="ada", session_id=name) for name in ("s-1", "control")
+        )
         after = control.context(WINDOW).digest
         assert session.context(WINDOW).digest == (after if recorded else before)
         talk(session, 1)
@@ -107,11 +109,11 @@ def test_until_its_lease_ends_a_dead_compactor_is_not_overtaken(
 ) -> None:
     calls = tmp_path / "calls"
     with open_at(store_url, tmp_path) as store:
-        talk(store.session("ada", "s-1"), 3)
+        talk(store.session(user_id="ada", session_id="s-1"), 3)
     killed_at(store_url, calls, "the model has answered")
 
     with open_at(store_url, tmp_path) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         clock = store.clock()
         frozen = replace(session, writer=replace(session.writer, clock=lambda: clock))
         assert frozen.compact(WINDOW, summarizer=Counting(calls)) is None
@@ -127,7 +129,7 @@ def test_compactors_of_four_processes_and_sixteen_threads_take_effect_once(
 ) -> None:
     calls, url = tmp_path / "calls", prepare(store_url, tmp_path)
     with refold.open(url) as store:
-        talk(store.session("ada", "s-1"), 2)
+        talk(store.session(user_id="ada", session_id="s-1"), 2)
     compactors = [start("race", url, calls, 4, 6) for _ in range(4)]
     talkers = [start("talk", url, 10) for _ in range(2)]
     release([*compactors, *talkers])
@@ -136,7 +138,7 @@ def test_compactors_of_four_processes_and_sixteen_threads_take_effect_once(
 
     assert [out.strip() for out, _ in printed] == ["done"] * 6, printed
     with refold.open(url) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         compact_all(session, calls)
         assert session.head().seq == 2 * 2 + 2 * 10 * 2
         found = spans(session)

@@ -49,7 +49,7 @@ def everything(store: SessionStore) -> list[Any]:
     """All that a store holds of its sessions, and how large it is."""
     held: list[Any] = [store.sessions(), store.stats()]
     for info in store.sessions():
-        session = store.session(info.user_id, info.session_id)
+        session = store.session(user_id=info.user_id, session_id=info.session_id)
         derived = chain.from_iterable(map(session.derived, session.streams()[1:]))
         held += [session.head(), session.streams(), list(session.pages()), [*derived]]
         held.append(store.log.view_names(info.user_id, info.session_id))

@@ -123,7 +123,7 @@ def test_a_strategy_is_named_by_call_environment_settings_or_default(
     def params(spec: str | None = "turn_window") -> JsonObject:
         """Of a store that is opened now: what is set then is what counts in it."""
         with open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path) as store:
-            session = store.session("ada", "s-1")
+            session = store.session(user_id="ada", session_id="s-1")
             if not store.sessions():
                 talk(session, 1, 2)
             strategy = store.settings.strategy(spec)
@@ -156,7 +156,7 @@ def test_settings_are_read_once(
     file.write_text('[context]\nstrategy = "turn_window"\n')
     monkeypatch.setenv("REFOLD_CONFIG", str(file))
     with open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         talk(session, 1, 2)
         file.unlink()
 
@@ -228,15 +228,15 @@ def test_a_compaction_that_dies_changes_nothing(session: Session) -> None:
 
 
 def test_compactors_at_once_take_effect_once(store: SessionStore) -> None:
-    talk(store.session("ada", "s-1"), 1, 7)
+    talk(store.session(user_id="ada", session_id="s-1"), 1, 7)
 
     def work(_: int) -> None:
-        store.session("ada", "s-1").compact(WINDOW)
+        store.session(user_id="ada", session_id="s-1").compact(WINDOW)
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
 
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     compact_all(session)
     (name,) = (name for name in session.streams() if name != "main")
     made = [payload(entry, Summary) for entry in session.derived(name)]
@@ -264,9 +264,9 @@ def test_a_stored_view_is_small_and_equal_to_a_fresh_fold(
 
 def test_the_fold_of_a_fork_begins_with_its_parent(session: Session) -> None:
     talk(session, 1, 3)
-    fork = session.fork(4, "s-2")
+    fork = session.fork(4, session_id="s-2")
     talk(session, 4, 4)
-    grand = fork.fork(1, "s-3")
+    grand = fork.fork(1, session_id="s-3")
     talk(fork, 5, 6)
     talk(grand, 9, 9)
 
@@ -296,7 +296,7 @@ def test_summaries_stand_where_they_were_decided(session: Session) -> None:
 
 
 def test_a_session_nobody_began_is_not_found(store: SessionStore) -> None:
-    nobody = store.session("ada", "none")
+    nobody = store.session(user_id="ada", session_id="none")
 
     for read in (nobody.events, nobody.context, nobody.state, nobody.compact):
         with pytest.raises(refold.SessionNotFound):
@@ -307,7 +307,7 @@ def test_a_session_nobody_began_is_not_found(store: SessionStore) -> None:
 def test_a_pin_of_the_parent_holds_in_the_fork(session: Session) -> None:
     talk(session, 1, 2)
     session.append(refold.Pin(seqs=(1, 2), reason="the requirement"))
-    fork = session.fork(5, "s-2")
+    fork = session.fork(5, session_id="s-2")
     talk(fork, 3, 6)
 
     assert compact_all(fork) > 0

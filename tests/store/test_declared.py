@@ -31,7 +31,7 @@ def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
 
 
 def ran(store: SessionStore, name: str, *results: str, user: str = "ada") -> None:
-    session = store.session(user, name)
+    session = store.session(user_id=user, session_id=name)
     session.append(refold.UserInput(text="What is 1/2 + 1/3?"))
     session.append(verdicts(*results, error_type="sign error"))
 
@@ -55,7 +55,7 @@ def test_it_says_what_verdicts_show_and_where(store: SessionStore) -> None:
     assert found.common_error_types == ("sign_error",)
     for item in found.items:
         for evidence in item.evidence:
-            session = store.session("ada", evidence.session_id)
+            session = store.session(user_id="ada", session_id=evidence.session_id)
             events = [
                 session.events(after=seq - 1, limit=1)[0] for seq in evidence.seqs
             ]
@@ -82,7 +82,7 @@ def test_what_is_kept_is_what_would_be_made_anew(store: SessionStore) -> None:
 def test_no_question_is_kept(store: SessionStore) -> None:
     found = known(store)
 
-    stream = store.session("ada", "s-0").stream
+    stream = store.session(user_id="ada", session_id="s-0").stream
     view = store.log.load_view(stream, DECLARED_NAME)
     assert view is not None
     assert "1/2" not in str(view.body) + str(found.to_json())
@@ -90,7 +90,9 @@ def test_no_question_is_kept(store: SessionStore) -> None:
 
 def test_a_session_that_moves_on_is_looked_at_again(store: SessionStore) -> None:
     before = known(store)
-    store.session("ada", "s-0").append(verdicts(WRONG, first=2, error_type="slip"))
+    store.session(user_id="ada", session_id="s-0").append(
+        verdicts(WRONG, first=2, error_type="slip")
+    )
 
     after = known(store)
 
@@ -144,7 +146,7 @@ def test_of_a_frozen_user_nothing_is_kept_and_nothing_dropped(
 
 
 def test_a_steered_session_is_counted_and_nothing_else(store: SessionStore) -> None:
-    session = store.session("ada", "s-0")
+    session = store.session(user_id="ada", session_id="s-0")
     session.append(refold.ToolCall(call_id="c", tool_name="read"))
     session.append(refold.ToolResult(call_id="c", content="x", untrusted=True))
 
@@ -165,7 +167,7 @@ def test_a_preference_is_an_event_of_the_user(store: SessionStore) -> None:
     found = known(store)
 
     assert found.preferences == {"language": "en-GB", "large_print": False}
-    event = store.session("ada", "_user").events()[1]
+    event = store.session(user_id="ada", session_id="_user").events()[1]
     assert event.payload == refold.StateUpdate(set={"preference.language": "zh"})
 
 
@@ -178,7 +180,7 @@ def test_without_consent_no_preference_is_recorded(store: SessionStore) -> None:
 
 def test_what_was_stated_without_consent_does_not_count(store: SessionStore) -> None:
     update = refold.StateUpdate(set={"preference.language": "zh"})
-    store.session("bob", "_user").append(update)
+    store.session(user_id="bob", session_id="_user").append(update)
     store.user("bob").consent(DECLARATIVE)
 
     assert known(store, "bob").preferences == {}
@@ -211,7 +213,7 @@ def test_a_preference_is_no_sentence(
     with pytest.raises(refold.InvalidEvent, match="preference"):
         memory.user("ada").prefer(key, value)
 
-    assert memory.session("ada", "_user").head().seq == 1
+    assert memory.session(user_id="ada", session_id="_user").head().seq == 1
 
 
 def test_what_cannot_be_a_preference_cannot_be_taken_back(memory: SessionStore) -> None:
@@ -225,7 +227,7 @@ def test_a_sentence_is_none_by_an_event_of_ones_own_either(
     update = refold.StateUpdate(set={"preference.note": "I like long answers"})
 
     with pytest.raises(refold.InvalidEvent, match="no sentence"):
-        memory.session("ada", "_user").append(update)
+        memory.session(user_id="ada", session_id="_user").append(update)
 
 
 def test_what_redaction_would_change_is_no_preference(memory: SessionStore) -> None:
@@ -234,7 +236,7 @@ def test_what_redaction_would_change_is_no_preference(memory: SessionStore) -> N
     with pytest.raises(refold.InvalidEvent, match="redaction would change"):
         memory.user("ada").prefer("key_id", "AKIA" + "Z7QX2M4NBVCR5TYW")
 
-    assert memory.session("ada", "_user").head().seq == 1
+    assert memory.session(user_id="ada", session_id="_user").head().seq == 1
 
 
 def test_what_the_user_wants_gone_is_gone(store: SessionStore) -> None:

@@ -40,7 +40,7 @@ def fill(store: SessionStore) -> None:
         f"-----BEGIN {PEM}-----\n{PLANTED['pem']}\n-----END {PEM}-----",
         PLANTED["plain"],
     ]
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     session.append([refold.UserInput(text=line) for line in lines])
     long = "\n".join(lines * 400)
     session.append(

@@ -70,7 +70,7 @@ def test_a_context_has_its_images_and_arguments(session: Session) -> None:
 def test_a_fork_shows_the_images_of_its_parent(session: Session) -> None:
     look(session)
 
-    fork = session.fork(3, "s-2")
+    fork = session.fork(3, session_id="s-2")
 
     assert blocks(fork)[1] == SHOWN
 

@@ -36,7 +36,9 @@ def test_every_file_of_a_store_is_its_owners_alone(tmp_path: Path) -> None:
     audit = f"table,file:{tmp_path / 'audit.log'}"
 
     with refold.open(url, audit=audit) as store:
-        store.session("ada", "one").append(refold.UserInput(text="hello"))
+        store.session(user_id="ada", session_id="one").append(
+            refold.UserInput(text="hello")
+        )
         store.seal()
         store.export_user("ada", tmp_path / "export")
         found = modes(tmp_path)
@@ -51,7 +53,9 @@ def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     path.chmod(0o640)
 
     with refold.open(f"sqlite:///{path}") as store:
-        store.session("ada", "one").append(refold.UserInput(text="hello"))
+        store.session(user_id="ada", session_id="one").append(
+            refold.UserInput(text="hello")
+        )
 
     assert modes(tmp_path)["refold.db"] == 0o640
 
@@ -60,7 +64,9 @@ def test_a_store_is_opened_by_the_path_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "of a path 100%.db"
 
     with refold.open(path) as store:
-        store.session("ada", "one").append(refold.UserInput(text="hello"))
+        store.session(user_id="ada", session_id="one").append(
+            refold.UserInput(text="hello")
+        )
 
     assert path.exists()
 
@@ -93,7 +99,9 @@ def backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REFOLD_DB", f"sqlite:///{place / 'refold.db'}")
     place.mkdir()
     with refold.open() as store:
-        store.session("ada", "one").append(refold.UserInput(text="hello"))
+        store.session(user_id="ada", session_id="one").append(
+            refold.UserInput(text="hello")
+        )
         store.seal()
     return place
 
@@ -153,7 +161,7 @@ def test_a_backup_is_read_where_it_lies(
 _APPEND = """
 import refold
 with refold.open() as store:
-    session = store.session("ada", "one")
+    session = store.session(user_id="ada", session_id="one")
     try:
         session.append(refold.UserInput(text="more"))
     except refold.StoreUnavailable as error:
@@ -176,7 +184,9 @@ def test_an_append_where_nothing_can_be_written_says_so(backup: Path) -> None:
 def test_a_log_beside_a_backup_is_read_with_its_index_or_named(backup: Path) -> None:
     copy = backup.with_name("copy")
     with refold.open() as store:
-        store.session("ada", "one").append(refold.UserInput(text="in the log alone"))
+        store.session(user_id="ada", session_id="one").append(
+            refold.UserInput(text="in the log alone")
+        )
         shutil.copytree(backup, copy)
     os.environ["REFOLD_DB"] = f"sqlite:///{copy / 'refold.db'}"
     log = (sys.executable, "-m", "refold", "log", "--user", "ada", "--session", "one")

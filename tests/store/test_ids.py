@@ -50,13 +50,15 @@ def opened(store_url: str, tmp_path: Path) -> Iterator[Opened]:
 
 
 def ids(store: SessionStore, name: str = "s", user: str = "ada") -> list[str]:
-    events: Any = [event.payload for event in store.session(user, name).events()]
+    events: Any = [
+        event.payload for event in store.session(user_id=user, session_id=name).events()
+    ]
     return [event.call_id for event in events if hasattr(event, "call_id")]
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_call_and_its_result_find_each_other(opened: Opened, together: bool) -> None:
-    session = opened(aware()).session("ada", "s")
+    session = opened(aware()).session(user_id="ada", session_id="s")
     session.append([CALL, RESULT] if together else CALL)
     if not together:
         session.append(RESULT)
@@ -74,26 +76,28 @@ def test_a_call_and_its_result_find_each_other(opened: Opened, together: bool) -
 def test_a_late_result_finds_its_call_after_a_restart_and_in_a_fork(
     opened: Opened,
 ) -> None:
-    opened(aware()).session("ada", "s").append(CALL)
+    opened(aware()).session(user_id="ada", session_id="s").append(CALL)
     after = opened(aware())
-    fork = after.session("ada", "s").fork(at=1, session_id="f")
+    fork = after.session(user_id="ada", session_id="s").fork(at=1, session_id="f")
 
     fork.append(RESULT)
-    after.session("ada", "s").append(RESULT, idempotency_key="k")
-    again = after.session("ada", "s").append(RESULT, idempotency_key="k")
+    after.session(user_id="ada", session_id="s").append(RESULT, idempotency_key="k")
+    again = after.session(user_id="ada", session_id="s").append(
+        RESULT, idempotency_key="k"
+    )
 
     assert again.duplicate
     assert ids(after, "f")[-1] == ids(after)[-1] == ids(after)[0]
 
 
 def test_one_id_is_open_once(opened: Opened) -> None:
-    session = opened(aware()).session("ada", "s")
+    session = opened(aware()).session(user_id="ada", session_id="s")
     session.append(CALL)
 
     with pytest.raises(refold.errors.InvalidEvent, match="one call, one call_id"):
         session.append(CALL)
     with pytest.raises(refold.errors.InvalidEvent, match="one call, one call_id"):
-        opened(aware()).session("ada", "t").append([CALL, CALL])
+        opened(aware()).session(user_id="ada", session_id="t").append([CALL, CALL])
     with pytest.raises(refold.errors.InvalidEvent, match="no open call"):
         session.append(RESULT.model_copy(update={"call_id": f"other-{MAIL}"}))
 
@@ -101,14 +105,14 @@ def test_one_id_is_open_once(opened: Opened) -> None:
 def test_the_name_of_an_id_is_of_the_user(opened: Opened) -> None:
     store = opened(aware())
     for user in ("ada", "bob"):
-        store.session(user, "s").append(CALL)
+        store.session(user_id=user, session_id="s").append(CALL)
 
     assert ids(store, user="ada") != ids(store, user="bob")
 
 
 def test_an_import_goes_on_at_an_open_call(opened: Opened) -> None:
     drafts = [Draft(one, meta=Meta(source={"file": "x"})) for one in (CALL, RESULT)]
-    session = opened(aware()).session("ada", "s")
+    session = opened(aware()).session(user_id="ada", session_id="s")
 
     done = [extend(session, drafts[:upto], where="x").events for upto in (1, 2, 2)]
 
@@ -117,15 +121,17 @@ def test_an_import_goes_on_at_an_open_call(opened: Opened) -> None:
 
 
 def test_ids_that_were_recorded_go_when_they_are_found_later(opened: Opened) -> None:
-    opened(unaware()).session("ada", "s").append([CALL, RESULT, CALL])
+    opened(unaware()).session(user_id="ada", session_id="s").append(
+        [CALL, RESULT, CALL]
+    )
     after = opened(aware())
 
     list(after.reredact())
-    after.session("ada", "s").append(RESULT)
+    after.session(user_id="ada", session_id="s").append(RESULT)
 
     assert len(set(ids(after))) == 1
     assert MAIL not in str(ids(after))
-    assert after.session("ada", "s").verify().problems == []
+    assert after.session(user_id="ada", session_id="s").verify().problems == []
 
 
 def filled(annotation: Any) -> Any:
@@ -166,7 +172,7 @@ def test_every_text_of_every_event_is_looked_at(kind: str) -> None:
 
 def test_no_table_holds_what_was_found_in_a_name(opened: Opened) -> None:
     store, day = opened(aware()), timedelta(days=1)
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     session.append(
         [CALL, RESULT],
         idempotency_key=MAIL,
@@ -181,9 +187,9 @@ def test_no_table_holds_what_was_found_in_a_name(opened: Opened) -> None:
     store.erasures.unfreeze("ada", MAIL, operator=MAIL)
     store.erasures.release("ada", MAIL, MAIL, operator=MAIL)
     store.erasures.hold("ada", f"another {MAIL}", MAIL)
-    store.session("bob", "b").append(refold.UserInput(text=MAIL))
+    store.session(user_id="bob", session_id="b").append(refold.UserInput(text=MAIL))
     store.erase("bob", MAIL, operator=MAIL, grace=day)
-    store.session("carol", "c").append(refold.UserInput(text=MAIL))
+    store.session(user_id="carol", session_id="c").append(refold.UserInput(text=MAIL))
     store.erase("carol", MAIL, operator=MAIL)
     store.erasures.readmit("carol", MAIL, operator=MAIL)
 

@@ -64,12 +64,12 @@ def test_a_rebuild_makes_the_layers_that_were_made_live(
     for number in range(6):
         turn(session, number)
         session.prepare(LAYERS)
-    other = store.session("ada", "again")
+    other = store.session(user_id="ada", session_id="again")
     for event in session.events():
         if not isinstance(event.payload, refold.Request):
             other.append(event.payload)
 
-    (rebuilt,) = store.rebuild(LAYERS, "ada", "again")
+    (rebuilt,) = store.rebuild(LAYERS, user_id="ada", session_id="again")
 
     assert rebuilt.problem == ""
     assert kinds(other) == kinds(session)

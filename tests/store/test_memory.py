@@ -25,7 +25,7 @@ def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
 
 
 def ran(store: SessionStore, user: str, name: str, outcome: Any) -> None:
-    session = store.session(user, name)
+    session = store.session(user_id=user, session_id=name)
     session.append(refold.UserInput(text="a flight to Oslo"))
     session.append(refold.ToolCall(call_id="c", tool_name="book"))
     session.append(refold.ToolResult(call_id="c", content="booked"))
@@ -40,7 +40,7 @@ def test_it_says_what_worked_and_where_that_is_seen(store: SessionStore) -> None
     assert item.content == {"path": [["book"]]}
     assert item.established
     for evidence in item.evidence:
-        session = store.session("ada", evidence.session_id)
+        session = store.session(user_id="ada", session_id=evidence.session_id)
         types = [
             session.events(after=seq - 1, limit=1)[0].type for seq in evidence.seqs
         ]
@@ -59,7 +59,9 @@ def test_what_is_kept_is_what_would_be_made_anew(store: SessionStore) -> None:
 
 def test_a_session_that_moves_on_is_looked_at_again(store: SessionStore) -> None:
     before = store.memory.of("ada")
-    store.session("ada", "s-0").append(refold.Final(outcome="failure"))
+    store.session(user_id="ada", session_id="s-0").append(
+        refold.Final(outcome="failure")
+    )
 
     after = store.memory.of("ada")
 
@@ -70,7 +72,9 @@ def test_a_session_that_moves_on_is_looked_at_again(store: SessionStore) -> None
 def test_erasing_a_session_is_never_having_had_it(store: SessionStore) -> None:
     before = store.memory.of("ada")
     ran(store, "ada", "s-9", "failure")
-    store.session("ada", "s-9").append(refold.ToolCall(call_id="d", tool_name="pay"))
+    store.session(user_id="ada", session_id="s-9").append(
+        refold.ToolCall(call_id="d", tool_name="pay")
+    )
     assert store.memory.of("ada") != before
 
     store.erase("ada", "asked for", session_id="s-9")

@@ -73,7 +73,7 @@ def told(store: SessionStore, user: str) -> bytes:
 
 def lived(store: SessionStore, user: str, steps: Sequence[Step]) -> None:
     for step in steps:
-        store.session(user, step.name).append(list(step.events))
+        store.session(user_id=user, session_id=step.name).append(list(step.events))
         if step.looked:
             store.memory.of(user)
 
@@ -121,8 +121,8 @@ def test_an_erased_session_might_never_have_been(
     store: SessionStore, steps: list[Step], name: str
 ) -> None:
     user, other = uuid4().hex, uuid4().hex
-    store.session(user, "stays").append(refold.UserInput(text="hi"))
-    store.session(other, "stays").append(refold.UserInput(text="hi"))
+    store.session(user_id=user, session_id="stays").append(refold.UserInput(text="hi"))
+    store.session(user_id=other, session_id="stays").append(refold.UserInput(text="hi"))
     lived(store, user, steps)
     if any(step.name == name for step in steps):
         store.erase(user, "asked for", session_id=name)
@@ -144,7 +144,7 @@ def _timeless(store: SessionStore, user: str) -> list[Any]:
 
 def test_advice_is_made_by_several_at_once(store: SessionStore) -> None:
     for number in range(4):
-        session = store.session("ada", f"s-{number}")
+        session = store.session(user_id="ada", session_id=f"s-{number}")
         session.append(refold.ToolCall(call_id="c", tool_name="search"))
         session.append(refold.ToolResult(call_id="c", content="done"))
         session.append(refold.Final(outcome="success"))

@@ -34,7 +34,7 @@ def taken_from(session: Session, fingerprint: str) -> bool:
 
 
 def test_a_rebuild_that_was_overtaken_asks_no_more(memory: SessionStore) -> None:
-    session = memory.session("ada", "s-1")
+    session = memory.session(user_id="ada", session_id="s-1")
     said(session, 12)
     model = Overtaken(lambda: taken_from(session, WINDOW.fingerprint))
 
@@ -61,9 +61,9 @@ def calls_at_each_turn(session: Session) -> list[int]:
 def test_a_compaction_that_was_overtaken_folds_no_further(
     memory: SessionStore,
 ) -> None:
-    counts = calls_at_each_turn(memory.session("ada", "s-1"))
+    counts = calls_at_each_turn(memory.session(user_id="ada", session_id="s-1"))
     folds = next(turn for turn, count in enumerate(counts, start=1) if count > 1)
-    session = memory.session("ada", "s-2")
+    session = memory.session(user_id="ada", session_id="s-2")
     for turn in range(1, folds):
         said(session, 1, first=turn)
         session.compact(FOLDING, summarizer=Overtaken(lambda: None))

@@ -36,7 +36,11 @@ def test_a_real_transcript_comes_in_once_and_whole(
 
     first, again = (
         [
-            extend(store.session("ada", f"t-{number}"), transcript.drafts, where=name)
+            extend(
+                store.session(user_id="ada", session_id=f"t-{number}"),
+                transcript.drafts,
+                where=name,
+            )
             for number, transcript in enumerate(transcripts)
         ]
         for _ in range(2)
@@ -48,7 +52,7 @@ def test_a_real_transcript_comes_in_once_and_whole(
     found: Counter[str] = Counter()
     for info, verified in store.verify():
         assert verified.problems == []
-        session = store.session("ada", info.session_id)
+        session = store.session(user_id="ada", session_id=info.session_id)
         found.update(event.type for event in session.pages())
         for strategy in ("keep_all", "turn_window:full_turns=2,cached_turns=2"):
             while session.compact(strategy):

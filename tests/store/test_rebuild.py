@@ -74,7 +74,7 @@ def test_a_second_rebuild_does_nothing_until_the_log_has_grown(
     assert (second.compactions, second.there_before) == (0, 2)
     assert (third.compactions, third.there_before) == (2, 2)
     grown = derived(session, WINDOW)
-    whole = store.session("ada", "whole")
+    whole = store.session(user_id="ada", session_id="whole")
     said(whole, 10)
     rebuild(store, WINDOW, session_id="whole")
     assert derived(whole, WINDOW) == grown
@@ -87,10 +87,12 @@ def test_killed_before_any_statement_nothing_is_lost_or_done_twice(
 ) -> None:
     spec = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=150"
     with open_at(store_url, tmp_path) as store:
-        said(store.session("ada", "s"), 5)
-        said(store.session("ada", "whole"), 5)
+        said(store.session(user_id="ada", session_id="s"), 5)
+        said(store.session(user_id="ada", session_id="whole"), 5)
         rebuild(store, _parsed(spec), session_id="whole")
-        expected = derived(store.session("ada", "whole"), _parsed(spec))
+        expected = derived(
+            store.session(user_id="ada", session_id="whole"), _parsed(spec)
+        )
         assert any(record["absorbs"] for record in expected)
 
     lines, died = 150, 0
@@ -98,12 +100,12 @@ def test_killed_before_any_statement_nothing_is_lost_or_done_twice(
         died += 1
         lines = 150 + 260 * died
         with open_at(store_url, tmp_path) as store:
-            made = derived(store.session("ada", "s"), _parsed(spec))
+            made = derived(store.session(user_id="ada", session_id="s"), _parsed(spec))
             assert made == expected[: len(made)]
 
     assert died >= 4
     with open_at(store_url, tmp_path) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         assert derived(session, _parsed(spec)) == expected
         assert [p for _, proved in store.verify() for p in proved.problems] == []
 
@@ -204,7 +206,7 @@ def test_strict_stops_and_the_next_run_tries_the_same_again(
     assert "secret" not in str(no.value)
     assert derived(session, WINDOW) == []
     rebuild(store, WINDOW)
-    other = store.session("ada", "other")
+    other = store.session(user_id="ada", session_id="other")
     said(other, 8)
     rebuild(store, WINDOW, session_id="other")
     assert derived(session, WINDOW) == derived(other, WINDOW)
@@ -234,8 +236,8 @@ def test_many_sessions_beside_each_other_come_out_as_one_after_another(
     store: SessionStore,
 ) -> None:
     for name in ("a", "b", "c", "d"):
-        said(store.session("ada", name), 7)
-        said(store.session("bob", name), 7)
+        said(store.session(user_id="ada", session_id=name), 7)
+        said(store.session(user_id="bob", session_id=name), 7)
     told: dict[tuple[str, str], int] = {}
 
     done = list(
@@ -248,7 +250,10 @@ def test_many_sessions_beside_each_other_come_out_as_one_after_another(
 
     assert sorted((one.user_id, one.session_id) for one in done) == sorted(told)
     assert set(told.values()) == {14}
-    made = {str(derived(store.session(*key), WINDOW)) for key in told}
+    made = {
+        str(derived(store.session(user_id=key[0], session_id=key[1]), WINDOW))
+        for key in told
+    }
     assert len(made) == 1
     assert all(one.compactions == 2 for one in done)
 
@@ -256,11 +261,14 @@ def test_many_sessions_beside_each_other_come_out_as_one_after_another(
 def test_only_the_sessions_that_are_named_are_rebuilt(store: SessionStore) -> None:
     for user in ("ada", "bob"):
         for name in ("a", "b"):
-            said(store.session(user, name), 6)
+            said(store.session(user_id=user, session_id=name), 6)
 
     done = [
-        [(one.user_id, one.session_id) for one in store.rebuild(WINDOW, *names)]
-        for names in [("ada",), (None, "b"), ("bob", "a")]
+        [
+            (one.user_id, one.session_id)
+            for one in store.rebuild(WINDOW, user_id=user, session_id=name)
+        ]
+        for user, name in [("ada", None), (None, "b"), ("bob", "a")]
     ]
 
     assert done == [
@@ -277,22 +285,25 @@ def test_at_least_one_job(store: SessionStore) -> None:
 
 def test_a_failure_ends_those_beside_it(store: SessionStore) -> None:
     for name in "abcdef":
-        said(store.session("ada", name), 8)
+        said(store.session(user_id="ada", session_id=name), 8)
 
     with pytest.raises(refold.errors.SummarizerFailed):
         list(store.rebuild(WINDOW, summarizer=Fails(99), strict=True, jobs=3))
 
-    assert all(not derived(store.session("ada", name), WINDOW) for name in "abcdef")
+    assert all(
+        not derived(store.session(user_id="ada", session_id=name), WINDOW)
+        for name in "abcdef"
+    )
 
 
 def test_a_fork_is_rebuilt_from_where_it_was_born(
     store: SessionStore, session: Session
 ) -> None:
     said(session, 8)
-    child = session.fork(10, "child")
+    child = session.fork(10, session_id="child")
     said(child, 3, first=20)
 
-    (done,) = store.rebuild(WINDOW, "ada", "child")
+    (done,) = store.rebuild(WINDOW, user_id="ada", session_id="child")
 
     records = derived(child, WINDOW)
     assert done.events == 7

@@ -174,7 +174,7 @@ def test_a_rebuild_is_what_always_running_would_have_made(
     clock = Clock()
     with refold.open("memory://") as opened:
         store = clocked(opened, clock)
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         if not events:
             return
         write(session, events)
@@ -197,7 +197,10 @@ def test_a_rebuild_is_what_always_running_would_have_made(
 def test_a_rebuild_is_what_a_live_loop_made(memory: SessionStore, name: str) -> None:
     strategy, clock = STRATEGIES[name], Clock()
     store = clocked(memory, clock)
-    live, later = store.session("ada", "live"), store.session("ada", "later")
+    live, later = (
+        store.session(user_id="ada", session_id="live"),
+        store.session(user_id="ada", session_id="later"),
+    )
     for event, at in _conversation():
         _timers(live, strategy, clock, at)
         if isinstance(event, AgentResponse):
@@ -268,7 +271,10 @@ def test_cut_off_it_goes_on_where_it_stopped(
 ) -> None:
     with refold.open("memory://") as opened:
         store = clocked(opened, Clock())
-        whole, parts = store.session("ada", "whole"), store.session("ada", "parts")
+        whole, parts = (
+            store.session(user_id="ada", session_id="whole"),
+            store.session(user_id="ada", session_id="parts"),
+        )
         if not events:
             return
         write(whole, events)

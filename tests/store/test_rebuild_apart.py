@@ -33,7 +33,7 @@ def store(
     monkeypatch.setattr(rebuilding_all, "can_fork", lambda: True)
     with open_at(store_url, tmp_path) as store:
         for name in NAMES:
-            said(store.session("ada", name), 6)
+            said(store.session(user_id="ada", session_id=name), 6)
         yield store
     assert not multiprocessing.active_children()
 
@@ -65,7 +65,7 @@ class Refuses(Abridged):
 
 
 def wrote(store: SessionStore, name: str) -> set[str]:
-    made = derived(store.session("ada", name), WINDOW)
+    made = derived(store.session(user_id="ada", session_id=name), WINDOW)
     return {str(record.get("text")) for record in made}
 
 
@@ -77,12 +77,16 @@ def test_the_same_is_made_as_by_one(store: SessionStore) -> None:
 
     done = list(store.rebuild(WINDOW, jobs=2, progress=told))
 
-    made = [derived(store.session("ada", name), WINDOW) for name in NAMES]
+    made = [
+        derived(store.session(user_id="ada", session_id=name), WINDOW) for name in NAMES
+    ]
     assert sorted(one.session_id for one in done) == list(NAMES)
     assert walked == dict.fromkeys(NAMES, 12)
-    said(store.session("ada", "one"), 6)
+    said(store.session(user_id="ada", session_id="one"), 6)
     rebuild(store, WINDOW, session_id="one")
-    assert made == [derived(store.session("ada", "one"), WINDOW)] * len(NAMES)
+    assert made == [
+        derived(store.session(user_id="ada", session_id="one"), WINDOW)
+    ] * len(NAMES)
     assert [p for _, proved in store.verify() for p in proved.problems] == []
 
 
@@ -95,7 +99,7 @@ def test_other_processes_than_this_write(store: SessionStore) -> None:
 
 
 def test_a_killed_process_loses_no_other_session(store: SessionStore) -> None:
-    said(store.session("ada", "bad"), 6, first=100)
+    said(store.session(user_id="ada", session_id="bad"), 6, first=100)
 
     done = list(store.rebuild(WINDOW, summarizer=Dies(), jobs=2))
     again = list(store.rebuild(WINDOW, jobs=2))
@@ -109,7 +113,7 @@ def test_a_killed_process_loses_no_other_session(store: SessionStore) -> None:
 
 def test_sessions_that_no_process_is_left_for_are_told(store: SessionStore) -> None:
     for name in ("bad", "worse"):
-        said(store.session("a", name), 6, first=100)
+        said(store.session(user_id="a", session_id=name), 6, first=100)
 
     done = list(store.rebuild(WINDOW, summarizer=Dies(), jobs=2))
 
@@ -149,7 +153,7 @@ def test_nothing_is_forked_beside_a_thread() -> None:
 def test_a_store_in_memory_stays_in_its_process() -> None:
     with refold.open("memory://") as store:
         for name in NAMES:
-            said(store.session("ada", name), 6)
+            said(store.session(user_id="ada", session_id=name), 6)
 
         list(store.rebuild(WINDOW, summarizer=Tells(), jobs=2))
 

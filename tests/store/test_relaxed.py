@@ -40,7 +40,7 @@ def said(session: Session, count: int) -> int:
 
 def whole(store: SessionStore) -> int:
     """The number of events, which have no gap and verify."""
-    events = store.session("ada", "s").events()
+    events = store.session(user_id="ada", session_id="s").events()
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert [problem for _, one in store.verify() for problem in one.problems] == []
     return len(events)
@@ -50,9 +50,9 @@ def test_a_crash_takes_the_newest_and_the_writer_goes_on_behind_what_is_left(
     own_postgres: Postgres, url: str, tmp_path: Path
 ) -> None:
     with open_at(url, tmp_path) as store:
-        said(store.session("ada", "s"), 3)
+        said(store.session(user_id="ada", session_id="s"), 3)
     with open_at(relaxed(url), tmp_path) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         session.context("turn_window:full_turns=1,cached_turns=1")
         assert said(session, 20) == 23
 
@@ -71,9 +71,9 @@ def test_what_is_durable_makes_all_before_it_durable(
         open_at(relaxed(url), tmp_path) as quick,
         open_at(url, tmp_path) as safe,
     ):
-        said(quick.session("ada", "s"), 20)
-        durable = said(safe.session("ada", "s"), 1)
-        said(quick.session("ada", "s"), 20)
+        said(quick.session(user_id="ada", session_id="s"), 20)
+        durable = said(safe.session(user_id="ada", session_id="s"), 1)
+        said(quick.session(user_id="ada", session_id="s"), 20)
 
         own_postgres.restart()
 

@@ -24,14 +24,14 @@ def url(store_url: str, tmp_path: Path) -> str:
     prepare(store_url, tmp_path)
     with open_at(store_url, tmp_path) as store:
         session = filled(store, "s")
-        fork = session.fork(4, "f")
+        fork = session.fork(4, session_id="f")
         fork.append(refold.UserInput(text="another way"))
-        store.session("ada", "t").append(refold.UserInput(text="hi"))
+        store.session(user_id="ada", session_id="t").append(refold.UserInput(text="hi"))
     return store_url
 
 
 def filled(store: SessionStore, name: str) -> Session:
-    session = store.session("ada", name)
+    session = store.session(user_id="ada", session_id=name)
     for _ in range(4):
         session.append([refold.UserInput(text="why " * 50), refold.Final(text="so")])
         session.prepare(WINDOW)
@@ -48,10 +48,16 @@ def found(store: SessionStore, *, apply: bool = False) -> list[tuple[str, str, b
 
 def test_nothing_is_damaged_in_a_store_that_is_whole(url: str) -> None:
     with refold.open(url) as store:
-        before = [event.to_json() for event in store.session("ada", "s").events()]
+        before = [
+            event.to_json()
+            for event in store.session(user_id="ada", session_id="s").events()
+        ]
 
         assert found(store) == found(store, apply=True) == []
-        after = [event.to_json() for event in store.session("ada", "s").events()]
+        after = [
+            event.to_json()
+            for event in store.session(user_id="ada", session_id="s").events()
+        ]
 
     assert after == before
 
@@ -72,7 +78,7 @@ def test_nothing_is_damaged_in_a_store_that_is_whole(url: str) -> None:
 )
 def test_a_head_is_made_anew(url: str, harm: str) -> None:
     with refold.open(url) as store:
-        context = store.session("ada", "s").context(WINDOW).digest
+        context = store.session(user_id="ada", session_id="s").context(WINDOW).digest
     tamper(url, harm)
 
     with refold.open(url) as store:
@@ -82,7 +88,7 @@ def test_a_head_is_made_anew(url: str, harm: str) -> None:
         assert found(store) == []
 
     with refold.open(url) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         assert session.context(WINDOW).digest == context
         session.append(refold.ToolResult(call_id="open", content="done"))
         assert problems(store) == []
@@ -122,13 +128,16 @@ def test_what_is_wrong_with_events_is_told_and_left(url: str, harm: str) -> None
 
 def test_a_view_that_is_not_what_was_stored_is_dropped(url: str) -> None:
     with refold.open(url) as store:
-        context = store.session("ada", "s").context(WINDOW).digest
+        context = store.session(user_id="ada", session_id="s").context(WINDOW).digest
     tamper(url, "UPDATE @views SET body=(SELECT hash FROM @events LIMIT 1)")
 
     with refold.open(url) as store:
         assert found(store, apply=True) == [("s", "view", True)]
         assert found(store) == []
-        assert store.session("ada", "s").context(WINDOW).digest == context
+        assert (
+            store.session(user_id="ada", session_id="s").context(WINDOW).digest
+            == context
+        )
 
 
 def test_blobs_that_no_event_names_are_deleted_and_no_others(url: str) -> None:
@@ -148,7 +157,7 @@ def test_blobs_that_no_event_names_are_deleted_and_no_others(url: str) -> None:
 
 def test_blobs_are_kept_if_the_session_moves_on(url: str) -> None:
     with refold.open(url) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         scanned = store.log.repairs.unnamed_blobs(session.stream)
         session.append(refold.ToolResult(call_id="open", content="done"))
 
@@ -157,7 +166,7 @@ def test_blobs_are_kept_if_the_session_moves_on(url: str) -> None:
 
 def test_a_head_is_not_put_behind_an_append(url: str) -> None:
     with refold.open(url) as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         head = store.log.head(session.stream)
         session.append(refold.ToolResult(call_id="open", content="done"))
 
@@ -167,7 +176,7 @@ def test_a_head_is_not_put_behind_an_append(url: str) -> None:
 
 def test_an_erased_user_is_not_brought_back(url: str) -> None:
     with refold.open(url) as store:
-        stream = store.session("ada", "s").stream
+        stream = store.session(user_id="ada", session_id="s").stream
         head = store.log.head(stream)
         store.erase("ada", reason="asked for")
 
@@ -184,7 +193,9 @@ def test_a_head_of_a_frozen_user_is_not_put_back_open(url: str) -> None:
     with refold.open(url) as store:
         assert ("s", "head", False) in found(store, apply=True)
         with pytest.raises(refold.RefoldError):
-            store.session("ada", "s").append(refold.UserInput(text="more"))
+            store.session(user_id="ada", session_id="s").append(
+                refold.UserInput(text="more")
+            )
         store.erasures.unfreeze("ada", "settled")
         assert {mended for _, _, mended in found(store, apply=True)} == {True}
         assert problems(store) == []
@@ -220,7 +231,7 @@ def test_a_session_that_lost_its_head_can_be_erased(url: str) -> None:
 
 
 def test_a_sound_store_has_nothing_to_repair(memory: SessionStore) -> None:
-    memory.session("ada", "s").append(CALL)
+    memory.session(user_id="ada", session_id="s").append(CALL)
 
     assert [found for _, found in memory.repair() if found] == []
 

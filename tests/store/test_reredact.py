@@ -57,7 +57,7 @@ def after(opened: Opened, before: SessionStore) -> SessionStore:
 
 
 def session_of(store: SessionStore, name: str = "s-1") -> Session:
-    return store.session("ada", name)
+    return store.session(user_id="ada", session_id=name)
 
 
 def stored(session: Session) -> str:
@@ -169,9 +169,11 @@ def test_only_the_sessions_that_are_named_are_touched(
     before: SessionStore, after: SessionStore
 ) -> None:
     for user, name in (("ada", "s-1"), ("ada", "s-2"), ("bob", "s-1")):
-        before.session(user, name).append(refold.UserInput(text=MAIL))
+        before.session(user_id=user, session_id=name).append(
+            refold.UserInput(text=MAIL)
+        )
 
-    done = list(after.reredact("ada", "s-1"))
+    done = list(after.reredact("ada", session_id="s-1"))
 
     assert [(one.session.user_id, one.session.session_id) for one in done] == [
         ("ada", "s-1")
@@ -356,11 +358,11 @@ def test_a_fork_shows_what_is_left_of_its_parent(
             refold.ToolCall(call_id="c", tool_name=f"mail {MAIL}"),
         ]
     )
-    fork = parent.fork(2, "fork")
+    fork = parent.fork(2, session_id="fork")
     fork.append([refold.UserInput(text="go on")] * 70)
     fork.record_request(fork.context())
 
-    list(after.reredact("ada", only))
+    list(after.reredact("ada", session_id=only))
 
     fork = session_of(after, "fork")
     assert GONE in str(fork.context().messages)

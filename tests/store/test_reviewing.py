@@ -32,7 +32,7 @@ def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
 @pytest.fixture
 def session(store: SessionStore) -> Session:
     """One in which a human is to be asked at seq 2."""
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     session.append([refold.UserInput(text=f"write to {MAIL}"), RISKY])
     return session
 
@@ -79,7 +79,7 @@ def test_its_bundle_was_redacted_and_needs_no_store(session: Session) -> None:
 def test_a_long_session_is_not_read_from_its_beginning_again(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     session.append([refold.UserInput(text="go"), RISKY])
     for number in range(100):
         fail(session, f"c-{number}")
@@ -106,7 +106,7 @@ def test_a_long_session_is_not_read_from_its_beginning_again(
 def test_what_is_kept_of_a_session_is_made_anew_when_it_was_dropped(
     store: SessionStore,
 ) -> None:
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     session.append([refold.UserInput(text="go")] * 250)
     session.append(refold.Reflection(confidence=0.1))
     before = session.review()
@@ -131,19 +131,21 @@ def test_other_figures_do_not_ask_again(session: Session) -> None:
 def test_rivals_ask_once(store_url: str, tmp_path: Path) -> None:
     url, barrier = prepare(store_url, tmp_path), Barrier(4)
     with refold.open(url) as store:
-        store.session("ada", "s-1").append([refold.UserInput(text="go"), RISKY])
+        store.session(user_id="ada", session_id="s-1").append(
+            [refold.UserInput(text="go"), RISKY]
+        )
 
     def ask(_: int) -> list[int]:
         with refold.open(url) as own:
             barrier.wait()
-            return own.session("ada", "s-1").review().asked
+            return own.session(user_id="ada", session_id="s-1").review().asked
 
     with ThreadPoolExecutor(4) as pool:
         asked = list(pool.map(ask, range(4)))
 
     assert sorted(asked) == [[], [], [], [3]]
     with refold.open(url) as store:
-        assert len(questions(store.session("ada", "s-1"))) == 1
+        assert len(questions(store.session(user_id="ada", session_id="s-1"))) == 1
 
 
 def test_who_saw_the_log_before_a_rival_asked_asks_nothing(
@@ -186,7 +188,7 @@ def test_a_rival_with_other_rules_asks_nothing_either(
 
 
 def test_with_less_then_again_then_a_human(store: SessionStore) -> None:
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     session.append(refold.UserInput(text="a flight to Oslo"))
     for number in range(3):
         fail(session, f"c-{number}")
@@ -208,7 +210,7 @@ def test_with_less_then_again_then_a_human(store: SessionStore) -> None:
 
 
 def test_a_step_that_is_done_twice_is_written_once(store: SessionStore) -> None:
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     for number in range(3):
         fail(session, f"c-{number}")
     (step,) = session.review().recoveries
@@ -223,11 +225,11 @@ def test_a_step_that_is_done_twice_is_written_once(store: SessionStore) -> None:
 
 def test_questions_are_listed_by_severity_then_age(store: SessionStore) -> None:
     for user, name in (("bob", "b"), ("ada", "a")):
-        session = store.session(user, name)
+        session = store.session(user_id=user, session_id=name)
         session.append(refold.UserInput(text="go"))
         session.append([refold.Reflection(confidence=0.1), refold.Final(), RISKY])
         session.review()
-    store.session("bob", "none").append(refold.UserInput(text="go"))
+    store.session(user_id="bob", session_id="none").append(refold.UserInput(text="go"))
 
     found = store.reviews.list()
 
@@ -238,7 +240,7 @@ def test_questions_are_listed_by_severity_then_age(store: SessionStore) -> None:
         ("ada", "medium"),
     ]
     assert store.reviews.list("ada") == [one for one in found if one.user_id == "ada"]
-    assert store.reviews.list("ada", "none") == []
+    assert store.reviews.list("ada", session_id="none") == []
     assert store.reviews.list("nobody") == []
 
 
@@ -285,7 +287,7 @@ def test_of_two_who_decide_at_once_one_does(
 ) -> None:
     url, barrier = prepare(store_url, tmp_path), Barrier(4)
     with refold.open(url) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         session.append([refold.UserInput(text="go"), RISKY])
         session.review()
 
@@ -294,7 +296,9 @@ def test_of_two_who_decide_at_once_one_does(
         with refold.open(url) as own:
             barrier.wait()
             try:
-                own.session("ada", "s-1").decide(3, decision, by="lin")
+                own.session(user_id="ada", session_id="s-1").decide(
+                    3, decision, by="lin"
+                )
             except refold.errors.AlreadyDecided:
                 return False
             return True
@@ -304,7 +308,7 @@ def test_of_two_who_decide_at_once_one_does(
 
     assert decided.count(True) == 1
     with refold.open(url) as store:
-        assert store.session("ada", "s-1").head().seq == 4
+        assert store.session(user_id="ada", session_id="s-1").head().seq == 4
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -443,7 +447,7 @@ def test_a_rule_of_redaction_that_comes_later_finds_all_that_a_bundle_has(
     policy.write_text(BADGES, encoding="utf-8")
     badges = [f"BDG-AB{number:012d}" for number in range(400)]
     with refold.open(url) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         session.append(refold.UserInput(text=" and ".join(badges)))
         session.append(refold.Planner(plan={"badges": badges}))
         session.append([refold.AgentResponse(text=",".join(badges)), RISKY])
@@ -451,7 +455,7 @@ def test_a_rule_of_redaction_that_comes_later_finds_all_that_a_bundle_has(
         (before,) = questions(session)
     with refold.open(url, policy=policy) as store:
         (done,) = store.reredact("ada")
-        (after,) = questions(store.session("ada", "s-1"))
+        (after,) = questions(store.session(user_id="ada", session_id="s-1"))
 
     assert done.problem is None
     assert "BDG" in json.dumps(before.bundle)
@@ -465,7 +469,7 @@ def test_where_a_store_takes_no_events_the_question_is_asked_without(
     rules = ReviewRules.read('[r]\nwhen = "tool_fails"\nfailures = 20\nsteps = []')
     url = prepare(store_url, tmp_path)
     with refold.open(url, limits=limits) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         for number in range(20):
             fail(session, f"c-{number}")
 
@@ -482,7 +486,7 @@ def test_with_little_room_a_bundle_is_smaller(store_url: str, tmp_path: Path) ->
     limits = refold.redaction.Limits(leaf_bytes=1_024, event_bytes=8_192)
     url = prepare(store_url, tmp_path)
     with refold.open(url, limits=limits) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         session.append([refold.UserInput(text="word " * 180)] * 30)
         session.append(RISKY)
         session.review()
@@ -531,7 +535,7 @@ def test_of_an_erased_session_there_is_no_question(
 
 
 def test_a_fork_asks_of_its_own_events(store: SessionStore, session: Session) -> None:
-    fork = session.fork(2, "s-2")
+    fork = session.fork(2, session_id="s-2")
 
     assert fork.review().asked == []
     fork.append(RISKY)

@@ -65,7 +65,7 @@ def test_the_stored_view_and_the_log_give_the_same(
 def test_more_than_a_page_behind_the_view_is_all_there(
     memory: SessionStore, more: int
 ) -> None:
-    session = memory.session("ada", "s-1")
+    session = memory.session(user_id="ada", session_id="s-1")
     session.append(said(*map(str, range(70))))
     assert session.context("keep_all").at == 70
     session.append(said(*map(str, range(70, 70 + more))))
@@ -78,7 +78,7 @@ def test_more_than_a_page_behind_the_view_is_all_there(
 
 def test_damage_that_is_not_shown_is_no_matter(tmp_path: Path, sqlite_url: str) -> None:
     with refold.open(sqlite_url) as store:
-        session = talk(store.session("ada", "s-1"), 12)
+        session = talk(store.session(user_id="ada", session_id="s-1"), 12)
         while session.compact(WINDOW) is not None:
             pass
         before = session.context(WINDOW)
@@ -93,7 +93,7 @@ def test_damage_that_is_not_shown_is_no_matter(tmp_path: Path, sqlite_url: str) 
 
 def test_an_erased_or_missing_session_stands_nowhere(store: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
-        store.session("ada", "none").context(WINDOW)
+        store.session(user_id="ada", session_id="none").context(WINDOW)
 
 
 OPENED = "what the agent was told, word for word"
@@ -102,7 +102,7 @@ OPENED = "what the agent was told, word for word"
 @pytest.fixture
 def called(store: SessionStore) -> Session:
     """A session with a call, whose rows were opened for a context before."""
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     call = refold.ToolCall(call_id="c", tool_name="ls", arguments={"deep": [{"a": 1}]})
     result = refold.ToolResult(call_id="c", content=[{"type": "text", "text": "b"}])
     session.append([refold.UserInput(text=OPENED), call, result], agent="one")
@@ -163,7 +163,7 @@ def test_a_row_that_was_changed_since_is_not_shown_as_it_was(
     tmp_path: Path, sqlite_url: str
 ) -> None:
     with refold.open(sqlite_url) as store:
-        session = talk(store.session("ada", "s-1"), 2)
+        session = talk(store.session(user_id="ada", session_id="s-1"), 2)
         session.context("keep_all")
         with create_engine(sqlite_url).begin() as connection:
             connection.execute(text("DROP TRIGGER events_refuse_update"))
@@ -190,7 +190,7 @@ def test_nothing_that_was_opened_is_left_after_an_erasure(
 def test_of_most_sessions_nothing_is_kept(memory: SessionStore) -> None:
     ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
     for number in range(34):
-        session = memory.session("ada", f"s-{number}")
+        session = memory.session(user_id="ada", session_id=f"s-{number}")
         session.append(said("a"))
         session.context("keep_all")
 
@@ -204,7 +204,7 @@ def test_of_most_sessions_nothing_is_kept(memory: SessionStore) -> None:
 
 def test_what_is_too_much_is_not_kept(memory: SessionStore) -> None:
     ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
-    session = memory.session("ada", "s-1")
+    session = memory.session(user_id="ada", session_id="s-1")
     session.append(said(*(f"{n} {'x' * 9000}" for n in range(60))))
 
     session.context("keep_all")

@@ -42,8 +42,8 @@ def test_an_empty_store_holds_nothing(every: SessionStore) -> None:
 
 def test_all_that_is_there_is_counted(every: SessionStore) -> None:
     for user, session_id in (("ada", "s-1"), ("ada", "s-2"), ("bob", "s-1")):
-        talk(every.session(user, session_id), 3)
-    session = every.session("ada", "s-1")
+        talk(every.session(user_id=user, session_id=session_id), 3)
+    session = every.session(user_id="ada", session_id="s-1")
     assert session.compact(WINDOW) is not None
 
     figures = every.stats()
@@ -59,11 +59,14 @@ def test_all_that_is_there_is_counted(every: SessionStore) -> None:
 
 def test_a_user_and_a_session_have_their_own(every: SessionStore) -> None:
     long = "a line of text. " * 10_000
-    every.session("ada", "s-1").append(refold.UserInput(text=long))
-    talk(every.session("ada", "s-2"), 1)
-    talk(every.session("bob", "s-1"), 4)
+    every.session(user_id="ada", session_id="s-1").append(refold.UserInput(text=long))
+    talk(every.session(user_id="ada", session_id="s-2"), 1)
+    talk(every.session(user_id="bob", session_id="s-1"), 4)
 
-    ada, one = every.stats("ada"), every.session("ada", "s-2").stats()
+    ada, one = (
+        every.stats("ada"),
+        every.session(user_id="ada", session_id="s-2").stats(),
+    )
 
     assert (ada["sessions"], ada["events"], ada["blobs"]) == (2, 3, 1)
     assert (one["sessions"], one["events"]) == (1, 2)
@@ -72,11 +75,11 @@ def test_a_user_and_a_session_have_their_own(every: SessionStore) -> None:
 
 def test_a_session_that_is_not_there_has_no_figures(every: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
-        every.session("ada", "s-1").stats()
+        every.session(user_id="ada", session_id="s-1").stats()
 
 
 def test_rates_are_of_what_happened_of_late(every: SessionStore) -> None:
-    session, now = every.session("ada", "s-1"), every.clock()
+    session, now = every.session(user_id="ada", session_id="s-1"), every.clock()
     for age in (30 * HOUR, 2 * HOUR, 0):
         said = refold.UserInput(text="x" * 100)
         session.append(said, ts=from_microseconds(now - age))
@@ -91,21 +94,23 @@ def test_rates_are_of_what_happened_of_late(every: SessionStore) -> None:
 
 def test_a_view_is_behind_by_what_it_has_not_folded(every: SessionStore) -> None:
     for name, turns in (("s-1", 0), ("s-2", 2), ("s-3", 5)):
-        session = every.session("ada", name)
+        session = every.session(user_id="ada", session_id=name)
         talk(session, 3)
         assert session.compact(WINDOW) is not None
         talk(session, turns)
 
     (lag,) = every.stats()["lag"]
 
-    assert lag["fingerprint"] in every.session("ada", "s-1").streams()
+    assert (
+        lag["fingerprint"] in every.session(user_id="ada", session_id="s-1").streams()
+    )
     assert (lag["views"], lag["behind"]) == (3, 2)
     assert (lag["events"], lag["most"]) == (4 + 10, 10)
 
 
 def test_those_behind_are_listed_in_pages(every: SessionStore) -> None:
     for name in ("s-1", "s-2", "s-3"):
-        session = every.session("ada", name)
+        session = every.session(user_id="ada", session_id=name)
         talk(session, 3)
         assert session.compact(WINDOW) is not None
         talk(session, 1)
@@ -125,7 +130,7 @@ def test_those_behind_are_listed_in_pages(every: SessionStore) -> None:
 
 def test_catching_up_leaves_none_behind(every: SessionStore) -> None:
     for name in ("s-1", "s-2"):
-        session = every.session("ada", name)
+        session = every.session(user_id="ada", session_id=name)
         talk(session, 3)
         assert session.compact(WINDOW) is not None
         talk(session, 4)
@@ -139,12 +144,12 @@ def test_catching_up_leaves_none_behind(every: SessionStore) -> None:
 
 
 def test_a_key_that_was_left_is_counted(every: SessionStore) -> None:
-    session = every.session("ada", "s-1")
+    session = every.session(user_id="ada", session_id="s-1")
     session.append(refold.UserInput(text="x"))
     keys = every.log.keys  # type: ignore[attr-defined]  # of every log there is
     used = every.log.key(StreamId("ada", "s-1"))  # type: ignore[attr-defined]  # the same
     keys.successor("ada", "s-1", of=used, now=every.clock())
-    talk(every.session("bob", "s-1"), 1)
+    talk(every.session(user_id="bob", session_id="s-1"), 1)
 
     assert every.stats()["retired_keys"] == every.stats("ada")["retired_keys"] == 1
     assert session.stats()["retired_keys"] == 1

@@ -30,7 +30,10 @@ def test_readers_get_the_new_strategy_once_it_is_activated(
 
 
 def test_an_activation_is_no_call_of_a_model(memory: SessionStore) -> None:
-    session, other = memory.session("ada", "s"), memory.session("ada", "t")
+    session, other = (
+        memory.session(user_id="ada", session_id="s"),
+        memory.session(user_id="ada", session_id="t"),
+    )
     for one in (session, other):
         said(one, 8)
         one.append(refold.UserInput(text="and now?"))

@@ -45,7 +45,7 @@ def test_in_the_background_no_append_waits(
     store_url: str, tmp_path: Path, slow: Slow
 ) -> None:
     with opened(store_url, tmp_path, "background", slow) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         for _ in range(2):
             session.append([QUESTION, ANSWER])
         assert slow.begun.wait(60)
@@ -64,7 +64,7 @@ def test_by_choice_the_append_waits(
     store_url: str, tmp_path: Path, calls: Path
 ) -> None:
     with opened(store_url, tmp_path, "wait", Counting(calls)) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         session.append([QUESTION, ANSWER])
         assert summaries(session) == 0
         session.append([QUESTION, ANSWER])
@@ -85,9 +85,9 @@ def test_it_is_checked_where_a_turn_may_end(
 ) -> None:
     with opened(sqlite_url, tmp_path, "off", None) as store:
         for _ in range(2):
-            store.session("ada", "s-1").append([QUESTION, ANSWER])
+            store.session(user_id="ada", session_id="s-1").append([QUESTION, ANSWER])
     with opened(sqlite_url, tmp_path, "wait", Counting(calls)) as store:
-        store.session("ada", "s-1").append(events)
+        store.session(user_id="ada", session_id="s-1").append(events)
 
     assert bool(called(calls)) == checked
 
@@ -95,7 +95,7 @@ def test_it_is_checked_where_a_turn_may_end(
 def test_off_is_off(sqlite_url: str, tmp_path: Path, calls: Path) -> None:
     with opened(sqlite_url, tmp_path, "off", Counting(calls)) as store:
         for _ in range(4):
-            store.session("ada", "s-1").append([QUESTION, ANSWER])
+            store.session(user_id="ada", session_id="s-1").append([QUESTION, ANSWER])
 
     assert called(calls) == []
 
@@ -107,7 +107,9 @@ def test_what_cannot_be_compacted_is_no_matter_of_the_append(
     (tmp_path / "refold.toml").write_text('[context]\nstrategy = "no_such"\n')
 
     with opened(sqlite_url, tmp_path, how, None) as store:
-        receipt = store.session("ada", "s-1").append([QUESTION, ANSWER])
+        receipt = store.session(user_id="ada", session_id="s-1").append(
+            [QUESTION, ANSWER]
+        )
         store.upkeep.background.wait_idle()
 
     assert receipt.last_seq == 2
@@ -124,7 +126,7 @@ def test_another_way_is_refused_and_nothing_is_made(
 
 def test_prepare_need_not_wait(store_url: str, tmp_path: Path, slow: Slow) -> None:
     with opened(store_url, tmp_path, "off", slow) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         for _ in range(2):
             session.append([QUESTION, ANSWER])
         raw = session.context(WINDOW).digest
@@ -151,11 +153,11 @@ def test_a_store_closes_when_its_background_is_done(
 
     with opened(store_url, tmp_path, "background", Closing(calls)) as store:
         for _ in range(2):
-            store.session("ada", "s-1").append([QUESTION, ANSWER])
+            store.session(user_id="ada", session_id="s-1").append([QUESTION, ANSWER])
         assert begun.wait(60)
 
     with opened(store_url, tmp_path, "off", None) as store:
-        assert summaries(store.session("ada", "s-1")) == 1
+        assert summaries(store.session(user_id="ada", session_id="s-1")) == 1
 
 
 def test_work_runs_once_at_a_time_and_once_more_if_asked_meanwhile() -> None:

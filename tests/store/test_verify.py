@@ -38,7 +38,7 @@ def filled(
 ) -> Iterator[tuple[SessionStore, Callable[[str], None]]]:
     with open_at(store_url, tmp_path) as store:
         for name in ("s-1", "s-2"):
-            session = store.session("ada", name)
+            session = store.session(user_id="ada", session_id=name)
             for number in range(4):
                 session.append(
                     [
@@ -155,7 +155,7 @@ def test_the_chain_alone_finds_what_was_done_to_rows(
 
 
 def _appending(store: SessionStore, end: Event) -> None:
-    session = store.session("ada", "busy")
+    session = store.session(user_id="ada", session_id="busy")
     while not end.is_set():
         session.append(
             [refold.UserInput(text="more"), refold.AgentResponse(text="of it")],
@@ -168,7 +168,7 @@ def test_a_session_that_is_written_all_the_time_verifies(
     store_url: str, tmp_path: Path, chain_only: bool
 ) -> None:
     with open_at(store_url, tmp_path) as store, open_at(store_url, tmp_path) as other:
-        session = store.session("ada", "busy")
+        session = store.session(user_id="ada", session_id="busy")
         session.append([refold.UserInput(text="before")] * 500)
         end = Event()
         with ThreadPoolExecutor() as pool:
@@ -187,7 +187,7 @@ def test_a_session_that_is_written_all_the_time_verifies(
 def test_what_is_appended_while_the_events_are_read_is_no_fault(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch, chain_only: bool
 ) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     session.append(refold.UserInput(text="first"))
 
     def audited(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,7 +208,9 @@ def test_the_chain_alone_needs_no_key(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_at(store_url, tmp_path) as store:
-        store.session("ada", "s-1").append([refold.UserInput(text="a")] * 3)
+        store.session(user_id="ada", session_id="s-1").append(
+            [refold.UserInput(text="a")] * 3
+        )
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a key was asked for")
@@ -223,7 +225,7 @@ def test_the_chain_alone_needs_no_key(
 def test_all_requests_of_a_session_are_derived_in_one_walk(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = store.session("ada", "s")
+    session = store.session(user_id="ada", session_id="s")
     for number in range(12):
         session.append(refold.UserInput(text=f"question {number} " + "word " * 30))
         session.append(refold.AgentResponse(text=f"answer {number} " + "word " * 30))
@@ -259,7 +261,7 @@ def _requested(found: tuple[Envelope, View]) -> tuple[refold.Request, View]:
 )
 def test_a_blob_that_is_gone_or_changed_is_found(filled: Any, statement: str) -> None:
     store, change = filled
-    session = store.session("ada", "s-1")
+    session = store.session(user_id="ada", session_id="s-1")
     receipt = session.append(refold.UserInput(text="long " * 20_000))
     assert problems(store) == []
 
@@ -270,7 +272,7 @@ def test_a_blob_that_is_gone_or_changed_is_found(filled: Any, statement: str) ->
 
 def test_a_fork_of_a_damaged_session_does_not_hide_the_others(filled: Any) -> None:
     store, change = filled
-    fork = store.session("ada", "s-1").fork(4, "fork")
+    fork = store.session(user_id="ada", session_id="s-1").fork(4, session_id="fork")
     fork.append(refold.UserInput(text="x"))
     change("UPDATE @events SET ts=ts+1 WHERE seq=3 AND session_id='s-1'")
 
@@ -285,7 +287,7 @@ def test_a_changed_row_is_corrupt_and_says_where(filled: Any) -> None:
     change("UPDATE @events SET ts=ts+1 WHERE seq=3 AND stream='main'")
 
     with pytest.raises(refold.CorruptEvent, match="seq 3") as caught:
-        store.session("ada", "s-1").events()
+        store.session(user_id="ada", session_id="s-1").events()
     assert caught.value.seq == 3
 
 
@@ -308,12 +310,12 @@ def test_a_value_of_another_type_is_found_and_stops_nothing(
     sqlite_url: str, tmp_path: Path, table: str, column: str, value: str
 ) -> None:
     with open_at(sqlite_url, tmp_path) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         for text in ("long " * 20_000, "b", "c", "d"):
             session.append([refold.UserInput(text=text), refold.Final(text="so")])
         session.compact(WINDOW)
         session.catch_up()
-        store.session("bob", "b").append(refold.UserInput(text="x"))
+        store.session(user_id="bob", session_id="b").append(refold.UserInput(text="x"))
         store.seal()
         store.erase("bob", "he asked")
     drop = f"DROP TRIGGER IF EXISTS {table}_refuse_update"
@@ -327,4 +329,4 @@ def test_a_value_of_another_type_is_found_and_stops_nothing(
         with suppress(refold.RefoldError):
             store.erasures.certificates()
         with suppress(refold.RefoldError):
-            store.session("ada", "s-1").context(WINDOW)
+            store.session(user_id="ada", session_id="s-1").context(WINDOW)

@@ -56,7 +56,7 @@ def rich(session: Session) -> Session:
     session.append(refold.ToolCall(call_id="c1", tool_name="bash"))
     session.append(refold.StateUpdate(set={"a": 1}))
     talk(session, 2, 7)
-    fork = session.fork(session.head().seq, "s-2")
+    fork = session.fork(session.head().seq, session_id="s-2")
     talk(fork, 8, 12)
     return fork
 
@@ -219,14 +219,14 @@ def test_what_was_redacted_since_is_superseded_and_not_broken(
 ) -> None:
     url = prepare(store_url, tmp_path)
     with refold.open(url, redactor=unaware()) as before:
-        session = before.session("ada", "s-1")
+        session = before.session(user_id="ada", session_id="s-1")
         session.append(refold.UserInput(text=f"write to {MAIL}"))
         session.record_request(session.context(WINDOW))
         talk(session, 1, 4)
 
     with refold.open(url, redactor=aware()) as after:
         list(after.reredact())
-        explained = after.session("ada", "s-1").why(WINDOW)
+        explained = after.session(user_id="ada", session_id="s-1").why(WINDOW)
 
     assert explained.superseded == {1}
     assert "superseded" in {record.source for record in explained.records}
@@ -253,7 +253,7 @@ def test_places_that_are_not_there_are_refused(
     with pytest.raises(refold.UnknownStrategy):
         session.why("dream")
     with pytest.raises(refold.SessionNotFound):
-        store.session("ada", "none").why()
+        store.session(user_id="ada", session_id="none").why()
 
 
 def test_the_json_is_complete_and_holds_no_text_of_events(session: Session) -> None:

@@ -47,7 +47,7 @@ def clock() -> Clock:
 @pytest.fixture
 def store(store: SessionStore, clock: Clock) -> SessionStore:
     """The store on each engine, by this clock."""
-    writer = store.session("ada", "s-1").writer
+    writer = store.session(user_id="ada", session_id="s-1").writer
     return SessionStore(store.log, writer.redactor, writer.limits, clock=clock)
 
 
@@ -73,8 +73,8 @@ IDLE: Strategy = Idle(full_turns=1, cached_turns=1)
 def test_all_that_is_due_is_compacted(
     store: SessionStore, clock: Clock, calls: Path
 ) -> None:
-    long = talk(store.session("ada", "long"), 4)
-    short = talk(store.session("bob", "short"), 1)
+    long = talk(store.session(user_id="ada", session_id="long"), 4)
+    short = talk(store.session(user_id="bob", session_id="short"), 1)
 
     Worker(store, WINDOW, summarizer=Counting(calls)).round()
 
@@ -85,7 +85,9 @@ def test_all_that_is_due_is_compacted(
 def test_only_what_grew_is_looked_at_again(
     store: SessionStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = (talk(store.session("ada", name), 2) for name in ("a", "b"))
+    first, second = (
+        talk(store.session(user_id="ada", session_id=name), 2) for name in ("a", "b")
+    )
     worker, looked = Worker(store, WINDOW, every=EVERY), list[str]()
     assert worker.round() == EVERY
     compactor = Session.compactor
@@ -107,7 +109,7 @@ def test_only_what_grew_is_looked_at_again(
 
 
 def test_what_the_time_makes_due_has_a_timer(store: SessionStore, clock: Clock) -> None:
-    session = talk(store.session("ada", "s-1"), 2)
+    session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     worker = Worker(store, IDLE, every=3600)
 
     assert worker.round() == 600
@@ -121,7 +123,7 @@ def test_what_the_time_makes_due_has_a_timer(store: SessionStore, clock: Clock) 
 
 
 def test_new_events_move_the_timer(store: SessionStore, clock: Clock) -> None:
-    session = talk(store.session("ada", "s-1"), 2)
+    session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     worker = Worker(store, IDLE, every=100)
     worker.round()
 
@@ -147,7 +149,7 @@ def test_a_failure_is_tried_again_in_its_time(
                 raise TimeoutError
             return written
 
-    session = talk(store.session("ada", "s-1"), 2)
+    session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     worker = Worker(store, WINDOW, summarizer=FailingOnce(calls), every=3600)
 
     assert worker.round() == 30
@@ -163,7 +165,10 @@ def test_a_session_that_cannot_be_worked_on_stops_no_other(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    sessions = [talk(store.session("ada", name), 2) for name in ("a", "b", "c")]
+    sessions = [
+        talk(store.session(user_id="ada", session_id=name), 2)
+        for name in ("a", "b", "c")
+    ]
     compactor, broken = Session.compactor, ["b"]
 
     def breaking(session: Session, *given: object, **named: object) -> object:
@@ -186,7 +191,7 @@ def test_a_session_that_cannot_be_worked_on_stops_no_other(
 def test_a_store_that_does_not_answer_is_asked_again(
     store: SessionStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = talk(store.session("ada", "s-1"), 2)
+    session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     worker = Worker(store, WINDOW, every=EVERY)
 
     def away(*_: object, **__: object) -> None:
@@ -204,7 +209,7 @@ def test_a_store_that_does_not_answer_is_asked_again(
 def test_what_another_compacts_is_passed_over(
     store: SessionStore, clock: Clock, calls: Path
 ) -> None:
-    session = talk(store.session("ada", "s-1"), 2)
+    session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     slow = Slow(calls)
     other = Thread(target=session.compact, args=(WINDOW,), kwargs={"summarizer": slow})
     other.start()
@@ -224,7 +229,10 @@ def test_what_another_compacts_is_passed_over(
 def test_without_a_strategy_each_session_has_its_own(
     store: SessionStore, clock: Clock
 ) -> None:
-    chose, raw = (talk(store.session("ada", name), 2) for name in ("chose", "raw"))
+    chose, raw = (
+        talk(store.session(user_id="ada", session_id=name), 2)
+        for name in ("chose", "raw")
+    )
     chose.record_request(chose.context(WINDOW))
 
     Worker(store).round()
@@ -233,7 +241,9 @@ def test_without_a_strategy_each_session_has_its_own(
 
 
 def test_it_can_be_of_one_user(store: SessionStore, clock: Clock) -> None:
-    mine, theirs = (talk(store.session(user, "s"), 2) for user in ("ada", "bob"))
+    mine, theirs = (
+        talk(store.session(user_id=user, session_id="s"), 2) for user in ("ada", "bob")
+    )
 
     Worker(store, WINDOW, user_id="ada").round()
 
@@ -241,7 +251,7 @@ def test_it_can_be_of_one_user(store: SessionStore, clock: Clock) -> None:
 
 
 def test_it_tells_what_it_did(store: SessionStore, clock: Clock) -> None:
-    session = talk(store.session("ada", "s-1"), 2)
+    session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     told: list[tuple[Session, int]] = []
 
     Worker(store, WINDOW, done=lambda s, _, known: told.append((s, known))).round()
@@ -250,7 +260,7 @@ def test_it_tells_what_it_did(store: SessionStore, clock: Clock) -> None:
 
 
 def test_it_runs_until_it_is_stopped(store: SessionStore) -> None:
-    session = talk(store.session("ada", "s-1"), 2)
+    session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     worker: Worker
 
     def stop(*_: object) -> None:
@@ -275,7 +285,7 @@ def test_every_so_often_is_a_time(store: SessionStore, every: float) -> None:
 def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> None:
     other = "turn_window:full_turns=3,cached_turns=3"
     for name in ("s-1", "s-2"):
-        session = store.session("ada", name)
+        session = store.session(user_id="ada", session_id=name)
         talk(session, 4)
         session.compactor(other).viewer.caught_up(session.compactor(other).strategy)
         talk(session, 32 if name == "s-1" else 31)
@@ -283,7 +293,11 @@ def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> 
 
     worker.round()
 
-    fingerprint = store.session("ada", "s-1").compactor(other).strategy.fingerprint
+    fingerprint = (
+        store.session(user_id="ada", session_id="s-1")
+        .compactor(other)
+        .strategy.fingerprint
+    )
     far, near = (store.log.load_view(StreamId("ada", n), fingerprint) for n in NAMES)
     assert far is not None
     assert near is not None

@@ -11,7 +11,7 @@ import refold
 def load(url: str) -> None:
     """Append for ever; print how many were acknowledged, after each."""
     with refold.open(url, audit="table") as store:
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         for number in range(1_000_000):
             session.append(refold.UserInput(text="x"))
             print(number + 1, flush=True)
@@ -21,15 +21,19 @@ def end(url: str) -> None:
     """Append, and end without closing the store."""
     store = refold.open(url, audit="table")
     for number in range(3):
-        store.session("ada", "s").append(refold.UserInput(text=f"{number}"))
+        store.session(user_id="ada", session_id="s").append(
+            refold.UserInput(text=f"{number}")
+        )
 
 
 def fork(url: str) -> None:
     """Append in a parent and in the child that it forks while its thread runs."""
     with refold.open(url, audit="table") as store:
-        store.session("ada", "parent").append(refold.UserInput(text="before"))
+        store.session(user_id="ada", session_id="parent").append(
+            refold.UserInput(text="before")
+        )
         child = os.fork()
-        mine = store.session("ada", "parent" if child else "child")
+        mine = store.session(user_id="ada", session_id="parent" if child else "child")
         mine.append(refold.UserInput(text="after"))
         if child:
             os.waitpid(child, 0)

@@ -21,15 +21,17 @@ class Table(AccessTable):
         super().__init__(memory_database())
 
 
-def records(store: SessionStore, *whose: str) -> list[AccessRecord]:
+def records(
+    store: SessionStore, user_id: str | None = None, session_id: str | None = None
+) -> list[AccessRecord]:
     """What was recorded, but for the reading of it."""
-    found = store.access_log.records(*whose)
+    found = store.access_log.records(user_id, session_id=session_id)
     return [record for record in found if record.event != "audit_read"]
 
 
 def of(store: SessionStore) -> Session:
     """The session that is talked in."""
-    return store.session("ada", "s-1")
+    return store.session(user_id="ada", session_id="s-1")
 
 
 def talk(session: Session, turns: int) -> None:

@@ -47,7 +47,7 @@ def killed(url: str, calls: str, step: str) -> None:
     owner, name, after = STEPS[step]
     die(owner, name, after=after)
     with refold.open(url) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         session.compact(WINDOW, summarizer=Counting(Path(calls)))
 
 
@@ -57,7 +57,7 @@ def race(url: str, calls: str, threads: str, rounds: str) -> None:
 
         def work(_: int) -> None:
             for _ in range(int(rounds)):
-                session = store.session("ada", "s-1")
+                session = store.session(user_id="ada", session_id="s-1")
                 session.compact(WINDOW, summarizer=Counting(Path(calls)))
 
         _ready()
@@ -69,7 +69,7 @@ def race(url: str, calls: str, threads: str, rounds: str) -> None:
 def talk(url: str, turns: str) -> None:
     """Append so many turns to the session ``s-1``."""
     with refold.open(url) as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         _ready()
         for turn in range(int(turns)):
             session.append(refold.UserInput(text=f"{turn} " + "word " * 30))

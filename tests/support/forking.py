@@ -42,7 +42,7 @@ def warm_up() -> None:
     with tempfile.TemporaryDirectory() as place:
         os.environ |= {"REFOLD_HOME": place, "REFOLD_KEYS": f"sqlite:///{place}/k.db"}
         with refold.open(f"sqlite:///{place}/warm.db") as store:
-            session = store.session("ada", "s")
+            session = store.session(user_id="ada", session_id="s")
             session.append(refold.UserInput(text="call +86 138 0013 8000 or a@b.test"))
             session.context()
     alive = [thread.name for thread in threading.enumerate()]

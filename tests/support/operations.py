@@ -38,13 +38,13 @@ def fill(store: SessionStore, *, rounds: int = 30) -> None:
         session.compact(WINDOW)
     session.record_request(session.context(WINDOW))
     session.append([refold.Pin(seqs=(3, 9, 20)), refold.StateUpdate(set={"a": 1})])
-    session.fork(40, "fork")
-    talk(store.session("ada", "fork"), 8)
+    session.fork(40, session_id="fork")
+    talk(store.session(user_id="ada", session_id="fork"), 8)
 
 
 def of(store: SessionStore) -> Session:
     """The session that the operations are done on."""
-    return store.session("ada", "s-1")
+    return store.session(user_id="ada", session_id="s-1")
 
 
 def log_of(store: SessionStore) -> EncryptedLog:
@@ -92,10 +92,14 @@ def _rewritten(store: SessionStore) -> None:
     """Redact a session of its own anew, and look for what is left of its old key."""
     writer = of(store).writer
     blind = SessionStore(store.log, unaware(), writer.limits)
-    session = blind.session("ada", "later")
+    session = blind.session(user_id="ada", session_id="later")
     session.append(refold.UserInput(text=f"mail {MAIL}"))
     session.compact(WINDOW)
-    list(SessionStore(store.log, aware(), writer.limits).reredact("ada", "later"))
+    list(
+        SessionStore(store.log, aware(), writer.limits).reredact(
+            "ada", session_id="later"
+        )
+    )
     store.log.retire_keys(session.stream)
 
 
@@ -132,11 +136,11 @@ def _moved(store: SessionStore) -> None:
 
 def _erased(store: SessionStore) -> None:
     """Erase a session, with a blob, a summary and a fork, and then its user."""
-    session = store.session("mia", "gone")
+    session = store.session(user_id="mia", session_id="gone")
     session.append(said("c" * 70_000))
     talk(session, 8)
     session.compact(WINDOW)
-    session.fork(3, "child")
+    session.fork(3, session_id="child")
     store.erasures.hold("mia", "case", "asked for")
     store.erasures.release("mia", "case", "over")
     store.erasures.plan("mia")
@@ -151,7 +155,7 @@ def _erased(store: SessionStore) -> None:
 def _sealed(store: SessionStore) -> None:
     assert store.seal() is not None
     for name in ("s-1", "fork"):
-        talk(store.session("ada", name), 1)
+        talk(store.session(user_id="ada", session_id=name), 1)
     assert store.seal() is not None
 
 
@@ -179,8 +183,8 @@ def _used(store: SessionStore) -> None:
 
 def _unused(store: SessionStore) -> None:
     """Begin to erase one session of a user, as retention does, and go on."""
-    talk(store.session("max", "old"), 2)
-    talk(store.session("max", "new"), 2)
+    talk(store.session(user_id="max", session_id="old"), 2)
+    talk(store.session(user_id="max", session_id="new"), 2)
     eraser = Eraser(of(store).writer)
     whose = Whose("max", ("old",))
     job = eraser.asked(Ask(whose, "retention", ""))
@@ -190,7 +194,7 @@ def _unused(store: SessionStore) -> None:
 
 
 def _expired(store: SessionStore) -> None:
-    store.session("max", "new").append(said("d" * 70_000))
+    store.session(user_id="max", session_id="new").append(said("d" * 70_000))
     retention = store.log.retention
     for blobs in retention.old_blobs(store.clock()):
         if blobs.user_id == "max":
@@ -203,8 +207,12 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "append from asyncio": lambda store: asyncio.run(of(store).append_async(said("x"))),
     "append of a batch": lambda store: of(store).append(said(*"abcdefgh")),
     "append of a long text": lambda store: of(store).append(said(LONG + LONG)),
-    "append to a new session": lambda store: talk(store.session("ada", "new"), 1),
-    "append of a new user": lambda store: talk(store.session("eve", "new"), 1),
+    "append to a new session": lambda store: talk(
+        store.session(user_id="ada", session_id="new"), 1
+    ),
+    "append of a new user": lambda store: talk(
+        store.session(user_id="eve", session_id="new"), 1
+    ),
     "append that another was before": _lost,
     "append on an old head": _stale,
     "append and its retry": _twice,
@@ -219,12 +227,16 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "context": lambda store: of(store).context(WINDOW),
     "context of the last request's strategy": lambda store: of(store).context(),
     "context of everything": lambda store: of(store).context("keep_all"),
-    "context of a fork": lambda store: store.session("ada", "fork").context(WINDOW),
+    "context of a fork": lambda store: store.session(
+        user_id="ada", session_id="fork"
+    ).context(WINDOW),
     "context of an earlier moment": lambda store: of(store).context(WINDOW, at=50),
     "why": lambda store: of(store).why(WINDOW),
     "compaction": _compacted,
     "prepare": lambda store: of(store).prepare(WINDOW),
-    "rebuild": lambda store: list(store.rebuild("turn_window", "ada", "s-1")),
+    "rebuild": lambda store: list(
+        store.rebuild("turn_window", user_id="ada", session_id="s-1")
+    ),
     "view that moves": _moved,
     "views dropped": _dropped,
     "lease": _leased,
@@ -232,7 +244,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "blob": lambda store: (
         of(store).append(said("b" * 70_000)) and list(of(store).verify().problems)
     ),
-    "verify": lambda store: list(store.verify("ada", "s-1")),
+    "verify": lambda store: list(store.verify("ada", session_id="s-1")),
     "replay": lambda store: list(of(store).replay()),
     "rewriting": _rewritten,
     "follow": _followed,

@@ -32,7 +32,7 @@ class Clock:
 
 def clocked(store: SessionStore, clock: Clock) -> SessionStore:
     """The same log under a clock that is set."""
-    writer = store.session("ada", "s").writer
+    writer = store.session(user_id="ada", session_id="s").writer
     return SessionStore(store.log, writer.redactor, writer.limits, clock=clock)
 
 
@@ -75,5 +75,7 @@ def rebuild(
     *,
     summarizer: Summarizer | None = None,
 ) -> int:
-    done = store.rebuild(strategy, None, session_id, summarizer=summarizer)
+    done = store.rebuild(
+        strategy, user_id=None, session_id=session_id, summarizer=summarizer
+    )
     return sum([one.compactions for one in done])

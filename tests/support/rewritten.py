@@ -16,7 +16,7 @@ def read(url: str) -> str:
     """All that the store gives away, and that it is whole."""
     with refold.open(url, redactor=aware()) as store:
         assert problems(store) == []
-        session = store.session("ada", "s")
+        session = store.session(user_id="ada", session_id="s")
         session.append(refold.AgentResponse(text="on"))
         (name,) = session.streams()[1:]
         events = [*session.pages(), *session.derived(name)]

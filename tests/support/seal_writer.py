@@ -93,7 +93,7 @@ def busy(url: str, count: str) -> None:
         print("ready", flush=True)
         sys.stdin.readline()
         for number in range(int(count)):
-            session = store.session("ada", f"s-{number % 4}")
+            session = store.session(user_id="ada", session_id=f"s-{number % 4}")
             event = refold.UserInput(text=f"{number}")
             session.append(event, idempotency_key=f"k-{number}")
 

@@ -20,7 +20,9 @@ from refold.store import SessionStore
 def say(store: SessionStore, *names: str, text: str = "x") -> None:
     """Append an event to each of these sessions."""
     for name in names:
-        store.session("ada", name).append(refold.UserInput(text=text))
+        store.session(user_id="ada", session_id=name).append(
+            refold.UserInput(text=text)
+        )
 
 
 def proved(store: SessionStore) -> SealsVerified:
@@ -42,7 +44,9 @@ def sealed(store: SessionStore) -> list[tuple[str, int]]:
     found = [
         (seal.leaf, name, seal.seq)
         for name in (info.session_id for info in store.sessions())
-        for seal in tree.tree.seals(store.session("ada", name).stream)
+        for seal in tree.tree.seals(
+            store.session(user_id="ada", session_id=name).stream
+        )
     ]
     return [(name, seq) for _, name, seq in sorted(found)]
 

@@ -136,22 +136,22 @@ class Tampered:
 def fill(case: Tampered) -> None:
     """Fill the store: events, summaries, blobs, receipts, views, an erased user."""
     with case.store() as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         _talk(session, 2)
         session.append(said("long " * 20_000))
         session.append(said("once"), idempotency_key="k-1")
         for name in ("s-2", "s-3"):
-            _talk(store.session("ada", name), 1)
-        _talk(store.session("eve", "gone"), 1)
+            _talk(store.session(user_id="ada", session_id=name), 1)
+        _talk(store.session(user_id="eve", session_id="gone"), 1)
         store.erasures.hold("ada", "a hold", "made up")
-        _talk(store.session("fay", "cold"), 1)
+        _talk(store.session(user_id="fay", session_id="cold"), 1)
         store.erasures.freeze("fay", "made up")
         store.seal()
     case.old = case.row("SELECT * FROM heads WHERE session_id='s-1' AND stream='main'")
     assert case.old["seq"] == OLD_SEQ
     case.keep("old")
     with case.store() as store:
-        session = store.session("ada", "s-1")
+        session = store.session(user_id="ada", session_id="s-1")
         _talk(session, 1)
         session.append(said("twice"), idempotency_key="k-2")
         while session.compact(WINDOW):
@@ -168,7 +168,7 @@ def fill(case: Tampered) -> None:
     )
     assert case.sealed["seq"] == SEALED_SEQ
     with case.store() as store:
-        store.session("ada", "s-1").append(said("not sealed"))
+        store.session(user_id="ada", session_id="s-1").append(said("not sealed"))
     case.keep("whole")
 
 

@@ -10,7 +10,7 @@ import refold
 def load(url: str, session_id: str, size: str) -> None:
     """Append batches for ever; print the last seq of each once it is acknowledged."""
     with refold.open(url) as store:
-        session = store.session("ada", session_id)
+        session = store.session(user_id="ada", session_id=session_id)
         while True:
             events = [refold.UserInput(text="x" * 300) for _ in range(int(size))]
             print(session.append(events).last_seq, flush=True)
@@ -19,7 +19,7 @@ def load(url: str, session_id: str, size: str) -> None:
 def race(url: str, session_id: str, expected: str) -> None:
     """Wait for a line, append once with ``expected_seq``, print what came of it."""
     with refold.open(url) as store:
-        session = store.session("ada", session_id)
+        session = store.session(user_id="ada", session_id=session_id)
         print("ready", flush=True)
         sys.stdin.readline()
         try:
@@ -35,7 +35,7 @@ def race(url: str, session_id: str, expected: str) -> None:
 def pour(url: str, session_id: str, count: str) -> None:
     """Append ``count`` events, one by one, wherever the head is."""
     with refold.open(url) as store:
-        session = store.session("ada", session_id)
+        session = store.session(user_id="ada", session_id=session_id)
         print("ready", flush=True)
         sys.stdin.readline()
         for number in range(int(count)):

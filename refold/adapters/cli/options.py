@@ -298,7 +298,7 @@ def sessions(
     if found or (user is None and not named):
         return found
     if user is not None and session is not None:
-        store.session(user, session).head()  # says if it was erased
+        store.session(user_id=user, session_id=session).head()  # says if it was erased
         raise SessionNotFound(user, session)
     what = (
         f"user {user!r} has no sessions"

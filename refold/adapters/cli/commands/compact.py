@@ -107,7 +107,10 @@ def compact(
     if every is not None:
         raise _wrong("use --every with --watch only")
     store = call.store()
-    one, decides = store.session(user, session), store.settings.strategy(strategy)
+    one, decides = (
+        store.session(user_id=user, session_id=session),
+        store.settings.strategy(strategy),
+    )
     before = len(one.derived(decides.fingerprint))
     while one.compact(decides, summarizer=writes) and until_idle:
         pass
@@ -373,7 +376,9 @@ class _Work:
         if activate:
             return
         for info in self.sessions:
-            session = self.store.session(info.user_id, info.session_id)
+            session = self.store.session(
+                user_id=info.user_id, session_id=info.session_id
+            )
             is_open = info.status == "open"
             if is_open and session.default_fingerprint() == self.old:
                 raise InvalidConfiguration(
@@ -394,8 +399,8 @@ class _Work:
         # Before the bar is shown: its thread would forbid processes.
         rebuilt = self.store.rebuild(
             self.strategy,
-            self.user,
-            self.session,
+            user_id=self.user,
+            session_id=self.session,
             summarizer=writes,
             strict=strict,
             dry_run=dry_run,
@@ -412,7 +417,7 @@ class _Work:
         for one in done.sessions:
             if one.problem:
                 continue
-            session = self.store.session(one.user_id, one.session_id)
+            session = self.store.session(user_id=one.user_id, session_id=one.session_id)
             if activate and session.activate(self.strategy):
                 done.switched["activated"] += 1
             if self.old and session.default_fingerprint() != self.old:

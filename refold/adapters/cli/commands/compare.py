@@ -55,7 +55,11 @@ def compare(
     if plot is not None:
         _check_plot(plot)
     how: How = {"model": model, "prices": prices, "recorded": recorded}
-    compared = call.store().session(user, session).compare(strategy or None, **how)
+    compared = (
+        call.store()
+        .session(user_id=user, session_id=session)
+        .compare(strategy or None, **how)
+    )
     if plot is not None:
         draw(compared.outcomes, plot)
     for name, why in compared.skipped:

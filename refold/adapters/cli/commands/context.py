@@ -51,7 +51,7 @@ def context(
         raise typer.BadParameter(
             "give one of --at, --before-call and --before-response", ctx=call
         )
-    chosen = call.store().session(user, session)
+    chosen = call.store().session(user_id=user, session_id=session)
     chosen.head()
     if before_call is not None:
         at = before(chosen.pages(), "tool call", before_call)

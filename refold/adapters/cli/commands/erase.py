@@ -95,13 +95,13 @@ def erase(
     if user is None:
         raise typer.BadParameter("give --user, --due or --list")
     if dry_run:
-        return _plan(store.erasures.plan(user, session))
+        return _plan(store.erasures.plan(user, session_id=session))
     if not reason:
         raise typer.BadParameter("give --reason, for the certificate")
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("this cannot be undone: add --yes if you mean it")
     if not yes:
-        plan = store.erasures.plan(user, session)
+        plan = store.erasures.plan(user, session_id=session)
         events = counted(plan.counts.get("events", 0), "event")
         of = counted(len(plan.sessions), "session")
         typer.confirm(f"Erase {events} of {of} for good?", abort=True, err=True)

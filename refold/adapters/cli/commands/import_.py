@@ -183,7 +183,7 @@ class _Import:
         drafts: Sequence[Draft],
         progress: Progress,
     ) -> None:
-        session = store.session(self.user, item.session)
+        session = store.session(user_id=self.user, session_id=item.session)
         where, before = str(item.path), _head(session)
         try:
             with progress.of(item.session, len(drafts)) as advance:

@@ -56,7 +56,7 @@ def keys(
             "give rotate either --master, or --user and perhaps --session"
         )
     if session is not None:
-        done = store.keys.rotate_session(user, session)
+        done = store.keys.rotate_session(user, session_id=session)
         return _told({"key_version": done.key_version})
     return _told({"sessions": store.keys.rotate_user(user)})
 

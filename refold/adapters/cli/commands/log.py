@@ -74,7 +74,7 @@ def _none(store: SessionStore, user: str | None) -> str:
     if user is None:
         return "no sessions yet: `refold import` adds transcripts"
     try:
-        store.session(user, "any").head()
+        store.session(user_id=user, session_id="any").head()
     except Erased:
         return f"user {user!r} was erased"
     except SessionNotFound:
@@ -111,7 +111,7 @@ def log(
     Long texts are cut on a terminal only.  With --json each event says "redacted":
     true, which means scanned: "redaction" says what was found.
     """
-    chosen = call.store().session(user, session)
+    chosen = call.store().session(user_id=user, session_id=session)
     last = chosen.head().seq
     entries = chosen.timeline(after=after, limit=limit)
 

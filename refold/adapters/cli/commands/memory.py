@@ -291,7 +291,7 @@ def _sure(one: Item) -> str:
 
 def _events(store: SessionStore, one: Item) -> Iterator[Envelope]:
     for evidence in one.evidence:
-        session = store.session(one.user_id, evidence.session_id)
+        session = store.session(user_id=one.user_id, session_id=evidence.session_id)
         for seq in evidence.seqs:
             yield from session.events(after=seq - 1, limit=1)
 

@@ -61,7 +61,7 @@ def stats(call: Call, user: SomeUser = None, session: SomeSession = None) -> Res
         figures = store.stats()
     else:
         sessions(store, user, session)
-        one = session and store.session(user, session)
+        one = session and store.session(user_id=user, session_id=session)
         figures = one.stats() if one else store.stats(user)
 
     def show(out: Screen) -> None:
@@ -134,7 +134,7 @@ def audit(
     """
     _needs_user(session, user)
     store = call.store()
-    records = store.access_log.records(user, session, since=since)
+    records = store.access_log.records(user, session_id=session, since=since)
 
     def show(screen: Screen) -> None:
         record = None
@@ -231,7 +231,7 @@ def _lines(store: SessionStore, names: list[tuple[str, str]]) -> Iterator[bytes]
 
     for user, session in names:
         with called("export"):
-            entries = store.session(user, session).timeline()
+            entries = store.session(user_id=user, session_id=session).timeline()
         for envelope in entries:
             yield orjson.dumps(envelope.to_json())
 

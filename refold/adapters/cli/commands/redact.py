@@ -91,7 +91,7 @@ def redact(
     sessions(store, user, session)
     found: list[Rechecked] = []
     look = store.reredact if apply else store.recheck
-    for rechecked in look(user, session):
+    for rechecked in look(user, session_id=session):
         found.append(rechecked)
         call.remark(partial(_session, one=rechecked))
     failed = any(rechecked.problem for rechecked in found)

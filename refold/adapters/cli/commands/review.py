@@ -86,7 +86,7 @@ def review(
 
     store = call.store()
     if given is not None and decision is not None:
-        one, at = store.session(*given[:2]), given[2]
+        one, at = store.session(user_id=given[0], session_id=given[1]), given[2]
         seq = one.decide(at, decision, by=operator(by), note=note).last_seq
         told = {"seq": seq, "decision": decision}
         return Result(told, f"recorded at seq {seq}: {decision}")
@@ -120,7 +120,7 @@ def _list(
 
     A session that cannot be read is told, and the exit code is 1 then.
     """
-    found = store.reviews.list(user, session, open_only=not every)
+    found = store.reviews.list(user, session_id=session, open_only=not every)
     for one in found.unreadable:
         complain(f"session {one.session_id!r}: {one.error}")
 
@@ -152,8 +152,8 @@ _STYLES: Final = {"critical": "bold red", "high": "red", "medium": "yellow"}
 
 
 def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
-    store.session(user, session).head()  # says if it is not there
-    found = store.reviews.list(user, session, open_only=False)
+    store.session(user_id=user, session_id=session).head()  # says if it is not there
+    found = store.reviews.list(user, session_id=session, open_only=False)
     asked = next((one for one in found if one.seq == seq), None)
     if asked is None:
         if found.unreadable:
@@ -202,7 +202,9 @@ def _scan(
             skipped += info.status != "open"
             continue
         try:
-            reviewed = store.session(info.user_id, info.session_id).review(chosen)
+            reviewed = store.session(
+                user_id=info.user_id, session_id=info.session_id
+            ).review(chosen)
         except RefoldError as error:
             failed += 1
             complain(f"session {info.session_id!r}: {error}")

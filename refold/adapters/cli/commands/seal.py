@@ -130,7 +130,9 @@ def prove(
                 "`refold prove --help`"
             )
         else:
-            of = store.session(user, session).stream._replace(stream=stream)
+            of = store.session(user_id=user, session_id=session).stream._replace(
+                stream=stream
+            )
             sessions(store, user, session)
             proof = store.seals.prove(of, seq, size=new)
     except (LookupError, ValueError) as error:

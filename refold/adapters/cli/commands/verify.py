@@ -69,7 +69,7 @@ def verify(
     problems: list[Any] = []
     store = call.store()
     sessions(store, user, session)
-    for info, verified in store.verify(user, session, chain_only=chain_only):
+    for info, verified in store.verify(user, session_id=session, chain_only=chain_only):
         totals["sessions"] += 1
         for what in _COUNTED:
             totals[what] += getattr(verified, what)
@@ -284,7 +284,7 @@ def repair(
         raise typer.BadParameter("--session needs --user")
     store, looked = call.store(), 0
     found: list[Damage] = []
-    for _, damages in store.repair(user, session, apply=apply):
+    for _, damages in store.repair(user, session_id=session, apply=apply):
         looked += 1
         found += damages
     if not looked:

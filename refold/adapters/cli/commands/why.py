@@ -61,7 +61,7 @@ def why(
     """
     if message is not None and open_ is not None:
         raise typer.BadParameter("give one of --message and --open", ctx=call)
-    chosen = call.store().session(user, session)
+    chosen = call.store().session(user_id=user, session_id=session)
     explained = chosen.why(strategy, at=at, message=message)
     code = int(_broken(explained))
     if open_ is None:
