@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -274,8 +275,35 @@ class HumanReview(Event):
     refers_to: int | None = Field(default=None, ge=1)
 
 
+# What providers and clients call it if a request was never answered: without the
+# words "error" and "exception", case and joints.
+_UNREACHED = frozenset(
+    "timeout timedout apitimeout readtimeout connecttimeout writetimeout pooltimeout "
+    "requesttimeout gatewaytimeout deadlineexceeded connection apiconnection connect "
+    "connectionreset connectionrefused connectionaborted brokenpipe remoteprotocol "
+    "network ratelimit toomanyrequests resourceexhausted overloaded server "
+    "internalserver api serviceunavailable badgateway".split()
+)
+_JOINTS = re.compile(r"error|exception|[\W_]")
+_BUSY = frozenset({408, 409, 425, 429})
+
+
+def is_busy(status: object) -> bool:
+    """Whether this HTTP status says that the same request may be answered later."""
+    return isinstance(status, int) and (status in _BUSY or 500 <= status < 600)
+
+
+def is_unreached(code: str) -> bool:
+    """Whether this name of an error says that a provider was not reached, or busy."""
+    return _JOINTS.sub("", code.lower()) in _UNREACHED
+
+
 class AgentError(Event):
-    """Something failed: where, why, and whether trying again may help."""
+    """Something failed: where, why, and whether trying again may help.
+
+    ``context`` has the HTTP ``status`` if there was one, and of an answer that broke
+    off that it is ``partial``.
+    """
 
     type: Literal["error"] = "error"
     code: str
@@ -283,6 +311,19 @@ class AgentError(Event):
     where: str | None = None
     retryable: bool = False
     context: JsonObject | None = None
+
+    @property
+    def is_transport(self) -> bool:
+        """Whether no model read the request: 429, 529, a time-out, a lost connection.
+
+        The log keeps it, and no context tells of it: a model can do nothing about it.
+        """
+        known = self.context or {}
+        if known.get("partial"):
+            return False
+        if "status" in known:
+            return is_busy(known["status"])
+        return self.retryable and is_unreached(self.code)
 
 
 class SystemPrompt(Event):

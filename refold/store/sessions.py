@@ -44,6 +44,8 @@ from refold.domain.events import (
     ToolCall,
     ToolResult,
     UserInput,
+    is_busy,
+    is_unreached,
 )
 from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import Head, Scope, Standing
@@ -152,8 +154,11 @@ class Attempt:
     def _record(self, error: Exception, where: str, message: str) -> None:
         """Where in the session it was, and nothing that the step worked on."""
         code, retryable = type(error).__name__, self.retryable
+        answer = getattr(error, "response", None)  # as httpx and the SDKs have it
+        status = getattr(error, "status_code", getattr(answer, "status_code", None))
         if retryable is None:
-            retryable = isinstance(error, _PASSING)
+            passing = isinstance(error, _PASSING) or is_unreached(code)
+            retryable = is_busy(status) if isinstance(status, int) else passing
         text = f"{self.what} failed with {code} before there was a result"
         for last in (*[False] * _TRIES, True):
             state = self.session.writer.log.head(self.session.stream).state
@@ -166,6 +171,8 @@ class Attempt:
             context["upto_seq"] = state.head_seq
             if left:
                 context["open_calls"] = left[:_NAMED_CALLS]
+            if isinstance(status, int):
+                context["status"] = status
             if error.__cause__ is not None:
                 context["cause"] = type(error.__cause__).__name__
             failure = AgentError(

@@ -17,6 +17,7 @@ from refold.store import Session
 from refold.store.appends import Order
 from tests.support.messages_api import (
     MessagesApi,
+    error,
     hang_up,
     message,
     overloaded,
@@ -225,9 +226,45 @@ def test_a_call_that_fails_is_an_error_in_the_log(
     assert types(session) == [
         *("user_input", "request", "error", "request", "agent_response")
     ]
-    (error,) = payloads(session, "error")
-    assert (error.code, error.retryable) == (code, retryable)
+    (failed,) = payloads(session, "error")
+    assert (failed.code, failed.retryable) == (code, retryable)
     proved(session)
+
+
+def test_an_outage_is_not_in_the_next_request(
+    session: Session, api: MessagesApi
+) -> None:
+    api.reply(overloaded(), hang_up(), overloaded(), message("Because."))
+    ask = capture(session, api)
+
+    with pytest.raises(anthropic.InternalServerError):
+        ask.create("Why?")
+    for raised in (anthropic.APIConnectionError, anthropic.InternalServerError):
+        with pytest.raises(raised):
+            ask.create()
+    ask.create()
+
+    first, *others = [request.body["messages"] for request in api.requests]
+    assert others == [first] * 3
+    assert [one["role"] for one in session.context().messages] == ["user", "assistant"]
+    proved(session)
+
+
+def test_a_refused_content_is_left_by_a_fork(
+    session: Session, api: MessagesApi
+) -> None:
+    api.reply(error(400), message("Yes."))
+    session.append(refold.UserInput(text="Fine."))
+    good = session.head().seq
+
+    with pytest.raises(anthropic.BadRequestError):
+        capture(session, api).create("Refused.")
+    again = session.fork(good, session_id="again")
+    capture(again, api).create()
+
+    assert "HTTP 400" in str(session.context().messages)
+    assert "Refused" not in str(api.requests[-1].body)
+    assert "HTTP 400" not in str(again.context().messages)
 
 
 def test_the_window_is_the_models_without_the_answer(

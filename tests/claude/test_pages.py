@@ -59,10 +59,11 @@ def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             client.close()
 
     assert printed.getvalue() == "Answer 0."
-    one, two = verified()
+    one, again, two = verified()
     assert one.count("request") == 5
     assert one.count("agent_response") == 5
     assert "error" not in one
+    assert again == ["fork"]
     assert two == ["user_input", "request", "agent_response"]
 
 

@@ -204,7 +204,7 @@ def test_an_error_of_the_api_is_no_answer(tmp_path: Path) -> None:
 
     (event,) = events(read_one(write_lines(tmp_path, [said("u", "Go."), entry])))[1:]
 
-    assert event == AgentError(code="overloaded", message="529")
+    assert event == AgentError(code="overloaded", message="529", retryable=True)
 
 
 def test_notes_of_the_client_are_skipped_by_line(tmp_path: Path) -> None:

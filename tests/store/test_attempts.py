@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,6 +42,46 @@ def test_a_failure_is_an_event_with_its_place(anywhere: Session) -> None:
 
 def test_a_failure_begins_a_session_if_it_must(anywhere: Session) -> None:
     assert failing(anywhere, Broken()).context == {"after_seq": 0, "upto_seq": 0}
+
+
+class Busy(Exception):
+    """What an SDK raises for an answer that is none."""
+
+    def __init__(self, status: int) -> None:
+        self.response = SimpleNamespace(status_code=status)
+
+
+class RateLimitError(Exception):
+    """As a client names what it raises if it is not let in."""
+
+
+@pytest.mark.parametrize(
+    "error", [TimeoutError(), ConnectionResetError(), RateLimitError(), Busy(529)]
+)
+def test_what_no_model_answered_is_in_the_log_and_in_no_context(
+    anywhere: Session, error: Exception
+) -> None:
+    anywhere.append(refold.UserInput(text="go"))
+    before = anywhere.context().digest
+
+    for _ in range(3):
+        event = failing(anywhere, error)
+
+    assert (event.retryable, event.is_transport) == (True, True)
+    assert len(anywhere.events()) == 4
+    assert anywhere.context().digest == before
+
+
+@pytest.mark.parametrize("error", [Busy(400), Broken("no plan"), Busy(404)])
+def test_a_failure_that_content_may_have_caused_is_told(
+    anywhere: Session, error: Exception
+) -> None:
+    anywhere.append(refold.UserInput(text="go"))
+
+    event = failing(anywhere, error, retryable=True)
+
+    assert not event.is_transport
+    assert event.code in str(anywhere.context().messages)
 
 
 def test_what_goes_well_writes_nothing(anywhere: Session) -> None:

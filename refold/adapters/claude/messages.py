@@ -23,13 +23,14 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
     event_of,
+    is_busy,
+    is_unreached,
 )
 from refold.store.sessions import Session
 
 INTERRUPTED: Final = "interrupted"
 _failed: Final = partial(AgentError, where="anthropic.messages")
 _THINKING: Final = ("thinking", "redacted_thinking")
-_RETRYABLE: Final = frozenset({408, 409, 429})
 
 
 def plain(value: Any) -> Any:
@@ -74,9 +75,10 @@ def broken_off(message: JsonObject | None, error: AgentError) -> list[Event]:
     if message is None or not message.get("content"):
         return [error]
     calls: Any = [block for block in _blocks(message) if block["type"] == "tool_use"]
+    context = {**(error.context or {}), "partial": True}
     if calls:
-        context = {**(error.context or {}), "calls": calls}
-        error = error.model_copy(update={"context": context})
+        context["calls"] = calls
+    error = error.model_copy(update={"context": context})
     return [_response(message, INTERRUPTED), error]
 
 
@@ -91,7 +93,7 @@ def error_of(error: BaseException | None) -> AgentError:
         status = error.status_code
         code = error.type or f"http_{status}"
         context: JsonObject = {"status": status, "request_id": error.request_id}
-        retryable = status in _RETRYABLE or status >= 500 or "overloaded" in code
+        retryable = is_busy(status) or is_unreached(code)
         return _failed(
             code=code, message=f"HTTP {status}", retryable=retryable, context=context
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from refold.adapters.importers import base, messages
-from refold.domain.events import JsonObject
+from refold.domain.events import JsonObject, is_unreached
 
 _MAIN = ""
 _NOTES = {
@@ -217,7 +217,9 @@ def _assistant(entry: dict[str, Any]) -> Iterator[base.Found]:
     if entry.get("isApiErrorMessage") is True:
         message = "".join(messages.plain(content) or [])
         code = base.text(entry.get("error")) or "api_error"
-        return iter([base.Piece("error", {"code": code, "message": message})])
+        passing = is_unreached(code)
+        fields = {"code": code, "message": message, "retryable": passing}
+        return iter([base.Piece("error", fields)])
     reason = base.mapping(entry.get("message")).get("stop_reason")
     return messages.agent(content, stop_reason=reason)
 

@@ -35,7 +35,7 @@ from refold.projections.context.units import (
 )
 
 # Stored outlines of another shape are dropped, and the log is folded again.
-SHAPE: Final = 5
+SHAPE: Final = 6
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # Of most events there is nothing more to note.

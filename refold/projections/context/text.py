@@ -238,10 +238,11 @@ def entry_of(
             return Entry("assistant", "aggregate", body, {}, verdicts)
         case events.Final(text=text, outcome=outcome):
             return Entry("assistant", "final", text, {"outcome": outcome}, (text,))
-        case events.AgentError(code=code, message=message, context=context):
+        case events.AgentError(is_transport=False) as error:
+            code, message, context = error.code, error.message, error.context
             known = value_text(context) if context else ""
             body = "\n".join(part for part in (message, known) if part)
-            about = {"code": code, "where": event.where}
+            about = {"code": code, "where": error.where}
             return Entry("user", "error", body, about, (code, message, context))
         case HumanReview(decision=str(decision), question=question):
             if not question and event.refers_to is not None:

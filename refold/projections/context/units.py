@@ -130,13 +130,10 @@ def place(
             return _call(thread, envelope, key_of(call_id))
         case events.ToolResult(call_id=call_id):
             return _result(thread, seq, key_of(call_id))
-        case (
-            events.Planner()
-            | events.Reflection()
-            | events.Aggregate()
-            | events.AgentError()
-        ):
+        case events.Planner() | events.Reflection() | events.Aggregate():
             shown = True
+        case events.AgentError() as error:
+            shown = not error.is_transport
         case Final(text=text):
             shown = bool(text.strip()) and key_of(text.strip()) != thread.said
         case events.HumanReview(decision=decision):
