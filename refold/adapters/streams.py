@@ -295,7 +295,7 @@ class EncryptedStreams:
             prev = row.hash
             cut += event.blobs
         status: Status = "closed" if state.closed else "open"
-        begun = base.created_at or now
+        begun = base.created_at if expected else request.events[0].ts
         sealed = _sealed_state(state, key, (seq, prev, status, tokens, begun, now))
         return Batch(
             stream,

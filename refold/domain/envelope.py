@@ -256,16 +256,16 @@ _LATE: Final[dict[str, Callable[[Mapping[str, Any]], Any]]] = {
 
 def microseconds(ts: datetime) -> int:
     """``ts`` as microseconds since 1970 in UTC, exactly."""
-    delta = ts - _EPOCH
+    delta = ts - EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def from_microseconds(value: int) -> datetime:
     """The time that ``microseconds`` made ``value`` of."""
-    return _EPOCH + timedelta(0, 0, value)
+    return EPOCH + timedelta(0, 0, value)
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

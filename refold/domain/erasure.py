@@ -17,6 +17,7 @@ from refold.domain.canonical import canonical
 from refold.domain.chain import length_prefixed
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
+from refold.domain.model import quiet
 
 FORMAT: Final = "refold-certificate/1"
 SALT: Final = 32
@@ -25,6 +26,7 @@ _SUBJECT: Final = b"refold:subject:1"
 _PARTS: Final = {"certificate", "key_id", "public_key", "signature"}
 
 
+@quiet
 class Signed(NamedTuple):
     """A statement with the signature over it, and the key that made it, for its name.
 
@@ -154,6 +156,7 @@ class Remains(NamedTuple):
     root: bytes
 
 
+@quiet
 class LegalHold(NamedTuple):
     """What keeps a user from being erased, until it is released."""
 

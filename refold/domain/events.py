@@ -277,12 +277,11 @@ class HumanReview(Event):
 
 # What providers and clients call it if a request was never answered: without the
 # words "error" and "exception", case and joints.
-_UNREACHED = frozenset(
-    "timeout timedout apitimeout readtimeout connecttimeout writetimeout pooltimeout "
-    "requesttimeout gatewaytimeout deadlineexceeded connection apiconnection connect "
-    "connectionreset connectionrefused connectionaborted brokenpipe remoteprotocol "
-    "network ratelimit toomanyrequests resourceexhausted overloaded server "
-    "internalserver api serviceunavailable badgateway".split()
+_UNREACHED = re.compile(
+    "(api|connect|read|write|pool|request|gateway)?timeout|timedout|deadlineexceeded|"
+    "(api)?connection(reset|refused|aborted)?|connect|brokenpipe|remoteprotocol|network|"
+    "ratelimit|toomanyrequests|resourceexhausted|overloaded|(internal)?server|api|"
+    "serviceunavailable|badgateway"
 )
 _JOINTS = re.compile(r"error|exception|[\W_]")
 _BUSY = frozenset({408, 409, 425, 429})
@@ -295,7 +294,7 @@ def is_busy(status: object) -> bool:
 
 def is_unreached(code: str) -> bool:
     """Whether this name of an error says that a provider was not reached, or busy."""
-    return _JOINTS.sub("", code.lower()) in _UNREACHED
+    return _UNREACHED.fullmatch(_JOINTS.sub("", code.lower())) is not None
 
 
 class AgentError(Event):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.chain import GENESIS
-from refold.domain.envelope import Envelope, Recordable
+from refold.domain.envelope import EPOCH, Envelope, Recordable
 from refold.domain.erasure import ErasureSteps, Retention
 from refold.domain.events import JsonObject, RedactionApplied, Span
 from refold.domain.ids import StreamId, check_id
@@ -149,15 +150,19 @@ Outcome: TypeAlias = Appended | Conflict | Duplicate
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session in a list: its main stream's head, and its times."""
+    """A session in a list: its main stream's head, and its times.
+
+    created_at: when its first event happened, which an import may say.
+    updated_at: when something was written to it last.
+    """
 
     user_id: str
     session_id: str
     head_seq: int
     status: Status
     tokens: int
-    created_at: int
-    updated_at: int
+    created_at: datetime = EPOCH
+    updated_at: datetime = EPOCH
 
     @property
     def is_live(self) -> bool:

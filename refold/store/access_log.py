@@ -415,6 +415,7 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
         "streams": Call("session_load", "streams"),
         "state": Call("session_load", "keys"),
         "blob": Call("session_blob"),
+        "open_calls": Call("session_load", "calls"),
         "context": Call("session_context", _of_view),
         "prepare": Call("session_context", _of_view),
         "advice": Call("memory_load"),

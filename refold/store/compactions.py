@@ -27,6 +27,7 @@ from refold.domain.events import (
     Summary,
 )
 from refold.domain.ids import StreamId
+from refold.domain.model import quiet
 from refold.domain.ports import Leases
 from refold.projections.context.compaction import (
     Compaction,
@@ -110,6 +111,7 @@ class Hold:
                 return
 
 
+@quiet
 @dataclass(frozen=True, slots=True)
 class Compactor:
     """Compacts one session under one strategy.

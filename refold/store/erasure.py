@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from refold.domain.canonical import repaired
-from refold.domain.envelope import Draft, Envelope, Recordable
+from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
 from refold.domain.erasure import (
     FORMAT,
     FREEZE,
@@ -45,6 +45,7 @@ from refold.domain.errors import (
 )
 from refold.domain.events import RedactionApplied
 from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
+from refold.domain.model import quiet
 from refold.domain.ports import Problem, Rewritten, SessionInfo, scope
 from refold.domain.session import SessionState
 from refold.redaction.guard import Limits
@@ -63,6 +64,7 @@ REASON: Final = "retention"
 _AT_ONCE: Final = 500  # sessions of one erasure
 
 
+@quiet
 class Erasure(NamedTuple):
     """What came of an erasure.
 
@@ -87,6 +89,7 @@ class Erasure(NamedTuple):
     database: str = ""
 
 
+@quiet
 class ErasurePlan(NamedTuple):
     """What an erasure would delete, and what forbids it."""
 
@@ -158,7 +161,7 @@ class Erasures:
                 name = names[0] if names else "_user"
                 detail = "its erasure was cut off: `refold erase --due` completes it"
                 problem = Problem(owner, name, "main", None, "erasure", detail)
-                info = SessionInfo(owner, name, 0, "erased", 0, 0, 0)
+                info = SessionInfo(owner, name, 0, "erased", 0)
                 yield info, Verified(0, 0, 0, [problem])
 
     def complete(
@@ -752,7 +755,8 @@ class Retainer:
         old = {
             info.session_id
             for info in mine
-            if max(info.updated_at, last.get(info.session_id, 0)) <= self._since
+            if max(microseconds(info.updated_at), last.get(info.session_id, 0))
+            <= self._since
         }
         if not old:
             return _Due([], [])

@@ -20,6 +20,7 @@ from refold.domain.errors import (
 )
 from refold.domain.events import AgentResponse, Pin, RedactionApplied, Request
 from refold.domain.ids import StreamId
+from refold.domain.model import quiet
 from refold.domain.ports import EXPIRED, Problem
 from refold.projections import models
 from refold.projections.compare import Comparison, Outcome
@@ -114,6 +115,7 @@ class Chain(NamedTuple):
     problems: tuple[Problem, ...]
 
 
+@quiet
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """A context taken apart.

@@ -17,7 +17,7 @@ import orjson
 
 from refold.domain.canonical import digest
 from refold.domain.chain import GENESIS
-from refold.domain.envelope import Envelope
+from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import timestamp
 from refold.domain.errors import (
     Erased,
@@ -188,8 +188,8 @@ class _Export:
         return {
             "session_id": info.session_id,
             "status": info.status,
-            "created_at": timestamp(info.created_at),
-            "updated_at": timestamp(info.updated_at),
+            "created_at": timestamp(microseconds(info.created_at)),
+            "updated_at": timestamp(microseconds(info.updated_at)),
             "tokens": info.tokens,
             "forked_from": parent,
             "views": self._views(main, f"{folder}/views.json"),

@@ -26,6 +26,7 @@ from refold.domain.events import (
     Request,
     Span,
     StateUpdate,
+    ToolCall,
     event_of,
 )
 from refold.domain.ids import StreamId
@@ -239,6 +240,12 @@ def handed_in(log: EventLog, stream: StreamId, request: Request) -> Extras:
     except ValueError:
         reason = "what was handed in is not there whole"
         raise CorruptEvent("a request", seq=0, reason=reason) from None
+
+
+def whole_call(log: EventLog, envelope: Envelope) -> ToolCall:
+    """A call with its arguments whole, whatever was cut of them to be stored."""
+    read = partial(log.blob, envelope.stream_id)
+    return ToolCall.model_validate(restored(envelope.payload.payload(), read))
 
 
 def merged(

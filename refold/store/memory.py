@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 from refold.domain.access_log import Access
 from refold.domain.canonical import canonical, text_digest
-from refold.domain.envelope import Draft, Envelope
+from refold.domain.envelope import Draft, Envelope, microseconds
 from refold.domain.erasure import timestamp
 from refold.domain.errors import (
     CorruptEvent,
@@ -31,6 +31,7 @@ from refold.domain.events import (
     Summary,
 )
 from refold.domain.ids import MAIN, MEMORY_ID, USER_SESSION, StreamId, check_id
+from refold.domain.model import quiet
 from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
 from refold.domain.preferences import Preference, stated, stating, unstated, unstating
 from refold.projections.context.budget import NO_ADVICE, Advice
@@ -154,6 +155,7 @@ class ConsentStatus(NamedTuple):
         }
 
 
+@quiet
 @dataclass(frozen=True, slots=True)
 class User:
     """A user as a whole, apart from any one session."""
@@ -281,6 +283,7 @@ class Of(NamedTuple):
 EVERYTHING: Final = Of()
 
 
+@quiet
 class Memory(NamedTuple):
     """What a user's sessions show together.
 
@@ -390,10 +393,11 @@ def watched(log: EventLog, user_id: str, of: Of = EVERYTHING) -> Iterator[Shown]
     for info, shown in _of_each(log, user_id, partial(_of_session, of=of)):
         if of.project in (None, shown.project):
             # Nothing happened after it was recorded, whatever a clock said.
+            latest = microseconds(info.updated_at)
             yield replace(
                 shown,
-                began_at=min(shown.began_at, info.updated_at),
-                ended_at=min(shown.ended_at, info.updated_at),
+                began_at=min(shown.began_at, latest),
+                ended_at=min(shown.ended_at, latest),
             )
 
 
@@ -490,6 +494,7 @@ def _declared_of_session(log: EventLog, info: SessionInfo) -> Judged:
     return judged
 
 
+@quiet
 @dataclass(frozen=True, slots=True)
 class Shortlist:
     """What may be said of a user's memory in one scenario.

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import partial, wraps
 from itertools import islice
 from traceback import walk_tb
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 import orjson
 
@@ -48,6 +60,7 @@ from refold.domain.events import (
     is_unreached,
 )
 from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
+from refold.domain.model import quiet
 from refold.domain.ports import Head, Scope, Standing
 from refold.domain.session import SessionState
 from refold.projections.context.abridged import Abridged
@@ -55,6 +68,7 @@ from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy, fitting
 from refold.projections.context.text import tagged
+from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.projections.review.incidents import Decision
 from refold.projections.review.rules import ReviewRules
@@ -80,7 +94,15 @@ from refold.store.contexts import (
     take,
 )
 from refold.store.explanations import Compared, Explainer, Explanation, How, compare
-from refold.store.history import History, born, fold_state, merged, read_on, with_blobs
+from refold.store.history import (
+    History,
+    born,
+    fold_state,
+    merged,
+    read_on,
+    whole_call,
+    with_blobs,
+)
 from refold.store.reviews import Reviewed, ask, decide as decide_review
 from refold.store.verification import Verified, Verifier
 
@@ -100,6 +122,7 @@ Progress = Callable[[int], None]
 _Prepared = tuple[Draft, RedactedEvent]
 
 
+@quiet
 @dataclass(slots=True)
 class Attempt:
     """A step whose failure is recorded; use it with ``with`` or ``async with``.
@@ -215,6 +238,27 @@ class SessionAt:
     ) -> View:
         """What a model was sent then."""
         return self.session.context(strategy, at=self.seq, as_=as_)
+
+
+S = TypeVar("S")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _awaited(
+    method: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The method for asyncio: it is done in a thread, and the loop is not blocked."""
+    name = method.__name__
+
+    @wraps(method)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        given = partial(getattr(self, name), *args, **kwargs)
+        return cast(T, await asyncio.to_thread(given))
+
+    call.__name__, call.__qualname__ = f"a{name}", f"Session.a{name}"
+    call.__doc__ = f"``{name}`` for asyncio: the loop is not blocked meanwhile."
+    return call
 
 
 class Parent(NamedTuple):
@@ -492,6 +536,26 @@ class Session:
             stream = stream._replace(session_id=origin[0]) if origin else None
         raise CorruptEvent(f"blob {sha256}", seq=0, reason="there is no such blob")
 
+    def open_calls(self) -> list[ToolCall]:
+        """The calls that wait for their results, whole, in the order they were made.
+
+        What a program looks for when it starts again: each is carried out, or answered
+        with ``ToolResult(status="unknown")``.  A fork has those of its origin, too.
+        """
+        log, state = self.writer.log, self.head().state
+        waiting, found = dict(state.open_calls), list[ToolCall]()
+        history: History | None = History.of(log, state)
+        while waiting and history is not None:
+            seqs = spans_of(sorted(call.seq for call in waiting.values()))
+            calls = [
+                whole_call(log, one)
+                for one in log.read(history.stream, spans=seqs)
+                if one.type == "tool_call"
+            ]
+            here = [one for one in calls if waiting.pop(one.call_id, None)]
+            found, history = here + found, history.parent
+        return found
+
     def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
         """The events as they happened, summaries and their like where decided.
 
@@ -553,6 +617,8 @@ class Session:
         taken = taken if handed else viewer.handed_at(at)
         return viewer.render(chosen, viewer.at(chosen, at, as_), taken)
 
+    acontext = _awaited(context)
+
     def advice(
         self, strategy: str | Strategy | None = None, **how: Unpack[ChoiceArgs]
     ) -> Advice:
@@ -610,6 +676,8 @@ class Session:
             compactor.step()
             return viewer.show(chosen, taken)
         return viewer.show(chosen, taken, standing=standing, outline=outline)
+
+    aprepare = _awaited(prepare)
 
     def compactor(
         self,

@@ -176,7 +176,7 @@ class SessionStore:
             yield info, verified._replace(problems=[*verified.problems, *orphans])
         for (owner, name), orphans in lost.items():
             if user_id in (None, owner) and session_id in (None, name):
-                info = SessionInfo(owner, name, 0, "open", 0, 0, 0)
+                info = SessionInfo(owner, name, 0, "open", 0)
                 yield info, Verified(0, 0, 0, orphans)
         yield from self.erasures.unfinished(user_id)
 

@@ -18,7 +18,7 @@ from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteInMemory
-from refold.domain.envelope import Draft, Envelope
+from refold.domain.envelope import Draft, Envelope, from_microseconds
 from refold.domain.erasure import FREEZE, LegalHold
 from refold.domain.events import (
     CompactionNote,
@@ -534,7 +534,7 @@ class EventLogContract(RewritingContract, LeaseContract):
 
         assert (info.head_seq, info.status) == (2, "open")
         assert info.tokens == sum(event.token_estimate for event in log.read(ADA)) > 0
-        assert info.created_at == info.updated_at == NOW
+        assert info.created_at == info.updated_at == from_microseconds(NOW)
 
     def test_a_derived_stream_counts_for_itself(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b"))

@@ -12,6 +12,7 @@ import inspect
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +48,8 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "compact": lambda session: session.compact(WINDOW),
     "compactor": lambda session: session.compactor(WINDOW).step(),
     "compare": lambda session: session.compare([WINDOW]),
+    "acontext": lambda session: asyncio.run(session.acontext(WINDOW)),
+    "aprepare": lambda session: asyncio.run(session.aprepare(WINDOW)),
     "context": lambda session: session.context(WINDOW),
     "delegate": lambda session: session.delegate("do it", session_id="mine"),
     "derived": lambda session: session.derived("main"),
@@ -56,6 +59,7 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "fork": lambda session: session.fork(2, session_id="mine"),
     "parent": lambda session: session.parent(),
     "head": lambda session: session.head(),
+    "open_calls": lambda session: session.open_calls(),
     "pages": lambda session: list(session.pages()),
     "prepare": lambda session: session.prepare(WINDOW),
     "replay": lambda session: list(session.replay()),
@@ -206,13 +210,24 @@ def fill(store: SessionStore) -> SessionStore:
     return store
 
 
+def told(found: Any) -> str:
+    """All of it, also the texts that a repr does not show."""
+    if isinstance(found, dict):
+        return told([*found.items()])
+    if is_dataclass(found):
+        return told([getattr(found, one.name) for one in fields(found)])
+    if isinstance(found, list | tuple | set | frozenset):
+        return f"[{', '.join(map(told, found))}]"
+    return repr(found)
+
+
 def outcome(call: Callable[[], Any]) -> str:
     """What came of it, in words that do not name the session."""
     try:
         found = call()
     except refold.RefoldError as error:
         found = f"{type(error).__name__}: {error}"
-    return repr(found).replace(HERS, "…").replace(NOWHERE, "…")
+    return told(found).replace(HERS, "…").replace(NOWHERE, "…")
 
 
 def everything(store: SessionStore) -> list[Any]:
@@ -295,7 +310,7 @@ def test_what_is_asked_for_one_user_is_of_that_one(
 ) -> None:
     before = everything(shared)
 
-    found = repr(OF_A_USER[name](shared))
+    found = told(OF_A_USER[name](shared))
 
     assert "'ada'" not in found
     assert MARK not in found

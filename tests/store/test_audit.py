@@ -25,6 +25,8 @@ from tests.support.stores import open_at, prepare
 ELSEWHERE: Final = {
     "Session.append": "every append is recorded, by whatever it is made",
     "Session.append_async": "the same",
+    "Session.acontext": "the context is recorded that it makes",
+    "Session.aprepare": "the same",
     "Session.close": "it reads nothing, and writes nothing",
     "Session.end": "it appends",
     "Session.record_request": "the same",

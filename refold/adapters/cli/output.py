@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from refold.domain.errors import counted
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.progress import Progress as Bar
     from rich.text import Text
 
@@ -185,18 +187,21 @@ def mark(ok: bool | None) -> tuple[str, str]:
     return ("✓ ", "bold green") if ok else ("✗ ", "bold red")
 
 
-def moment(microseconds: int) -> str:
+def moment(at: datetime | int) -> str:
     """A time as people read it: UTC, to the second."""
-    from refold.domain.envelope import from_microseconds
-
-    return f"{from_microseconds(microseconds):%Y-%m-%d %H:%M:%S}"
+    return f"{_time(at):%Y-%m-%d %H:%M:%S}"
 
 
-def rfc3339(microseconds: int) -> str:
+def rfc3339(at: datetime | int) -> str:
     """The same time for programs."""
+    return _time(at).isoformat().replace("+00:00", "Z")
+
+
+def _time(at: datetime | int) -> datetime:
+    """It, or the time that is so many microseconds after 1970 began."""
     from refold.domain.envelope import from_microseconds
 
-    return from_microseconds(microseconds).isoformat().replace("+00:00", "Z")
+    return from_microseconds(at) if isinstance(at, int) else at
 
 
 _GAP: Final = 3  # columns between those of a table

@@ -41,6 +41,7 @@ from refold.adapters.sql.sizes import Sizes, within
 from refold.adapters.sql.subjects import Subjects
 from refold.adapters.sql.tables import STREAM
 from refold.domain.chain import GENESIS, encoded
+from refold.domain.envelope import from_microseconds
 from refold.domain.errors import CorruptEvent, RefoldError, StoreUnavailable
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
@@ -425,7 +426,10 @@ class Recorder(ApplicationRecorder):
             heads.stream == MAIN, *within(self._t.heads, Scope(user_id, session_id))
         )
         query = query.order_by(heads.user_id, heads.session_id)
-        return [SessionInfo(*row) for row in self.database.read(user_id, query)]
+        return [
+            SessionInfo(*row[:5], *map(from_microseconds, row[5:]))
+            for row in self.database.read(user_id, query)
+        ]
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""

@@ -17,6 +17,7 @@ import orjson
 from refold.domain.canonical import canonical
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import JsonObject
+from refold.domain.model import quiet
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context.text import (
     Block,
@@ -31,6 +32,7 @@ from refold.projections.context.text import (
 TITLE: Final = "## Memory (Verified)"
 
 
+@quiet
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What is said to a model: a section of Markdown, and the items in it.

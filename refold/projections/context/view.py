@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from html import escape
 from itertools import chain, takewhile
 from typing import Any, Final, Literal, NamedTuple
 
-from refold.domain.canonical import digest, text_digest
+from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.events import JsonObject, Request, StrategyRef
 from refold.projections.context.budget import WINDOW_TOKENS, Cut, Extras
 from refold.projections.context.text import Block, Message, text_block
@@ -166,6 +167,32 @@ class View:
             advised=extras.advised if extras else (),
         )
 
+    def _repr_html_(self) -> str:
+        """The view as notebooks show it, in figures: what they show, they keep."""
+        rows = [
+            (place, one["role"], *self._about(place))
+            for place, one in enumerate(self.messages)
+        ]
+        title = (
+            f"{self.strategy}: {self.tokens} tokens of {len(rows)} messages up to "
+            f"seq {self.at}, {self.over_budget} over the window"
+        )
+        names = ("", "role", "stands for", "blocks", "characters")
+        table = [_row("th", names), *(_row("td", row) for row in rows)]
+        return f"<table><caption>{escape(title)}</caption>{''.join(table)}</table>"
+
+    def _about(self, place: int) -> tuple[str, str, int]:
+        """What a message stands for, its blocks by type, and how long it is."""
+        content = self.messages[place]["content"]
+        origins = self.origins[place] if self.origins else ()
+        spans = dict.fromkeys(one.span for one in origins if one.span)
+        told = [
+            f"{one.kind} {one.first}-{one.last}" if one.first is not None else one.kind
+            for one in spans
+        ]
+        kinds = ", ".join(block["type"] for block in content)
+        return ", ".join(told), kinds, sum(len(canonical(block)) for block in content)
+
     def to_json(self) -> dict[str, Any]:
         """The view as ``refold context --json`` shows it."""
         return {
@@ -182,6 +209,10 @@ class View:
                 for span in self.spans
             ],
         }
+
+
+def _row(tag: str, cells: Iterable[object]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(str(one))}</{tag}>' for one in cells)}</tr>"
 
 
 def view_digest(system: str | None, messages: list[Message]) -> str:

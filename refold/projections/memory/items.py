@@ -15,6 +15,7 @@ from refold.domain.canonical import canonical
 from refold.domain.erasure import timestamp
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
+from refold.domain.model import quiet
 from refold.projections.memory.sessions import (
     EXTRACTOR,
     Shown,
@@ -55,6 +56,7 @@ class Evidence(NamedTuple):
     seqs: tuple[int, ...]
 
 
+@quiet
 @dataclass(frozen=True, slots=True)
 class Item:
     """One thing that memory holds.

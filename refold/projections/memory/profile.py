@@ -17,6 +17,7 @@ from refold.domain.erasure import timestamp
 from refold.domain.errors import counted
 from refold.domain.events import JsonObject
 from refold.domain.ids import USER_SESSION
+from refold.domain.model import quiet
 from refold.domain.preferences import Preference
 from refold.projections.memory.advice import Line, cited, shown
 from refold.projections.memory.items import (
@@ -78,6 +79,7 @@ class Stated(NamedTuple):
     at: int
 
 
+@quiet
 @dataclass(frozen=True, slots=True)
 class Profile:
     """What is known of a user who consented; all empty of others.

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeGuard, get_ar
 
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
+from refold.domain.model import quiet
 from refold.domain.tokens import estimate_text
 from refold.projections.memory import advice
 from refold.projections.memory.items import Evidence, Item, Kind, Procedural
@@ -144,6 +145,7 @@ class Known(NamedTuple):
     profile: Sequence[tuple[advice.Line, Item]] = ()
 
 
+@quiet
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The text of a result, as ``OUTPUT_SCHEMA`` says, and the items that it shows."""

@@ -19,6 +19,7 @@ from refold.domain.events import (
     SessionEvent,
     UserInput,
 )
+from refold.domain.model import quiet
 from refold.projections.review.rules import (
     SEVERITIES,
     Counts,
@@ -352,6 +353,7 @@ class Decided(NamedTuple):
     at: str
 
 
+@quiet
 class Review(NamedTuple):
     """A question to a human, and what was decided on it if anything was.
 

@@ -1,0 +1,157 @@
+"""What an agent's loop asks of a store: what waits, what comes next, what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from datetime import UTC, datetime, timedelta
+from threading import get_ident
+from typing import Any
+
+import pytest
+
+import refold
+from refold.domain.envelope import Draft
+from refold.projections.context.view import View
+from refold.store import Session, SessionStore
+
+WINDOW = "turn_window:full_turns=2,cached_turns=1"
+LONG = "word " * 20_000
+
+
+def call(name: str, **arguments: Any) -> refold.ToolCall:
+    return refold.ToolCall(call_id=name, tool_name="bash", arguments=arguments)
+
+
+def result(name: str) -> refold.ToolResult:
+    return refold.ToolResult(call_id=name, content="done")
+
+
+def ask(session: Session, *calls: refold.ToolCall) -> None:
+    session.append([refold.UserInput(text="go"), refold.AgentResponse(), *calls])
+
+
+def test_calls_without_results_are_known_after_a_restart(anywhere: Session) -> None:
+    ask(anywhere, call("c1", command="make"), call("c2", command=LONG), call("c3"))
+    anywhere.append(result("c1"))
+
+    again = Session(anywhere.stream, anywhere.writer)
+
+    assert again.open_calls() == [call("c2", command=LONG), call("c3")]
+    for one in again.open_calls():
+        again.append(result(one.call_id))
+    assert again.open_calls() == []
+
+
+def test_a_fork_has_the_open_calls_of_its_origin(anywhere: Session) -> None:
+    ask(anywhere, call("c1"), call("c2"))
+    first = anywhere.fork(4, session_id="one")
+    first.append([result("c1"), refold.AgentResponse(), call("c3")])
+    second = first.fork(4, session_id="two")
+    anywhere.append([result("c1"), result("c2"), refold.AgentResponse(), call("c2")])
+
+    open_ones = {
+        one.session_id: [call.call_id for call in one.open_calls()]
+        for one in (anywhere, first, second)
+    }
+
+    assert open_ones == {"s-1": ["c2"], "one": ["c2", "c3"], "two": ["c2", "c3"]}
+
+
+def test_a_session_that_has_not_begun_has_no_calls_to_ask_for(
+    store: SessionStore,
+) -> None:
+    with pytest.raises(refold.SessionNotFound):
+        store.session(user_id="ada", session_id="none").open_calls()
+
+
+@pytest.mark.parametrize("name", ["context", "prepare"])
+def test_views_are_made_beside_the_loop(
+    session: Session, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(session)
+    threads: list[int] = []
+    plain = getattr(Session, name)
+
+    def noted(self: Session, *args: Any, **kwargs: Any) -> View:
+        threads.append(get_ident())
+        view: View = plain(self, *args, **kwargs)
+        return view
+
+    monkeypatch.setattr(Session, name, noted)
+    view = asyncio.run(getattr(session, f"a{name}")(WINDOW, evidence=["it rains"]))
+
+    assert threads != [get_ident()]
+    assert view == plain(session, WINDOW, evidence=["it rains"])
+    twin = getattr(Session, f"a{name}")
+    assert inspect.signature(twin) == inspect.signature(plain)
+    assert twin.__name__ == f"a{name}"
+
+
+def test_a_session_was_created_when_its_first_event_happened(
+    store: SessionStore,
+) -> None:
+    long_ago = datetime(2021, 5, 4, 10, tzinfo=UTC)
+    session = store.session(user_id="ada", session_id="old")
+    before = datetime.now(UTC) - timedelta(minutes=1)
+
+    session.append(Draft(refold.UserInput(text="a"), ts=long_ago))
+    session.append(refold.UserInput(text="b"))
+
+    (info,) = store.sessions("ada")
+    assert info.created_at == session.events()[0].ts == long_ago
+    assert info.updated_at > before
+
+
+def test_reprs_show_numbers_and_no_text(store: SessionStore) -> None:
+    word = "zebra"
+    session = store.session(user_id="ada", session_id="s-1")
+    for number in range(8):
+        session.append(
+            [
+                refold.UserInput(text=f"{word} {number} " + f"{word} " * 60),
+                refold.AgentResponse(text=word),
+                refold.ToolCall(
+                    call_id=f"c{number}", tool_name=word, arguments={word: 7_654_321}
+                ),
+                refold.ToolResult(call_id=f"c{number}", content=7_654_321),
+                refold.Final(text=word, outcome="success"),
+            ],
+            meta={"scenario": word, "student": 7_654_321},
+        )
+    session.append(refold.HumanReview(trigger=word, question=word))
+    store.user("ada").consent("declarative_memory", reason=word)
+    view = session.prepare(WINDOW)
+    memory = store.memory.of("ada")
+    whole = [*session.events(), *session.derived(view.fingerprint)]
+    shown = [
+        *(session, session.head(), view, session.why(), session.compactor(WINDOW)),
+        *(session.attempt(word), session.advice(scenario=word), store.user("ada")),
+        *(memory, *memory.items, store.memory.profile("ada"), store.reviews.list()),
+        *(store.erasures.hold("ada", word, word), store.erasures.holds("ada")),
+        *(store.erasures.plan("ada"), store.erasures.certificates()),
+        *(Draft(whole[0].payload, agent=word, meta=whole[0].meta), store.sessions()),
+        *whole,
+        *(part for one in whole for part in (one.payload, one.meta)),
+    ]
+
+    found = [repr(one) for one in shown if word in repr(one) or "7654321" in repr(one)]
+
+    assert found == []
+    assert len(memory.items) > 0
+    assert repr(whole[3]).startswith("Envelope(event_id=UUID(")
+    assert "seq=4" in repr(whole[3])
+    assert "type='tool_result'" in repr(whole[3])
+    assert "token_estimate=" in repr(whole[3])
+
+
+def test_a_notebook_shows_a_view_in_figures(session: Session) -> None:
+    session.append(refold.UserInput(text="<script>alert(1)</script>"))
+    ask(session, call("c1"), call("c2"))
+
+    html = session.context()._repr_html_()
+
+    assert "script" not in html
+    assert html.count("<tr>") == 1 + len(session.context().messages)
+    assert "tool_use, tool_use" in html
+    assert f"{session.context().tokens} tokens" in html
