@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from eventsourcing.persistence import (
@@ -27,6 +27,7 @@ from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
     EVERYTHING,
+    NO_LABELS,
     Lagging,
     Leases,
     Place,
@@ -64,10 +65,27 @@ class EncryptedLog(EncryptedStreams):
         return self.recorder.shared
 
     def sessions(
-        self, user_id: str | None = None, *, session_id: str | None = None
+        self,
+        user_id: str | None = None,
+        *,
+        session_id: str | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+        after: tuple[str, str] | None = None,
+        limit: int | None = None,
     ) -> list[SessionInfo]:
         """The sessions of a user, or of all, by user and name."""
-        return self.recorder.sessions(user_id, session_id)
+        found: Sequence[bytes] = ()
+        if labels:
+            if user_id is None or not self.recorder.knows(user_id):
+                return []
+            found = [at for _, at in _places(self.keys, user_id, labels) if at]
+        return self.recorder.sessions(
+            user_id, session_id, labels=found, after=after, limit=limit
+        )
+
+    def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
+        """Have the session found by these labels, and not by those that are None."""
+        self.recorder.label(stream, dict(_places(self.keys, stream.user_id, labels)))
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""
@@ -133,6 +151,17 @@ class EncryptedLog(EncryptedStreams):
         """Let go of the database and of the keys."""
         self.recorder.close()
         self.keys.close()
+
+
+def _places(
+    keys: KeyRing, user_id: str, labels: Mapping[str, str | None]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Where names of labels, and labels, are found: keyed hashes, of the user alone."""
+    user = keys.user(user_id, now=None)
+    for name, value in labels.items():
+        said = name.encode()
+        at = None if value is None else user.mac("label", said, value.encode())
+        yield user.mac("label name", said), at
 
 
 class LogFactory(InfrastructureFactory[TrackingRecorder]):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.chain import GENESIS
@@ -83,6 +84,7 @@ class Lagging(NamedTuple):
 
 # As a row says it; one that is frozen says what it was before.
 Status: TypeAlias = Literal["open", "closed", "frozen", "frozen-closed", "erased"]
+NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 PAGE: Final = 1000  # of a stream that is read to its end
 EXPIRED: Final = "expired"  # the code of what is gone by a policy, and no problem
 # What reading a column raises that holds a value of another type, or a vast number.
@@ -313,9 +315,25 @@ class EventLog(Protocol):
         """
 
     def sessions(
-        self, user_id: str | None = None, *, session_id: str | None = None
+        self,
+        user_id: str | None = None,
+        *,
+        session_id: str | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+        after: tuple[str, str] | None = None,
+        limit: int | None = None,
     ) -> list[SessionInfo]:
-        """The sessions of a user, or of all, by user and name."""
+        """The sessions of a user, or of all, by user and name, at most ``limit``.
+
+        ``labels`` are those that it must have, all of them: of no user there are none.
+        ``after`` are the names that it comes behind.
+        """
+
+    def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
+        """Have the session found by these labels, and not by those that are None.
+
+        Only their keyed hashes are kept.  A session that is not there has none.
+        """
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""

@@ -6,6 +6,7 @@ be stored with the stream's head and an append never reads the log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -36,6 +37,43 @@ _IN_RESERVED = {
     USER_SESSION: _USER_WIDE | {"state"},
     FILES_SESSION: frozenset({"state"}),
 }
+
+
+LABEL: Final = "label:"  # what keys of the working memory begin with that are labels
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_LONGEST: Final = 1_000
+
+
+def labelling(labels: Mapping[str, str | None]) -> StateUpdate:
+    """The event that sets these labels, and takes those away that are None.
+
+    Raises InvalidEvent.
+    """
+    for name, value in labels.items():
+        if not _NAME.fullmatch(name):
+            raise InvalidEvent(
+                "a label is named by up to 64 lower-case letters, digits and _"
+            )
+        if not isinstance(value, str | None) or len(value or "") > _LONGEST:
+            raise InvalidEvent(f"a label is a text of at most {_LONGEST} characters")
+    if not labels:
+        raise InvalidEvent("name a label: label(project=…)")
+    return StateUpdate(
+        set={LABEL + n: value for n, value in labels.items() if value is not None},
+        unset=tuple(LABEL + n for n, value in labels.items() if value is None),
+    )
+
+
+def labels_in(event: Event) -> dict[str, str | None]:
+    """The labels that it sets, and those, as None, that it takes away."""
+    if not isinstance(event, StateUpdate):
+        return {}
+    given = {**dict.fromkeys(event.unset), **event.set}
+    return {
+        name.removeprefix(LABEL): None if value is None else str(value)
+        for name, value in given.items()
+        if name.startswith(LABEL)
+    }
 
 
 class OpenCall(NamedTuple):

@@ -416,6 +416,7 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
         "state": Call("session_load", "keys"),
         "blob": Call("session_blob"),
         "open_calls": Call("session_load", "calls"),
+        "labels": Call("session_load", "labels"),
         "context": Call("session_context", _of_view),
         "prepare": Call("session_context", _of_view),
         "advice": Call("memory_load"),

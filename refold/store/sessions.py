@@ -62,7 +62,7 @@ from refold.domain.events import (
 from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
 from refold.domain.model import quiet
 from refold.domain.ports import Head, Scope, Standing
-from refold.domain.session import SessionState
+from refold.domain.session import LABEL, SessionState, labelling, labels_in
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
@@ -570,6 +570,10 @@ class Session:
 
     def state(self, at: int | None = None) -> JsonObject:
         """The session's working memory: what ``state`` events set and left set."""
+        found = self._state(at).items()
+        return {name: value for name, value in found if not name.startswith(LABEL)}
+
+    def _state(self, at: int | None = None) -> JsonObject:
         self.writer.used(self.stream)
         self.head()
         state: JsonObject = {}
@@ -577,6 +581,26 @@ class Session:
         for envelope in log.read(self.stream, upto=at, types=("state",)):
             state = fold_state(state, with_blobs(log, envelope))
         return state
+
+    def label(self, **labels: str | None) -> Receipt:
+        """Give the session labels by which ``store.sessions`` finds it; None takes one.
+
+        They are recorded in it, redacted, and found by a keyed hash of what is given
+        here.  That of the name ``project`` is the scope of memory layers.
+
+        Raises InvalidEvent, and what an append raises.
+        """
+        receipt = self.append(labelling(labels))
+        self.writer.log.label(self.stream, labels)
+        return receipt
+
+    def labels(self) -> dict[str, str]:
+        """The session's labels, as they are recorded."""
+        return {
+            name.removeprefix(LABEL): str(value)
+            for name, value in self._state().items()
+            if name.startswith(LABEL)
+        }
 
     def at(self, seq: int) -> SessionAt:
         """The session as it was when ``seq`` was its newest event, to read.
@@ -980,4 +1004,8 @@ def _append(
             found.update(event.found)
         if progress:
             progress(duplicates + start + len(batch))
+    labels = [labels_in(draft.event) for draft, _ in new]
+    if any(labels):
+        joined = {name: one for some in labels for name, one in some.items()}
+        session.writer.log.label(session.stream, joined)
     return Extended(len(new), duplicates, found)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
 from refold.domain.access_log import AccessTrail
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
+from refold.domain.ids import (
+    MAIN,
+    USER_SESSION,
+    StreamId,
+    bounded,
+    check_id,
+    check_session_id,
+)
 from refold.domain.ports import Damage, EventLog, Problem, SessionInfo, scope
 from refold.domain.seals import Seals, SealsVerified, TreeHead
 from refold.projections.context.abridged import Abridged
@@ -96,9 +103,38 @@ class SessionStore:
         stream = StreamId(user_id, session_id, MAIN)
         return Session(stream, self.writer, self.upkeep, self.settings)
 
-    def sessions(self, user_id: str | None = None) -> list[SessionInfo]:
-        """The sessions of a user, or of all users, by user and name."""
-        return list(self._readable(user_id, None))
+    def sessions(
+        self,
+        user_id: str | None = None,
+        *,
+        label: Mapping[str, str] | None = None,
+        after: SessionInfo | str | None = None,
+        limit: int | None = None,
+    ) -> list[SessionInfo]:
+        """The sessions of a user, or of all users, by user and name.
+
+        label: only those with all these labels, such as ``{"project": "refold"}``.
+        after: only those behind this one; a name is that of a session of the user.
+        limit: at most so many: with the last of them as ``after``, the next page.
+
+        Raises InvalidConfiguration for a label or a name without its user.
+        """
+        user_id, labels = scope(user_id).user_id, label or {}
+        if user_id is None and (labels or isinstance(after, str)):
+            raise InvalidConfiguration("name the user whose sessions they are, too")
+        place = (user_id or "", after) if isinstance(after, str) else None
+        if isinstance(after, SessionInfo):
+            place = after.user_id, after.session_id
+        most = None if limit is None else bounded("limit", limit)
+        found: list[SessionInfo] = []
+        while most is None or len(found) < most:
+            left = None if most is None else most - len(found)
+            page = self.log.sessions(user_id, labels=labels, after=place, limit=left)
+            found += [info for info in page if info.status != "erased"]
+            if left is None or len(page) < left:
+                break
+            place = page[-1].user_id, page[-1].session_id
+        return found
 
     def user(self, user_id: str) -> User:
         """The user as a whole: what they allow.  Raises InvalidEvent for no name."""

@@ -49,6 +49,7 @@ from refold.redaction.redactor import Redactor
 NOW: Final = 1_700_000_000_000_000
 ADA: Final = StreamId("ada", "s-1")
 BOB: Final = StreamId("bob", "s-1")
+_OTHER: Final = StreamId("ada", "s-2")
 _REDACTOR: Final = Redactor()
 
 
@@ -535,6 +536,48 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert (info.head_seq, info.status) == (2, "open")
         assert info.tokens == sum(event.token_estimate for event in log.read(ADA)) > 0
         assert info.created_at == info.updated_at == from_microseconds(NOW)
+
+    def test_sessions_are_listed_page_by_page(self, log: EventLog) -> None:
+        names = ["a", "b", "c", "d", "e"]
+        for name in names:
+            write(log, StreamId("ada", name), *said("x"))
+        write(log, StreamId("bob", "a"), *said("x"))
+
+        pages, place = list[list[str]](), None
+        while found := log.sessions("ada", after=place, limit=2):
+            pages.append([info.session_id for info in found])
+            place = "ada", found[-1].session_id
+
+        assert pages == [["a", "b"], ["c", "d"], ["e"]]
+
+    def test_a_session_is_found_by_all_of_its_labels(self, log: EventLog) -> None:
+        for stream in (ADA, BOB, _OTHER):
+            write(log, stream, *said("x"))
+
+        log.label(ADA, {"project": "refold", "topic": "tea", "mood": "good"})
+        log.label(BOB, {"project": "refold"})
+        log.label(_OTHER, {"project": "refold", "topic": "refold"})
+        log.label(ADA, {"topic": "rain", "mood": None})
+
+        def found(user_id: str, **labels: str) -> list[str]:
+            infos = log.sessions(user_id, labels=labels)
+            return [info.session_id for info in infos]
+
+        assert found("ada", project="refold") == ["s-1", "s-2"]
+        assert found("ada", project="refold", topic="rain") == ["s-1"]
+        assert found("ada", topic="tea") == found("ada", mood="good") == []
+        assert found("ada", mood="refold") == found("eve", project="refold") == []
+        assert found("bob", project="refold") == ["s-1"]
+
+    def test_a_session_that_is_not_there_has_no_label(self, log: EventLog) -> None:
+        write(log, ADA, *said("x"))
+        log.label(_OTHER, {"project": "refold"})
+        write(log, _OTHER, *said("x"))
+        log.label(ADA, {"project": "refold"})
+
+        found = log.sessions("ada", labels={"project": "refold"})
+
+        assert [info.session_id for info in found] == ["s-1"]
 
     def test_a_derived_stream_counts_for_itself(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from refold.domain.events import Span
 from refold.domain.ids import StreamId
 from refold.domain.ports import (
     EVERYTHING,
+    NO_LABELS,
     Append,
     Appended,
     Duplicate,
@@ -105,9 +106,18 @@ class NoopLog:
         return iter(())
 
     def sessions(
-        self, user_id: str | None = None, *, session_id: str | None = None
+        self,
+        user_id: str | None = None,
+        *,
+        session_id: str | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
+        after: tuple[str, str] | None = None,
+        limit: int | None = None,
     ) -> list[SessionInfo]:
         return []
+
+    def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
+        pass
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         return []

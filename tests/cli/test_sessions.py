@@ -3,6 +3,7 @@
 from datetime import datetime
 from pathlib import Path
 
+from refold import UserInput, open as open_store
 from tests.cli.conftest import Refold
 
 
@@ -44,6 +45,26 @@ def test_sessions_are_listed_for_people(refold: Refold, sample: Path) -> None:
 def test_a_user_without_sessions_has_no_list(refold: Refold, sample: Path) -> None:
     assert refold("sessions", "--user", "ada", "--json").json() == []
     assert refold("sessions", "--user", "ada").out == "user 'ada' has no sessions\n"
+
+
+def test_sessions_are_listed_by_label_and_page_by_page(
+    refold: Refold, sample: Path
+) -> None:
+    with open_store("sqlite:///refold.db") as store:
+        store.session(user_id="lin", session_id="run").label(project="tea")
+        for name in ("a", "b"):
+            store.session(user_id="lin", session_id=name).append(UserInput(text="x"))
+
+    def listed(*options: str) -> list[str]:
+        ran = refold("sessions", "--user", "lin", *options, "--json")
+        return [one["session_id"] for one in ran.json()]
+
+    assert listed("--label", "project=tea") == ["run"]
+    assert listed("--label", "project=rain") == []
+    assert listed("--limit", "2") == ["a", "b"]
+    assert listed("--after", "b", "--limit", "2") == ["run"]
+    assert refold("sessions", "--label", "project=tea").code == 2
+    assert refold("sessions", "--user", "lin", "--label", "project").code == 2
 
 
 def test_who_was_erased_is_said_to_be(refold: Refold, sample: Path) -> None:

@@ -59,6 +59,7 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "fork": lambda session: session.fork(2, session_id="mine"),
     "parent": lambda session: session.parent(),
     "head": lambda session: session.head(),
+    "labels": lambda session: session.labels(),
     "open_calls": lambda session: session.open_calls(),
     "pages": lambda session: list(session.pages()),
     "prepare": lambda session: session.prepare(WINDOW),
@@ -79,6 +80,7 @@ WRITES: Final[dict[str, Callable[[Session], Any]]] = {
         session.append_async(refold.UserInput(text="his"))
     ),
     "end": lambda session: session.end(),
+    "label": lambda session: session.label(project="his"),
     "record_request": lambda session: session.record_request(_view_of_his(session)),
 }
 HOLDS_NOTHING: Final = {

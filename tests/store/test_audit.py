@@ -31,6 +31,7 @@ ELSEWHERE: Final = {
     "Session.end": "it appends",
     "Session.record_request": "the same",
     "Session.attempt": "the same",
+    "Session.label": "the same",
     "Session.decide": "the same",
     "User.consent": "the same",
     "User.withdraw": "the same",

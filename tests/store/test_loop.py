@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -14,6 +15,7 @@ import refold
 from refold.domain.envelope import Draft
 from refold.projections.context.view import View
 from refold.store import Session, SessionStore
+from tests.support.stores import open_at
 
 WINDOW = "turn_window:full_turns=2,cached_turns=1"
 LONG = "word " * 20_000
@@ -155,3 +157,87 @@ def test_a_notebook_shows_a_view_in_figures(session: Session) -> None:
     assert html.count("<tr>") == 1 + len(session.context().messages)
     assert "tool_use, tool_use" in html
     assert f"{session.context().tokens} tokens" in html
+
+
+def labelled(store: SessionStore, user_id: str = "ada", **labels: str) -> list[str]:
+    return [info.session_id for info in store.sessions(user_id, label=labels)]
+
+
+@pytest.mark.each_engine
+def test_a_session_is_found_by_its_labels(store: SessionStore) -> None:
+    for name in ("a", "b", "c"):
+        ask(store.session(user_id="ada", session_id=name))
+    first = store.session(user_id="ada", session_id="a")
+
+    first.label(project="refold", customer="lin.wei@mail.example.org")
+    store.session(user_id="ada", session_id="c").label(project="refold")
+    first.append(refold.StateUpdate(set={"step": 2}))
+
+    assert labelled(store, project="refold") == ["a", "c"]
+    assert labelled(store, customer="lin.wei@mail.example.org") == ["a"]
+    assert labelled(store, customer="another@mail.example.org") == []
+    assert labelled(store, "bob", project="refold") == []
+    assert first.labels() == {"project": "refold", "customer": "[REDACTED:EMAIL]"}
+    assert first.state() == {"step": 2}
+    first.label(project=None)
+    assert labelled(store, project="refold") == ["c"]
+    assert not [p for _, found in store.verify() for p in found.problems]
+
+
+@pytest.mark.each_engine
+def test_labels_survive_a_new_key_and_go_with_the_session(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="a")
+    ask(session)
+    session.label(project="refold")
+
+    store.keys.rotate_session("ada", session_id="a")
+    assert labelled(store, project="refold") == ["a"]
+    plan = store.erasures.plan("ada", session_id="a")
+    done = store.erase("ada", "asked", session_id="a")
+
+    assert plan.counts["labels"] == 1
+    assert set(done.left.values()) == {0}
+    assert labelled(store, project="refold") == []
+
+
+def test_a_label_is_in_no_byte_of_the_database(sqlite_url: str, tmp_path: Path) -> None:
+    with open_at(sqlite_url, tmp_path) as store:
+        session = store.session(user_id="ada", session_id="a")
+        ask(session)
+        session.label(project="marzipan", marchpane="zebra")
+
+    stored = b"".join(one.read_bytes() for one in tmp_path.rglob("*") if one.is_file())
+
+    assert b"marzipan" not in stored
+    assert b"marchpane" not in stored
+
+
+@pytest.mark.parametrize(
+    "labels", [{}, {"Project": "x"}, {"a-b": "x"}, {"a": "x" * 1_001}, {"a": 3}]
+)
+def test_what_can_be_no_label_is_refused(session: Session, labels: Any) -> None:
+    ask(session)
+
+    with pytest.raises(refold.InvalidEvent, match="label"):
+        session.label(**labels)
+
+    assert len(session.events()) == 2
+
+
+def test_sessions_are_listed_page_by_page(store: SessionStore) -> None:
+    names = [f"s-{number}" for number in range(5)]
+    for name in names:
+        ask(store.session(user_id="ada", session_id=name))
+    store.erase("ada", "asked", session_id="s-1", grace=timedelta(days=1))
+
+    first = store.sessions("ada", limit=2)
+    second = store.sessions("ada", after=first[-1], limit=2)
+    third = store.sessions("ada", after="s-3", limit=2)
+
+    pages = [[info.session_id for info in page] for page in (first, second, third)]
+    assert pages == [["s-0", "s-2"], ["s-3", "s-4"], ["s-4"]]
+    for wrong in ({"label": {"a": "b"}}, {"after": "s-1"}):
+        with pytest.raises(refold.InvalidConfiguration, match="name the user"):
+            store.sessions(**wrong)

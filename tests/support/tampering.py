@@ -127,6 +127,10 @@ NOT_PROVED: Final[dict[str, tuple[str, str]]] = {
         _KEPT_A_WHILE,
     ),
     "accesses": ("user_id session_id reads last_at", _KEPT_A_WHILE),
+    "labels": (
+        "user_id session_id name address",
+        "a session tells its labels",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ to build a query anew costs more than to run it.  A ``?`` in it is a parameter.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event, Lock
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -20,7 +20,17 @@ from eventsourcing.persistence import (
     StoredEvent,
     Subscription,
 )
-from sqlalchemy import Connection, and_, delete, func, select, text, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+    tuple_,
+    update,
+)
 
 from refold.adapters.rows import (
     Batch,
@@ -410,10 +420,16 @@ class Recorder(ApplicationRecorder):
         return self.database.attempt(self.database.has_sessions)
 
     def sessions(
-        self, user_id: str | None, session_id: str | None
+        self,
+        user_id: str | None,
+        session_id: str | None,
+        *,
+        labels: Sequence[bytes] = (),
+        after: tuple[str, str] | None = None,
+        limit: int | None = None,
     ) -> list[SessionInfo]:
-        """Those of a user, or of all, by user and name."""
-        heads = self._t.heads.c
+        """Those of a user, or of all, by user and name, with labels at these places."""
+        heads, marks = self._t.heads.c, self._t.labels.c
         query = select(
             heads.user_id,
             heads.session_id,
@@ -425,7 +441,14 @@ class Recorder(ApplicationRecorder):
         ).where(
             heads.stream == MAIN, *within(self._t.heads, Scope(user_id, session_id))
         )
-        query = query.order_by(heads.user_id, heads.session_id)
+        for address in labels:
+            mine = marks.user_id == user_id, marks.address == address
+            labelled = select(marks.session_id).where(*mine)
+            query = query.where(heads.session_id.in_(labelled))
+        place = heads.user_id, heads.session_id
+        if after is not None:
+            query = query.where(tuple_(*place) > tuple_(*after))
+        query = query.order_by(*place).limit(limit)
         return [
             SessionInfo(*row[:5], *map(from_microseconds, row[5:]))
             for row in self.database.read(user_id, query)
@@ -509,6 +532,29 @@ class Recorder(ApplicationRecorder):
         if name is not None:
             gone = gone.where(views.c.name == name)
         self.database.change(user_id, lambda connection: connection.execute(gone))
+
+    def label(self, stream: StreamId, labels: Mapping[bytes, bytes | None]) -> None:
+        """Put labels of these names at these places; None takes one away.
+
+        A session that is not there, or erased, has none.
+        """
+        heads, table = self._t.heads, self._t.labels
+        live = select(heads.c.seq).where(
+            _at(heads, stream.main), heads.c.status != "erased"
+        )
+        whose = within(table, Scope(*stream[:2]))
+        old = delete(table).where(*whose, table.c.name.in_(list(labels)))
+        row = stream.main._asdict()
+        del row["stream"]
+        new = [row | {"name": n, "address": at} for n, at in labels.items() if at]
+
+        def put(connection: Connection) -> None:
+            if connection.execute(live.with_for_update(read=True)).first():
+                connection.execute(old)
+                if new:
+                    connection.execute(insert(table), new)
+
+        self.database.change(stream.user_id, put)
 
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
         """Hold the lease if it is free at ``now``, else mark it as asked for."""

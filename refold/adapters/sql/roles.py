@@ -74,7 +74,7 @@ _NOTE: Final = [Right("INSERT")]  # of what was done: whoever does something say
 _EVERY: Final = (
     *("events", "heads", "blobs", "receipts", "views", "leases", "settings"),
     *("subjects", "erasures", "certificates", "holds"),
-    *("leaves", "seals", "tree_heads", "accesses"),
+    *("leaves", "seals", "tree_heads", "accesses", "labels"),
 )
 RIGHTS: Final[Mapping[str, Mapping[str, Rights]]] = {
     APP: {
@@ -86,6 +86,7 @@ RIGHTS: Final[Mapping[str, Mapping[str, Rights]]] = {
         "views": _CHANGE_OWN,
         "leases": _CHANGE_OWN,
         "accesses": _CHANGE_OWN,
+        "labels": _CHANGE_OWN,
         "audit": _NOTE,
         "subjects": _READ_OWN_RECORDS,
         "erasures": _READ_OWN_RECORDS,
@@ -134,6 +135,7 @@ RIGHTS: Final[Mapping[str, Mapping[str, Rights]]] = {
         "views": _CHANGE_ALL,
         "leases": _CHANGE_ALL,
         "accesses": _CHANGE_ALL,
+        "labels": _CHANGE_ALL,
         "audit": _CHANGE_ALL,
         "seals": _CHANGE_ALL,
         "subjects": _CHANGE_ALL,

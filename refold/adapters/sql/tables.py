@@ -49,6 +49,7 @@ class Tables:
     tree_heads: Table
     audit: Table
     accesses: Table
+    labels: Table
 
 
 _STREAM: Final = "user_id session_id stream"
@@ -92,6 +93,7 @@ _COLUMNS: Final = {
         "error_code:text? meta:text",
     ),
     "accesses": ("user_id session_id", "reads:big last_at:big"),
+    "labels": ("user_id session_id name:bytes", "address:bytes"),
 }
 _EVENTS: Final = (
     "seq:big type:text ts:big event_id:bytes token_estimate:int schema_version:small "
@@ -119,6 +121,7 @@ def build(schema: str | None, *, rowid: bool) -> Tables:
         for name, (key, rest) in _COLUMNS.items()
     }
     Index("leaves_erasure", made["leaves"].c.erasure)
+    Index("labels_address", made["labels"].c.user_id, made["labels"].c.address)
     Index("audit_user", made["audit"].c.user_hash, made["audit"].c.record_id)
     return Tables(metadata, events=_events(metadata, rowid=rowid), **made)
 

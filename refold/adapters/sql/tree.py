@@ -378,7 +378,8 @@ class Tree:
         """Rows beside the events that are of no session, each with its table."""
         heads, none = self._t.heads.c, literal("")
         found: list[tuple[str, StreamId]] = []
-        for table in (self._t.views, self._t.receipts, self._t.leases, self._t.blobs):
+        names = ("views", "receipts", "leases", "labels", "blobs")
+        for table in (getattr(self._t, name) for name in names):
             own = [heads.user_id == table.c.user_id]
             if "session_id" in table.c:
                 own.append(heads.session_id == table.c.session_id)

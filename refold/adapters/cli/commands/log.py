@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+import typer
+
 from refold.adapters.cli.events import (
     OTHER_STYLE,
     STYLES,
@@ -44,12 +46,24 @@ if TYPE_CHECKING:
     from refold.store import SessionStore
 
 
-def sessions(call: Call, user: SomeUser = None) -> Result:
+def sessions(
+    call: Call,
+    user: SomeUser = None,
+    label: list[str] | None = option(
+        None, "Only sessions with this label; repeat it for several.", of="NAME=VALUE"
+    ),
+    after: str | None = option(None, "Only those after this session.", of="S"),
+    limit: int | None = option(None, "Show at most N sessions.", of="N", min=0),
+) -> Result:
     """List sessions with their size and age."""
     store = call.store()
-    found = store.sessions(user)
+    labels = dict(map(_label, label or ()))
+    found = store.sessions(user, label=labels, after=after, limit=limit)
 
     def show(out: Screen) -> None:
+        if not found and (labels or after or limit is not None):
+            out.line("no other sessions are like that")
+            return
         if not found:
             out.line(_none(store, user))
             return
@@ -68,6 +82,13 @@ def sessions(call: Call, user: SomeUser = None) -> Result:
         for info in found
     ]
     return Result(told, show)
+
+
+def _label(given: str) -> tuple[str, str]:
+    name, found, value = given.partition("=")
+    if not found:
+        raise typer.BadParameter("give --label as NAME=VALUE")
+    return name, value
 
 
 def _none(store: SessionStore, user: str | None) -> str:
