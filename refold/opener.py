@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, overload
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from refold.adapters.sql.keystore import SqlKeyStore
     from refold.adapters.sql.recorder import Recorder
     from refold.domain.access_log import AccessSink
+    from refold.domain.ports import Transcript
     from refold.domain.seals import Anchor, Seals
     from refold.projections.context.compaction import Summarizer
     from refold.projections.context.strategy import Strategy
@@ -148,7 +150,16 @@ def open_store(
         audit=trail,
         count_uses=count_uses and not readonly,
         shared_memory=shares,
+        transcripts=_transcripts,
     )
+
+
+def _transcripts(
+    path: Path, form: str, session_id: str | None
+) -> Sequence[tuple[str, Transcript]]:
+    from refold.adapters.importers import read_named
+
+    return read_named(path, form, session_id)
 
 
 def _seals(

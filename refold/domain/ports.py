@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.chain import GENESIS
-from refold.domain.envelope import EPOCH, Envelope, Recordable
+from refold.domain.envelope import EPOCH, Draft, Envelope, Recordable
 from refold.domain.erasure import ErasureSteps, Retention
-from refold.domain.events import JsonObject, RedactionApplied, Span
+from refold.domain.events import (
+    Event,
+    HumanReview,
+    JsonObject,
+    Pin,
+    RedactionApplied,
+    Request,
+    Span,
+)
 from refold.domain.ids import StreamId, check_id
 from refold.domain.session import SessionState
 
@@ -219,6 +228,82 @@ class Standing:
     summaries: Sequence[Envelope] = ()
     new: Sequence[Envelope] = ()
     derived: Sequence[Envelope] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What did not become an event: its place in the file and why, never content."""
+
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One session of a file, as drafts that an empty session accepts in this order.
+
+    ``session_id`` is empty where the file names none.  ``parent_session_id`` is the
+    session that a sub-agent's run belongs to.  Of a session that Refold exported,
+    ``forked_from`` says where it was forked, and ``derived`` are its summaries.
+    """
+
+    session_id: str
+    format: str
+    drafts: tuple[Draft, ...]
+    skipped: tuple[Skipped, ...]
+    parent_session_id: str | None = None
+    forked_from: tuple[str, int] | None = None
+    derived: tuple[tuple[str, tuple[Draft, ...]], ...] = ()
+
+    @property
+    def has_records(self) -> bool:
+        """Whether there is something in it that holds for exactly these events."""
+        return bool(self.derived) or any(
+            isinstance(draft.event, Request) for draft in self.drafts
+        )
+
+    def without_records(self, seqs: Sequence[int] = ()) -> Transcript:
+        """Without summaries and requests, for a session that becomes another one.
+
+        ``seqs`` are those that its drafts had; left out, they are counted.
+        """
+        first = 2 if self.forked_from else 1
+        had = seqs or range(first, first + len(self.drafts))
+        pairs = [*zip(had, self.drafts, strict=True)]
+        there = {seq for seq, one in pairs if not isinstance(one.event, Request)}
+        kept = [
+            (seq, one)
+            for seq, one in pairs
+            if seq in there
+            and not (isinstance(one.event, Pin) and there.isdisjoint(one.event.seqs))
+        ]
+        now = {seq: place for place, (seq, _) in enumerate(kept, start=first)}
+        drafts = [(draft, _renumbered(draft.event, now)) for _, draft in kept]
+        why = "requests and summaries: of a session that is another one now"
+        skipped = [Skipped(self.format, why)] if self.has_records else []
+        return replace(
+            self,
+            drafts=tuple(replace(one, event=event) for one, event in drafts),
+            derived=(),
+            skipped=(*self.skipped, *skipped),
+        )
+
+
+def _renumbered(event: Event, now: Mapping[int, int]) -> Event:
+    """The event with the seqs that it names as they are now."""
+    match event:
+        case Pin(seqs=seqs):
+            left = tuple(now[seq] for seq in seqs if seq in now)
+            return event.model_copy(update={"seqs": left})
+        case HumanReview(refers_to=int(seq)):
+            return event.model_copy(update={"refers_to": now.get(seq)})
+    return event
+
+
+# The transcripts in a file, each with the name of the session that it becomes.
+ReadTranscripts: TypeAlias = Callable[
+    [Path, str, str | None], Sequence[tuple[str, Transcript]]
+]
 
 
 class Rewriting(Protocol):

@@ -61,7 +61,14 @@ from refold.domain.events import (
 )
 from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
 from refold.domain.model import quiet
-from refold.domain.ports import Head, Scope, Standing
+from refold.domain.ports import (
+    NO_LABELS,
+    Head,
+    Scope,
+    Skipped,
+    Standing,
+    Transcript,
+)
 from refold.domain.session import LABEL, SessionState, labelling, labels_in
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import HandedIn
@@ -893,6 +900,63 @@ class Extended(NamedTuple):
     events: int
     duplicates: int
     redactions: Counter[str]
+    skipped: tuple[Skipped, ...] = ()
+
+
+def take_in(
+    session: Session,
+    transcript: Transcript,
+    *,
+    where: str,
+    progress: Progress | None = None,
+    names: Mapping[str, str] = NO_LABELS,
+) -> Extended:
+    """Append a transcript as ``extend`` does, with what Refold itself exported of it.
+
+    A fork is forked again; ``names`` are those that sessions of the file have here.
+    Summaries and requests are kept if the session becomes the one that it was, byte
+    for byte.
+
+    Raises ImportFailed.
+    """
+    if transcript.forked_from and session.writer.log.head(session.stream).seq == 0:
+        _fork_again(session, transcript.forked_from, where, names)
+    left: tuple[Skipped, ...] = ()
+    if transcript.has_records and _changes(session, transcript):
+        whole, transcript = transcript, transcript.without_records()
+        left = transcript.skipped[len(whole.skipped) :]
+    done = extend(session, transcript.drafts, where=where, progress=progress)
+    for name, drafts in transcript.derived:
+        stream = session.stream._replace(stream=name)
+        known = session.writer.log.head(stream).seq
+        if new := drafts[known:]:
+            try:
+                session.writer.append(Order(stream, new, expected_seq=known))
+            except (InvalidEvent, StaleSession) as error:
+                raise ImportFailed(where, str(error)) from None
+    return done._replace(skipped=left)
+
+
+def _changes(session: Session, transcript: Transcript) -> bool:
+    """Whether redaction finds more in it than was found when it was written."""
+    return any(_fitting(session, draft)[1].found for draft in transcript.drafts)
+
+
+def _fork_again(
+    session: Session, origin: tuple[str, int], where: str, names: Mapping[str, str]
+) -> None:
+    name, at = origin
+    stream = session.stream._replace(session_id=names.get(name, name))
+    told = [(one.seq, one.meta.source) for one in read_on(session.writer.log, stream)]
+    seqs = [
+        seq
+        for seq, source in told
+        if source and isinstance(was := source.get("seq"), int) and was <= at
+    ]
+    if not seqs:
+        why = f"goes on from session {name!r}: import that first, from the same export"
+        raise ImportFailed(where, why)
+    replace(session, stream=stream).fork(max(seqs), session_id=session.session_id)
 
 
 def extend(

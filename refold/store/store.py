@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from refold.domain.access_log import AccessTrail
 from refold.domain.errors import InvalidConfiguration
@@ -19,7 +21,16 @@ from refold.domain.ids import (
     check_id,
     check_session_id,
 )
-from refold.domain.ports import Damage, EventLog, Problem, SessionInfo, scope
+from refold.domain.model import quiet
+from refold.domain.ports import (
+    Damage,
+    EventLog,
+    Problem,
+    ReadTranscripts,
+    SessionInfo,
+    Skipped,
+    scope,
+)
 from refold.domain.seals import Seals, SealsVerified, TreeHead
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
@@ -43,7 +54,7 @@ from refold.store.exports import Exported, export_user
 from refold.store.memory import Memories, User
 from refold.store.rebuilds import Rebuilder, Rebuilt, rebuild_all
 from refold.store.reviews import Reviews
-from refold.store.sessions import Session
+from refold.store.sessions import Session, take_in
 from refold.store.verification import (
     Rechecked,
     Verified,
@@ -57,6 +68,28 @@ from refold.store.verification import (
 def now() -> int:
     """The writer's clock: microseconds since 1970 in UTC."""
     return time.time_ns() // 1000
+
+
+@quiet
+class Imported(NamedTuple):
+    """What became of a transcript: its session, and what was written and left out."""
+
+    session_id: str
+    format: str
+    events: int
+    duplicates: int
+    redactions: Counter[str]
+    skipped: tuple[Skipped, ...] = ()
+
+
+def _tell(
+    progress: Callable[[str, int, int], None], name: str, total: int, done: int
+) -> None:
+    progress(name, done, total)
+
+
+def _no_reader(path: Path, *_: object) -> NoReturn:
+    raise InvalidConfiguration(f"{path}: this store reads no transcripts")
 
 
 class SessionStore:
@@ -78,10 +111,11 @@ class SessionStore:
         audit: AccessTrail | None = None,
         count_uses: bool = False,
         shared_memory: bool = False,
+        transcripts: ReadTranscripts = _no_reader,
     ) -> None:
         self.log, self.clock = log, clock
         self.upkeep, self.settings = upkeep or Upkeep(), settings or Settings()
-        self._seals = seals
+        self._seals, self._read_transcripts = seals, transcripts
         reads = Reads(log.retention, clock) if count_uses else None
         told = audit if audit is not None and audit.on else None
         kind = RecordedWriter if told else Writer
@@ -134,6 +168,51 @@ class SessionStore:
             if left is None or len(page) < left:
                 break
             place = page[-1].user_id, page[-1].session_id
+        return found
+
+    def import_transcript(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        user_id: str,
+        session_id: str | None = None,
+        format: str = "auto",  # noqa: A002  # as the command line's option is named
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> list[Imported]:
+        """Append the transcripts of a file, or an export's folder, each as a session.
+
+        Everything is redacted and recorded anew.  Import a file that has grown, or an
+        import that was cut off, again: only what is new is added.
+
+        session_id: what a single transcript is called; several are numbered.  None: as
+                    the file says, else by the file's name.
+        format:     one of ``refold import --format``; ``auto`` recognises them.
+        progress:   is told session, events done, and how many it has.
+
+        Raises ImportFailed, where nothing was written of that transcript, and what an
+        append raises.
+        """
+        check_id("user_id", user_id)
+        if session_id is not None:
+            check_session_id(session_id)
+        found, names = list[Imported](), dict[str, str]()
+        for name, one in self._read_transcripts(Path(path), format, session_id):
+            if not one.drafts and one.forked_from is None:
+                nothing = Imported(name, one.format, 0, 0, Counter(), one.skipped)
+                found += [nothing] if one.skipped else []
+                continue
+            total = len(one.drafts)
+            told = progress and partial(_tell, progress, name, total)
+            done = take_in(
+                self.session(user_id=user_id, session_id=name),
+                one,
+                where=str(path),
+                progress=told,
+                names=names,
+            )
+            names[one.session_id] = name
+            skipped = (*one.skipped, *done.skipped)
+            found.append(Imported(name, one.format, *done[:3], skipped))
         return found
 
     def user(self, user_id: str) -> User:

@@ -41,6 +41,12 @@ TIMES = st.sampled_from(
 SPANS = st.sampled_from(
     [None, timedelta(0), timedelta(days=30), timedelta.max, timedelta.min]
 )
+
+
+def _is_something(value: object) -> bool:
+    return value is not None
+
+
 HANDED = {"system": TEXTS, "memory": TEXTS, "window": NUMBERS}
 GIVEN: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("user_id", "session_id", "name", "sha256", "agent"), IDS),
@@ -55,9 +61,13 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("ts", "since", "until"), TIMES),
     **dict.fromkeys(("grace", "key_backups", "older_than", "fresh"), SPANS),
     "strategy": SPECS,
+    "path": st.sampled_from(["nowhere.jsonl", "", "a\0b"]),
+    "format": IDS,
+    "label": st.dictionaries(TEXTS.filter(_is_something), TEXTS.filter(_is_something)),
     "unscanned": st.sampled_from(["refuse", "stub"]),
     "decision": st.sampled_from(["accept", "dismissed", "yes", "", "\ud800"]),
     "by": TEXTS,
+    "accept_loss": FLAGS,
     "open_only": FLAGS,
     "strategies": st.lists(SPECS.filter(bool), max_size=2),
     "as_": st.sampled_from(["sent", "rebuilt"]),
@@ -67,8 +77,18 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
 # Objects that programs hand in, whose types a checker holds; and what ends the store.
 LEFT_OUT = frozenset(
     {
-        *("self", "summarizer", "progress", "jobs", "view", "handed", "how", "meta"),
-        *("policy", "rules", "classify", "taxonomy", "to", "call_id"),
+        *(
+            "self",
+            "labels",
+            "summarizer",
+            "progress",
+            "jobs",
+            "view",
+            "handed",
+            "how",
+            "meta",
+        ),
+        *("how", "meta", "policy", "rules", "classify", "taxonomy", "to", "call_id"),
     }
 )
 # What ends the store, or begins with an object that others make.
@@ -110,11 +130,9 @@ def arguments(method: Callable[..., Any]) -> st.SearchStrategy[dict[str, Any]]:
             where[name] = values if may_be_none else values.filter(_is_something)
         elif name == "handed":
             more.update(HANDED)
+        elif name == "labels":
+            more.update({"project": TEXTS, "Topic": TEXTS})
     return st.fixed_dictionaries(needed, optional=more)
-
-
-def _is_something(value: object) -> bool:
-    return value is not None
 
 
 def done(call: Callable[..., Any], given_: dict[str, Any]) -> None:

@@ -285,9 +285,44 @@ INSPECT: Entry = {
 }
 
 
+REFOLD: list[Entry] = [
+    {
+        "event_id": f"01a207d4-ea23-72c5-bfe0-2014cec7648{seq}",
+        "seq": seq,
+        "ts": "2026-03-16T01:14:27.214000Z",
+        "type": kind,
+        "user_id": "lin",
+        "session_id": "run",
+        "stream": "main",
+        "request_id": None,
+        "agent": None,
+        "payload": payload,
+        "redacted": True,
+        "redaction": {},
+        "token_estimate": 3,
+        "prev_hash": "0" * 64,
+        "hash": "1" * 64,
+        "schema_version": 1,
+        "meta": {"scenario": "tea"},
+    }
+    for seq, (kind, payload) in enumerate(
+        [
+            ("user_input", {"text": "Go."}),
+            ("agent_response", {"text": "I look."}),
+            ("tool_call", {"call_id": "c1", "tool_name": "bash", "arguments": {}}),
+            ("tool_result", {"call_id": "c1", "content": "fine", "status": "ok"}),
+            ("pin", {"seqs": [1]}),
+            ("final", {"text": "Done.", "outcome": "success"}),
+        ],
+        start=1,
+    )
+]
+
+
 def write_sample(folder: Path, form: str) -> Path:
-    if form == "claude-code":
-        return write_lines(folder, CLAUDE_CODE)
+    if form in ("claude-code", "refold"):
+        entries: Sequence[Any] = CLAUDE_CODE if form == "claude-code" else REFOLD
+        return write_lines(folder, entries)
     documents: dict[str, Any] = {
         "openai": OPENAI,
         "anthropic": ANTHROPIC,

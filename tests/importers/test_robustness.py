@@ -50,6 +50,7 @@ DOCUMENTS: dict[str, Any] = {
     "swe-agent": samples.SWE_AGENT,
     "letta": samples.LETTA,
     "inspect": samples.INSPECT,
+    "refold": samples.REFOLD,
 }
 
 
@@ -90,7 +91,7 @@ def test_odd_values_in_a_file_do_no_harm(name: str, data: st.DataObject) -> None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file.json"
         path.write_text(json.dumps(changed))
-        if name == "claude-code":
+        if name in ("claude-code", "refold"):
             path = write_lines(Path(folder), changed)
         transcripts, message = attempt(path, form)
 

@@ -139,7 +139,7 @@ OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
 # Of a user that is named too, and tested where they are at home.
 ELSEWHERE: Final = {
     *("export_user", "session", "erasures.readmit", "erasures.release"),
-    *("erasures.restore", "erasures.unfinished"),
+    *("erasures.restore", "erasures.unfinished", "import_transcript"),
 }
 # For whoever runs the store: they are of all users, and take the name of none.
 OF_ALL: Final = {

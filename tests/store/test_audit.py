@@ -50,6 +50,7 @@ ELSEWHERE: Final = {
     "Session.parent": "it reads the first event",
     "SessionStore.verify": "each session is recorded, when it is proved",
     "SessionStore.session": "it reads nothing",
+    "SessionStore.import_transcript": "its appends are recorded",
     "SessionStore.user": "it reads nothing",
     "Erasures.public_key": "it is public",
     "Erasures.unfinished": "it is part of verifying",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from refold.adapters.importers.anthropic import Anthropic
 from refold.adapters.importers.base import (
@@ -19,11 +21,13 @@ from refold.adapters.importers.claude_code import ClaudeCode
 from refold.adapters.importers.inspect import Inspect
 from refold.adapters.importers.letta import Letta
 from refold.adapters.importers.openai import OpenAI
+from refold.adapters.importers.own import Refold, is_folder, read_folder
 from refold.adapters.importers.swe_agent import SWEAgent
 from refold.adapters.importers.tau_bench import TauBench
 from refold.domain.errors import ImportFailed
+from refold.domain.ids import MAX_ID
 
-__all__ = ["FORMATS", "Skipped", "Transcript", "read"]
+__all__ = ["FORMATS", "Named", "Outline", "Skipped", "Transcript", "named", "read"]
 
 IMPORTERS: tuple[Importer, ...] = (
     ClaudeCode(),
@@ -33,6 +37,7 @@ IMPORTERS: tuple[Importer, ...] = (
     SWEAgent(),
     Letta(),
     Inspect(),
+    Refold(),
 )
 AUTO = "auto"
 FORMATS: tuple[str, ...] = (AUTO, *(importer.name for importer in IMPORTERS))
@@ -45,10 +50,14 @@ def read(
 ) -> list[Transcript]:
     """The transcripts in the file at ``path``, all of them whole.
 
+    It may be the folder of an export, too.
+
     Raises ImportFailed for a file that cannot be read or is of no known format.
     """
     path = Path(path)
     try:
+        if is_folder(path) and format in (AUTO, Refold.name):
+            return read_folder(path)
         source = Source(path)
         importer = _importer(source, format)
         transcripts = list(importer.read(source))
@@ -97,3 +106,101 @@ def _named_apart(transcripts: Iterable[Transcript]) -> list[Transcript]:
             transcript = replace(transcript, session_id=f"{name}~{seen[name]}")
         apart.append(transcript)
     return apart
+
+
+_ROOM = 20  # for what is put behind a name
+
+
+class Outline(NamedTuple):
+    """A transcript without its events; ``place`` is its index in the file."""
+
+    place: int
+    session_id: str
+    parent_session_id: str | None
+    format: str
+    events: int
+
+    @classmethod
+    def of(cls, place: int, one: Transcript) -> Outline:
+        named = one.session_id, one.parent_session_id
+        return cls(place, *named, one.format, len(one.drafts))
+
+
+class Named(NamedTuple):
+    """A transcript, the file it is from, and the session it becomes."""
+
+    path: Path
+    outline: Outline
+    session: str
+
+
+def named(
+    read: Sequence[tuple[Path, Sequence[Outline]]],
+    session: str | None,
+    fail: Callable[[ImportFailed], None],
+) -> list[Named]:
+    """Give each transcript its session.
+
+    session: what the only conversation is to be called; of several, each is called
+             that with a number.  None: as the file says, else by the file's name.
+    fail:    told of a transcript that would become a session that another becomes; it
+             is left out.
+
+    A sub-agent's run goes by the name of its conversation, ``~`` and a suffix.
+    """
+    given = [(path, one) for path, transcripts in read for one in transcripts]
+    mains = [item for item in given if item[1].parent_session_id is None]
+    names = _main_names(mains, session)
+    keys = ((path, one.session_id) for path, one in mains)
+    called = dict(zip(keys, names, strict=True))
+    unused = iter(names)
+    made: dict[str, Named] = {}
+    for path, one in given:
+        parent = one.parent_session_id
+        if parent is None:
+            name = next(unused)
+        else:
+            suffix = one.session_id.removeprefix(f"{parent}~") or "sub-agent"
+            name = f"{called.get((path, parent), parent)}~{suffix}"
+        if name in made:
+            first = made[name].path
+            both = f"twice in it and in {first}" if first != path else "twice in it"
+            why = f"session {name!r} is {both}: import one of them with --session NAME"
+            fail(ImportFailed(str(path), why))
+            continue
+        made[name] = Named(path, one, name)
+    return list(made.values())
+
+
+def _main_names(
+    mains: Sequence[tuple[Path, Outline]], session: str | None
+) -> list[str]:
+    """What each conversation is called; by its file, with a number, if by nobody."""
+    if session is not None:
+        several = [f"{session}-{number:04}" for number in range(1, len(mains) + 1)]
+        return [session] if len(mains) == 1 else several
+    nameless: Counter[Path] = Counter()
+    names = []
+    for path, transcript in mains:
+        nameless[path] += not transcript.session_id
+        printable = "".join(c if c.isprintable() else "?" for c in path.stem)
+        stem = printable.lstrip("_")[: MAX_ID - _ROOM] or "session"
+        names.append(transcript.session_id or f"{stem}-{nameless[path]:04}")
+    return names
+
+
+def read_named(
+    path: Path, form: str, session: str | None
+) -> list[tuple[str, Transcript]]:
+    """The transcripts in a file, each with the name of the session that it becomes.
+
+    Raises ImportFailed.
+    """
+
+    def fail(error: ImportFailed) -> None:
+        raise error
+
+    transcripts = read(path, format=form)
+    outlines = [*map(Outline.of, range(len(transcripts)), transcripts)]
+    found = named([(path, outlines)], session, fail)
+    return [(one.session, transcripts[one.outline.place]) for one in found]

@@ -20,8 +20,9 @@ import orjson
 from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Draft, Meta
 from refold.domain.errors import ImportFailed, InvalidEvent, counted
-from refold.domain.events import JsonObject, event_of
+from refold.domain.events import Event, JsonObject, event_of
 from refold.domain.ids import RESERVED, StreamId, check_session_id
+from refold.domain.ports import Skipped as Skipped, Transcript as Transcript
 from refold.domain.session import SessionState, decide
 
 Given = TypeVar("Given")
@@ -299,14 +300,6 @@ def _too_large(size: int) -> str:
     return f"is {size:,} bytes, the limit is {MAX_FILE:,}: split it into smaller files"
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """What did not become an event: its place in the file and why, never content."""
-
-    where: str
-    why: str
-
-
 class Piece(NamedTuple):
     """An event as an importer read it: its type and its fields, not checked yet."""
 
@@ -339,21 +332,6 @@ class Origin:
     response_id: str | None = None
     usage: JsonObject | None = None
     source: JsonObject = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """One session of a file, as drafts that an empty session accepts in this order.
-
-    ``session_id`` is empty where the file names none.  ``parent_session_id`` is the
-    session that a sub-agent's run belongs to.
-    """
-
-    session_id: str
-    format: str
-    drafts: tuple[Draft, ...]
-    skipped: tuple[Skipped, ...]
-    parent_session_id: str | None = None
 
 
 class Importer(Protocol):
@@ -431,6 +409,21 @@ def session_name(value: Any) -> str:
         return ""
 
 
+def accepted(
+    state: SessionState, event: Event, meta: Meta
+) -> tuple[Event, SessionState]:
+    """The event as a session in this state takes it, and the state then.
+
+    Raises InvalidEvent, ValueError, TypeError, RecursionError.
+    """
+    (event,), state = decide(state, [event])
+    value: Any = [event.payload(), meta.dump()]
+    for _ in range(_ROOM):
+        value = [value]
+    canonical(value)
+    return event, state
+
+
 class Recording:
     """Takes what was found, keeps what a session accepts, says what it does not.
 
@@ -488,11 +481,7 @@ class Recording:
             return False
         try:
             fields, meta = self._with_usage(piece, origin)
-            (event,), state = decide(self._state, [event_of(piece.type, fields)])
-            value: Any = [event.payload(), meta.dump()]
-            for _ in range(_ROOM):
-                value = [value]
-            canonical(value)
+            event, state = accepted(self._state, event_of(piece.type, fields), meta)
         except (InvalidEvent, ValueError, TypeError, RecursionError):
             self.skip(f"not valid as an event {piece.type}", origin.place)
             return False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Final, get_args
 
 import typer
 
@@ -30,7 +30,7 @@ from refold.adapters.cli.output import (
     shown,
     types,
 )
-from refold.adapters.importers import read
+from refold.adapters.importers import Named, Outline, named, read
 from refold.domain.errors import (
     Frozen,
     ImportFailed,
@@ -38,12 +38,10 @@ from refold.domain.errors import (
     StoreUnavailable,
     counted,
 )
-from refold.domain.ids import MAX_ID
-from refold.store.sessions import extend
+from refold.store.sessions import take_in
 
 if TYPE_CHECKING:
     from refold.adapters.importers import Skipped, Transcript
-    from refold.domain.envelope import Draft
     from refold.store import Session, SessionStore
     from refold.store.sessions import Extended
 
@@ -113,6 +111,7 @@ class _Import:
     sessions: list[tuple[Named, Extended]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     failed: list[ImportFailed] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)  # of sessions, by the file's
     cut_off: int = 0  # events written of sessions that are not whole
 
     @property
@@ -166,8 +165,8 @@ class _Import:
                 try:
                     transcripts = read(path, format=self.form)
                     for item in items:
-                        drafts = transcripts[item.outline.place].drafts
-                        self._write(store, item, drafts, progress)
+                        one = transcripts[item.outline.place]
+                        self._write(store, item, one, progress)
                 except ImportFailed as error:
                     self._fail(error, others=len(wanted) > 1)
                 except _FATAL as error:
@@ -180,20 +179,24 @@ class _Import:
         self,
         store: SessionStore,
         item: Named,
-        drafts: Sequence[Draft],
+        transcript: Transcript,
         progress: Progress,
     ) -> None:
         session = store.session(user_id=self.user, session_id=item.session)
         where, before = str(item.path), _head(session)
         try:
-            with progress.of(item.session, len(drafts)) as advance:
-                result = extend(session, drafts, where=where, progress=advance)
+            with progress.of(item.session, len(transcript.drafts)) as advance:
+                result = take_in(
+                    session, transcript, where=where, progress=advance, names=self.names
+                )
         except (RefoldError, KeyboardInterrupt) as error:
             self.cut_off += _head(session) - before
             if isinstance(error, (KeyboardInterrupt, *_FATAL)):
                 raise
             why = str(error).removeprefix(f"{where}: ")
             raise ImportFailed(where, why) from error
+        self.names[item.outline.session_id] = item.session
+        self.skipped += result.skipped
         self.sessions.append((item, result))
 
     def reason(self, why: str, then: str = "") -> str:
@@ -253,84 +256,3 @@ def _show(screen: Screen, done: _Import) -> None:
             shown(why),
             (f"  ({places[0]}{more})", "dim"),
         )
-
-
-_ROOM = 20  # for what is put behind a name
-
-
-class Outline(NamedTuple):
-    """A transcript without its events; ``place`` is its index in the file."""
-
-    place: int
-    session_id: str
-    parent_session_id: str | None
-    format: str
-    events: int
-
-    @classmethod
-    def of(cls, place: int, one: Transcript) -> Outline:
-        named = one.session_id, one.parent_session_id
-        return cls(place, *named, one.format, len(one.drafts))
-
-
-class Named(NamedTuple):
-    """A transcript, the file it is from, and the session it becomes."""
-
-    path: Path
-    outline: Outline
-    session: str
-
-
-def named(
-    read: Sequence[tuple[Path, Sequence[Outline]]],
-    session: str | None,
-    fail: Callable[[ImportFailed], None],
-) -> list[Named]:
-    """Give each transcript its session.
-
-    session: what the only conversation is to be called; of several, each is called
-             that with a number.  None: as the file says, else by the file's name.
-    fail:    told of a transcript that would become a session that another becomes; it
-             is left out.
-
-    A sub-agent's run goes by the name of its conversation, ``~`` and a suffix.
-    """
-    given = [(path, one) for path, transcripts in read for one in transcripts]
-    mains = [item for item in given if item[1].parent_session_id is None]
-    names = _main_names(mains, session)
-    keys = ((path, one.session_id) for path, one in mains)
-    called = dict(zip(keys, names, strict=True))
-    unused = iter(names)
-    made: dict[str, Named] = {}
-    for path, one in given:
-        parent = one.parent_session_id
-        if parent is None:
-            name = next(unused)
-        else:
-            suffix = one.session_id.removeprefix(f"{parent}~") or "sub-agent"
-            name = f"{called.get((path, parent), parent)}~{suffix}"
-        if name in made:
-            first = made[name].path
-            both = f"twice in it and in {first}" if first != path else "twice in it"
-            why = f"session {name!r} is {both}: import one of them with --session NAME"
-            fail(ImportFailed(str(path), why))
-            continue
-        made[name] = Named(path, one, name)
-    return list(made.values())
-
-
-def _main_names(
-    mains: Sequence[tuple[Path, Outline]], session: str | None
-) -> list[str]:
-    """What each conversation is called; by its file, with a number, if by nobody."""
-    if session is not None:
-        several = [f"{session}-{number:04}" for number in range(1, len(mains) + 1)]
-        return [session] if len(mains) == 1 else several
-    nameless: Counter[Path] = Counter()
-    names = []
-    for path, transcript in mains:
-        nameless[path] += not transcript.session_id
-        printable = "".join(c if c.isprintable() else "?" for c in path.stem)
-        stem = printable.lstrip("_")[: MAX_ID - _ROOM] or "session"
-        names.append(transcript.session_id or f"{stem}-{nameless[path]:04}")
-    return names

@@ -1,0 +1,205 @@
+"""What Refold exported is appended anew: the same session, under new keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import refold
+from refold.domain.errors import ImportFailed
+from refold.store import Session, SessionStore
+
+WINDOW = "turn_window:full_turns=2,cached_turns=1"
+LONG = "word " * 20_000
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionStore]:
+    """A store with a session that has everything, and a fork of it."""
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    with refold.open(tmp_path / "old.db") as store:
+        session = store.session(user_id="ada", session_id="s-1")
+        for number in range(6):
+            session.append(
+                [
+                    refold.UserInput(text=f"question {number} " + "why " * 60),
+                    refold.AgentResponse(text="I look. " + "because " * 60),
+                    refold.ToolCall(call_id=f"c{number}", tool_name="bash"),
+                    refold.ToolResult(call_id=f"c{number}", content="fine"),
+                ],
+                request_id=f"r-{number}",
+                meta={"scenario": "tea"},
+            )
+            session.record_request(
+                session.prepare(WINDOW, system="You help."), model="claude-x"
+            )
+        session.append([refold.UserInput(text=LONG), refold.Pin(seqs=(2,))])
+        session.label(project="refold")
+        fork = session.fork(8, session_id="fork")
+        fork.append(refold.UserInput(text="else"))
+        store.user("ada").consent("declarative_memory")
+        yield store
+
+
+@pytest.fixture
+def new(tmp_path: Path, old: SessionStore) -> Iterator[SessionStore]:  # its home
+    with refold.open(tmp_path / "new.db") as store:
+        yield store
+
+
+def exported(session: Session, path: Path) -> Path:
+    lines = [orjson.dumps(entry.to_json()) for entry in session.timeline()]
+    path.write_bytes(b"\n".join(lines))
+    return path
+
+
+def told(session: Session) -> list[Any]:
+    return [
+        (one.seq, one.type, one.payload, one.ts, one.request_id, one.meta.scenario)
+        for one in session.events()
+    ]
+
+
+def whole(store: SessionStore) -> bool:
+    return not [p for _, found in store.verify() for p in found.problems]
+
+
+def test_an_export_of_a_user_becomes_the_same_sessions(
+    old: SessionStore, new: SessionStore, tmp_path: Path
+) -> None:
+    old.export_user("ada", tmp_path / "out")
+    seen: list[tuple[str, int, int]] = []
+
+    done = new.import_transcript(
+        tmp_path / "out", user_id="eve", progress=lambda *one: seen.append(one)
+    )
+
+    assert [one.session_id for one in done if one.events] == ["s-1", "fork"]
+    for name in ("s-1", "fork"):
+        was = old.session(user_id="ada", session_id=name)
+        now = new.session(user_id="eve", session_id=name)
+        forked = int(name == "fork")  # which is done now
+        assert told(now)[forked:] == told(was)[forked:]
+        assert now.context().digest == was.context().digest
+        assert now.events()[-1].hash != was.events()[-1].hash
+    again = new.session(user_id="eve", session_id="s-1")
+    assert len(again.derived(again.default_fingerprint())) > 0
+    assert [one[1].digest for one in again.replay()] == [
+        one[0].payload.digest  # type: ignore[union-attr]  # they are requests
+        for one in old.session(user_id="ada", session_id="s-1").replay()
+    ]
+    assert [i.session_id for i in new.sessions("eve", label={"project": "refold"})] == [
+        "s-1"
+    ]
+    assert not new.user("eve").status().declarative_memory
+    assert seen[-1] == ("fork", 1, 1)
+    assert whole(new)
+
+
+def test_importing_again_adds_only_what_is_new(
+    old: SessionStore, new: SessionStore, tmp_path: Path
+) -> None:
+    session = old.session(user_id="ada", session_id="s-1")
+    old.export_user("ada", tmp_path / "first")
+    new.import_transcript(tmp_path / "first", user_id="ada")
+    session.append(refold.UserInput(text="And now?"))
+    session.record_request(session.prepare(WINDOW))
+    old.export_user("ada", tmp_path / "second")
+
+    done = new.import_transcript(tmp_path / "second", user_id="ada")
+
+    assert {one.session_id: one.events for one in done if one.duplicates} == {
+        "s-1": 2,
+        "fork": 0,
+    }
+    assert told(new.session(user_id="ada", session_id="s-1")) == told(session)
+    assert whole(new)
+
+
+def test_a_file_is_a_session_without_what_it_does_not_hold(
+    old: SessionStore, new: SessionStore, tmp_path: Path
+) -> None:
+    session = old.session(user_id="ada", session_id="s-1")
+    path = exported(session, tmp_path / "one.jsonl")
+
+    (done,) = new.import_transcript(path, user_id="ada", session_id="copy")
+
+    copy = new.session(user_id="ada", session_id="copy")
+    kinds = [one.type for one in session.events() if one.type != "request"]
+    assert [one.type for one in copy.events()] == kinds
+    assert [one.why.partition(":")[0] for one in done.skipped] == [
+        "requests and summaries"
+    ]
+    (pin,) = (one for one in copy.events() if one.type == "pin")
+    assert pin.payload == refold.Pin(seqs=(2,))
+    assert copy.context("keep_all").digest == session.context("keep_all").digest
+    assert whole(new)
+
+
+def test_what_is_redacted_now_makes_another_session(
+    old: SessionStore, tmp_path: Path
+) -> None:
+    old.export_user("ada", tmp_path / "out")
+    registered = refold.redaction.Registered()
+    registered.register("because because")
+
+    with refold.open(tmp_path / "other.db", registered=registered) as store:
+        done = store.import_transcript(tmp_path / "out", user_id="ada")
+        session = store.session(user_id="ada", session_id="s-1")
+        assert "because because" not in str(session.context().messages)
+        assert session.streams() == ["main"]
+        assert not [one for one in session.events() if one.type == "request"]
+        assert done[0].redactions or done[1].redactions
+        assert whole(store)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"user_id": "bob"}, "several users"),
+        ({"session_id": None, "hash": None}, "no envelope"),
+    ],
+)
+def test_what_is_no_export_of_one_user_is_refused(
+    old: SessionStore,
+    new: SessionStore,
+    tmp_path: Path,
+    change: dict[str, Any],
+    why: str,
+) -> None:
+    path = exported(old.session(user_id="ada", session_id="s-1"), tmp_path / "x.jsonl")
+    first, second, *rest = map(orjson.loads, path.read_bytes().splitlines())
+    second |= change
+    second = {key: value for key, value in second.items() if value is not None}
+    path.write_bytes(b"\n".join(map(orjson.dumps, [first, second, *rest])))
+
+    with pytest.raises(ImportFailed, match=why):
+        new.import_transcript(path, user_id="ada")
+
+    assert new.sessions() == []
+
+
+def test_a_manifest_names_no_file_outside(
+    old: SessionStore, new: SessionStore, tmp_path: Path
+) -> None:
+    old.export_user("ada", tmp_path / "out")
+    file = tmp_path / "out" / "manifest.json"
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text("{}")
+    file.write_text(file.read_text().replace("sessions/00002/", "../"))
+
+    with pytest.raises(ImportFailed, match="outside of its folder"):
+        new.import_transcript(tmp_path / "out", user_id="ada")
+
+
+def test_a_fork_needs_the_session_that_it_goes_on_from(
+    old: SessionStore, new: SessionStore, tmp_path: Path
+) -> None:
+    path = exported(old.session(user_id="ada", session_id="fork"), tmp_path / "f.jsonl")
+
+    with pytest.raises(ImportFailed, match="goes on from session 's-1'"):
+        new.import_transcript(path, user_id="ada")
