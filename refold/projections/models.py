@@ -11,11 +11,13 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidConfiguration, UnknownModel
+from refold.domain.events import Request, Summary
 
 DEFAULT_TOKENIZER: Final = "claude-4-7"
 MILLION: Final = 1_000_000
@@ -102,6 +104,141 @@ class ModelInfo(BaseModel):
     cache_min_tokens: int = Field(default=0, ge=0)
     cache_ttl_sec: int = Field(default=300, gt=0)
     prices: Prices | None = None
+
+
+class Usage(NamedTuple):
+    """The tokens of answers, as providers counted them.
+
+    input:   of prompts, neither written to a cache nor read from one.
+    written: to a cache; ``written_1h`` of these for an hour.
+    read:    from a cache.
+    """
+
+    input: int = 0
+    written: int = 0
+    written_1h: int = 0
+    read: int = 0
+    output: int = 0
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any] | None) -> Usage | None:
+        """What a provider's ``usage`` says, in the shapes of several APIs.
+
+        None if it says nothing of tokens.
+        """
+        if not told:
+            return None
+        rounds = told.get("iterations")
+        if isinstance(rounds, list) and len(rounds) > 1:
+            found = [cls.of(one) for one in rounds if isinstance(one, Mapping)]
+            return sum((one for one in found if one), cls())
+        if not any(isinstance(told.get(name), int) for name in _COUNTED):
+            return None
+        details = (told.get(f"{name}_details") for name in _INPUT)
+        inside = [one for one in details if isinstance(one, Mapping)]
+        cached = sum(_count(one, "cached_tokens") for one in inside)
+        kept = told.get("cache_creation")
+        hour = _count(kept, _HOUR) if isinstance(kept, Mapping) else 0
+        return cls(
+            max(_first(told, *_INPUT) - cached, 0),  # OpenAI counts cached ones too
+            max(_first(told, *_WRITTEN), hour),
+            hour,
+            _first(told, *_READ) or cached,
+            _first(told, *_OUTPUT),
+        )
+
+    def __add__(self, other: object) -> Usage:
+        """Both together."""
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return Usage(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def cost(self, model: str | None) -> float | None:
+        """US dollars for one answer of ``model``; None if its prices are not known."""
+        try:
+            prices = price_of(model or "")
+        except UnknownModel:
+            return None
+        prices = prices.for_prompt(self.input + self.written + self.read)
+        hour = self.written_1h
+        short = self._replace(written=self.written - hour)
+        return prices.cost(written=hour, ttl="1h") + prices.cost(
+            uncached=short.input,
+            written=short.written,
+            read=short.read,
+            output=short.output,
+        )
+
+
+_INPUT: Final = ("input_tokens", "prompt_tokens")
+_OUTPUT: Final = ("output_tokens", "completion_tokens")
+_WRITTEN: Final = ("cache_creation_input_tokens", "input_tokens_cache_write")
+_READ: Final = ("cache_read_input_tokens", "input_tokens_cache_read")
+_COUNTED: Final = (*_INPUT, *_OUTPUT, *_WRITTEN, *_READ)
+_HOUR: Final = "ephemeral_1h_input_tokens"
+
+
+def _first(told: Mapping[str, Any], *names: str) -> int:
+    return next((_count(told, name) for name in names if told.get(name)), 0)
+
+
+def _count(told: Mapping[str, Any], name: str) -> int:
+    found = told.get(name)
+    # Truth values are numbers in Python, and in a file anything may stand.
+    return found if type(found) is int and 0 <= found < _MOST else 0
+
+
+_MOST: Final = 1 << 40
+
+
+class Spending(NamedTuple):
+    """What answers cost: a session's, a user's, or a day's.
+
+    usage:    the tokens of all of them, those that wrote summaries too.
+    dollars:  of those whose model's prices are known; ``unpriced`` are the others.
+    """
+
+    user_id: str | None = None
+    session_id: str | None = None
+    day: str | None = None
+    answers: int = 0
+    usage: Usage = Usage()
+    dollars: float = 0.0
+    unpriced: int = 0
+
+    def with_(self, usage: Usage, model: str | None) -> Spending:
+        """With one more answer."""
+        cost = usage.cost(model)
+        return self._replace(
+            answers=self.answers + 1,
+            usage=self.usage + usage,
+            dollars=self.dollars + (cost or 0.0),
+            unpriced=self.unpriced + (cost is None),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``refold stats --cost`` prints it; what it is not of is left out."""
+        told = {**self._asdict(), "usage": self.usage._asdict()}
+        return {name: value for name, value in told.items() if value is not None}
+
+
+def answers(
+    envelopes: Iterable[Envelope],
+) -> Iterator[tuple[Envelope, Usage, str | None]]:
+    """The answers of models among them whose usage is known, each with its model.
+
+    A model that an answer does not name is that of the request before.
+    """
+    asked: str | None = None
+    for envelope in envelopes:
+        event, meta, model = envelope.payload, envelope.meta, None
+        if isinstance(event, Request):
+            asked = event.model or asked
+        elif isinstance(event, Summary):
+            model = event.summarizer.model
+        usage = Usage.of(getattr(event, "usage", None) or meta.usage)
+        if usage is not None:
+            yield envelope, usage, model or meta.model or asked
 
 
 def window_of(model: str) -> int:

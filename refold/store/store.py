@@ -6,12 +6,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from datetime import timedelta
+from datetime import UTC, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, Literal, NamedTuple, NoReturn, Self
 
 from refold.domain.access_log import AccessTrail
+from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.ids import (
     MAIN,
@@ -35,6 +36,7 @@ from refold.domain.seals import Seals, SealsVerified, TreeHead
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy, fitting
+from refold.projections.models import Spending, answers
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
 from refold.store.access_log import AccessLog, Reads, RecordedWriter, record
@@ -51,6 +53,7 @@ from refold.store.erasure import (
     whose_of,
 )
 from refold.store.exports import Exported, export_user
+from refold.store.history import read_on
 from refold.store.memory import Memories, User
 from refold.store.rebuilds import Rebuilder, Rebuilt, rebuild_all
 from refold.store.reviews import Reviews
@@ -86,6 +89,14 @@ def _tell(
     progress: Callable[[str, int, int], None], name: str, total: int, done: int
 ) -> None:
     progress(name, done, total)
+
+
+def _place(envelope: Envelope, by: str) -> Spending:
+    """What an answer is counted for."""
+    if by == "day":
+        return Spending(day=f"{envelope.ts.astimezone(UTC):%Y-%m-%d}")
+    name = envelope.session_id if by == "session" else None
+    return Spending(envelope.user_id, name)
 
 
 def _no_reader(path: Path, *_: object) -> NoReturn:
@@ -426,6 +437,33 @@ class SessionStore:
         """Bring every stored view up to its session's head; returns how many moved."""
         behind = lagging(self.log, scope(user_id))
         return sum(bring_up(self.log, view.place) for view in behind)
+
+    def costs(
+        self,
+        user_id: str | None = None,
+        *,
+        session_id: str | None = None,
+        by: Literal["session", "user", "day"] = "session",
+    ) -> list[Spending]:
+        """What answers used and cost, at the prices in Refold's table of models.
+
+        For each session, each user, or each day in UTC, in their order.  What wrote
+        summaries is counted too.  Every answer is read.
+
+        Raises CorruptEvent, KeyUnavailable, InvalidConfiguration for another ``by``.
+        """
+        if by not in ("session", "user", "day"):
+            raise InvalidConfiguration("costs are summed by session, user or day")
+        found: dict[tuple[str, ...], Spending] = {}
+        for info in self._readable(user_id, session_id):
+            names = self.log.streams(info.user_id, info.session_id)
+            for name in names:
+                stream = StreamId(info.user_id, info.session_id, name)
+                for envelope, usage, model in answers(read_on(self.log, stream)):
+                    place = _place(envelope, by)
+                    key = tuple(filter(None, place[:3]))
+                    found[key] = found.get(key, place).with_(usage, model)
+        return [found[key] for key in sorted(found)]
 
     def stats(self, user_id: str | None = None) -> dict[str, Any]:
         """Sizes and rates of all there is, or of a user; every row is counted.

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from refold import AgentResponse, open as open_store
 from tests.cli.conftest import Refold
 
 WINDOW = ("--strategy", "turn_window:full_turns=2,cached_turns=2")
@@ -64,3 +65,24 @@ def test_who_is_not_there_has_no_figures(refold: Refold, sample: Path) -> None:
     assert refold("stats", "--user", "ada").code == 1
     assert refold("stats", "--user", "lin", "--session", "other").code == 1
     assert refold("stats", "--session", "run").code == 2
+
+
+def test_what_answers_cost_is_a_table(refold: Refold, sample: Path) -> None:
+    with open_store("sqlite:///refold.db") as store:
+        store.session(user_id="lin", session_id="run").append(
+            AgentResponse(
+                text="x", usage={"input_tokens": 2_000, "output_tokens": 500}
+            ),
+            meta={"model": "claude-haiku-4-5"},
+        )
+
+    row = refold("stats", "--cost", "--user", "lin", "--json").json()[-1]
+    by_day = refold("stats", "--cost", "--by", "day")
+
+    assert (row["session_id"], "day" in row) == ("run", False)
+    assert row["usage"]["input"] >= 2_000
+    assert row["dollars"] > 0.002
+    assert by_day.out.splitlines()[0].split() == [
+        *("day", "answers", "input", "written", "read", "output", "US$")
+    ]
+    assert refold("stats", "--cost", "--by", "week").code == 2

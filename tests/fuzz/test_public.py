@@ -66,7 +66,7 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "label": st.dictionaries(TEXTS.filter(_is_something), TEXTS.filter(_is_something)),
     "unscanned": st.sampled_from(["refuse", "stub"]),
     "decision": st.sampled_from(["accept", "dismissed", "yes", "", "\ud800"]),
-    "by": TEXTS,
+    "by": TEXTS.filter(_is_something),
     "accept_loss": FLAGS,
     "open_only": FLAGS,
     "strategies": st.lists(SPECS.filter(bool), max_size=2),

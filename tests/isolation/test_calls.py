@@ -131,6 +131,7 @@ OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "memory.profile": lambda store: store.memory.profile("bob"),
     "erasures.is_frozen": lambda store: store.erasures.is_frozen("bob"),
     "keys.rotate_user": lambda store: store.keys.rotate_user("bob"),
+    "costs": lambda store: store.costs("bob"),
     "sessions": lambda store: store.sessions("bob"),
     "stats": lambda store: store.stats("bob"),
     "user": lambda store: store.user("bob").status(),

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import refold
 from refold.adapters import config
 from refold.projections import models, tokens as calibration
-from refold.projections.models import Prices, model_info, price_of, window_of
+from refold.projections.models import (
+    Prices,
+    Usage,
+    model_info,
+    price_of,
+    window_of,
+)
 from tools import model_reference
 
 pytestmark = pytest.mark.usefixtures("packaged_models")
@@ -194,3 +201,90 @@ def test_the_tables_are_part_of_the_package() -> None:
 
     assert (data / "tokenizers.toml").is_file()
     assert (data / "models" / "claude.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("told", "usage"),
+    [
+        ({"input_tokens": 9, "output_tokens": 3}, Usage(9, output=3)),
+        (
+            {
+                "input_tokens": 9,
+                "cache_creation_input_tokens": 50,
+                "cache_read_input_tokens": 700,
+                "cache_creation": {
+                    "ephemeral_5m_input_tokens": 30,
+                    "ephemeral_1h_input_tokens": 20,
+                },
+                "output_tokens": 3,
+            },
+            Usage(9, written=50, written_1h=20, read=700, output=3),
+        ),
+        (
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 7,
+                "prompt_tokens_details": {"cached_tokens": 80},
+            },
+            Usage(20, read=80, output=7),
+        ),
+        (
+            {
+                "input_tokens": 100,
+                "output_tokens": 7,
+                "input_tokens_details": {"cached_tokens": 80},
+            },
+            Usage(20, read=80, output=7),
+        ),
+        (
+            {
+                "input_tokens": 5,
+                "output_tokens": 7,
+                "input_tokens_cache_read": 80,
+                "input_tokens_cache_write": 8,
+            },
+            Usage(5, written=8, read=80, output=7),
+        ),
+        (
+            {
+                "input_tokens": 1,
+                "output_tokens": 1,
+                "iterations": [
+                    {"input_tokens": 5, "output_tokens": 7},
+                    {"input_tokens": 1, "output_tokens": 1},
+                ],
+            },
+            Usage(6, output=8),
+        ),
+        ({"input_tokens": -5, "output_tokens": True}, Usage()),
+        ({"input_tokens": "many", "output_tokens": 1 << 70}, Usage()),
+    ],
+)
+def test_what_providers_call_their_tokens_is_known(
+    told: dict[str, Any], usage: Usage
+) -> None:
+    assert Usage.of(told) == usage
+
+
+@pytest.mark.parametrize("told", [None, {}, {"total": 5}])
+def test_without_tokens_there_is_no_usage(told: dict[str, Any] | None) -> None:
+    assert Usage.of(told) is None
+
+
+def test_what_is_cached_has_prices_of_its_own() -> None:
+    prices = price_of("claude-sonnet-5-5")
+    usage = Usage(1_000, written=3_000, written_1h=1_000, read=5_000, output=100)
+
+    dollars = usage.cost("claude-sonnet-5-5")
+
+    assert dollars == pytest.approx(
+        (
+            1_000 * prices.input
+            + 2_000 * prices.cache_write_5m
+            + 1_000 * prices.cache_write_1h
+            + 5_000 * prices.cache_read
+            + 100 * prices.output
+        )
+        / 1_000_000
+    )
+    assert usage.cost("a model of nobody") is usage.cost(None) is None

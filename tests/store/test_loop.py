@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -13,6 +13,8 @@ import pytest
 
 import refold
 from refold.domain.envelope import Draft
+from refold.domain.events import SummarizerRef
+from refold.projections.context.compaction import Source, Written
 from refold.projections.context.view import View
 from refold.store import Session, SessionStore
 from tests.support.stores import open_at
@@ -241,3 +243,76 @@ def test_sessions_are_listed_page_by_page(store: SessionStore) -> None:
     for wrong in ({"label": {"a": "b"}}, {"after": "s-1"}):
         with pytest.raises(refold.InvalidConfiguration, match="name the user"):
             store.sessions(**wrong)
+
+
+def test_costs_are_summed_by_session_user_and_day(store: SessionStore) -> None:
+    usage = {"input_tokens": 1_000_000, "output_tokens": 0}
+    cached = {"input_tokens": 0, "cache_read_input_tokens": 2_000_000}
+    prices = refold.strategies.price_of("claude-haiku-4-5")
+    long_ago = datetime(2026, 1, 5, 23, 30, tzinfo=timezone(-timedelta(hours=2)))
+    one = store.session(user_id="ada", session_id="one")
+    ask(one)
+    one.record_request(one.context(), model="claude-haiku-4-5")
+    one.append(refold.AgentResponse(text="a", usage=usage))
+    one.append(Draft(refold.AgentResponse(text="b", usage=cached), ts=long_ago))
+    one.append(
+        refold.ToolCall(call_id="c", tool_name="bash"),
+        meta={"model": "nobody's", "usage": {"prompt_tokens": 7}},
+    )
+    for user in ("ada", "bob"):
+        two = store.session(user_id=user, session_id="two")
+        two.append(
+            refold.AgentResponse(text="a", usage=usage),
+            meta={"model": "claude-haiku-4-5"},
+        )
+
+    by_session, by_user, by_day = (
+        store.costs("ada"),
+        store.costs(by="user"),
+        store.costs(by="day"),
+    )
+
+    first, second = by_session
+    assert (first.session_id, first.answers, first.unpriced) == ("one", 3, 1)
+    assert first.usage == (1_000_007, 0, 0, 2_000_000, 0)
+    assert first.dollars == pytest.approx(prices.input + 2 * prices.cache_read)
+    assert second.session_id == "two"
+    assert second.dollars == pytest.approx(prices.input)
+    assert [(row.user_id, row.answers) for row in by_user] == [("ada", 4), ("bob", 1)]
+    assert (by_day[0].day, by_day[0].answers) == ("2026-01-06", 1)
+    assert sum(row.dollars for row in by_day) == pytest.approx(
+        sum(row.dollars for row in by_user)
+    )
+    assert store.costs("ada", session_id="two") == [second]
+    with pytest.raises(refold.InvalidConfiguration, match="session, user or day"):
+        store.costs(by="week")  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_summaries_cost_too(store: SessionStore) -> None:
+    class Paid:
+        """A summarizer whose model is paid."""
+
+        costs = True
+
+        def summarise(
+            self, source: Source, *, target_tokens: int
+        ) -> Written:  # the port's
+            by = SummarizerRef(kind="paid", model="claude-haiku-4-5")
+            assert source.text
+            assert target_tokens
+            return Written("Short.", by, usage={"input_tokens": 1_000_000})
+
+    session = store.session(user_id="ada", session_id="s-1")
+    for number in range(6):
+        session.append([refold.UserInput(text=f"{number} " + "why " * 60), answer()])
+    assert session.compact(WINDOW, summarizer=Paid()) is not None
+
+    (row,) = store.costs("ada")
+
+    prices = refold.strategies.price_of("claude-haiku-4-5")
+    assert row.answers == 1
+    assert row.dollars == pytest.approx(prices.input)
+
+
+def answer() -> refold.AgentResponse:
+    return refold.AgentResponse(text="because " * 60)

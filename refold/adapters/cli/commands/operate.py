@@ -46,10 +46,20 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from refold.domain.access_log import AccessRecord
+    from refold.projections.models import Spending
     from refold.store import SessionStore
 
 
-def stats(call: Call, user: SomeUser = None, session: SomeSession = None) -> Result:
+By = Literal["session", "user", "day"]
+
+
+def stats(
+    call: Call,
+    user: SomeUser = None,
+    session: SomeSession = None,
+    cost: bool = flag("--cost", "Show what models' answers used and cost instead."),
+    by: By = option("session", "Sum costs by session, user or day.", of="WHAT"),
+) -> Result:
     """Show how much is stored, and how fast it grows.
 
     Also shows how far stored views are behind.  Takes a while on a large store: every
@@ -57,6 +67,10 @@ def stats(call: Call, user: SomeUser = None, session: SomeSession = None) -> Res
     """
     store = call.store()
     _needs_user(session, user)
+    if cost:
+        if user is not None:
+            sessions(store, user, session)
+        return _costs(store.costs(user, session_id=session, by=by), by)
     if user is None:
         figures = store.stats()
     else:
@@ -78,6 +92,26 @@ def stats(call: Call, user: SomeUser = None, session: SomeSession = None) -> Res
             )
 
     return Result(figures, show)
+
+
+def _costs(found: list[Spending], by: By) -> Result:
+    def show(out: Screen) -> None:
+        names = ("answers", "input", "written", "read", "output", "US$")
+        whose = ("user", "session") if by == "session" else (by,)
+        out.table((*whose, *(f"#{name}" for name in names)), map(_cost, found))
+        if unpriced := sum(one.unpriced for one in found):
+            out.line("")
+            told = counted(unpriced, "answer")
+            out.line((f"{told} of models without a known price", "yellow"))
+
+    return Result([one.to_json() for one in found], show)
+
+
+def _cost(one: Spending) -> list[str]:
+    usage = one.usage
+    counts = (one.answers, usage.input, usage.written, usage.read, usage.output)
+    whose = filter(None, (one.user_id, one.session_id, one.day))
+    return [*map(visible, whose), *map(number, counts), f"{one.dollars:.4f}"]
 
 
 def _needs_user(session: str | None, user: str | None) -> None:
