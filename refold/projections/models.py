@@ -206,12 +206,12 @@ class Spending(NamedTuple):
     dollars: float = 0.0
     unpriced: int = 0
 
-    def with_(self, usage: Usage, model: str | None) -> Spending:
+    def with_(self, answer: Answer) -> Spending:
         """With one more answer."""
-        cost = usage.cost(model)
+        cost = answer.usage.cost(answer.model)
         return self._replace(
             answers=self.answers + 1,
-            usage=self.usage + usage,
+            usage=self.usage + answer.usage,
             dollars=self.dollars + (cost or 0.0),
             unpriced=self.unpriced + (cost is None),
         )
@@ -222,23 +222,36 @@ class Spending(NamedTuple):
         return {name: value for name, value in told.items() if value is not None}
 
 
-def answers(
-    envelopes: Iterable[Envelope],
-) -> Iterator[tuple[Envelope, Usage, str | None]]:
-    """The answers of models among them whose usage is known, each with its model.
+class Answer(NamedTuple):
+    """An answer of a model whose usage is known; ``first`` is its first event."""
 
-    A model that an answer does not name is that of the request before.
+    first: Envelope
+    usage: Usage
+    model: str | None
+
+
+def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
+    """The answers of models among the events of one stream.
+
+    A model that an answer does not name is that of the request before.  Of an answer
+    that a client wrote in parts, with its usage as it grew, the greatest counts.
     """
     asked: str | None = None
-    for envelope in envelopes:
-        event, meta, model = envelope.payload, envelope.meta, None
+    found: dict[object, Answer] = {}
+    for one in envelopes:
+        event, meta, model = one.payload, one.meta, None
         if isinstance(event, Request):
             asked = event.model or asked
         elif isinstance(event, Summary):
             model = event.summarizer.model
-        usage = Usage.of(getattr(event, "usage", None) or meta.usage)
+        grown: Any = (meta.source or {}).get("usage")
+        told = getattr(event, "usage", None) or meta.usage or grown
+        usage = Usage.of(told if isinstance(told, Mapping) else None)
         if usage is not None:
-            yield envelope, usage, model or meta.model or asked
+            name = meta.response_id or one.seq
+            known = found.get(name, Answer(one, usage, model or meta.model or asked))
+            found[name] = known._replace(usage=Usage(*map(max, known.usage, usage)))
+    return list(found.values())
 
 
 def window_of(model: str) -> int:

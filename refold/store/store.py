@@ -459,10 +459,10 @@ class SessionStore:
             names = self.log.streams(info.user_id, info.session_id)
             for name in names:
                 stream = StreamId(info.user_id, info.session_id, name)
-                for envelope, usage, model in answers(read_on(self.log, stream)):
-                    place = _place(envelope, by)
+                for answer in answers(read_on(self.log, stream)):
+                    place = _place(answer.first, by)
                     key = tuple(filter(None, place[:3]))
-                    found[key] = found.get(key, place).with_(usage, model)
+                    found[key] = found.get(key, place).with_(answer)
         return [found[key] for key in sorted(found)]
 
     def stats(self, user_id: str | None = None) -> dict[str, Any]:

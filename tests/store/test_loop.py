@@ -316,3 +316,20 @@ def test_summaries_cost_too(store: SessionStore) -> None:
 
 def answer() -> refold.AgentResponse:
     return refold.AgentResponse(text="because " * 60)
+
+
+def test_an_answer_in_parts_costs_once_what_it_came_to(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="s-1")
+    for output, kept in ((1, "usage"), (40, "source")):
+        usage = {"input_tokens": 9, "output_tokens": output}
+        session.append(
+            refold.AgentResponse(text="a"),
+            meta={
+                "response_id": "msg-1",
+                kept: usage if kept == "usage" else {"usage": usage},
+            },
+        )
+
+    (row,) = store.costs("ada")
+
+    assert (row.answers, row.usage.input, row.usage.output) == (1, 9, 40)
