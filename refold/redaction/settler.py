@@ -30,6 +30,8 @@ _ROUNDS = 8
 # What a program registered, and what a model recognizes, next to what rules find.
 _REGISTERED, _RECOGNIZED = 1000, 10
 _ERROR: Final = "ERROR"
+# What a name is tied to its value by ends with one of these.
+_TIES: Final = frozenset("=:：＝ \t\n\"'`>|,;(@%是为は는은")
 # What may go on behind a placeholder, and what never does.
 _GOES_ON: Final = re.compile(r"[^\s\"'`,;:=()\[\]{}<>|&\\]{4,256}")
 _DIVIDES: Final = frozenset(" \t\r\n\"'`,;:=()[]{}<>|&\\")
@@ -197,6 +199,8 @@ class Settler:
 
     def _going_on(self, before: str, text: str, piece: _Piece) -> Finding | None:
         """What stands right behind a placeholder, if it would be found in its place."""
+        if before and before[-1] not in _TIES:
+            return None  # no name is tied to what stood there
         match, given, meter = _GOES_ON.match(text), piece.given, piece.account.meter
         if not match or meter.spent > meter.limit:
             return None
