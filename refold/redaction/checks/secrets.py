@@ -618,7 +618,7 @@ def said(found: Candidate) -> bool:
 def docker_config(found: Candidate) -> bool:
     """Base64 of the file in which Docker keeps logins."""
     # An image in base64 has these first letters somewhere, but no JSON behind them.
-    head = found.value[:64]
+    head = found.value[:64].replace("\n", "").rstrip("=")
     text = base64.b64decode(head[: len(head) // 4 * 4])
     return re.match(rb'\s*\{\s*"[A-Za-z]+"\s*:', text) is not None
 

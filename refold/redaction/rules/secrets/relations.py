@@ -60,7 +60,8 @@ VALUE: Final = (
 # What stands after a name before its value, as far as it must: engines look back over
 # all that this may match.
 THEN: Final = (
-    r"(?:\\|[\"'`]?\]?(?:[ \t]{4}|[ \t]{0,3}(?:[=:|>%,;(?*\\\t\"'`&]|：|＝|是|就|为|—|–|-|は"
+    r"(?:\\|[\"'`]?\]?(?:[ \t]{4}|\([ \t]{0,2}[\"'\\]|[ \t]{1,2}[\"'`]"
+    r"|[ \t]{0,3}(?:[=:|>%*\\\t&]|\?=|[,;](?:[!-~]| {1,4}[\\\"'])|：|＝|是|就|为|—|–|-|は"
     r"|is[ \t\\]|was[ \t\\]|es[ \t\\]|ist[ \t\\]|to[ \t\\]|for[ \t\\]|o[fn][ \t\\]|at[ \t\\]"
     r"|in[ \t\\]|value)))"
 )
