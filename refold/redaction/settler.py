@@ -32,6 +32,8 @@ _REGISTERED, _RECOGNIZED = 1000, 10
 _ERROR: Final = "ERROR"
 # What a name is tied to its value by ends with one of these.
 _TIES: Final = frozenset("=:：＝ \t\n\"'`>|,;(@%是为は는은")
+# The type of values that are tied to a name: others end where they end.
+_TIED: Final = "SECRET"
 # What may go on behind a placeholder, and what never does.
 _GOES_ON: Final = re.compile(r"[^\s\"'`,;:=()\[\]{}<>|&\\]{4,256}")
 _DIVIDES: Final = frozenset(" \t\r\n\"'`,;:=()[]{}<>|&\\")
@@ -207,19 +209,21 @@ class Settler:
         meter.spent += _BEHIND
         start = min(len(before), CONTEXT)
         value = match.group()
-        if alone := self.scanner.look(value):
+        whole = f"{before[len(before) - start :]}{value}"
+        found = self._tied(whole, start, given)
+        if found and (alone := self.scanner.look(value)):
             # What tells by itself is found where it stands.
             first = min([one.start for one in alone.found or ()], default=len(value))
-            value = value[:first]
-        whole = f"{before[len(before) - start :]}{value}"
-        prepared = self.scanner.look(whole) or Prepared(whole, Folded(whole))
-        concern = given.concern if not before else NO_CONCERN
-        found = self.scanner.findings(prepared, concern, whole=given.whole)
-        if self._kept or self._allows:
-            found = [one for one in found if not self._let(whole, one)]
-        for one in found:
-            if one.start == start:
-                return one._replace(start=0, end=one.end - start)
+            found = self._tied(whole[: start + first], start, given)
+        return found and found._replace(start=0, end=found.end - start)
+
+    def _tied(self, text: str, start: int, given: Text) -> Finding | None:
+        """What is found in ``text`` from ``start`` on, of what is before it."""
+        prepared = self.scanner.look(text) or Prepared(text, Folded(text))
+        concern = NO_CONCERN if start else given.concern
+        for one in self.scanner.findings(prepared, concern, whole=given.whole):
+            if one.start == start and not self._let(text, one):
+                return one
         return None
 
     def _prepared(self, pieces: Sequence[_Piece]) -> list[_Piece]:
@@ -279,7 +283,8 @@ class Settler:
                 piece.parts.append(left[-1])
             if best is not None:
                 piece.parts.append(self._put(piece, best, text[start:stop], tag))
-                before = text[max(0, end, start - CONTEXT) : start]
+                tied = best.type == _TIED
+                before = text[max(0, end, start - CONTEXT) : start] if tied else ""
             end = stop
         return left
 
