@@ -98,7 +98,7 @@ url         https://api.x.example/v1?api_key=T&q=1 § mongodb+srv://bob:V@c.exam
 after       password: [REDACTED:SECRET]V⏎next § pwd=[REDACTED:SECRET#abcdefgh]V
 joined      OLD-glpat-B § keyghp_A § TOKEN=xoxb-C § ghs_777_J
 """
-_PREFIXES: Final[dict[Half, tuple[Callable[[int, str], str], ...]]] = {
+PREFIXES: Final[dict[Half, tuple[Callable[[int, str], str], ...]]] = {
     "dev": (
         lambda n, line: f"{n:6}\t{line}",
         lambda n, line: f"{n:6}→{line}",
@@ -202,7 +202,7 @@ def _jwt(chance: random.Random) -> str:
 
 def _keys(half: Half, chance: random.Random) -> Iterator[Case]:
     """Private keys behind prefixes, between odd breaks, cut, and as base64."""
-    for prefix in _PREFIXES[half]:
+    for prefix in PREFIXES[half]:
         for cut in (slice(None), slice(0, 6), slice(None, -2), slice(4, None)):
             lines = _pem(chance)[cut]
             text = "\n".join(prefix(n, line) for n, line in enumerate(lines, 1))

@@ -16,7 +16,16 @@ import orjson
 import pytest
 
 import refold
-from benchmarks.redaction import corpora, events, labelled, laws, report, values
+from benchmarks.redaction import (
+    clean,
+    corpora,
+    events,
+    labelled,
+    laws,
+    report,
+    tools,
+    values,
+)
 from benchmarks.redaction.labelled import Item, items, vendor_items
 from benchmarks.redaction.report import Figures
 from benchmarks.redaction.tools import Span, replaced
@@ -46,6 +55,7 @@ def digest() -> str:
         *(small.small_leaves, small.adversarial),
         [item.text for item in items(random.Random(1), 1)],
         [item.text for item in vendor_items(random.Random(1))],
+        [text.text for text in clean.texts(0.01)],
     ]
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()
 
@@ -98,6 +108,43 @@ def test_noise_and_adversaries_are_as_many_and_as_large_as_said() -> None:
     assert all(len(text.encode()) >= 10_000 for text in made.values())
     assert len(hard) == 30
     assert {len(text) for text in hard.values()} == {100_000}
+
+
+def test_clean_text_is_of_all_parts_and_eight_megabytes_at_least() -> None:
+    made = clean.found(Scripted().spans, clean.texts())
+
+    assert made.sizes.keys() == {"library", "packages", "diffs", "logs"}
+    assert made.sizes.total() >= 8_000_000
+    assert made.per_megabyte() == {}
+
+
+def test_almost_no_trap_is_taken_for_a_secret() -> None:
+    chance = random.Random(1)
+    redactor = tools.Refold(tools.redactor("stdlib"))
+    flagged = [
+        form
+        for _, form in clean.TRAPS
+        if clean.found(
+            redactor.spans, [clean.Text("", "", values.filled(form, chance))]
+        ).types
+    ]
+
+    assert len(clean.TRAPS) >= 300
+    assert len(flagged) <= 5, flagged
+
+
+def test_findings_in_clean_text_are_counted_and_told_but_for_what_stood_there() -> None:
+    text = "mail a@b.io pw=[REDACTED:SECRET] 4711"
+    tool = Scripted(Span(5, 11, "EMAIL"), Span(15, 32, "SECRET"), Span(33, 37, "PIN"))
+    told = []
+
+    made = clean.found(
+        tool.spans, [clean.Text("logs", "x", text)], lambda _, span: told.append(span)
+    )
+
+    assert made.types == {"logs": {"EMAIL": 1, "PIN": 1}}
+    assert told == [Span(33, 37, "PIN")]
+    assert made.per_megabyte()["PIN"] == pytest.approx(1e6 / len(text))
 
 
 def test_a_template_is_filled_slot_by_slot_and_the_rest_stays() -> None:
