@@ -17,6 +17,7 @@ import pytest
 
 import refold
 from benchmarks.redaction import (
+    adversarial,
     clean,
     corpora,
     events,
@@ -147,6 +148,26 @@ def test_findings_in_clean_text_are_counted_and_told_but_for_what_stood_there() 
     assert made.per_megabyte()["PIN"] == pytest.approx(1e6 / len(text))
 
 
+def test_a_secret_of_an_attacker_counts_as_found_only_if_none_of_it_is_left() -> None:
+    text = "pw: abc def"
+
+    assert tools.without(Scripted(Span(8, 11, "B"), Span(4, 7, "A")), text) == (
+        "pw: \0 \0"
+    )
+    assert tools.without(Scripted(Span(4, 9, "A"), Span(5, 7, "B")), text) == (
+        "pw: \0\0ef"
+    )
+    assert adversarial.recall("dev", lambda _: "", every=5)[2] == []
+
+
+@pytest.mark.parametrize("half", ["dev", "held_out"])
+def test_what_is_left_as_it_was_counts_as_missed(half: adversarial.Half) -> None:
+    counts, hits, missed = adversarial.recall(half, lambda text: text)
+
+    assert len(missed) == counts.total() > 600
+    assert hits.total() == 0
+
+
 def test_a_template_is_filled_slot_by_slot_and_the_rest_stays() -> None:
     text = values.filled("{d4}-{h6} {user} {{x}}", random.Random(1))
 
@@ -265,6 +286,15 @@ def test_a_page_keeps_all_but_its_results() -> None:
     page = "a\n<!-- results: begin (x) -->\nyesterday\n<!-- results: end -->\nz\n"
     speed = {"clean": {"vectorscan": 90.0, "presidio": 0.3}}
     figures = Figures(checks=[Check("speed", 2.0, least=1)], speed=speed)
+    figures.placed = {
+        "refold": {
+            "dev": {"yaml": (2, 2), "url": (1, 1)},
+            "held_out": {"yaml": (1, 2), "url": (1, 1)},
+        },
+        "presidio": {"dev": {"yaml": (0, 1)}, "held_out": {"yaml": (0, 1)}},
+    }
+    figures.clean = {"refold, sources": {"SECRET": 2.5}, "presidio": {"PHONE": 3.0}}
+    figures.clean_bytes = {"refold, sources": 8_000_000, "presidio": 200_000}
 
     once = report.filled(page, figures)
 
@@ -273,6 +303,9 @@ def test_a_page_keeps_all_but_its_results() -> None:
     assert "yesterday" not in once
     assert "Refold's speed on clean text is 300 times presidio's." in once
     assert "| ✓ | speed | 2.000 | ≥ 1 |  |" in once
+    assert "| yaml | 0.50 | 1.00 | 0.00 |" in once
+    assert "| all | 0.67 | 1.00 | 0.00 |" in once
+    assert "| SECRET | 2.5 | 0.0 |" in once
     assert report.filled(once, figures) == once
     with pytest.raises(ValueError, match="results: begin"):
         report.filled("no marks", figures)
