@@ -121,7 +121,7 @@ language    La contraseña es obligatoria § le mot de passe est incorrect § "s
 url         https://app.example/reset?token={token} § https://h.example/login?redirect=/x&token= § redis://cache:6379/0
 url         postgres://$USER:$PASS@db/app § git@github.com:{word}/{word}.git § ssh://git@host:22/{word} § npm i @{word}/{word}@1.2
 url         https://docs.example/auth#password-reset § postgresql://localhost:5432/{word} § http://h:8080/@{word}/key
-url         https://h.example/o?code_challenge_method=S256&state={word} § postgres://user:password@localhost/db
+url         https://h.example/o?code_challenge_method=S256&state={word}
 after       password=[REDACTED:SECRET]⏎next § password=[REDACTED:SECRET], user=bob § token: [REDACTED:API_KEY] (expired)
 after       "password": "[REDACTED:SECRET#abcdefgh]" § pw=[REDACTED:SECRET]&x=1 § (was [REDACTED:SECRET]) {word}
 joined      TOKEN_GHP_PREFIX = "ghp_" § sk-learn § task_{word} § risk-{word}-{d4} § AKIAXXXXXXXXXXXXXXXX § prefix glpat-
@@ -148,6 +148,55 @@ access      {stamp} GET /users/{n}/password/reset {status} {d3}ms § auth: passw
 numbers     version {d2}.0.{d5}.{d4} § lib{word}.so.{d1}.{d2}.{d1} § {milli} {second} § order {d10} § 0.0.0.0:{d4} § 127.0.0.1:{d4}
 numbers     phone: string § ssn: str | None § address: 0x{h16} § passport = require("passport") § driver: postgres § wechat: true
 numbers     {"id": {d9}, "price": {d3}.{d2}, "ts": {milli}} § rows={d7} bytes={d9} § page {n} of {d4} § MIT license, {d4}
+found       are identified as "derived from the {word} Data⏎Security" § 2003 Ada Novak⏎ 2021 Bruno Lane⏎ 2018-2021 Igalia S.L⏎ 2001 Hugo Costa
+found       7872 7873 7874 7875 7876 7877 4109 7966 7970⏎7971 7972 7973 7974 § 1999-2000 Farid Court⏎ 2007-2020 Uma Weber⏎ 2008 Liam Drive
+found       _{word}_VH_PWD="\${PWD}" § if test "\$PWD" = "\$OLD_PWD" \⏎  -a "(stat {word})" § system(cmd." -u ".s:Escape(name,0)." ".s:Escape(file,0))
+found       CHANGING USERID AND PASSWORD		*netrw-chgup* *netrw-userpass* {{{2 § files containing login and password for ftp.  Example: >
+found       syn keyword	pfService	kpasswd⏎syn keyword	pfService	krb524⏎syn keyword	pfService	pop3pw § PASSWORD						*netrw-passwd*
+found       METHOD can be "trust", "reject", "md5", "password", "scram-sha-256", § kpasswd		464/tcp⏎kpasswd		464/udp
+found       <comment xml:lang="es">clave privada PKCS#8 (cifrada)</comment> § postgresql://owner:…@db/agents § qw{ -pass -no_debug -number }
+found       {"root.json": "ewogInNpZ25hdHVyZXMiOiBbCiAgewogICAia2V5aWQiOiAi{b64}"} § {h4}: eeb9 ba68 64c5 0805 2d4a 776e a1ee f597  sRstPjn1sb
+found       syn keyword sqlOption    Password⏎syn keyword sqlOption    Precision⏎syn keyword sqlOption    Prefetch⏎syn keyword sqlOption    Scale
+more        ["user", "password", "host"] § ('token', 'secret', 'key') § fields = ["password", "confirm_password", "email"] § case "password", "secret":
+more        HIDDEN = {"password", "token", "authorization"} § ENUM('password','token','none') § password|secret|token § password/token/secret
+more        auth_method: password⏎timeout: 30 § grant_type=password&scope=read § "grant_type": "client_credentials" § PasswordAuthentication yes
+more        PermitRootLogin prohibit-password § passwd: files systemd § UsePAM yes⏎# password hashing § auth required pam_unix.so nullok
+more        password        [success=1 default=ignore]      pam_unix.so obscure yescrypt § @include common-password
+more        let password = String::new(); § char password[64]; § std::string password; § password := r.FormValue("password")
+more        self.assertEqual(user.password, "") § expect(token).toBeDefined() § password.length >= 8 § token !== undefined && token
+more        Token::Ident(name) => name, § enum Token { Number(f64), Plus } § token: Token::Eof, § struct Secret<T>(T); § password: Secret<String>,
+more        password = fields.CharField(required=True) § token = serializers.CharField(read_only=True) § secret = env.str("SECRET")
+more        @app.post("/token") § router.get('/password/:id', show) § path("reset/<token>/", reset) § GET /v1/secrets/{word}/versions
+more        {{ password | b64encode }} § {{- if .Values.auth.password }} § password: "{{ lookup('env', 'PW') }}" § password: ${env:PW}
+more        password: {get_input: db_password} § Password: {Ref: DBPassword} § token: !secret api_token § password: !env DB_PASSWORD
+more        password: ENC(see vault) § password: <redacted> § token: ***** § password: (hidden) § secret: [hidden] § pw: <unset>
+more        api_key: None, § token=None, timeout={d2} § password: undefined § apiKey: process.env.API_KEY, § token: process.env["TOKEN"]
+more        error: password authentication failed for user "{word}" § FATAL: no password supplied § password mismatch for {word}
+more        remote: Support for password authentication was removed. § fatal: could not read Password for 'https://host' § Password for bob:
+more        [sudo] password for bob: § bob@host's password: § Enter passphrase for key '/srv/{word}': § Enter PEM pass phrase: § New password:
+more        Token limit: {d5} of {d6} § tokens/s: {d2}.{d1} § 4096-token window § input_tokens: {d4}, cache_read_tokens: {d5} § Token usage: {d5}
+more        "max_tokens": {d4}, "stop_token": "</s>" § pad_token = "<pad>" § bos_token: "<s>" § eos_token_id={d5} § "tokenizer_class": "LlamaTokenizer"
+more        special_tokens_map.json § mask_token="[MASK]" § "unk_token": "<unk>", § token_embedding.weight § n_tokens = {d6}
+more        key: ctrl+shift+p § "key": "ctrl+k ctrl+s" § bindkey "^R" history § <key>CFBundleIdentifier</key>⏎<string>com.example.{word}</string>
+more        Key: {word}/{path} § S3Key: builds/{word}.zip § key = "{word}.tfstate" § primary key (id) § foreign key ({word}_id) § api-key-id: {d6}
+more        |  `password`  |  yes  |  at least 8 characters  | § Password :: String § -> password:string § @param password the new password
+more        @param {string} token - The token to verify § :param password: the password, or None § @return token or null § * token - the lexeme
+more        [Passwords](passwords.md) § ## Password reset § - [ ] rotate passwords § 1. Password § **Password:** the one you chose § > password?
+more        La contraseña debe tener 8 caracteres § パスワードが違います § 비밀번호가 일치하지 않습니다 § Неверный пароль § mot de passe requis
+more        密码：必填 § 密码：见密码管理器 § 密码为 8 位以上 § 密码是加密存储的 § 令牌：由网关签发 § 初始密码请联系管理员 § 密码已修改成功 § 密码输错三次
+more        用户名和密码 § 请妥善保管密码 § 密码找回 § 密码由系统随机生成 § 密码就是这样设置的 § 密码改为必填项 § 密码设置为空 § 密码错误次数
+more        the password is stored as a hash § the token is valid for {d2} minutes § a password of {d2} characters § password is optional
+more        my password manager is locked § password protected § the secret to good code is names § log in as bob, password on request
+more        user bob has no password § login: required, password: required § Username: string⏎Password: string § user=bob auth=token
+more        export PATH=$PATH:/srv/bin § PASS {path} ({d3} ms) § FAIL {path} § --- PASS: Test{word} (0.{d2}s) § pass={d3} fail={d1} § passed: {d4}
+more        PASSED {path}::test_password § test_token_expiry PASSED § ok {d2} - password is checked § 12 passed, 1 skipped in {d1}.{d2}s
+more        Signed-off-by: Ada Novak § Merge pull request #{d4} from {word}/password-reset § feat(auth): token rotation § fix: pw field
+more        ssh-agent -k § ssh-keyscan host § gpg --list-secret-keys § gpg -k § openssl rand -hex 32 § pwgen 16 1 § mkpasswd -m sha-512
+more        aws secretsmanager get-secret-value --secret-id {word} § az keyvault secret show --name {word} § kubectl -n {word} get secrets
+more        psql -U app -W § mysql -u app -p § mysqldump --password db > x § redis-cli --askpass § ldapsearch -W § htpasswd -c file bob
+more        curl -H "Authorization: Bearer $TOKEN" https://h.example § curl -u bob https://h.example § http -a bob :80 § wget --ask-password u
+more        docker run -e MYSQL_PASSWORD mysql § docker run -e PW="$PW" img § --env-file .env § env | grep -i token § unset GITHUB_TOKEN
+more        with open("password.txt") as f: § Path("token.json") § "./secrets.yaml" § password_file: /run/pw § tokenPath: "/var/{word}/token"
 """
 TRAPS: Final = tuple(
     (row[:12].strip(), form.replace("⏎", "\n"))
