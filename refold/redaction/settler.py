@@ -106,6 +106,7 @@ class Settler:
         self.plan, self.scanner = plan, scanner
         self.registered, self.recognizer = registered, recognizer
         self.placeholders = Placeholders(plan.labels)
+        self._tied_mark = self.placeholders.of(_TIED, "").rstrip("]")
         # Keys that hold nothing and give no context, as those of events are.
         self.quiet: set[str] = set()
         self._kept = {kind for kind, action in plan.actions.items() if action == "keep"}
@@ -182,7 +183,8 @@ class Settler:
                 continue
             # Of several placeholders in a row, some may be values of their own.
             before = None
-            if index == 1 or (index > 1 and not pieces[index - 2][1]):
+            tied = index > 0 and pieces[index - 1][0].startswith(self._tied_mark)
+            if tied and (index == 1 or not pieces[index - 2][1]):
                 before = pieces[index - 2][0] if index > 1 else ""
             if before is not None and (more := self._going_on(before, text, root)):
                 root.parts.append(self._put(root, more, text[: more.end], tag))
@@ -267,9 +269,9 @@ class Settler:
         rest = None if given.prepared is None else _Rest(given.prepared, self.scanner)
         piece.parts = []
         left = []
-        end, before = 0, ""
+        end, before = 0, None
         for start, stop, best in (*extents, (len(text), len(text), None)):
-            if before and end < start and text[end] not in _DIVIDES:
+            if before is not None and end < start and text[end] not in _DIVIDES:
                 more = self._going_on(before, text[end:start], piece)
                 if more:
                     value = text[end : end + more.end]
@@ -283,8 +285,10 @@ class Settler:
                 piece.parts.append(left[-1])
             if best is not None:
                 piece.parts.append(self._put(piece, best, text[start:stop], tag))
-                tied = best.type == _TIED
-                before = text[max(0, end, start - CONTEXT) : start] if tied else ""
+                # All of the text is what its key names; of several in a row, none is.
+                alone = given.whole if start == 0 else start > end
+                tied = alone and best.type == _TIED
+                before = text[max(0, end, start - CONTEXT) : start] if tied else None
             end = stop
         return left
 
