@@ -13,6 +13,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from string import ascii_letters, ascii_lowercase, digits
 from typing import Any, Final, Literal, NamedTuple
 
@@ -98,7 +99,7 @@ url         https://api.x.example/v1?api_key=T&q=1 § mongodb+srv://bob:V@c.exam
 after       password: [REDACTED:SECRET]V⏎next § pwd=[REDACTED:SECRET#abcdefgh]V
 joined      OLD-glpat-B § keyghp_A § TOKEN=xoxb-C § ghs_777_J
 """
-_PREFIXES: Final[dict[Half, tuple[Callable[[int, str], str], ...]]] = {
+PREFIXES: Final[dict[Half, tuple[Callable[[int, str], str], ...]]] = {
     "dev": (
         lambda n, line: f"{n:6}\t{line}",
         lambda n, line: f"{n:6}→{line}",
@@ -168,7 +169,7 @@ def _filled(form: str, kind: str, chance: random.Random) -> Case:
         alone = not any(
             one == "_" or (one.isascii() and one.isalpha()) for one in around
         )
-        joined = form[:place].endswith(("-p", "ghp_", "12345_", "777_"))
+        joined = form[:place].endswith(("-p", "-hp", "%3D", "ghp_", "12345_", "777_"))
         if character in values and (alone or joined):
             text.append(values[character])
             used.append(values[character])
@@ -202,7 +203,7 @@ def _jwt(chance: random.Random) -> str:
 
 def _keys(half: Half, chance: random.Random) -> Iterator[Case]:
     """Private keys behind prefixes, between odd breaks, cut, and as base64."""
-    for prefix in _PREFIXES[half]:
+    for prefix in PREFIXES[half]:
         for cut in (slice(None), slice(0, 6), slice(None, -2), slice(4, None)):
             lines = _pem(chance)[cut]
             text = "\n".join(prefix(n, line) for n, line in enumerate(lines, 1))
@@ -238,12 +239,15 @@ def _material(lines: list[str]) -> tuple[str, ...]:
 
 
 def recall(
-    half: Half, redact: Callable[[str], str]
+    half: Half, redact: Callable[[str], str], *, every: int = 1
 ) -> tuple[Counter[str], Counter[str], list[Case]]:
-    """How many cases there are and are found, by kind; and those that are not."""
+    """How many cases there are and are found, by kind; and those that are not.
+
+    Of all cases, only one in ``every`` is tried.
+    """
     counts, hits = Counter[str](), Counter[str]()
     missed = []
-    for case in cases(half):
+    for case in islice(cases(half), 0, None, every):
         clean = redact(case.text)
         counts[case.kind] += 1
         if any(secret in clean for secret in case.secrets):

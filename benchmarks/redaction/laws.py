@@ -220,7 +220,7 @@ def _parses(text: str) -> bool:
 
 
 def same_shape(before: Json, after: Json) -> bool:
-    """Whether only strings, and integers that became strings, differ; keys in order."""
+    """Whether only strings, and numbers that became strings, differ; keys in order."""
     if isinstance(before, dict) and isinstance(after, dict):
         before, after = list(before.values()), list(after.values())
     if isinstance(before, list) and isinstance(after, list):
@@ -229,6 +229,6 @@ def same_shape(before: Json, after: Json) -> bool:
         )
     if isinstance(before, str):
         return isinstance(after, str)
-    if isinstance(before, int) and isinstance(after, str):
+    if isinstance(before, int | float) and isinstance(after, str):
         return not isinstance(before, bool) and after.startswith("[")
     return type(before) is type(after) and (before == after)

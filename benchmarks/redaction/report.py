@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +46,8 @@ class Figures:
 
     speed: by corpus, then by who ran: megabytes a second of processor time.
     noise: by tool, then by kind of noise: false positives.
+    placed: by tool, half, kind: secrets of attackers that were found, and all.
+    clean: by tool and part, then by type: findings in a MB of clean text.
     """
 
     machine: dict[str, str] = field(default_factory=dict)
@@ -57,6 +59,11 @@ class Figures:
     case_count: int = 0
     noise: dict[str, dict[str, int]] = field(default_factory=dict)
     noise_bytes: dict[str, int] = field(default_factory=dict)
+    placed: dict[str, dict[str, dict[str, tuple[int, int]]]] = field(
+        default_factory=dict
+    )
+    clean: dict[str, dict[str, float]] = field(default_factory=dict)
+    clean_bytes: dict[str, int] = field(default_factory=dict)
     code: dict[str, Any] = field(default_factory=dict)
     laws: dict[str, Any] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
@@ -77,6 +84,7 @@ class Figures:
         names = (
             *("machine", "speed", "small_event_us", "adversarial_ms", "cases"),
             *("case_count", "noise", "noise_bytes", "code", "laws"),
+            *("placed", "clean", "clean_bytes"),
         )
         told: dict[str, Any] = {name: getattr(self, name) for name in names}
         told["accuracy"] = [entry.plain(misses=misses) for entry in self.accuracy]
@@ -196,14 +204,30 @@ def _own(figures: Figures) -> list[Check]:
 
 def _clean(figures: Figures) -> list[Check]:
     false = figures.per_megabyte("refold") if "refold" in figures.noise else None
+    halves = figures.placed.get("refold")
+    placed = _share(halves["held_out"].values()) if halves else None
+    sources = figures.clean.get("refold, sources")
+    flagged = _false(sources) if sources is not None else None
     changed = figures.code.get("changed_files")
     broken = figures.laws.get("broken")
     violations = sum(broken.values()) if broken is not None else None
     return [
+        Check("secrets as attackers place them, held out", placed, least=0.93),
+        Check("findings in clean sources", flagged, most=0.5, unit="per MB"),
         Check("false positives on noise", false, most=1, unit="per MB"),
         Check("code without secrets: files changed", changed, most=0),
         Check("violations of the laws", violations, most=0),
     ]
+
+
+def _share(counts: Iterable[tuple[int, int]]) -> float:
+    hits, of = map(sum, zip(*counts, strict=True))
+    return float(hits / of)
+
+
+def _false(by_type: dict[str, float]) -> float:
+    """All but the e-mail addresses, which are there."""
+    return sum(rate for kind, rate in by_type.items() if kind != "EMAIL")
 
 
 _HEADS = {
@@ -220,6 +244,7 @@ def show(figures: Figures, console: Console) -> None:
     """Print all tables."""
     for table in (
         *(speed(figures), tails(figures), *accuracy(figures)),
+        *(attacks(figures), clean(figures)),
         *(noise(figures), promises(figures.checks)),
     ):
         if table.row_count:
@@ -234,6 +259,7 @@ def markdown(figures: Figures) -> str:
     for table in (
         *(speed(figures), tails(figures), promises(told)),
         *accuracy(figures),
+        *(attacks(figures), clean(figures)),
     ):
         if table.row_count:
             parts.append(as_markdown(table))
@@ -309,6 +335,43 @@ def _recall(entries: list[Accuracy]) -> Table:
     precisions = (f"{e.score.total.precision:.3f}" for e in entries)
     table.add_row("precision", "", *precisions)
     return table
+
+
+def attacks(figures: Figures) -> Table:
+    """Recall of secrets as attackers place them, by kind."""
+    peers = [name for name in figures.placed if name != "refold"]
+    heads = ("held out", "tuned to", *peers) if figures.placed else ()
+    table = _table("Recall: secrets as attackers place them", "", *heads)
+    ours = figures.placed.get("refold", {})
+    columns = [
+        *(ours[half] for half in ("held_out", "dev") if half in ours),
+        *(figures.placed[name]["held_out"] for name in peers),
+    ]
+    for kind in columns[0] if columns else ():
+        cells = (_share([by[kind]]) if kind in by else None for by in columns)
+        table.add_row(kind, *map(_two, cells))
+    if columns:
+        table.add_section()
+        table.add_row("all", *(_two(_share(by.values())) for by in columns))
+        table.add_row("cases", *(str(sum(n for _, n in by.values())) for by in columns))
+    return table
+
+
+def clean(figures: Figures) -> Table:
+    """Findings in a MB of clean text, by type."""
+    table = _table("Findings in a MB of clean text", "", *figures.clean)
+    for kind in dict.fromkeys(kind for by in figures.clean.values() for kind in by):
+        rates = (f"{by.get(kind, 0.0):.1f}" for by in figures.clean.values())
+        table.add_row(kind, *rates)
+    if figures.clean:
+        table.add_section()
+        sizes = (f"{size / 1e6:.1f}" for size in figures.clean_bytes.values())
+        table.add_row("MB", *sizes)
+    return table
+
+
+def _two(share: float | None) -> str:
+    return "" if share is None else f"{share:.2f}"
 
 
 def noise(figures: Figures) -> Table:

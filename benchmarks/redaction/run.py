@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,16 @@ from typing import Generic, TypeVar
 import orjson
 from rich.console import Console
 
-from benchmarks.redaction import events, labelled, laws, prose, report, tools
+from benchmarks.redaction import (
+    adversarial as placed,
+    clean,
+    events,
+    labelled,
+    laws,
+    prose,
+    report,
+    tools,
+)
 from benchmarks.redaction.corpora import Corpora
 from benchmarks.redaction.events import Json
 from benchmarks.redaction.labelled import Item, score, wrong
@@ -219,6 +229,50 @@ def _found(tool: Tool, text: str) -> int:
     return sum(len(tool.spans(chunk)) for chunk in prose.chunks(text))
 
 
+# One case in so many, and bytes of clean text, for a slow tool.
+_PEER_EVERY = 7
+_PEER_CLEAN = 200_000
+
+
+def attacks(figures: Figures, given: Sequence[Tool]) -> None:
+    """Of the secrets that attackers placed, how many each tool finds, by kind."""
+    for tool in given:
+        every = 1 if tool.name == "refold" else _PEER_EVERY
+        figures.placed[tool.name] = {
+            half: {kind: (hits[kind], of) for kind, of in sorted(counts.items())}
+            for half in ("dev", "held_out")
+            for counts, hits, _ in [_placed(tool, half, every)]
+        }
+
+
+def _placed(
+    tool: Tool, half: placed.Half, every: int
+) -> tuple[Counter[str], Counter[str], list[placed.Case]]:
+    return placed.recall(half, lambda text: tools.without(tool, text), every=every)
+
+
+def unflagged(
+    figures: Figures, corpus: Sequence[clean.Text], given: Sequence[Tool]
+) -> None:
+    """What each tool finds in clean text, a MB, by type."""
+    parts = {
+        "refold, sources": [text for text in corpus if text.part != "logs"],
+        "refold, logs with traps": [text for text in corpus if text.part == "logs"],
+    }
+    chunks = [
+        text._replace(text=chunk)
+        for text in corpus
+        for chunk in prose.chunks(text.text)
+    ]
+    few = sample(chunks, lambda text: len(text.text.encode()), _PEER_CLEAN)
+    for tool in given:
+        mine = parts if tool.name == "refold" else {tool.name: few}
+        for name, some in mine.items():
+            found = clean.found(tool.spans, some)
+            figures.clean[name] = found.per_megabyte()
+            figures.clean_bytes[name] = found.sizes.total()
+
+
 def code(figures: Figures, files: Mapping[str, str], redactor: Redactor) -> None:
     """Which files of clean code change, and by how many bytes."""
     changed = {}
@@ -297,6 +351,10 @@ def measured(options: Options, console: Console) -> Figures:
             seed=corpora.seed,
         ),
         "noise": lambda: noise(figures, corpora.noise, [default, everything, *others]),
+        "attacks": lambda: attacks(figures, [default, *others]),
+        "clean": lambda: unflagged(
+            figures, [*clean.texts(0.02 if options.quick else 1)], [default, *others]
+        ),
         "code": lambda: code(figures, corpora.code, default.redactor),
         "laws": lambda: _laws(figures, options, engines, corpora),
     }

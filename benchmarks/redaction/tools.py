@@ -120,6 +120,17 @@ class Refold:
         return self.redactor.value(value)[0]
 
 
+def without(tool: Tool, text: str) -> str:
+    """``text`` as it stands when all that ``tool`` finds is cut out."""
+    if isinstance(tool, Refold):
+        return tool.redactor.text(text)[0]
+    kept, at = [], 0
+    for start, end, _ in sorted(tool.spans(text)):
+        kept.append(text[at : max(at, start)])
+        at = max(at, end)
+    return "\0".join((*kept, text[at:]))
+
+
 # Their words for the types that are compared; others are not counted for or against.
 _TYPES = {
     "CREDIT_CARD": "BANK_CARD",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -66,12 +66,12 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
 }
 # What passes byte for byte if it looks like what it claims to be: digests, what a
 # provider signed or encrypted, and names that only Refold writes there.
-_CLAIMS: Final[Mapping[str, Mapping[Path, _Shape]]] = {
-    kind: {
-        tuple(path.split("/")): _SHAPES[shape]
+_CLAIMS: Final[Mapping[str, Sequence[tuple[Path, _Shape]]]] = {
+    kind: [
+        (tuple(path.split("/")), _SHAPES[shape])
         for claim in claims.split()
         for path, shape in [claim.split(":")]
-    }
+    ]
     for kind, claims in {
         "user_input": "attachments/*/sha256:digest",
         "agent_response": "thinking/*/signature:opaque thinking/*/data:opaque",
@@ -111,8 +111,8 @@ def skipped(
     What stands there looks like what it claims to be.
     """
     found: list[Path] = []
-    for path, shape in _CLAIMS.get(type, {}).items():
-        if payload.get(path[0]):
+    for path, shape in _CLAIMS.get(type, ()):
+        if path[0] in payload and payload[path[0]]:
             found += _alike(payload, path, shape)
     return frozenset(found) if found else NO_SKIP
 
@@ -328,7 +328,7 @@ def redact(
 @cache
 def _whole(event_type: str) -> Skip:
     """The paths in a payload at which nothing is cut."""
-    return frozenset(_CLAIMS.get(event_type, ()))
+    return frozenset(path for path, _ in _CLAIMS.get(event_type, ()))
 
 
 def _check_size(event_type: str, payload: _Json, limits: Limits) -> None:

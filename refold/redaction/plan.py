@@ -8,6 +8,7 @@ import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import BoundedSemaphore, Thread
 from time import monotonic
@@ -257,16 +258,11 @@ def plain(type: str, value: str) -> str:  # noqa: A002 - what it is called
     return _NOT_ALNUM.sub("", text).upper() if type in _GROUPED else text
 
 
-def tagger(user_key: bytes | Callable[[], bytes]) -> Tagger:
-    """What gives each value its tag; a key that is a function is asked for once.
+def tagger(user_key: bytes) -> Tagger:
+    """What gives each value its tag."""
+    return partial(tag, user_key)
 
-    It is asked when the first value is found, so that a text without any costs nothing.
-    """
-    held: list[bytes] = [user_key] if isinstance(user_key, bytes) else []
 
-    def tagged(type: str, value: str) -> str:  # noqa: A002 - what it is called
-        if not held and callable(user_key):
-            held.append(user_key())
-        return tag(held[0], type, value)
-
-    return tagged
+def late(user_key: Callable[[], bytes], type: str, value: str) -> str:  # noqa: A002
+    """The tag of a value under a key that is asked for only where one is found."""
+    return tag(user_key(), type, value)

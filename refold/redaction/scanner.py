@@ -40,6 +40,7 @@ _LINK = (
     r"|(?i:number|num|no|nr|is|was|at|on|to|me|us|home|work|office|value)|号码?|编号){0,24}"
     r"[0-9]?"
 )
+_LINKING = " \t\r\n:：=＝是为\"'`*#_-–—.?？()+>~/\\|,，"
 # A word that ends a key, or a text that names what stands beside it, as JSON has it.
 _NEAR = 24
 # Of more words, one expression takes an engine many times as long.
@@ -587,16 +588,18 @@ class Scanner:
         score, least = rule.score, self._min_score
         if candidate.start >= candidate.end:
             return False
-        if score < least and not concerned:
-            concerned = _in_context(ready, candidate)
-            if not concerned:
-                return False
+        # The context that it needs is a longer look than a judge's.
+        needed = score < least and not concerned
+        if needed and not _has_word(ready, candidate):
+            return False
         if rule.validator is not None:
             verdict = rule.validator(candidate)
             if verdict is False:
                 return False
             if verdict is not True:
                 score += verdict
+        if needed:
+            return score + rule.boost >= least and _in_context(ready, candidate)
         if score >= least:
             return True
         return score + rule.boost >= least and (
@@ -745,6 +748,14 @@ def _of(
         yield Candidate(text, start, end, match)
 
 
+def _has_word(ready: Compiled, found: Candidate) -> bool:
+    """Whether a word that the rule's context may begin with stands near the value."""
+    if ready.context is None or not ready.words:
+        return ready.context is not None
+    near = found.text[max(0, found.start - CONTEXT) : found.start].lower()
+    return any(map(near.__contains__, ready.words))
+
+
 def _in_context(ready: Compiled, found: Candidate) -> bool:
     """Whether a word of the rule's context stands before the value."""
     context, text, end = ready.context, found.text, found.start
@@ -752,6 +763,10 @@ def _in_context(ready: Compiled, found: Candidate) -> bool:
         return False
     start = max(0, end - CONTEXT)
     near = text[start:end].lower()
+    # A number that ends the line before is no word: so stand lines of most logs.
+    last = near.rstrip(_LINKING)
+    if last[-2:].isdigit() and "\n" in near[len(last) :]:
+        return False
     if ready.words and not any(map(near.__contains__, ready.words)):
         return False
     if ready.rule.at == "digits" and ready.rule.gate:

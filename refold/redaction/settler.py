@@ -30,6 +30,10 @@ _ROUNDS = 8
 # What a program registered, and what a model recognizes, next to what rules find.
 _REGISTERED, _RECOGNIZED = 1000, 10
 _ERROR: Final = "ERROR"
+# What a name is tied to its value by ends with one of these.
+_TIES: Final = frozenset("=:：＝ \t\n\"'`>|,;(@%是为は는은")
+# The type of values that are tied to a name: others end where they end.
+_TIED: Final = "SECRET"
 # What may go on behind a placeholder, and what never does.
 _GOES_ON: Final = re.compile(r"[^\s\"'`,;:=()\[\]{}<>|&\\]{4,256}")
 _DIVIDES: Final = frozenset(" \t\r\n\"'`,;:=()[]{}<>|&\\")
@@ -102,6 +106,7 @@ class Settler:
         self.plan, self.scanner = plan, scanner
         self.registered, self.recognizer = registered, recognizer
         self.placeholders = Placeholders(plan.labels)
+        self._tied_mark = self.placeholders.of(_TIED, "").rstrip("]")
         # Keys that hold nothing and give no context, as those of events are.
         self.quiet: set[str] = set()
         self._kept = {kind for kind, action in plan.actions.items() if action == "keep"}
@@ -178,7 +183,8 @@ class Settler:
                 continue
             # Of several placeholders in a row, some may be values of their own.
             before = None
-            if index == 1 or (index > 1 and not pieces[index - 2][1]):
+            tied = index > 0 and pieces[index - 1][0].startswith(self._tied_mark)
+            if tied and (index == 1 or not pieces[index - 2][1]):
                 before = pieces[index - 2][0] if index > 1 else ""
             if before is not None and (more := self._going_on(before, text, root)):
                 root.parts.append(self._put(root, more, text[: more.end], tag))
@@ -197,25 +203,29 @@ class Settler:
 
     def _going_on(self, before: str, text: str, piece: _Piece) -> Finding | None:
         """What stands right behind a placeholder, if it would be found in its place."""
+        if before and before[-1] not in _TIES:
+            return None  # no name is tied to what stood there
         match, given, meter = _GOES_ON.match(text), piece.given, piece.account.meter
         if not match or meter.spent > meter.limit:
             return None
         meter.spent += _BEHIND
         start = min(len(before), CONTEXT)
         value = match.group()
-        if alone := self.scanner.look(value):
+        whole = f"{before[len(before) - start :]}{value}"
+        found = self._tied(whole, start, given)
+        if found and (alone := self.scanner.look(value)):
             # What tells by itself is found where it stands.
             first = min([one.start for one in alone.found or ()], default=len(value))
-            value = value[:first]
-        whole = f"{before[len(before) - start :]}{value}"
-        prepared = self.scanner.look(whole) or Prepared(whole, Folded(whole))
-        concern = given.concern if not before else NO_CONCERN
-        found = self.scanner.findings(prepared, concern, whole=given.whole)
-        if self._kept or self._allows:
-            found = [one for one in found if not self._let(whole, one)]
-        for one in found:
-            if one.start == start:
-                return one._replace(start=0, end=one.end - start)
+            found = self._tied(whole[: start + first], start, given)
+        return found and found._replace(start=0, end=found.end - start)
+
+    def _tied(self, text: str, start: int, given: Text) -> Finding | None:
+        """What is found in ``text`` from ``start`` on, of what is before it."""
+        prepared = self.scanner.look(text) or Prepared(text, Folded(text))
+        concern = NO_CONCERN if start else given.concern
+        for one in self.scanner.findings(prepared, concern, whole=given.whole):
+            if one.start == start and not self._let(text, one):
+                return one
         return None
 
     def _prepared(self, pieces: Sequence[_Piece]) -> list[_Piece]:
@@ -259,9 +269,9 @@ class Settler:
         rest = None if given.prepared is None else _Rest(given.prepared, self.scanner)
         piece.parts = []
         left = []
-        end, before = 0, ""
+        end, before = 0, None
         for start, stop, best in (*extents, (len(text), len(text), None)):
-            if before and end < start and text[end] not in _DIVIDES:
+            if before is not None and end < start and text[end] not in _DIVIDES:
                 more = self._going_on(before, text[end:start], piece)
                 if more:
                     value = text[end : end + more.end]
@@ -275,7 +285,10 @@ class Settler:
                 piece.parts.append(left[-1])
             if best is not None:
                 piece.parts.append(self._put(piece, best, text[start:stop], tag))
-                before = text[max(0, end, start - CONTEXT) : start]
+                # All of the text is what its key names; of several in a row, none is.
+                alone = given.whole if start == 0 else start > end
+                tied = alone and best.type == _TIED
+                before = text[max(0, end, start - CONTEXT) : start] if tied else None
             end = stop
         return left
 

@@ -36,7 +36,7 @@ from refold.domain.ports import Append, Appended, Duplicate, EventLog, Head, Out
 from refold.domain.session import SessionState, accepted_next, decide, evolve
 from refold.redaction.chokepoint import RedactedEvent, recorded_id, redact
 from refold.redaction.guard import Limits
-from refold.redaction.plan import Tagger, tagger
+from refold.redaction.plan import Tagger, late, tagger
 from refold.redaction.redactor import RedactionError, Redactor
 
 APPEND: Final = "session_append_event"
@@ -187,7 +187,7 @@ class Writer:
         """
         now = self.clock() if now is None else now
         key = partial(self.log.pseudonym_key, user_id, now=now)
-        return tagger(key() if self.redactor.plan.pseudonyms else key)
+        return tagger(key()) if self.redactor.plan.pseudonyms else partial(late, key)
 
     def recorded_id(self, user_id: str, given: str) -> str:
         """An id that a caller chose, as it is recorded of this user."""

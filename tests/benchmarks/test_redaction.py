@@ -16,7 +16,17 @@ import orjson
 import pytest
 
 import refold
-from benchmarks.redaction import corpora, events, labelled, laws, report, values
+from benchmarks.redaction import (
+    adversarial,
+    clean,
+    corpora,
+    events,
+    labelled,
+    laws,
+    report,
+    tools,
+    values,
+)
 from benchmarks.redaction.labelled import Item, items, vendor_items
 from benchmarks.redaction.report import Figures
 from benchmarks.redaction.tools import Span, replaced
@@ -46,6 +56,7 @@ def digest() -> str:
         *(small.small_leaves, small.adversarial),
         [item.text for item in items(random.Random(1), 1)],
         [item.text for item in vendor_items(random.Random(1))],
+        [text.text for text in clean.texts(0.01)],
     ]
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()
 
@@ -98,6 +109,63 @@ def test_noise_and_adversaries_are_as_many_and_as_large_as_said() -> None:
     assert all(len(text.encode()) >= 10_000 for text in made.values())
     assert len(hard) == 30
     assert {len(text) for text in hard.values()} == {100_000}
+
+
+def test_clean_text_is_of_all_parts_and_eight_megabytes_at_least() -> None:
+    made = clean.found(Scripted().spans, clean.texts())
+
+    assert made.sizes.keys() == {"library", "packages", "diffs", "logs"}
+    assert made.sizes.total() >= 8_000_000
+    assert made.per_megabyte() == {}
+
+
+def test_almost_no_trap_is_taken_for_a_secret() -> None:
+    chance = random.Random(1)
+    redactor = tools.Refold(tools.redactor("stdlib"))
+    flagged = [
+        form
+        for _, form in clean.TRAPS
+        if clean.found(
+            redactor.spans, [clean.Text("", "", values.filled(form, chance))]
+        ).types
+    ]
+
+    assert len(clean.TRAPS) >= 500
+    assert len(flagged) <= 0.04 * len(clean.TRAPS), flagged
+
+
+def test_findings_in_clean_text_are_counted_and_told_but_for_what_stood_there() -> None:
+    text = "mail a@b.io pw=[REDACTED:SECRET] 4711"
+    tool = Scripted(Span(5, 11, "EMAIL"), Span(15, 32, "SECRET"), Span(33, 37, "PIN"))
+    told = []
+
+    made = clean.found(
+        tool.spans, [clean.Text("logs", "x", text)], lambda _, span: told.append(span)
+    )
+
+    assert made.types == {"logs": {"EMAIL": 1, "PIN": 1}}
+    assert told == [Span(33, 37, "PIN")]
+    assert made.per_megabyte()["PIN"] == pytest.approx(1e6 / len(text))
+
+
+def test_a_secret_of_an_attacker_counts_as_found_only_if_none_of_it_is_left() -> None:
+    text = "pw: abc def"
+
+    assert tools.without(Scripted(Span(8, 11, "B"), Span(4, 7, "A")), text) == (
+        "pw: \0 \0"
+    )
+    assert tools.without(Scripted(Span(4, 9, "A"), Span(5, 7, "B")), text) == (
+        "pw: \0\0ef"
+    )
+    assert adversarial.recall("dev", lambda _: "", every=5)[2] == []
+
+
+@pytest.mark.parametrize("half", ["dev", "held_out"])
+def test_what_is_left_as_it_was_counts_as_missed(half: adversarial.Half) -> None:
+    counts, hits, missed = adversarial.recall(half, lambda text: text)
+
+    assert len(missed) == counts.total() > 600
+    assert hits.total() == 0
 
 
 def test_a_template_is_filled_slot_by_slot_and_the_rest_stays() -> None:
@@ -218,6 +286,15 @@ def test_a_page_keeps_all_but_its_results() -> None:
     page = "a\n<!-- results: begin (x) -->\nyesterday\n<!-- results: end -->\nz\n"
     speed = {"clean": {"vectorscan": 90.0, "presidio": 0.3}}
     figures = Figures(checks=[Check("speed", 2.0, least=1)], speed=speed)
+    figures.placed = {
+        "refold": {
+            "dev": {"yaml": (2, 2), "url": (1, 1)},
+            "held_out": {"yaml": (1, 2), "url": (1, 1)},
+        },
+        "presidio": {"dev": {"yaml": (0, 1)}, "held_out": {"yaml": (0, 1)}},
+    }
+    figures.clean = {"refold, sources": {"SECRET": 2.5}, "presidio": {"PHONE": 3.0}}
+    figures.clean_bytes = {"refold, sources": 8_000_000, "presidio": 200_000}
 
     once = report.filled(page, figures)
 
@@ -226,6 +303,9 @@ def test_a_page_keeps_all_but_its_results() -> None:
     assert "yesterday" not in once
     assert "Refold's speed on clean text is 300 times presidio's." in once
     assert "| ✓ | speed | 2.000 | ≥ 1 |  |" in once
+    assert "| yaml | 0.50 | 1.00 | 0.00 |" in once
+    assert "| all | 0.67 | 1.00 | 0.00 |" in once
+    assert "| SECRET | 2.5 | 0.0 |" in once
     assert report.filled(once, figures) == once
     with pytest.raises(ValueError, match="results: begin"):
         report.filled("no marks", figures)

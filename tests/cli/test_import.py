@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -385,8 +385,12 @@ def long(path: Path, turns: int = 450) -> Path:
 
 
 @pytest.fixture
-def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+def batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[[int, int], None]]:
     """Sends a signal to this process when so many batches were told."""
+    # What runs in the background is started with Ctrl-C ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def ended_by(signal_: int, after: int) -> None:
         told = output.Stretch.__call__
@@ -400,7 +404,8 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
 
         monkeypatch.setattr(output.Stretch, "__call__", counted)
 
-    return ended_by
+    yield ended_by
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

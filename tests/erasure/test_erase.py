@@ -175,6 +175,16 @@ def test_who_was_erased_is_not_absent(filled: SessionStore) -> None:
     assert again.already
 
 
+def test_whose_last_session_was_erased_is_not_absent(store: SessionStore) -> None:
+    store.session("ada", "only").append(said("x"))
+    store.erase("ada", "asked", session_id="only")
+
+    erased = store.erase("ada", "asked for all")
+
+    assert erased.certificate is not None
+    assert erased.certificate.statement["scope"] == "user"
+
+
 def test_a_refused_name_may_still_begin(store: SessionStore) -> None:
     with pytest.raises(refold.errors.UserNotFound):
         store.erase("nobdy", "mistyped")

@@ -73,6 +73,7 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "as_": st.sampled_from(["sent", "rebuilt"]),
     **dict.fromkeys(("chain_only", "apply", "dry_run", "strict", "sweep"), FLAGS),
     **dict.fromkeys(("wait", "vacuum", "absent_ok", "retryable", "matches"), FLAGS),
+    "accept_loss": FLAGS,
 }
 # Objects that programs hand in, whose types a checker holds; and what ends the store.
 LEFT_OUT = frozenset(

@@ -377,7 +377,7 @@ def test_what_precedes_the_first_input_goes_with_the_first_turn() -> None:
 
 @pytest.mark.parametrize("params", [{"full_turns": 0}, {"cached_turns": 0}])
 def test_a_window_keeps_and_takes_at_least_one_turn(params: dict[str, Any]) -> None:
-    with pytest.raises(UnknownStrategy, match="greater than or equal to 1, got 0"):
+    with pytest.raises(UnknownStrategy, match=r"greater than or equal to 1$"):
         TurnWindow(**params)
 
 

@@ -51,6 +51,13 @@ def test_another_pass_finds_no_more() -> None:
 @pytest.mark.parametrize(
     ("text", "clean"),
     [
+        ("password: *db_password", "password: *db_password"),
+        ("password: !Ref DbPassword", "password: !Ref DbPassword"),
+        ("--passphrase=PASS  ask for it", "--passphrase=PASS  ask for it"),
+        ("db://user:password@localhost/db", "db://user:password@localhost/db"),
+        ("sk_live_AAAAAAAAAAAAAAAAAAAAAAAA", "[REDACTED:API_KEY]"),
+        ("sk_live_xxxxxxxxxxxxxxxxxxxxxxxx", "sk_live_xxxxxxxxxxxxxxxxxxxxxxxx"),
+        ("XAUTH = bytes([41]) # and more", "XAUTH = bytes([41]) # and more"),
         (
             "password: Winter2024 sslmode=require",
             "password: [REDACTED:SECRET] sslmode=require",

@@ -14,6 +14,8 @@ _Extents: TypeAlias = list[tuple[int, int]]
 
 _BREAK = re.compile(r"\r?\n|(?:\\{1,7}r)?\\{1,7}n|<br ?/?>|&#(?:10|xa|xA);")
 _RUN = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
+# Behind the first line of a key in code that asks for one.
+_ASKED = re.compile(r"\\{0,7}[\"'`]\)? (?:in|not|and|or|if|else) ")
 _FIELD = re.compile(r"(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):")
 _HEX = re.compile("[0-9a-f]+")
 _LETTERS = re.compile("[A-Za-z]")
@@ -109,6 +111,8 @@ def _material(text: str, start: int, end: int) -> bool:
 def _down(text: str, start: int) -> int:
     """Where the lines of a key end that go on from ``start``."""
     end = place = start
+    if _ASKED.match(text, start):
+        return end
     for number in range(_MOST_LINES):
         limit = min(len(text), place + 16_384)
         # Where another key begins, a trigger of its own is.

@@ -23,6 +23,9 @@ _STAND_IN = re.compile(
 VARIABLE = re.compile(
     r"\$[A-Za-z_{(]|--|\$\$|%[({A-Za-z]|[<{]|#\{|@\{|\[REDACTED|&[a-z]+;"
     r"|(?i:env|vault|secret|op|ssm|arn|file)[:!]"
+    # What a manual calls it, and an alias or a tag of YAML.
+    r"|[A-Z_]{0,16}(?:PASS(?:WORD|WD|PHRASE)?|PWD|SECRET|TOKEN|KEY|VALUE|STRING|FILE)\Z"
+    r"|\*[A-Za-z_][A-Za-z_\-]*\Z|![A-Z][A-Za-z]+(?:::[A-Z][A-Za-z]+)*\Z"
 )
 _LITERAL = re.compile(
     r"(?i)(?:none|null|nil|true|false|undefined|nan|yes|no|on|off|string|str|bytes?"
@@ -453,6 +456,8 @@ def _sentence(value: str) -> bool:
     return ends and (" " in value or bool(_WORDS.fullmatch(value)))
 
 
+# What stands where the body of a key belongs.
+_BLANK = re.compile("[xX0*._-]+")
 _SCHEME = re.compile("[A-Z0-9]+(?:-[A-Z0-9]+)+")
 # Keys for tests hold words like fake, and open doors all the same.
 _FOR_SHOW = re.compile(r"example|x{5,}|\*{3}|\.{3}|your[-_]|placeholder")
@@ -471,7 +476,9 @@ _ANY_HOST = re.compile(
 def issued(found: Candidate) -> bool:
     """A key whose form hardly anything else has: only made-up ones are refused."""
     value = found.value
-    return len(set(value[-48:])) >= 4 and not _FOR_SHOW.search(value[:256].lower())
+    return not _BLANK.fullmatch(value[-16:]) and not _FOR_SHOW.search(
+        value[:256].lower()
+    )
 
 
 def varied(found: Candidate) -> bool:
@@ -576,12 +583,19 @@ def url_password(found: Candidate) -> bool:
     value = found.value
     if VARIABLE.match(value) or set(value) <= set("*xX.-_"):
         return False
-    return not (_ANY_LOGIN.fullmatch(value) and _ANY_HOST.match(found.after(24)))
+    if not _ANY_LOGIN.fullmatch(value):
+        return True
+    here = found.after(10) == "@localhost"
+    return not (
+        _ANY_HOST.match(found.after(24)) or (here and found.before(5) == "user:")
+    )
 
 
 def url_token(found: Candidate) -> bool:
     """A token in the place of a URL's user."""
     value = found.value
+    if found.after(14).startswith(":x-oauth-basic"):
+        return True
     return (
         varied(found)
         and len(_DIGIT.findall(value)) >= 2
@@ -618,7 +632,7 @@ def said(found: Candidate) -> bool:
 def docker_config(found: Candidate) -> bool:
     """Base64 of the file in which Docker keeps logins."""
     # An image in base64 has these first letters somewhere, but no JSON behind them.
-    head = found.value[:64]
+    head = found.value[:64].replace("\n", "").rstrip("=")
     text = base64.b64decode(head[: len(head) // 4 * 4])
     return re.match(rb'\s*\{\s*"[A-Za-z]+"\s*:', text) is not None
 

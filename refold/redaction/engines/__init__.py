@@ -101,7 +101,12 @@ class Trigger(NamedTuple):
         literal = self.literal
         return bool(literal) and (
             (len(literal) > 2 and any(character.isdigit() for character in literal))
-            or (len(literal) > 5 and not literal.isalpha() and literal[0] != "-")
+            or (
+                len(literal) > 5
+                and not literal.isalpha()
+                and literal[0] != "-"
+                and " " not in literal
+            )
         )
 
 

@@ -4,9 +4,7 @@ import re
 
 from refold.redaction.checks import Candidate
 from refold.redaction.rules.address import ADDRESS_CN
-from refold.redaction.rules.rule import (
-    load,
-)
+from refold.redaction.rules.rule import START, load
 
 _CHINA = r"(?:\(?(?:\+|00)?86\)?[ \-.]{0,2})?"
 _AREA = r"0(?:10|2[0-9]|[3-9][0-9]{2})"
@@ -33,7 +31,9 @@ _PLATE = (
 )
 _PLATE_SHAPE = r"[a-hj-np-z0-9](?:·|•|[ \-.])?[0-9a-z]{4}"
 
-_WECHAT = r"(?:微信|薇信|(?i:v)信|加(?i:v)|(?i:wechat|weixin|[vw]x(?=[ :：=])))"
+_WECHAT = (
+    rf"(?:微信|薇信|加(?i:v)|{START}(?:(?i:v)信|(?i:wechat|weixin|[vw]x(?=[ :：=]))))"
+)
 _WECHAT_ID = r"[A-Za-z][A-Za-z0-9_\-]{5,19}"
 # What is no id where settings and documents speak of the service.
 _NO_WECHAT_ID = re.compile(

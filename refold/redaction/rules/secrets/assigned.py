@@ -19,9 +19,20 @@ _CHOSEN = r"pass(?:wor[dt]|wrd|wd|phrase|code)|pwd"
 _MADE = "token|secret(?:string)?|credentials?|apikey"
 _PASSWORDS, _TOKENS = PASSWORDS.pattern, TOKENS.pattern
 _HAN = "|".join(CHINESE)
+_PASSWORD_GATES, _TOKEN_GATES = PASSWORDS.gate, TOKENS.gate
 _ANY_NAME = words("pass pwd pw token secret credential key") + PASSWORDS.gate
 _MANY = rf"(?i:{_CHOSEN}|{_MADE}|{_PASSWORDS}|{_TOKENS})"
 _ONE_WORD = tuple(gate for gate in PASSWORDS.gate if " " not in gate)
+_PASSWORD_KEYS = (*words("pass pwd pw 密码 口令"), *_ONE_WORD)
+_TOKEN_KEYS = (
+    *words("token secret credential key authorization 密钥 令牌"),
+    *TOKENS.gate,
+)
+_SAID = (
+    *words("passw passphrase credentials"),
+    *("secret is", "secret key", "client secret", "api key", "access key"),
+    *("access token", "creds ", "login ", *PASSWORDS.gate),
+)
 _JOINED_THEN = r"[a-z0-9_\-.]{0,24}"
 # What says in a pair that the other half is the value.
 _VALUE_OF = (

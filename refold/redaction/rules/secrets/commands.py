@@ -12,7 +12,7 @@ from refold.redaction.checks.secrets import (
     typed,
     typed_alone,
 )
-from refold.redaction.rules.rule import Rule, load
+from refold.redaction.rules.rule import START, Rule, load
 from refold.redaction.rules.secrets import relations
 
 _FLAG = r"(?<![^\s\"'`(=\[,])--?(?:[A-Za-z0-9]{1,15}[\-_]){0,3}"
@@ -57,8 +57,9 @@ def _command(name: str, programs: list[str], form: str) -> Rule:
     return _Secret(
         id=f"secret.command.{name.replace(' ', '-')}",
         gate=gates,
+        lead="[^0-9ac-eg-mo-qsu-z]",
         then=r"[ \t\"'\\]",
-        pattern=rf"(?:{names})(?=[ \t\"'\\]){some}{head}{_ARGUMENT}{tail}",
+        pattern=rf"{START}(?:{names})(?=[ \t\"'\\]){some}{head}{_ARGUMENT}{tail}",
         of_list=True,
         validator=typed_alone if follows else typed,
         examples=tuple(_sample(program, form, "«bear-77Q»") for program in programs),

@@ -47,7 +47,9 @@ def _rule(name: str, judge: str, tail: str, marks: str) -> Rule:
     if loose:
         # Behind another word, names of files may look like one, without a digit.
         some = r"(?=[A-Za-z0-9_+/.%$\-]{0,64}[0-9])"
-        ways.append(rf"(?:{'|'.join(map(re.escape, loose))}){some}")
+        anywhere = "|".join(map(re.escape, loose))
+        ways.append(rf"(?:{anywhere}){some}")
+        ways.append(rf"{WORD}(?:{anywhere})")
     # As many characters of the tail as every tail begins with.
     head = _CLASS.match(tail)
     then = f"{head[1]}{{{min(int(head[2]), _ENOUGH)}}}" if head else ""
