@@ -683,7 +683,8 @@ def _name(scenario: str) -> str:
 
 def _loaded(standing: Standing) -> Shortlist | None:
     view = standing.view
-    stated = any(isinstance(one.payload, StateUpdate) for one in standing.new)
+    # A preference, or consent: what the user allows now may be more than what is kept.
+    stated = any(isinstance(o.payload, StateUpdate | Consent) for o in standing.new)
     if view is None or not view.body or stated or len(standing.new) >= PAGE:
         return None  # nothing is kept, or more was said since than a wish
     body: dict[str, Any] = dict(view.body)

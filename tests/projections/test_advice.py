@@ -29,6 +29,7 @@ def item(kind: Any = "path", content: Any = None, **how: Any) -> Item:
         "confidence": 0.8,
         "against": 0.1,
         "evidence": (Evidence("s-1", (3, 9)),),
+        "otherwise": 0.5,
         "created_at": NOW - 30 * DAY,
         "updated_at": NOW - DAY,
         **how,

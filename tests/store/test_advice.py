@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import refold
+from refold.domain.events import Verdict
 from refold.store import SessionStore
 from refold.store.memory import ADVICE
-from tests.support.stores import open_at
+from tests.support.stores import open_at, prepare
 
 AT_ONCE = timedelta(0)
 BOOKED = {"path": [["search"], ["book"]]}
@@ -415,3 +416,46 @@ def test_many_users_are_remembered_only_if_that_is_switched_on(
     assert "search" in five.advice(now=store.clock()).text
     assert "user-" not in str(six)
     assert (four.items, four.sessions) == ([], 0)
+
+
+def test_what_a_user_consents_to_is_said_at_once(store: SessionStore) -> None:
+    for number in range(3):
+        store.session(user_id="ada", session_id=f"judged-{number}").append(
+            refold.Aggregate(
+                results=(
+                    Verdict(
+                        item_id="1",
+                        verdict="incorrect",
+                        error_type="sign error",
+                        subject="math",
+                    ),
+                    Verdict(item_id="2", verdict="correct", subject="math"),
+                )
+            )
+        )
+    before = store.memory.advice("ada").text
+
+    store.user("ada").consent("declarative_memory")
+
+    assert "Learning progress: math" not in before
+    assert "Learning progress: math 50%" in store.memory.advice("ada").text
+    store.user("ada").withdraw("declarative_memory")
+    assert store.memory.advice("ada").text == before
+
+
+def test_a_warning_makes_memory_anew(store_url: str, tmp_path: Path) -> None:
+    with refold.open(prepare(store_url, tmp_path), remember="wait") as store:
+        for number in range(4):
+            ran(store, f"good-{number}", ["search", "book"], "success")
+        session = store.session(user_id="ada", session_id="now")
+        session.append(refold.ToolCall(call_id="c", tool_name="search"))
+        store.log.drop_views("ada", "_user")
+
+        session.append(
+            refold.ToolResult(call_id="c", content="fine"),
+            meta={"warnings": [{"code": "degraded"}]},
+        )
+
+        assert any(
+            name.startswith(ADVICE) for name in store.log.view_names("ada", "_user")
+        )

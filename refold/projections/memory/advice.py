@@ -218,7 +218,12 @@ def why_not(
     if sure < threshold:
         reasons.append(f"below the threshold: {sure:.2f} of {threshold:.2f}")
     if not reasons and not _helps(item, means.get(item.scenario)):
-        reasons.append("no help: sessions end no better with it")
+        blameless = fails(item) and not to_blame(item)
+        reasons.append(
+            "no call in it fails, and sessions like these end no better without it"
+            if blameless
+            else "no help: sessions end no better with it"
+        )
     return reasons
 
 
@@ -232,13 +237,23 @@ def fails(item: Item) -> bool:
     return item.kind == "path" and item.against > item.confidence
 
 
+def to_blame(item: Item) -> bool:
+    """Whether it is the path that fails, and not only what it was tried on.
+
+    A call in it mostly fails, or sessions of the same scenario surely end better
+    without it.
+    """
+    best = 1 - item.against  # how well it may go at most
+    return item.failed >= 0.5 or (item.otherwise or 0.0) > best
+
+
 def _helps(item: Item, mean: float | None) -> bool:
     """Whether it tells good from bad: its rate is on its side of the scenario's."""
     if item.kind == "failure" or item.success is None or mean is None:
         return item.kind == "failure"
     mean = round(mean, 6)  # as an item's rate is
     if fails(item):
-        return item.success < mean
+        return item.success < mean and to_blame(item)
     # What all do alike tells nothing; a way that is as good as any is one all the same.
     return item.success > mean if item.kind == "effort" else item.success >= mean
 

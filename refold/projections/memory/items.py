@@ -68,6 +68,8 @@ class Item:
     success:    the mean of how these sessions ended, 0 to 1; None if nothing says it.
     confidence: the lower bound of what the item claims, 0 to 1.
     against:    the lower bound of the contrary: for a path, of how it fails.
+    failed:     of a path, the part of its sessions in which a call in it failed;
+                ``otherwise`` is how sessions of the same scenarios end without it.
     stale:      something newer says the contrary; kept, and not said to a model.
     cost:       medians over its sessions: ``tokens``, ``milliseconds``.
     evidence:   of at most ``EVIDENCE`` sessions, the newest.
@@ -93,6 +95,8 @@ class Item:
     cost: JsonObject | None = None
     stale: bool = False
     extractor: int = EXTRACTOR
+    failed: float = 0.0
+    otherwise: float | None = None
 
     @property
     def tainted(self) -> bool:
@@ -215,6 +219,7 @@ class _Claim:
     content: JsonObject
     witnesses: list[_Witness] = field(default_factory=list)
     tainted: list[_Witness] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)  # sessions in which a call in it did
 
 
 def items(shown: Iterable[Shown], user_id: str = "") -> list[Item]:
@@ -241,17 +246,74 @@ def _of_scenario(
         said: set[_Key] = set()  # each thing once: it is one witness, however often
         for kind, content, seqs in _said(one):
             key = (kind, canonical(content))
+            claim = claims.setdefault(key, _Claim(content))
+            if kind == "path" and not one.taints and _met(one, *seqs[:2]):
+                claim.failed.add(one.session_id)
             if key not in said:
                 said.add(key)
-                claim = claims.setdefault(key, _Claim(content))
                 into = claim.tainted if one.taints else claim.witnesses
                 into.append((one, tuple(sorted({seq for seq in seqs if seq}))))
         if not one.taints:
             for tool in {tool for _, _, step in one.walked for tool in step}:
                 callers[tool].append(one)
     calls = {tool: sum(_shares(some, counted)) for tool, some in callers.items()}
+    rates = _Rates.of(sessions, counted)
     for (kind, _), claim in claims.items():
-        yield _item(user_id, kind, scenario, claim, counted, calls)
+        item = _item(user_id, kind, scenario, claim, counted, calls)
+        if kind == "path":
+            item = replace(
+                item,
+                failed=round(len(claim.failed) / max(1, len(claim.witnesses)), 6),
+                otherwise=rates.without([one for one, _ in claim.witnesses]),
+            )
+        yield item
+
+
+def _met(shown: Shown, first: int, last: int) -> bool:
+    """Whether a call failed in what was called from ``first`` to ``last``."""
+    return any(first <= one.called <= last for one in shown.failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """How sessions end, by scenario: what each counts, and how much of it is good."""
+
+    counted: Mapping[str, tuple[float, float]]
+    sums: Mapping[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, sessions: Sequence[Shown], counted: Mapping[str, float]) -> _Rates:
+        ended = [o for o in sessions if not o.taints and o.success is not None]
+        sums: dict[str, tuple[float, float]] = {}
+        each = {}
+        for one, share in zip(ended, _shares(ended, counted), strict=True):
+            each[one.session_id] = share, share * (one.success or 0.0)
+            whole, good = sums.get(one.scenario, (0.0, 0.0))
+            sums[one.scenario] = whole + share, good + share * (one.success or 0.0)
+        return cls(each, sums)
+
+    def without(self, some: Sequence[Shown]) -> float | None:
+        """How sessions of the same scenarios end that are none of these.
+
+        Each scenario counts as it does among these, so that a hard one is held against
+        itself; None if most of these have nothing to be held against.
+        """
+        mine: dict[str, tuple[float, float]] = {}
+        for one in some:
+            whole, good = mine.get(one.scenario, (0.0, 0.0))
+            share, right = self.counted.get(one.session_id, (0.0, 0.0))
+            mine[one.scenario] = whole + share, good + right
+        rates, held = 0.0, 0.0
+        for name, (whole, good) in mine.items():
+            every, right = self.sums.get(name, (0.0, 0.0))
+            if every - whole > _NOTHING:
+                rates += whole * (right - good) / (every - whole)
+                held += whole
+        known = sum(whole for whole, _ in mine.values())
+        return round(rates / held, 6) if held and held >= known / 2 else None
+
+
+_NOTHING: Final = 1e-9  # what is left of a sum of parts
 
 
 def _said(shown: Shown) -> Iterator[tuple[Procedural, JsonObject, tuple[int, ...]]]:
@@ -389,9 +451,12 @@ def _together(some: Sequence[Item], callers: Mapping[tuple[str, str], int]) -> I
     if first.kind == "failure":
         called = callers.get((first.scenario, str(first.content["tool"])), 0)
         sure, against = lower_bound(len(some), max(called, len(some))), 0.0
+    others = [item.otherwise for item in some if item.otherwise is not None]
     return replace(
         first,
         user_id=NOBODY,
+        failed=round(fmean(item.failed for item in some), 6),
+        otherwise=round(fmean(others), 6) if others else None,
         sessions=sum(item.sessions for item in some),
         tainted_sessions=0,
         success=round(fmean(rates), 6) if rates else None,

@@ -592,7 +592,8 @@ def progress(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
         level = mean([one.rate for one in some], weighed)
         told = numbers(level=level, verdicts=sum(one.verdicts for one in some))
         samples = effective(weighed)
-        claim = Claim("progress", {"subject": subject}, told, level, samples)
+        # It claims what the level is, not that it is high: as sure as its witnesses.
+        claim = Claim("progress", {"subject": subject}, told, 1.0, samples)
         yield item(user_id, claim, some, tainted=tainted)
 
 

@@ -23,6 +23,7 @@ from refold.domain.events import (
     JsonObject,
     Reflection,
     Request,
+    StateUpdate,
     ToolCall,
     ToolResult,
     UserInput,
@@ -37,7 +38,7 @@ Step: TypeAlias = tuple[str, ...]
 Path: TypeAlias = tuple[Step, ...]
 
 # Raised when what is made of the same events becomes something else.
-EXTRACTOR: Final = 4
+EXTRACTOR: Final = 5
 # What is known of all sessions together, whatever their scenario.
 GENERAL: Final = "general"
 RETRIEVAL: Final = "memory_retrieval"
@@ -160,6 +161,26 @@ def reason_of(result: ToolResult) -> str | None:
     return next((name for name, why in _REASONS if why.search(text)), OTHER)
 
 
+# As programs write them: a model's own sentence is no code, however short.
+_CODE: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+){0,4}")
+_LONGEST_CODE: Final = 40
+
+
+def codes_of(told: Iterable[object]) -> list[str]:
+    """The codes among warnings or issues: of an object its ``code``, or a text that is
+    one, of words joined by ``_``.
+    """
+    found = []
+    for one in told:
+        code = (
+            one.get("code") if isinstance(one, Mapping) else getattr(one, "code", one)
+        )
+        if isinstance(code, str) and len(code) <= _LONGEST_CODE:
+            known = "_" in code or code is not one or code in REASONS
+            found += [code] if known and _CODE.fullmatch(code) else []
+    return found
+
+
 def said_failed(content: JsonValue) -> tuple[str, str]:
     """The words by which a result says that it failed, and what a text has behind.
 
@@ -185,9 +206,10 @@ def _beginning(content: JsonValue) -> str:
 class Failure(NamedTuple):
     """A call that failed, and what came of it.
 
-    reason: one of ``REASONS``.
+    reason: one of ``REASONS``, or the code of a warning or of an issue.
     fix:    the tool that next did not fail, the same or another; None if there was
             none.  ``fixed_seq`` is of its result.
+    called: the seq of the call; ``seq`` is of the result.
     """
 
     tool: str
@@ -195,6 +217,7 @@ class Failure(NamedTuple):
     seq: int
     fix: str | None = None
     fixed_seq: int = 0
+    called: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +292,7 @@ class Watch:
         agent: str | None = None,
     ) -> None:
         self._session_id, self._classify, self._agent = session_id, classify, agent
-        self._upto = self._iterations = self._tokens = 0
+        self._upto = self._iterations = self._tokens = self._reflected = 0
         self._began = self._ended = 0
         self._tag: str | None = None
         self._guess: str | None = None
@@ -300,9 +323,10 @@ class Watch:
             case ToolCall() as call if self._agent in (None, envelope.agent):
                 self._call(envelope.seq, call, envelope.agent or "")
             case ToolResult() as result:
-                self._result(envelope.seq, result)
-            case Reflection(pass_=passed):
+                self._result(envelope.seq, result, codes_of(envelope.meta.warnings))
+            case Reflection(pass_=passed, issues=issues):
                 self._iterations += 1
+                self._name_failures(codes_of(issues))
                 if passed is not None:
                     self._said["agent"] = (float(passed), envelope.seq)
             case Aggregate(results=results) if results:
@@ -356,7 +380,19 @@ class Watch:
         if _CHECKS.search(tool):
             self._checks.setdefault(tool, seq)
 
-    def _result(self, seq: int, result: ToolResult) -> None:
+    def _name_failures(self, codes: Sequence[str]) -> None:
+        """Why those failed that nothing gave a reason for, as the reflection says."""
+        since, self._reflected = self._reflected, self._upto
+        if codes:
+            for some in (self._unfixed, self._fixed):
+                some[:] = [
+                    one._replace(reason=codes[0])
+                    if one.reason == OTHER and one.seq > since
+                    else one
+                    for one in some
+                ]
+
+    def _result(self, seq: int, result: ToolResult, codes: Sequence[str]) -> None:
         if result.untrusted:
             self._taints["untrusted_result"] = None
         called, tool, agent = self._open.pop(result.call_id, (0, "", ""))
@@ -367,7 +403,9 @@ class Watch:
         self._milliseconds += result.duration_ms or 0.0
         reason = reason_of(result)
         if reason is not None:
-            self._unfixed.append(Failure(tool, reason, seq))
+            if reason == OTHER and codes:
+                reason = codes[0]
+            self._unfixed.append(Failure(tool, reason, seq, called=called))
             return
         # Only a call that was made after the failure was seen can be what helped.
         helped = [one for one in self._unfixed if one.seq < called]
@@ -464,5 +502,7 @@ def may_trigger(event: Event, meta: Meta) -> bool:
             wrong = any(one.verdict == "incorrect" for one in results)
             return wrong or bool(meta.warnings)
         case Reflection() | AgentError() | Ending() | HumanReview(decision=str()):
+            return True
+        case StateUpdate(set=keys) if keys.get("warnings"):
             return True
     return bool(meta.warnings)
