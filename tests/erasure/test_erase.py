@@ -176,7 +176,7 @@ def test_who_was_erased_is_not_absent(filled: SessionStore) -> None:
 
 
 def test_whose_last_session_was_erased_is_not_absent(store: SessionStore) -> None:
-    store.session("ada", "only").append(said("x"))
+    store.session(user_id="ada", session_id="only").append(said("x"))
     store.erase("ada", "asked", session_id="only")
 
     erased = store.erase("ada", "asked for all")
