@@ -32,8 +32,8 @@ _REGISTERED, _RECOGNIZED = 1000, 10
 _ERROR: Final = "ERROR"
 # What a name is tied to its value by ends with one of these.
 _TIES: Final = frozenset("=:：＝ \t\n\"'`>|,;(@%是为は는은")
-# The type of values that are tied to a name: others end where they end.
-_TIED: Final = "SECRET"
+# Types of values that are tied to names: others end where they end.
+_TIED: Final = frozenset({"SECRET", "API_KEY", "AUTH_TOKEN", "JWT", "PASSWORD_HASH"})
 # What may go on behind a placeholder, and what never does.
 _GOES_ON: Final = re.compile(r"[^\s\"'`,;:=()\[\]{}<>|&\\]{4,256}")
 _DIVIDES: Final = frozenset(" \t\r\n\"'`,;:=()[]{}<>|&\\")
@@ -80,12 +80,18 @@ class _Account:
 
 
 class _Piece:
-    """A piece of a text: what it reads, or what it was divided into."""
+    """A piece of a text: what it reads, or what it was divided into.
 
-    __slots__ = ("account", "given", "parts", "rounds")
+    first: the text begins with it.
+    """
 
-    def __init__(self, given: Text, account: _Account, rounds: int = 0) -> None:
+    __slots__ = ("account", "first", "given", "parts", "rounds")
+
+    def __init__(
+        self, given: Text, account: _Account, rounds: int = 0, *, first: bool = True
+    ) -> None:
         self.given, self.account, self.rounds = given, account, rounds
+        self.first = first
         self.parts: list[_Piece | str] | None = None
 
     def __str__(self) -> str:
@@ -106,7 +112,8 @@ class Settler:
         self.plan, self.scanner = plan, scanner
         self.registered, self.recognizer = registered, recognizer
         self.placeholders = Placeholders(plan.labels)
-        self._tied_mark = self.placeholders.of(_TIED, "").rstrip("]")
+        tied = sorted(_TIED)
+        self._tied_marks = tuple(self.placeholders.of(one)[:-1] for one in tied)
         # Keys that hold nothing and give no context, as those of events are.
         self.quiet: set[str] = set()
         self._kept = {kind for kind, action in plan.actions.items() if action == "keep"}
@@ -183,14 +190,14 @@ class Settler:
                 continue
             # Of several placeholders in a row, some may be values of their own.
             before = None
-            tied = index > 0 and pieces[index - 1][0].startswith(self._tied_mark)
+            tied = index > 0 and pieces[index - 1][0].startswith(self._tied_marks)
             if tied and (index == 1 or not pieces[index - 2][1]):
                 before = pieces[index - 2][0] if index > 1 else ""
             if before is not None and (more := self._going_on(before, text, root)):
                 root.parts.append(self._put(root, more, text[: more.end], tag))
                 text = text[more.end :]
             given = root.given._replace(text=text, prepared=None, whole=whole)
-            root.parts.append(_Piece(given, root.account))
+            root.parts.append(_Piece(given, root.account, first=not index))
         return [part for part in root.parts if isinstance(part, _Piece)]
 
     def _put(
@@ -223,7 +230,7 @@ class Settler:
         """What is found in ``text`` from ``start`` on, of what is before it."""
         prepared = self.scanner.look(text) or Prepared(text, Folded(text))
         concern = NO_CONCERN if start else given.concern
-        for one in self.scanner.findings(prepared, concern, whole=given.whole):
+        for one in self.scanner.findings(prepared, concern, whole=not start):
             if one.start == start and not self._let(text, one):
                 return one
         return None
@@ -281,13 +288,14 @@ class Settler:
             if isinstance(again, str):
                 piece.parts.append(again)
             else:
-                left.append(_Piece(again, piece.account, piece.rounds + 1))
+                rounds, first = piece.rounds + 1, piece.first and not end
+                left.append(_Piece(again, piece.account, rounds, first=first))
                 piece.parts.append(left[-1])
             if best is not None:
                 piece.parts.append(self._put(piece, best, text[start:stop], tag))
                 # All of the text is what its key names; of several in a row, none is.
-                alone = given.whole if start == 0 else start > end
-                tied = alone and best.type == _TIED
+                alone = piece.first if start == 0 else start > end
+                tied = alone and best.type in _TIED
                 before = text[max(0, end, start - CONTEXT) : start] if tied else None
             end = stop
         return left

