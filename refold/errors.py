@@ -2,6 +2,7 @@
 
 from refold.domain.errors import (
     AlreadyDecided,
+    ContextTooLarge,
     CorruptEvent,
     CountingFailed,
     Erased,
@@ -34,6 +35,7 @@ from refold.domain.errors import (
 
 __all__ = [
     "AlreadyDecided",
+    "ContextTooLarge",
     "CorruptEvent",
     "CountingFailed",
     "Erased",

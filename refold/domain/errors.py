@@ -20,6 +20,7 @@ RefoldError
     SealBroken            leaves, tree heads and anchor do not fit together
     UnknownStrategy       no strategy of that name, or a wrong parameter
     UnknownModel          no window, or no prices, of that model: register it
+    ContextTooLarge       the context is over the model's window: hand in less
     SummaryRefused        a summary that would not help: empty, or over its source
     SummarizerFailed      no summary was written: the context stays as it was
     CountingFailed        the provider counted no tokens: take an estimate
@@ -229,6 +230,20 @@ class UnknownModel(RefoldError, LookupError):
             f'refold.toml under [models."{model}"] with {key} = {value}'
         )
         self.model, self.missing = model, missing
+
+
+class ContextTooLarge(RefoldError):
+    """A context that the model's window cannot take, and no compaction can mend.
+
+    tokens: what it has; ``window`` what it may have, ``over`` how many are too many.
+    """
+
+    def __init__(self, tokens: int, window: int, *, helps: str) -> None:
+        self.tokens, self.window, self.over = tokens, window, tokens - window
+        super().__init__(
+            f"the context has {tokens:,} tokens, {self.over:,} more than the window of "
+            f"{window:,}: {helps}"
+        )
 
 
 class SummaryRefused(RefoldError):

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Condition, Event as Signal, Thread
 from typing import Any, Final, Literal, Self, TypeAlias, get_args
@@ -29,22 +29,28 @@ from refold.domain.events import (
 from refold.domain.ids import StreamId
 from refold.domain.model import quiet
 from refold.domain.ports import Leases
+from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import (
     Compaction,
     Source,
     Summarizer,
     Written,
     held_back,
+    merged,
     retry_at,
     summary_of,
+    supposed,
 )
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy, why_failed, write
+from refold.projections.context.view import View
 from refold.projections.memory.sessions import may_trigger
 from refold.store.appends import Order, Writer
-from refold.store.contexts import Viewer
+from refold.store.contexts import Viewer, with_derived
 
 LEASE_SEC: Final = 60.0
+# So many summaries at most are asked of a model before one request.
+_MOST_CALLS: Final = 12
 _RENEWALS: Final = 3  # in the time of one lease, so that one may fail
 
 log = logging.getLogger("refold")
@@ -150,6 +156,55 @@ class Compactor:
                 break
         return first
 
+    def catch_up(self, outline: Outline) -> Outline:
+        """Do all that is due, in one walk; the outline after it.
+
+        A model is asked for no summary that a later one would absorb: of those, and of
+        at most so many in one call, it writes the ones that stay.
+        """
+        if not self._costs:
+            decision = self.strategy.decide(outline, self._now())
+            while decision is not None:
+                if self._carry_out(outline, decision) is None:
+                    break
+                outline = self._and_new(outline)
+                decision = self.strategy.decide(outline, self._now())
+            return outline
+        leases, clock = self.writer.log.leases, self.writer.clock
+        lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
+        if lease is None:
+            return outline
+        with lease:
+            outline = self.viewer.current(self.strategy)
+            decisions = self._decided(outline)
+            if len(decisions) > 1:
+                log.info("%d summaries are written to catch up", len(decisions))
+            for decision in decisions:
+                if not lease.renew() or self._carry_out(outline, decision) is None:
+                    break
+                outline = self._and_new(outline)
+        return outline
+
+    def press(self, view: View) -> bool:
+        """Summarise the oldest of a view that is over its window, due or not.
+
+        Where the summarizer fails, or failed a short while ago, that is done without a
+        model: what is too long would not be answered at all.
+
+        Returns False if nothing is left to summarise, or others were first.
+        """
+        outline = self.viewer.by_unit(self.strategy)
+        most = (view.tokens - view.over_budget) // 2
+        decision = self.strategy.press(outline, view.over_budget, most)
+        if decision is None:
+            return False
+        if self._costs and not held_back(outline, self._now()):
+            if self._carry_out(outline, decision, short=True) is not None:
+                return True
+            outline = self._and_new(outline)
+        alone = replace(self, summarizer=Abridged())
+        return alone._carry_out(outline, decision, short=True) is not None
+
     def is_due(self, outline: Outline) -> bool:
         """Whether a step has something to do, as the session stands."""
         return self.strategy.decide(outline, self._now()) is not None
@@ -178,6 +233,24 @@ class Compactor:
         waits = self.strategy.waits_for(outline)
         return f"{waits}, or at {when}" if when else waits
 
+    def _decided(self, outline: Outline) -> list[Compaction]:
+        """What is due, one after the other, without what would be absorbed of it."""
+        found: dict[int, Compaction] = {}
+        now, seq = self._now(), outline.derived_seq
+        decision = self.strategy.decide(outline, now)
+        while decision is not None and decision.kind == "session":
+            seq += 1
+            found[seq] = decision
+            outline = supposed(outline, seq, decision)
+            decision = self.strategy.decide(outline, now)
+        stay = [live.seq for live in outline.summaries if live.seq in found]
+        return [merged(found, one) for one in stay][:_MOST_CALLS]
+
+    def _and_new(self, outline: Outline) -> Outline:
+        """The outline with what is new in the derived stream."""
+        new = self.writer.log.read(self._derived, after=outline.derived_seq)
+        return with_derived(outline, new)
+
     def _check(self, lease: Hold | None = None) -> Envelope | None:
         first: Envelope | None = None
         outline = self.viewer.current(self.strategy)
@@ -193,7 +266,9 @@ class Compactor:
             decision = self.strategy.follow_up(outline, self._now())
         return first
 
-    def _carry_out(self, outline: Outline, decision: Compaction) -> Envelope | None:
+    def _carry_out(
+        self, outline: Outline, decision: Compaction, *, short: bool = False
+    ) -> Envelope | None:
         source = self.viewer.source(self._derived, decision)
         started = self.writer.clock()
         if self._costs:
@@ -204,7 +279,11 @@ class Compactor:
         try:
             target = decision.target_tokens
             written = write(
-                self.strategy, self.summarizer, source, target_tokens=target
+                self.strategy,
+                self.summarizer,
+                source,
+                target_tokens=target,
+                most_chars=4 * target if short else None,
             )
         except Exception as error:
             why = why_failed(error)

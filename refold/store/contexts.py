@@ -105,7 +105,16 @@ class Viewer:
             derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
         after = outline.through_seq if outline.events else None
         events = self.history.events(after=after, known=known)
-        return _with_derived(strategy.read(outline, events), derived)
+        return with_derived(strategy.read(outline, events), derived)
+
+    def by_unit(self, strategy: Strategy) -> Outline:
+        """The outline at the head, which knows exchanges if the strategy counts any."""
+        begun = strategy.begin()
+        if begun.detail != "turns":
+            return self.current(strategy)
+        outline = begun._replace(detail="both")
+        outline = strategy.read(outline, self.history.events())
+        return with_derived(outline, self._derived(strategy))
 
     def show(
         self,
@@ -123,29 +132,11 @@ class Viewer:
         if standing is None:
             standing = self.log.standing(self.stream, strategy.fingerprint, shown=True)
         outline, stored = outline or self.current(strategy, standing), standing.view
-        handed = self._with_layers(strategy, handed, outline)
-        if outline.through_seq - (stored.through_seq if stored else 0) >= WORTH_STORING:
+        known = (stored.through_seq, stored.derived_seq) if stored else (0, 0)
+        new = outline.through_seq - known[0]
+        if new >= WORTH_STORING or outline.derived_seq > known[1]:
             self._store(strategy, outline, stored)
         return self.render(strategy, outline, handed, standing=standing)
-
-    def _with_layers(
-        self, strategy: Strategy, handed: Handed, outline: Outline
-    ) -> Handed:
-        """With what the user's other sessions say in the strategy's memory layers.
-
-        As the last request had it until the session is compacted, so that a prompt
-        begins as before; what was erased since, or the user opted out of, is not said.
-        """
-        wanted = strategy.manner.layers
-        if wanted is None or not (wanted.user or wanted.scope or wanted.notes):
-            return handed
-        from refold.store.memory import elsewhere  # who has no layers need not wait
-
-        newest = max((one.seq for one in outline.summaries), default=0)
-        sent = self.sent(fingerprint=strategy.fingerprint)
-        said = None if sent is None or newest > sent[1].derived_seq else sent[1]
-        found = elsewhere(self.log, self.stream, wanted, said)
-        return handed._replace(extras=replace(handed.extras, layers=found))
 
     def caught_up(
         self, strategy: Strategy, standing: ports.Standing | None = None
@@ -198,7 +189,7 @@ class Viewer:
             if isinstance(entry.payload, Summary) and counts(entry, entry.payload)
         ]
         outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
-        return _with_derived(outline, counting)
+        return with_derived(outline, counting)
 
     def sent(
         self, *, upto: int | None = None, fingerprint: str | None = None
@@ -291,7 +282,8 @@ def named_in(
     return main, spans_of(outline.shown_summaries)
 
 
-def _with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
+def with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
+    """The outline after these events of the strategy's derived stream."""
     for envelope in derived:
         outline = fold_derived(outline, envelope)
     return outline
@@ -328,7 +320,7 @@ class RequestedViews:
         if upto > outline.derived_seq:
             derived = viewer.stream._replace(stream=strategy.fingerprint)
             entries = viewer.log.read(derived, after=outline.derived_seq, upto=upto)
-            outline = _with_derived(outline, entries)
+            outline = with_derived(outline, entries)
         self._outlines[strategy.fingerprint] = outline
         return outline
 

@@ -31,6 +31,7 @@ import orjson
 from refold.domain.canonical import repaired
 from refold.domain.envelope import ACTIVATED, NO_META, Draft, Envelope, Meta
 from refold.domain.errors import (
+    ContextTooLarge,
     CorruptEvent,
     EventTooLarge,
     ImportFailed,
@@ -93,6 +94,7 @@ from refold.store.appends import (
 from refold.store.compactions import Compactor, Upkeep
 from refold.store.contexts import (
     As,
+    Handed,
     RequestedViews,
     Settings,
     Viewer,
@@ -693,7 +695,12 @@ class Session:
     ) -> View:
         """What an agent loop calls before the model: compact if due, then context.
 
+        What it gives fits into the window: where that is not reached by what is due,
+        the oldest is summarised until it is.
+
         wait: False has a thread of the store compact, and gives the context as it is.
+
+        Raises ContextTooLarge if no compaction helps, or is not waited for.
         """
         self.writer.used(self.stream)
         taken = take(self.writer, self.user_id, handed)
@@ -704,9 +711,18 @@ class Session:
             self.upkeep.background.ask(name, compactor.step)
         outline = viewer.current(chosen, standing)
         if wait and compactor.is_due(outline):
-            compactor.step()
-            return viewer.show(chosen, taken)
-        return viewer.show(chosen, taken, standing=standing, outline=outline)
+            outline = compactor.catch_up(outline)
+            view = viewer.show(chosen, taken, outline=outline)
+        else:
+            view = viewer.show(chosen, taken, standing=standing, outline=outline)
+        while view.over_budget and not view.api:  # else the API makes it shorter
+            over = view.over_budget
+            pressed = wait and compactor.press(view)
+            if pressed:
+                view = viewer.show(chosen, taken)
+            if not pressed and view.over_budget >= over:
+                raise _too_large(view, chosen, taken, wait=wait)
+        return view
 
     aprepare = _awaited(prepare)
 
@@ -957,6 +973,24 @@ def _fork_again(
         why = f"goes on from session {name!r}: import that first, from the same export"
         raise ImportFailed(where, why)
     replace(session, stream=stream).fork(max(seqs), session_id=session.session_id)
+
+
+def _too_large(
+    view: View, strategy: Strategy, handed: Handed, *, wait: bool
+) -> ContextTooLarge:
+    """What would help a context that is over its window."""
+    extras = handed.extras
+    given = sum(len(text) for text in extras.dump().values()) // 4
+    if not strategy.compacts:
+        helps = f"{strategy.name} makes no summaries, turn_window does"
+    elif not wait:
+        helps = "a summary is written in the background: wait=True waits for it"
+    else:
+        helps = (
+            f"what is handed in has about {given:,}, and of the session only the "
+            "newest is left"
+        )
+    return ContextTooLarge(view.tokens, extras.window_tokens, helps=helps)
 
 
 def extend(

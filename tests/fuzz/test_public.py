@@ -67,12 +67,12 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "unscanned": st.sampled_from(["refuse", "stub"]),
     "decision": st.sampled_from(["accept", "dismissed", "yes", "", "\ud800"]),
     "by": TEXTS.filter(_is_something),
+    "accept_loss": FLAGS,
     "open_only": FLAGS,
     "strategies": st.lists(SPECS.filter(bool), max_size=2),
     "as_": st.sampled_from(["sent", "rebuilt"]),
     **dict.fromkeys(("chain_only", "apply", "dry_run", "strict", "sweep"), FLAGS),
     **dict.fromkeys(("wait", "vacuum", "absent_ok", "retryable", "matches"), FLAGS),
-    "accept_loss": FLAGS,
 }
 # Objects that programs hand in, whose types a checker holds; and what ends the store.
 LEFT_OUT = frozenset(

@@ -143,7 +143,7 @@ def test_an_event_that_is_proved(session: Session) -> None:
     few, many = session.fork(20, session_id="few"), session
     few.verify()
 
-    assert calls(many.verify) / 80 <= 141
+    assert calls(many.verify) / 80 <= 240
 
 
 def test_a_preparation_with_nothing_due_reads_and_folds_once(

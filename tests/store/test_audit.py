@@ -126,7 +126,7 @@ WORK: dict[str, tuple[Work, list[str]]] = {
     ),
     "prepare": (
         lambda store: of(store).prepare(WINDOW),
-        ["compaction", "session_context"],
+        [*["compaction"] * 3, "session_context"],
     ),
     "compact": (lambda store: of(store).compact(WINDOW), ["compaction"]),
     "replay": (lambda store: list(of(store).replay()), ["session_replay"]),

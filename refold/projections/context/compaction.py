@@ -8,10 +8,10 @@ writes, ``summary_of`` records it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 from typing import Final, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -29,7 +29,7 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.tokens import estimate_text
-from refold.projections.context.outline import LayerState, Outline
+from refold.projections.context.outline import LayerState, Outline, compacted
 from refold.projections.context.text import (
     count_value_words,
     entry_of,
@@ -43,6 +43,7 @@ from refold.projections.context.units import (
     Turn,
     Unit,
     holds,
+    joined,
     place,
     seen_by,
 )
@@ -183,6 +184,74 @@ def _fold(
         reason=reason,
         level=max(summary.level for summary in summaries) + 1,
         absorbs=tuple(summary.seq for summary in summaries),
+    )
+
+
+def pressed(
+    outline: Outline,
+    over: int,
+    *,
+    target: int,
+    most: int,
+    absorbs: Sequence[LiveSummary] = (),
+) -> Compaction | None:
+    """A compaction of the oldest exchanges that makes room for ``over`` tokens.
+
+    It takes as many as that needs, of ``most`` tokens together unless one has more;
+    with none that may go, the two oldest summaries fold, or one is made shorter.
+    None: nothing is left.
+    """
+    target = max(1, min(target, most // 4))
+    sums = list(accumulate(unit.tokens for unit in outline.units))
+    needed = sum(total < over + target for total in sums) + 1
+    wish = max(1, min(needed, sum(total <= most for total in sums)))
+    reason = f"{over} tokens over the window"
+    for count in range(wish, len(sums)):
+        if units := oldest_units(outline, count):
+            return batch(outline, units, target=target, reason=reason, absorbs=absorbs)
+    long = [one for one in outline.summaries if one.tokens > 2 * target]
+    oldest = outline.summaries[:2] if len(outline.summaries) > 1 else long
+    return _fold(outline, oldest, target, reason) if oldest else None
+
+
+def supposed(outline: Outline, seq: int, decision: Compaction) -> Outline:
+    """The outline as if the summary that was decided on were there."""
+    return compacted(
+        outline,
+        seq,
+        Summary.model_construct(  # type: ignore[call-arg]  # of what counts here
+            first_seq=decision.first_seq,
+            last_seq=decision.last_seq,
+            decided_at_seq=decision.decided_at_seq,
+            absorbs=decision.absorbs,
+            level=decision.level,
+            tokens_before=decision.tokens_before,
+            tokens_after=decision.target_tokens,
+        ),
+    )
+
+
+def merged(decisions: Mapping[int, Compaction], seq: int) -> Compaction:
+    """A decision with all that it absorbs of ``decisions``, by the seq that they get.
+
+    It takes their spans whole, in place of summaries that nobody would be shown.
+    """
+    made = decisions[seq]
+    parts = [merged(decisions, one) for one in made.absorbs if one in decisions]
+    if not parts:
+        return made
+    new = [decisions[one] for one in made.absorbs if one in decisions]
+    folded = sum(one.target_tokens for one in new)
+    known = [one for one in made.absorbs if one not in decisions]
+    return replace(
+        made,
+        first_seq=min(made.first_seq, *(part.first_seq for part in parts)),
+        tokens_before=made.tokens_before
+        - folded
+        + sum(part.tokens_before for part in parts),
+        turns=made.turns + sum(part.turns for part in parts),
+        absorbs=tuple(dict.fromkeys((*chain(*(p.absorbs for p in parts)), *known))),
+        omitted=joined((*made.omitted, *chain(*(part.omitted for part in parts)))),
     )
 
 

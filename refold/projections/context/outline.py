@@ -515,7 +515,7 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
                     f"a summary was decided at seq {summary.decided_at_seq}, the "
                     f"outline is at {outline.through_seq}: fold the main stream first"
                 )
-            return _compacted(outline, envelope.seq, summary)
+            return compacted(outline, envelope.seq, summary)
         case Summary() as summary:
             return outline._replace(layers=outline.layers.taken(envelope.seq, summary))
         case events.CompactionNote(phase="failed", kind="session"):
@@ -530,7 +530,8 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
             return outline
 
 
-def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
+def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
+    """The outline with a summary of the session, ``seq`` in the derived stream."""
     decided_at = summary.decided_at_seq
     through = summary.last_seq
     if outline.compacted_through is not None:
@@ -541,13 +542,9 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     if outline.detail in _BY_UNIT:
         outline = _without_units(outline, through, decided_at)
     else:
-        gone = [turn.tokens for turn in outline.past if turn.last <= through]
-        outline = outline._replace(
-            compacted_turns=outline.compacted_turns + len(gone),
-            raw_tokens=outline.raw_tokens - sum(gone),
-        )
+        outline = _without_turns(outline, through, summary)
     return outline._replace(
-        past=tuple(turn for turn in outline.past if turn.last > through),
+        past=_behind(outline.past, through),
         compacted_through=through,
         decided_at=decided_at,
         summaries=tuple(summaries),
@@ -558,6 +555,38 @@ def _compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
         failed_at=None,
         pinned=pinned_at(outline, decided_at),
         pin_changes=tuple(one for one in outline.pin_changes if one.at > decided_at),
+    )
+
+
+def _behind(past: Sequence[Turn], through: int) -> tuple[Turn, ...]:
+    """The turns that end behind ``through``; the first of them begins there at most."""
+    left = tuple(turn for turn in past if turn.last > through)
+    if left and left[0].first <= through:
+        left = (left[0]._replace(first=through + 1), *left[1:])
+    return left
+
+
+def _without_turns(outline: Outline, through: int, summary: Summary) -> Outline:
+    """Without the turns up to ``through``; of one that goes on behind it, its rest."""
+    gone = [turn.tokens for turn in outline.past if turn.last <= through]
+    absorbed = [live for live in outline.summaries if live.seq in summary.absorbs]
+    own = summary.tokens_before - sum(live.tokens for live in absorbed) - sum(gone)
+    past, first = outline.past, outline.turn_first
+    cut = [turn for turn in past if turn.first <= through < turn.last]
+    part = 0
+    if cut:
+        part = max(0, min(own, cut[0].tokens))
+        rest = cut[0]._replace(tokens=cut[0].tokens - part)
+        past = tuple(rest if turn == cut[0] else turn for turn in past)
+    elif first is not None and first <= through:
+        part = max(0, min(own, outline.turn_tokens))
+        outline = outline._replace(
+            turn_first=through + 1, turn_tokens=outline.turn_tokens - part
+        )
+    return outline._replace(
+        past=past,
+        compacted_turns=outline.compacted_turns + len(gone),
+        raw_tokens=outline.raw_tokens - sum(gone) - part,
     )
 
 

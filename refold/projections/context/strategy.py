@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refold.domain import events
 from refold.domain.canonical import canonical, digest, text_digest
@@ -38,6 +38,7 @@ from refold.projections.context.compaction import (
     held_back,
     note_lines,
     noted,
+    pressed,
 )
 from refold.projections.context.outline import (
     Detail,
@@ -47,7 +48,7 @@ from refold.projections.context.outline import (
     Outline,
     OutlineBuilder,
 )
-from refold.projections.context.text import own_words, value_text
+from refold.projections.context.text import own_words
 from refold.projections.context.units import Spans, joined, seen_by, spans_of, without
 
 
@@ -101,6 +102,7 @@ def everything(outline: Outline) -> Shown:
 
 _USER: Final = "user:"
 _LINE_TOKENS: Final = 40
+_SUMMARY_TOKENS: Final = 600
 # So much of the log at most is digested at once, where a layer comes to a long one.
 _SCOPE_STEP: Final = 8_000
 
@@ -217,22 +219,6 @@ def profile(envelopes: Iterable[Envelope]) -> JsonObject:
                 if name in update.set:
                     known[name] = update.set[name]
     return {name.removeprefix(_USER): value for name, value in known.items()}
-
-
-def user_names(envelope: Envelope) -> list[str]:
-    """What of the user it sets or unsets."""
-    update = envelope.payload
-    return _names(update) if isinstance(update, StateUpdate) else []
-
-
-def told_of_user(envelopes: Iterable[Envelope]) -> str:
-    """The same as text, each on one line, so that no value can look like two."""
-    return "\n".join(f"{name}: {_line(v)}" for name, v in profile(envelopes).items())
-
-
-def _line(value: JsonValue) -> str:
-    text = value_text(value)
-    return text if len(text.splitlines()) <= 1 else canonical(value).decode()
 
 
 def _names(update: StateUpdate) -> list[str]:
@@ -353,10 +339,29 @@ class Strategy(BaseModel):
         """
         return None
 
+    def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
+        """What makes room for ``over`` tokens where nothing is due, or None.
+
+        Asked where a view is over the window, with an outline that knows exchanges.
+
+        most: how many tokens the source of one summary may have.
+        """
+        if not self.compacts:
+            return None
+        target = getattr(self, "summary_tokens", _SUMMARY_TOKENS)
+        takes = self.manner.form != "text"  # one summary stands for all
+        absorbs = outline.summaries if takes else ()
+        return pressed(outline, over, target=target, most=most, absorbs=absorbs)
+
+    @property
+    def compacts(self) -> bool:
+        """Whether it ever asks for a summary."""
+        return type(self).decide is not Strategy.decide
+
     def waits_for(self, outline: Outline) -> str:  # noqa: ARG002  # some never compact
         """How far the session is from the next compaction, for people."""
-        never = type(self).decide is Strategy.decide
-        return f"{self.name} {'makes no summaries' if never else 'asks for none now'}"
+        asks = "asks for none now" if self.compacts else "makes no summaries"
+        return f"{self.name} {asks}"
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Take the next event of the main stream into an outline under way.
@@ -471,9 +476,16 @@ def fitting(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
 
 
 def write(
-    strategy: Strategy, summarizer: Summarizer, source: Source, *, target_tokens: int
+    strategy: Strategy,
+    summarizer: Summarizer,
+    source: Source,
+    *,
+    target_tokens: int,
+    most_chars: int | None = None,
 ) -> Written:
     """What ``summarizer`` makes of the source, as the strategy wants it.
+
+    most_chars: what an abridged history may have, if that is less than it wants.
 
     Where the strategy wants an abridged history beside the text, that is made without
     a model; with a summarizer that needs none there is no text beside it.
@@ -481,6 +493,9 @@ def write(
     Raises SummaryRefused, and what the summarizer raises.
     """
     limits = strategy.manner.history if source.kind == "session" else None
+    if limits is not None and most_chars is not None:
+        few = min(limits.total_chars, most_chars)
+        limits = limits.model_copy(update={"total_chars": few})
     if source.kind == "notes":
         return _notes(strategy, summarizer, source, target_tokens)
     if limits is None or not isinstance(summarizer, Abridged):

@@ -79,6 +79,15 @@ class Pipeline(Strategy):
         """What is due of what clearing leaves."""
         return self.then.decide(self.judged(outline), now)
 
+    def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
+        """What makes room in what clearing leaves."""
+        return self.then.press(self.judged(outline), over, most)
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the other strategy does."""
+        return self.then.compacts
+
     def waits_for(self, outline: Outline) -> str:
         """What the other strategy waits for."""
         return self.then.waits_for(self.judged(outline))
@@ -162,6 +171,15 @@ class ForAgent(Strategy):
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next compaction that is due of what the agent sees."""
         return self._read(self.strategy.decide(outline, now))
+
+    def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
+        """What makes room in what the agent sees."""
+        return self._read(self.strategy.press(outline, over, most))
+
+    @property
+    def compacts(self) -> bool:
+        """Whether its strategy does."""
+        return self.strategy.compacts
 
     def waits_for(self, outline: Outline) -> str:
         """What its strategy waits for, of what the agent sees."""

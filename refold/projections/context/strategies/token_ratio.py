@@ -67,6 +67,11 @@ class TokenRatio(Pinning):
         """How long the summary may be: a tenth of the window, within bounds."""
         return min(4_000, max(500, self.window // 10))
 
+    @property
+    def compacts(self) -> bool:
+        """Whether it is switched on."""
+        return self.enabled
+
     def waits_for(self, outline: Outline) -> str:
         """How full the window is, and what is too full."""
         if not self.enabled:

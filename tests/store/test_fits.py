@@ -1,0 +1,181 @@
+"""What is prepared fits into the window of the model, or says why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import refold
+from refold.domain.events import Event, Summary
+from refold.errors import ContextTooLarge
+from refold.projections.context.text import violations
+from refold.redaction.guard import Limits
+from refold.redaction.redactor import Redactor
+from refold.store import Session, SessionStore
+from refold.store.history import History
+from refold.testing import memory_log
+from tests.support.summarizing import Counting, called
+
+COMPACTING = [
+    "turn_window",
+    "turn_window:full_turns=1,cached_turns=1",
+    "message_window",
+    "hybrid",
+    "recursive_summary",
+    "history_summary",
+    "token_ratio:max_context_tokens=100000",
+    "tool_clearing+turn_window",
+]
+LINE = "the quick brown fox jumps over the lazy dog and is gone. "
+
+
+def fresh() -> Session:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    return store.session(user_id="ada", session_id="s-1")
+
+
+def turn(number: int, calls: list[int], said: int) -> Iterator[Event]:
+    """An input, calls with results of so many lines, and an answer."""
+    yield refold.UserInput(text=f"do {number}: {LINE * said}")
+    for place, lines in enumerate(calls):
+        call = f"c{number}-{place}"
+        yield refold.ToolCall(call_id=call, tool_name="bash", arguments={"n": place})
+        yield refold.ToolResult(call_id=call, content=LINE * lines)
+    yield refold.AgentResponse(text=f"done {number}: {LINE * said}")
+
+
+def summaries(session: Session) -> list[Summary]:
+    names = [name for name in session.streams() if name != "main"]
+    found = [entry.payload for name in names for entry in session.derived(name)]
+    return [one for one in found if isinstance(one, Summary)]
+
+
+turns = st.lists(
+    st.tuples(st.lists(st.integers(0, 60), max_size=12), st.integers(0, 30)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(turns=turns, strategy=st.sampled_from(COMPACTING), open_=st.booleans())
+@settings(max_examples=40)
+def test_whatever_was_said_the_next_request_fits_and_is_valid(
+    turns: list[tuple[list[int], int]], strategy: str, open_: bool
+) -> None:
+    session = fresh()
+    for number, (calls, said) in enumerate(turns):
+        session.append([*turn(number, calls, said)])
+        view = session.prepare(strategy, window=4_000)
+        assert view.over_budget == 0
+        assert view.tokens <= 4_000
+        assert violations(view.messages) == []
+    if open_:
+        call = refold.ToolCall(call_id="late", tool_name="bash", arguments={})
+        session.append([refold.UserInput(text="and now"), call])
+        assert session.prepare(strategy, window=4_000).over_budget == 0
+    assert session.verify().problems == []
+
+
+@pytest.mark.parametrize("strategy", COMPACTING)
+def test_a_turn_that_does_not_end_is_summarised_within(strategy: str) -> None:
+    session = fresh()
+    session.append([*turn(0, [40] * 30, 1)][:-1])
+
+    view = session.prepare(strategy, window=6_000)
+
+    assert view.over_budget == 0
+    assert violations(view.messages) == []
+    assert "do 0" in str(view.messages)
+    session.append([*turn(1, [40] * 30, 1)])
+    assert session.prepare(strategy, window=6_000).over_budget == 0
+    assert session.prepare(strategy, window=6_000).over_budget == 0
+
+
+def test_what_cannot_fit_is_told_with_its_numbers() -> None:
+    session = fresh()
+    session.append([*turn(0, [60] * 30, 1)])
+
+    with pytest.raises(ContextTooLarge, match="keep_all makes no summaries") as raised:
+        session.prepare("keep_all", window=2_000)
+
+    error = raised.value
+    assert error.window == 2_000
+    assert error.over == error.tokens - 2_000 > 0
+    assert session.context("keep_all", window=2_000).over_budget == error.over
+
+
+def test_what_is_handed_in_alone_may_be_too_large() -> None:
+    session = fresh()
+    session.append([*turn(0, [1], 1)])
+
+    with pytest.raises(ContextTooLarge, match="what is handed in has about"):
+        session.prepare("turn_window", window=2_000, system="law " * 4_000)
+
+
+def test_who_does_not_wait_is_not_sent_too_much() -> None:
+    session = fresh()
+    session.append([*turn(0, [60] * 30, 1)])
+
+    with pytest.raises(ContextTooLarge, match="wait=True"):
+        session.prepare("turn_window", window=2_000, wait=False)
+    session.upkeep.background.wait_idle()
+
+
+def test_the_api_makes_shorter_what_it_was_asked_to() -> None:
+    session = fresh()
+    session.append([*turn(0, [60] * 30, 1)])
+
+    assert session.prepare("native", window=2_000).over_budget > 0
+
+
+class Failing:
+    def summarise(self, source: Any, *, target_tokens: int) -> Any:
+        raise TimeoutError
+
+
+def test_where_the_model_fails_it_fits_without() -> None:
+    session = fresh()
+    session.append([*turn(0, [60] * 30, 1)])
+
+    view = session.prepare("turn_window", window=4_000, summarizer=Failing())
+
+    assert view.over_budget == 0
+    assert {one.summarizer.kind for one in summaries(session)} == {"abridged"}
+
+
+def test_catching_up_reads_the_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    events = History.events
+
+    def counted(self: History, **given: Any) -> Any:
+        for one in events(self, **given):
+            read.append(one.seq)
+            yield one
+
+    monkeypatch.setattr(History, "events", counted)
+    session = fresh()
+    for number in range(40):
+        session.append([*turn(number, [2], 1)])
+    session.prepare("turn_window:full_turns=1,cached_turns=1")
+
+    assert len(summaries(session)) >= 38
+    assert len(read) <= 2 * session.head().seq
+
+
+def test_a_model_is_asked_for_no_summary_that_another_absorbs(tmp_path: Path) -> None:
+    session, model = fresh(), Counting(tmp_path / "calls")
+    for number in range(60):
+        session.append([*turn(number, [4], 2)])
+    spec = "turn_window:full_turns=2,cached_turns=2,session_memory_tokens=1300"
+
+    view = session.prepare(spec, summarizer=model)
+
+    made = summaries(session)
+    assert len(called(tmp_path / "calls")) == len(made) <= 12
+    assert not any(one.absorbs for one in made)
+    assert view.over_budget == 0
+    assert session.verify().problems == []
