@@ -43,7 +43,6 @@ from refold.projections.context.compaction import (
 )
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy, why_failed, write
-from refold.projections.context.view import View
 from refold.projections.memory.sessions import may_trigger
 from refold.store.appends import Order, Writer
 from refold.store.contexts import Viewer, with_derived
@@ -185,8 +184,8 @@ class Compactor:
                 outline = self._and_new(outline)
         return outline
 
-    def press(self, view: View) -> bool:
-        """Summarise the oldest of a view that is over its window, due or not.
+    def press(self, over: int, window: int) -> bool:
+        """Summarise the oldest of what is ``over`` tokens too many, due or not.
 
         Where the summarizer fails, or failed a short while ago, that is done without a
         model: what is too long would not be answered at all.
@@ -194,8 +193,7 @@ class Compactor:
         Returns False if nothing is left to summarise, or others were first.
         """
         outline = self.viewer.by_unit(self.strategy)
-        most = (view.tokens - view.over_budget) // 2
-        decision = self.strategy.press(outline, view.over_budget, most)
+        decision = self.strategy.press(outline, over, window // 2)
         if decision is None:
             return False
         if self._costs and not held_back(outline, self._now()):

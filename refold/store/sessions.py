@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial, wraps
 from itertools import islice
+from math import ceil
 from traceback import walk_tb
 from types import TracebackType
 from typing import (
@@ -80,6 +81,7 @@ from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.projections.review.incidents import Decision
 from refold.projections.review.rules import ReviewRules
+from refold.projections.tokens import tokens_of
 from refold.redaction.chokepoint import RedactedEvent
 from refold.store.appends import (
     Appendable,
@@ -121,6 +123,8 @@ if TYPE_CHECKING:
 
 # What may go well the next time, if nobody says otherwise.
 _PASSING: Final = (TimeoutError, ConnectionError, StoreUnavailable)
+# What an estimated token is at most, for any model's tokenizer.
+_HEAVIEST: Final = 2
 _LONGEST: Final = 2_000
 _TRIES: Final = 8
 _NAMED_CALLS: Final = 20
@@ -691,6 +695,7 @@ class Session:
         *,
         summarizer: Summarizer | None = None,
         wait: bool = True,
+        model: str | None = None,
         **handed: Unpack[HandedIn],
     ) -> View:
         """What an agent loop calls before the model: compact if due, then context.
@@ -698,7 +703,9 @@ class Session:
         What it gives fits into the window: where that is not reached by what is due,
         the oldest is summarised until it is.
 
-        wait: False has a thread of the store compact, and gives the context as it is.
+        wait:  False has a thread of the store compact, and gives the context as it is.
+        model: the model to ask: by the weights of its tokenizer it is judged what
+               fits; left out, by the estimates that are stored.
 
         Raises ContextTooLarge if no compaction helps, or is not waited for.
         """
@@ -715,13 +722,14 @@ class Session:
             view = viewer.show(chosen, taken, outline=outline)
         else:
             view = viewer.show(chosen, taken, standing=standing, outline=outline)
-        while view.over_budget and not view.api:  # else the API makes it shorter
-            over = view.over_budget
-            pressed = wait and compactor.press(view)
+        window = taken.extras.window_tokens
+        while (over := _over(view, window, model)) and not view.api:
+            # Else the API makes it shorter.
+            pressed = wait and compactor.press(over, window)
             if pressed:
                 view = viewer.show(chosen, taken)
-            if not pressed and view.over_budget >= over:
-                raise _too_large(view, chosen, taken, wait=wait)
+            if not pressed and _over(view, window, model) >= over:
+                raise _too_large(over, chosen, taken, wait=wait)
         return view
 
     aprepare = _awaited(prepare)
@@ -975,8 +983,16 @@ def _fork_again(
     replace(session, stream=stream).fork(max(seqs), session_id=session.session_id)
 
 
+def _over(view: View, window: int, model: str | None) -> int:
+    """How many tokens, as estimated, a view has too many for the window."""
+    if model is None or view.tokens * _HEAVIEST < window:
+        return view.over_budget
+    real = tokens_of(view, model=model)
+    return max(view.over_budget, ceil((real - window) * view.tokens / max(real, 1)))
+
+
 def _too_large(
-    view: View, strategy: Strategy, handed: Handed, *, wait: bool
+    over: int, strategy: Strategy, handed: Handed, *, wait: bool
 ) -> ContextTooLarge:
     """What would help a context that is over its window."""
     extras = handed.extras
@@ -990,7 +1006,8 @@ def _too_large(
             f"what is handed in has about {given:,}, and of the session only the "
             "newest is left"
         )
-    return ContextTooLarge(view.tokens, extras.window_tokens, helps=helps)
+    window = extras.window_tokens
+    return ContextTooLarge(window + over, window, helps=helps)
 
 
 def extend(

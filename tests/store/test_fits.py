@@ -13,6 +13,7 @@ import refold
 from refold.domain.events import Event, Summary
 from refold.errors import ContextTooLarge
 from refold.projections.context.text import violations
+from refold.projections.tokens import tokens_of
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
@@ -93,6 +94,22 @@ def test_a_turn_that_does_not_end_is_summarised_within(strategy: str) -> None:
     session.append([*turn(1, [40] * 30, 1)])
     assert session.prepare(strategy, window=6_000).over_budget == 0
     assert session.prepare(strategy, window=6_000).over_budget == 0
+
+
+def test_what_fits_is_judged_by_the_models_own_tokens() -> None:
+    session = fresh()
+    for _ in range(30):
+        code = refold.UserInput(text='{"k":[[1,2],{"n":{}}],"m":()}; ' * 20)
+        session.append([code, refold.AgentResponse(text="done")])
+    estimated = session.context("turn_window:full_turns=40").tokens
+    window, model = int(estimated * 1.05), "claude-opus-4-7"
+
+    view = session.prepare("turn_window:full_turns=40", window=window)
+    assert tokens_of(view, model=model) > window
+    view = session.prepare("turn_window:full_turns=40", window=window, model=model)
+
+    assert tokens_of(view, model=model) <= window
+    assert summaries(session)
 
 
 def test_what_cannot_fit_is_told_with_its_numbers() -> None:

@@ -194,7 +194,9 @@ class _Captured:
                     self._append(new, request_id)
         given: HandedIn = {**self._window(), **self._handed, **handed}
         summarizer = self._summarizer
-        view = self.session.prepare(self._chosen(), summarizer=summarizer, **given)
+        view = self.session.prepare(
+            self._chosen(), summarizer=summarizer, model=self._model, **given
+        )
         body = view.to_request(model=self._model, max_tokens=self._max_tokens)
         body |= options or {}
         betas = [*body.get("betas", ()), *_betas(body)]
