@@ -2,6 +2,7 @@
 
 from refold.domain.errors import (
     AlreadyDecided,
+    AnswerFailed,
     ContextTooLarge,
     CorruptEvent,
     CountingFailed,
@@ -35,6 +36,7 @@ from refold.domain.errors import (
 
 __all__ = [
     "AlreadyDecided",
+    "AnswerFailed",
     "ContextTooLarge",
     "CorruptEvent",
     "CountingFailed",

@@ -15,7 +15,7 @@ from typing import Final
 import refold
 from refold.adapters.importers import read
 from refold.projections.compare import Outcome
-from refold.store.explanations import Compared
+from refold.store.proofs.explanations import Compared
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "explanation" / "which-strategy.md"

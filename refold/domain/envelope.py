@@ -119,6 +119,28 @@ class Envelope(Model):
     meta: Meta = NO_META
 
     @classmethod
+    def imagined(
+        cls, event: Event, seq: int, ts: datetime, like: StreamId, **beside: Any
+    ) -> Self:
+        """The event as the log would hold it at ``seq``, but for ids and hashes."""
+        return cls(
+            event_id=UUID(int=max(seq, 0)),
+            seq=seq,
+            ts=ts,
+            type=event.type,
+            user_id=like.user_id,
+            session_id=like.session_id,
+            stream=like.stream,
+            payload=event,
+            redaction={},
+            token_estimate=beside.pop("tokens", 0),
+            prev_hash="",
+            hash="",
+            schema_version=event.version,
+            **beside,
+        )
+
+    @classmethod
     def proved(
         cls,
         columns: Columns,

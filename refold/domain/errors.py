@@ -24,6 +24,7 @@ RefoldError
     SummaryRefused        a summary that would not help: empty, or over its source
     SummarizerFailed      no summary was written: the context stays as it was
     CountingFailed        the provider counted no tokens: take an estimate
+    AnswerFailed          a model did not answer: nothing was written
     RecordingFailed       a model's answer could not be recorded: the error has it
     ExportFailed          a user's data could not be written out: nothing is left of it
     ImportFailed          a transcript could not be imported: nothing of it was written
@@ -272,6 +273,14 @@ class CountingFailed(RefoldError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the tokens were not counted: {reason}")
+        self.reason = reason
+
+
+class AnswerFailed(RefoldError):
+    """A model that a rerun asked gave no answer; ``reason`` holds nothing of it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the model did not answer, nothing was written: {reason}")
         self.reason = reason
 
 

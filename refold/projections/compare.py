@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from refold.domain.canonical import canonical
-from refold.domain.chain import GENESIS
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.errors import RefoldError
 from refold.domain.events import (
@@ -41,7 +40,7 @@ from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import OPENING, render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Shown, Strategy, write
-from refold.projections.context.text import entry_of, leaves
+from refold.projections.context.text import Message, entry_of, leaves, text_block
 from refold.projections.context.units import Spans, Thread, joined, place
 from refold.projections.context.view import View
 from refold.projections.models import ModelInfo
@@ -284,13 +283,18 @@ class Requests:
         shown = self.strategy.show(outline)
         request = self._grown(outline, shown)
         if request is None:
-            read = self.within(outline.reads(shown.raw))
-            view = render(
-                self.strategy, outline, read, summaries=summaries, extras=self.extras
-            )
+            view = self.view(outline, summaries, self.extras)
             request = Rendered(view.tokens, self.elements.of(view))
         self._before = (request, outline, shown)
         return request
+
+    def view(
+        self, outline: Outline, summaries: Sequence[Envelope], extras: Extras
+    ) -> View:
+        """The request, whole."""
+        outline = self.strategy.judged(outline)
+        read = self.within(outline.reads(self.strategy.show(outline).raw))
+        return render(self.strategy, outline, read, summaries=summaries, extras=extras)
 
     def within(self, spans: Spans) -> list[Envelope]:
         """The events of ``spans``, found without looking at the others."""
@@ -326,6 +330,81 @@ class Requests:
 
     def _cleared(self, shown: Shown) -> list[int]:
         return [event.seq for event in self._results if shown.cleared(event)]
+
+
+@dataclass(slots=True)
+class RawRequests:
+    """What a model is sent of a log that is never compacted, by digest.
+
+    As with ``Requests``, only what is new is rendered as long as that gives the same.
+    """
+
+    events: Sequence[Envelope]
+    extras: Extras = NO_EXTRAS
+    _system: str | None = None
+    _hash: Any = None
+    _role: str = ""
+    _ids: set[str] = field(default_factory=set)
+    _read: int = 0
+    _idle: bool = False
+
+    def digests(self) -> Iterator[tuple[Envelope, str]]:
+        """The first event of each answer, and the digest of all that came before it.
+
+        Those of a session that this one was forked from are left out.
+        """
+        thread = Thread()
+        for index, envelope in enumerate(self.events):
+            before = thread
+            thread, placed = place(thread, envelope)
+            begins = placed is not None and placed.kind in _BEGIN
+            if begins and placed and placed.exchange == envelope.seq > 0:
+                self._go_on(index)
+                self._idle = not before.open
+                end = b'],"system":' + canonical(self._system) + b"}"
+                sent = self._hash.copy()
+                sent.update(end)
+                yield envelope, sent.hexdigest()
+
+    def _go_on(self, index: int) -> None:
+        """Read on to the events before ``index``."""
+        new = self.events[self._read : index]
+        if not (self._idle and self._grow(new)):
+            self._role, self._hash, self._ids = "", sha256(b'{"messages":['), set()
+            view = self._view(self.events[:index])
+            self._system = view.system
+            self._take(view.messages)
+        self._read = index
+
+    def _grow(self, new: Sequence[Envelope]) -> bool:
+        """Whether what is new stands behind the rest as it is, which it then does."""
+        if not self._role or any(isinstance(one.payload, _DEPENDENT) for one in new):
+            return False
+        messages = self._view(new).messages
+        if messages and messages[0]["content"] == [text_block(OPENING)]:
+            messages = messages[1:]
+        if not messages or messages[0]["role"] == self._role:
+            return False
+        if self._ids & _call_ids(messages):
+            return False
+        self._take(messages)
+        return True
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if self._role:
+                self._hash.update(b",")
+            self._hash.update(canonical(message))
+            self._role = message["role"]
+        self._ids |= _call_ids(messages)
+
+    def _view(self, events: Sequence[Envelope]) -> View:
+        return render(_ALL, _ALL.read(_ALL.begin(), events), events, extras=self.extras)
+
+
+def _call_ids(messages: Iterable[Message]) -> set[str]:
+    blocks = (block for message in messages for block in message["content"])
+    return {block["id"] for block in blocks if block["type"] == "tool_use"}
 
 
 def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
@@ -393,6 +472,7 @@ class Walk:
     recorded: Sequence[Envelope] | None = None
     extras: Extras = NO_EXTRAS
     elements: Elements = field(default_factory=Elements)
+    goes_on: bool = False
     done: list[Done] = field(default_factory=list)
     derived: list[Envelope] = field(default_factory=list)
     _outline: Outline = field(init=False)
@@ -425,6 +505,10 @@ class Walk:
             answered = isinstance(event.payload, AgentResponse) and self._outline.idle
             newest, ended = event, answered or isinstance(event.payload, Ended)
 
+    def view(self, extras: Extras) -> View:
+        """The request at which the walk stands, with this handed in."""
+        return self._requests.view(self._outline, self.derived, extras)
+
     def _goes_on(self, newest: Envelope | None, event: Envelope) -> bool:
         """Whether an answer that seemed to end its turn has a call in it."""
         if newest is None or not isinstance(newest.payload, AgentResponse):
@@ -452,8 +536,8 @@ class Walk:
             elif summary.decided_at_seq <= self._outline.through_seq:
                 self._take(envelope, summary, summary.tokens_before)
             else:
-                break
-        if self.recorded is not None:
+                return
+        if self.recorded is not None and not self.goes_on:
             return
         due = self.strategy.decide(self._outline, now)
         while due is not None and self._compact(due, now):
@@ -520,22 +604,8 @@ class Walk:
 
     def _recorded(self, event: Event, now: datetime) -> Envelope:
         """The event as the derived stream would hold it, but for hashes."""
-        seq, last = len(self.derived) + 1, self.events[-1]
-        return Envelope(
-            event_id=UUID(int=seq),
-            seq=seq,
-            ts=now,
-            type=event.type,
-            user_id=last.user_id,
-            session_id=last.session_id,
-            stream=self.strategy.fingerprint,
-            payload=event,
-            redaction={},
-            token_estimate=0,
-            prev_hash=GENESIS.hex(),
-            hash=GENESIS.hex(),
-            schema_version=event.version,
-        )
+        like = self.events[-1].stream_id._replace(stream=self.strategy.fingerprint)
+        return Envelope.imagined(event, len(self.derived) + 1, now, like)
 
 
 def _count(given: object, else_: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -323,6 +323,19 @@ def redact(
         blobs,
         _PASS,
     )
+
+
+def answering(event: RedactedEvent, request: str) -> RedactedEvent:
+    """The same, saying in ``meta.source`` the digest of the request that it answers.
+
+    It is for imported events, which have a source; others are returned as they are.
+    """
+    content: Any = event.content
+    source = content.get("meta", {}).get("source")
+    if not isinstance(source, dict) or not _SHAPES["digest"](request):
+        return event
+    source["request"] = request
+    return replace(event, data=orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
 
 
 @cache

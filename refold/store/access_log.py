@@ -422,6 +422,7 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
         "advice": Call("memory_load"),
         "replay": Call("session_replay", "requests"),
         "compare": Call("session_compare"),
+        "rerun": Call("session_rerun"),
         "why": Call("session_why"),
         "verify": Call("session_verify", _of_verified),
         "stats": Call("session_stats", "figures"),

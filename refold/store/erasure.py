@@ -51,7 +51,7 @@ from refold.domain.session import SessionState
 from refold.redaction.guard import Limits
 from refold.store.access_log import AccessLog
 from refold.store.appends import Writer
-from refold.store.verification import Verified, with_forks
+from refold.store.proofs.verification import Verified, with_forks
 
 _RETURNED: Final = "erased before; a backup of the database brought rows back"
 _TRIES: Final = 3

@@ -24,7 +24,6 @@ from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.process import BaseProcess
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
-from uuid import UUID
 
 from refold.domain import errors
 from refold.domain.envelope import (
@@ -349,20 +348,8 @@ class _Walk:
 
     def _imagined(self, event: Summary | CompactionNote, now: datetime) -> Envelope:
         """What would be recorded, as far as the walk reads it."""
-        return Envelope(
-            event_id=UUID(int=0),
-            seq=self._outline.derived_seq + 1,
-            ts=now,
-            type=event.type,
-            user_id=self._stream.user_id,
-            session_id=self._stream.session_id,
-            stream=self._stream.stream,
-            payload=event,
-            redaction={},
-            token_estimate=0,
-            prev_hash="",
-            hash="",
-            schema_version=event.version,
+        return Envelope.imagined(
+            event, self._outline.derived_seq + 1, now, self._stream
         )
 
 

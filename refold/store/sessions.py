@@ -30,7 +30,14 @@ from typing import (
 import orjson
 
 from refold.domain.canonical import repaired
-from refold.domain.envelope import ACTIVATED, NO_META, Draft, Envelope, Meta
+from refold.domain.envelope import (
+    ACTIVATED,
+    NO_META,
+    Draft,
+    Envelope,
+    Meta,
+    from_microseconds,
+)
 from refold.domain.errors import (
     ContextTooLarge,
     CorruptEvent,
@@ -104,7 +111,6 @@ from refold.store.contexts import (
     lagging,
     take,
 )
-from refold.store.explanations import Compared, Explainer, Explanation, How, compare
 from refold.store.history import (
     History,
     born,
@@ -114,8 +120,16 @@ from refold.store.history import (
     whole_call,
     with_blobs,
 )
+from refold.store.proofs.explanations import (
+    Compared,
+    Explainer,
+    Explanation,
+    How,
+    compare,
+)
+from refold.store.proofs.rerun import Model, Rerun, Rerunner, with_requests
+from refold.store.proofs.verification import Verified, Verifier
 from refold.store.reviews import Reviewed, ask, decide as decide_review
-from refold.store.verification import Verified, Verifier
 
 if TYPE_CHECKING:
     from refold.projections.context.budget import Advice
@@ -820,6 +834,31 @@ class Session:
             return sent[1].strategy.fingerprint
         return self.settings.strategy(None).fingerprint
 
+    def rerun(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        prompt: str | None = None,
+        model: Model | None = None,
+    ) -> Rerun:
+        """Make the recorded requests anew, and hold each against what was sent.
+
+        Recorded responses and results answer; nothing is written.  Rules that the store
+        did not redact with before find what they find.
+
+        strategy: of all requests; left out, each keeps its own.
+        prompt:   instead of the recorded system prompts.
+        model:    answers from the first request that differs on, or that was another
+                  model's; left out, no model is asked.
+
+        Raises SessionNotFound, UnknownStrategy, InvalidEvent if no request was
+        recorded, RedactionFailed, and what the model raises.
+        """
+        self.writer.used(self.stream)
+        chosen = None if strategy is None else self.settings.strategy(strategy)
+        run = Rerunner(self.writer, self._viewer(), strategy=chosen, prompt=prompt)
+        return run.run(model)
+
     def replay(self) -> Iterator[tuple[Envelope, View]]:
         """Each recorded request with the view it was made of, derived again."""
         self.writer.used(self.stream)
@@ -1055,7 +1094,7 @@ def _new(
     try:
         given = [draft.event for draft in new]
         events, _ = session.writer.decided(state, given, user_id=session.user_id)
-        return [
+        fitting = [
             _fitting(
                 session, draft if draft.event is event else replace(draft, event=event)
             )
@@ -1063,6 +1102,10 @@ def _new(
         ]
     except (InvalidEvent, SessionClosed, EventTooLarge) as error:
         raise ImportFailed(where, str(error)) from None
+    log, now = session.writer.log, from_microseconds(session.writer.clock())
+    viewer = Viewer(log, History.of(log, state))
+    redacted = with_requests(viewer, state, [event for _, event in fitting], now)
+    return [(draft, one) for (draft, _), one in zip(fitting, redacted, strict=True)]
 
 
 def _same(session: Session, draft: Draft, envelope: Envelope) -> bool:

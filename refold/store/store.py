@@ -55,10 +55,7 @@ from refold.store.erasure import (
 from refold.store.exports import Exported, export_user
 from refold.store.history import read_on
 from refold.store.memory import Memories, User
-from refold.store.rebuilds import Rebuilder, Rebuilt, rebuild_all
-from refold.store.reviews import Reviews
-from refold.store.sessions import Session, take_in
-from refold.store.verification import (
+from refold.store.proofs.verification import (
     Rechecked,
     Verified,
     forks_of,
@@ -66,6 +63,9 @@ from refold.store.verification import (
     repair,
     reredact,
 )
+from refold.store.rebuilds import Rebuilder, Rebuilt, rebuild_all
+from refold.store.reviews import Reviews
+from refold.store.sessions import Session, take_in
 
 
 def now() -> int:

@@ -19,7 +19,7 @@ from refold.adapters.log import EncryptedLog
 from refold.adapters.sql import sqlite
 from refold.domain.events import JsonObject, UserInput
 from refold.domain.upcast import UPCASTS
-from refold.store.verification import Rechecker
+from refold.store.proofs.verification import Rechecker
 from tests.support import warm
 from tests.support.postgres import Postgres
 from tests.support.redacting import MAIL, aware, unaware

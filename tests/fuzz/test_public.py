@@ -69,6 +69,7 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "by": TEXTS.filter(_is_something),
     "accept_loss": FLAGS,
     "open_only": FLAGS,
+    "prompt": st.none() | TEXTS,
     "strategies": st.lists(SPECS.filter(bool), max_size=2),
     "as_": st.sampled_from(["sent", "rebuilt"]),
     **dict.fromkeys(("chain_only", "apply", "dry_run", "strict", "sweep"), FLAGS),

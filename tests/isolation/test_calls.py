@@ -48,6 +48,7 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "compact": lambda session: session.compact(WINDOW),
     "compactor": lambda session: session.compactor(WINDOW).step(),
     "compare": lambda session: session.compare([WINDOW]),
+    "rerun": lambda session: session.rerun(),
     "acontext": lambda session: asyncio.run(session.acontext(WINDOW)),
     "aprepare": lambda session: asyncio.run(session.aprepare(WINDOW)),
     "context": lambda session: session.context(WINDOW),

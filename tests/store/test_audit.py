@@ -132,6 +132,13 @@ WORK: dict[str, tuple[Work, list[str]]] = {
     "replay": (lambda store: list(of(store).replay()), ["session_replay"]),
     "why": (lambda store: of(store).why(WINDOW), ["session_why"]),
     "compare": (lambda store: of(store).compare([WINDOW]), ["session_compare"]),
+    "rerun": (
+        lambda store: [
+            of(store).record_request(of(store).context("keep_all")),
+            of(store).rerun(),
+        ],
+        ["session_context", APPENDED, "session_rerun"],
+    ),
     "review": (lambda store: of(store).review(), ["session_review"]),
     "reviews": (lambda store: store.reviews.list(), ["review_list"]),
     "verify": (lambda store: of(store).verify(), ["session_verify"]),

@@ -18,8 +18,8 @@ from refold.domain.ids import USER_SESSION, StreamId
 from refold.projections.context.strategies.spec import parse
 from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
+from refold.store.proofs.verification import Rechecker
 from refold.store.sessions import extend
-from refold.store.verification import Rechecker
 from tests.support.payloads import payload
 from tests.support.redacting import GONE, MAIL, aware, unaware
 from tests.support.stores import prepare

@@ -13,7 +13,7 @@ from refold.domain.envelope import Draft
 from refold.domain.events import SummarizerRef, Summary
 from refold.store import Session, SessionStore
 from refold.store.appends import Order
-from refold.store.explanations import Explanation
+from refold.store.proofs.explanations import Explanation
 from tests.support.payloads import payload
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import prepare

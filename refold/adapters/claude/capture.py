@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
 
-from anthropic import BaseModel
+from anthropic import AnthropicError, BaseModel
 from anthropic.lib.tools import ToolError
 from anthropic.tools.memory import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool
 
@@ -25,10 +25,12 @@ from refold.adapters.claude.messages import (
     normal,
     plain,
 )
+from refold.adapters.claude.summarizer import failure, own_client
 from refold.adapters.claude.tools import MemoryFiles, not_recorded
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Meta
 from refold.domain.errors import (
+    AnswerFailed,
     InvalidConfiguration,
     InvalidEvent,
     RecordingFailed,
@@ -39,6 +41,7 @@ from refold.domain.events import Event, JsonObject
 from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
+from refold.projections.context.view import View
 from refold.projections.models import window_of
 from refold.store.sessions import Session
 
@@ -352,6 +355,42 @@ class AsyncCapture(_Captured):
             await _in_thread(self._broke_off, asked, _came(stream), error)
             raise
         await _in_thread(self._broke_off, asked, _came(stream), None)
+
+
+class LiveModel:
+    """Has Claude answer in a rerun, where recorded answers end; nothing is recorded.
+
+    client: one of the SDK's; left out, the SDK makes one from its variables.
+
+    Raises InvalidConfiguration for a name that is empty, and for want of a key.
+    """
+
+    def __init__(
+        self, model: str, *, client: Anthropic | None = None, max_tokens: int = 8_192
+    ) -> None:
+        if not model.strip():
+            raise InvalidConfiguration("a rerun needs the name of a model")
+        self.name, self._max_tokens = model, max_tokens
+        self._client = client or own_client()
+
+    def close(self) -> None:
+        """Close the client."""
+        self._client.close()
+
+    def answer(self, view: View) -> list[Event]:
+        """The events of its whole answer.  Raises AnswerFailed."""
+        body = view.to_request(model=self.name, max_tokens=self._max_tokens)
+        if betas := _betas(body):
+            body["betas"] = betas
+        asked = Asked(body, 0, None, bool(betas))
+        try:
+            message = _api(self._client, asked).create(**body)
+        except AnthropicError as error:
+            # What the SDK raises carries the request: it is not passed on.
+            timeout = self._client.timeout
+            seconds = timeout if isinstance(timeout, int | float) else 600
+            raise AnswerFailed(failure(error, timeout=seconds).reason) from None
+        return events_of(plain(message))
 
 
 class MemoryTool(BetaAbstractMemoryTool):

@@ -235,7 +235,7 @@ class AnthropicSummarizer:
         self.prompt = Prompt.named(NEWEST) if prompt is None else Prompt.own(prompt)
         self._max_tokens, self._temperature = max_tokens, temperature
         self._timeout = timeout
-        self._client = (client or _client()).with_options(
+        self._client = (client or own_client()).with_options(
             timeout=timeout, max_retries=max_retries
         )
 
@@ -322,7 +322,7 @@ def _check(name: str, value: object, *, fits: bool) -> None:
         raise InvalidConfiguration(f"the summarizer cannot work with {name}={value!r}")
 
 
-def _client() -> anthropic.Anthropic:
+def own_client() -> anthropic.Anthropic:
     """A client by the SDK's own variables and profiles."""
     try:
         client = anthropic.Anthropic(middleware=[refuse_long_waits])

@@ -12,6 +12,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "context": ("context", "Show what the model is sent, or was sent earlier."),
         "why": ("why", "Explain why a context is as it is, with proof."),
         "compare": ("compare", "Compare what strategies would have sent."),
+        "rerun": ("compare", "Make the requests of a run anew, and name what differs."),
         "memory": ("memory", "Show what was learned from a user's sessions."),
         "stats": ("operate", "Show how much is stored, and how fast it grows."),
         "audit": ("operate", "Show the access log: what was done, and when."),

@@ -1,9 +1,10 @@
-"""``refold compare``: what several strategies would have sent of one log."""
+"""``refold compare`` and ``rerun``: what else would have been sent of one log."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +17,14 @@ from refold.adapters.cli.output import (
     number,
     visible,
 )
+from refold.domain.canonical import canonical
 from refold.domain.errors import InvalidConfiguration, counted
 
 if TYPE_CHECKING:
+    from refold.domain.events import JsonObject
     from refold.projections.compare import Outcome
-    from refold.store.explanations import Compared, How
+    from refold.store.proofs.explanations import Compared, How
+    from refold.store.proofs.rerun import Model, Rerun
 
 
 def compare(
@@ -68,6 +72,97 @@ def compare(
         [outcome.to_json() for outcome in compared.outcomes],
         lambda screen: _show(screen, compared),
     )
+
+
+def rerun(
+    call: Call,
+    user: User,
+    session: OneSession,
+    strategy: str | None = option(
+        None, f"Strategy for all requests: {SPEC}.  Without it: their own.", of="SPEC"
+    ),
+    prompt: Path | None = option(
+        None, "System prompt instead of those recorded: a file of text.", of="FILE"
+    ),
+    model: str | None = option(
+        None,
+        "Model of Anthropic's that answers from the first difference on, until a call "
+        "has no recorded result.  Without it: no network is used.",
+        of="M",
+    ),
+) -> Result:
+    """Make the requests of a run anew, and name what differs.
+
+    Recorded responses and results answer.  Under another strategy, prompt or redaction
+    policy, the first request that differs is shown, and the exit code is 1.  Nothing is
+    written.
+    """
+    chosen = call.store().session(user_id=user, session_id=session)
+    ran = chosen.rerun(
+        strategy,
+        prompt=None if prompt is None else _text(prompt),
+        model=None if model is None else _live(call, model),
+    )
+    return Result(
+        ran.to_json, lambda screen: _show_rerun(screen, ran), int(ran.differs)
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidConfiguration(
+            f"--prompt: {path} is no text that can be read: check its path, and that "
+            "it is UTF-8"
+        ) from None
+
+
+def _live(call: Call, name: str) -> Model:
+    try:
+        from refold.adapters.claude.capture import LiveModel
+    except ModuleNotFoundError as missing:
+        raise InvalidConfiguration(
+            f"--model needs the package {missing.name}: `pip install anthropic` "
+            "installs what is missing"
+        ) from None
+    return call.with_resource(closing(LiveModel(name)))
+
+
+def _show_rerun(screen: Screen, ran: Rerun) -> None:
+    found, live = ran.first_difference, ran.live
+    if found is None:
+        screen.line((f"{counted(ran.requests, 'request')} made again", "bold"))
+        screen.line((f"{ran.same:,} as sent", "green"))
+    else:
+        screen.line(
+            (f"request {found.request} of {ran.requests} differs", "bold red"),
+            f" (seq {found.seq}): {found.where}",
+        )
+        for name, one in (("then", found.then), ("now", found.now)):
+            tokens = "" if one.tokens is None else f", {counted(one.tokens, 'token')}"
+            screen.line((f"{name:<5}", "bold"), f"{one.digest[:12]}{tokens}")
+            if one.text is not None:
+                screen.line("     ", visible(one.text))
+        for name, calls in found.call._asdict().items() if found.call else ():
+            screen.line((f"calls {name}: ", "bold"), visible(_calls(calls)))
+    if ran.superseded:
+        screen.line(
+            f"{ran.superseded:,} made of events that were redacted later: not proved"
+        )
+    if live is not None:
+        screen.line(
+            f"live from request {live.request}: {counted(live.answers, 'answer')}, "
+            f"{counted(live.results, 'recorded result')}"
+        )
+        if live.call is not None:
+            said = visible(_calls([live.call]))
+            screen.line(("no recorded result: ", "yellow"), said)
+
+
+def _calls(calls: Sequence[JsonObject]) -> str:
+    told = (f"{one['name']}{canonical(one['arguments']).decode()}" for one in calls)
+    return ", ".join(told) or "none"
 
 
 def _check_plot(path: Path) -> None:

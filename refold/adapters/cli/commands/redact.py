@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from refold.redaction.redactor import Redactor
     from refold.redaction.values import Tally
-    from refold.store.verification import Exposure, Rechecked
+    from refold.store.proofs.verification import Exposure, Rechecked
 
 
 def redact(

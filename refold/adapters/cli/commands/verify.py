@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from refold.domain.erasure import Signed
     from refold.domain.ports import Damage, SessionInfo
     from refold.domain.seals import SealsVerified
-    from refold.store.verification import Verified
+    from refold.store.proofs.verification import Verified
 
 
 def verify(

@@ -23,12 +23,12 @@ from refold.adapters.cli.output import (
 )
 from refold.domain.errors import counted
 from refold.projections.context.units import spans_of
-from refold.store.explanations import BECAUSE, LEFT_OUT
+from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
     from refold.projections.context.why import Asked, Part
-    from refold.store.explanations import Explanation, Record
+    from refold.store.proofs.explanations import Explanation, Record
 
 
 def why(

@@ -36,7 +36,7 @@ from refold.projections.context.view import View
 from refold.projections.models import ModelInfo
 from refold.store.contexts import RequestedViews, Settings, Viewer
 from refold.store.history import History, with_blobs
-from refold.store.verification import Superseded, differs
+from refold.store.proofs.verification import Superseded, differs
 
 Proof = Literal["holds", "superseded", "broken"]
 BECAUSE: Final[Mapping[why.Cause, str]] = {

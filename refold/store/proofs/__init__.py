@@ -1,0 +1,1 @@
+"""What the log proves: of itself, of a context, of a run that is made again."""

@@ -1,0 +1,618 @@
+"""Rerun: a recorded run walked once more, its requests made anew and held against it.
+
+Recorded responses and results answer, so that without a model only requests can differ.
+Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import takewhile, zip_longest
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+import orjson
+
+from refold.domain.canonical import canonical
+from refold.domain.envelope import ACTIVATED, Envelope, Meta
+from refold.domain.errors import InvalidConfiguration, InvalidEvent, RedactionFailed
+from refold.domain.events import (
+    Event,
+    JsonObject,
+    RedactionApplied,
+    Request,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+    event_of,
+)
+from refold.domain.ids import StreamId
+from refold.domain.session import SessionState
+from refold.domain.tokens import estimate
+from refold.projections.compare import (
+    Elements,
+    Moment,
+    RawRequests,
+    Requests,
+    Walk,
+    moments,
+)
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.budget import NO_EXTRAS, Extras
+from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.strategies import spec
+from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.view import View
+from refold.redaction.chokepoint import RedactedEvent, answering, redact_payload
+from refold.redaction.guard import filled
+from refold.redaction.redactor import RedactionError
+from refold.store.appends import Writer
+from refold.store.contexts import Viewer
+from refold.store.history import handed_in, with_blobs
+from refold.store.proofs.verification import Superseded, differs
+
+_ALL: Final = KeepAll()
+_AROUND: Final = 120  # characters told before what differs, and twice as many after
+
+
+class Model(Protocol):
+    """What answers a request that differs, and those that follow from it."""
+
+    name: str
+
+    def answer(self, view: View) -> Sequence[Event]:
+        """The events of its response to this view."""
+        ...
+
+
+class Shown(NamedTuple):
+    """A request as far as it is told: all of its text would be too much.
+
+    text: of the first block that differs, from shortly before the place; None if there
+          is none, or if only the digest of the request is known.
+    """
+
+    digest: str
+    tokens: int | None = None
+    text: str | None = None
+
+
+class Calls(NamedTuple):
+    """The calls that an answer made, by name and arguments: recorded, and now."""
+
+    then: tuple[JsonObject, ...]
+    now: tuple[JsonObject, ...]
+
+
+class Difference(NamedTuple):
+    """The first request that is not what it was, or after which other calls were made.
+
+    request: counted from 1; ``seq`` is its event's, or that of the first event of the
+             answer to it.
+    where:   ``system``, ``tools``, ``message 3, block 1``, or ``calls``; ``digest`` if
+             the log does not hold what was sent.
+    """
+
+    request: int
+    seq: int
+    where: str
+    then: Shown
+    now: Shown
+    call: Calls | None = None
+
+
+Ended: TypeAlias = Literal["unrecorded_call", "run_ended"]
+
+
+class Live(NamedTuple):
+    """What a model did from a request on: how often it answered, and why it ended.
+
+    results: calls that a recorded result answered.
+    call:    the call that has none.
+    """
+
+    request: int
+    answers: int
+    results: int
+    ended: Ended
+    call: JsonObject | None = None
+
+
+class Rerun(NamedTuple):
+    """What came of it.
+
+    same:       requests that are what they were, up to the first that is not.
+    superseded: those made of events that were redacted again since: nothing proves
+                them any more.
+    """
+
+    requests: int
+    same: int
+    superseded: int = 0
+    first_difference: Difference | None = None
+    live: Live | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether a request was another, or a model made calls that nobody recorded."""
+        stopped = self.live is not None and self.live.ended == "unrecorded_call"
+        return stopped or self.first_difference is not None
+
+    def to_json(self) -> JsonObject:
+        """As ``refold rerun --json`` prints it."""
+        told: JsonObject = orjson.loads(orjson.dumps(_plain(self)))
+        return told
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(one) for name, one in value._asdict().items()}
+    return [*map(_plain, value)] if isinstance(value, tuple) else value
+
+
+def with_requests(
+    viewer: Viewer, state: SessionState, new: Sequence[RedactedEvent], now: datetime
+) -> list[RedactedEvent]:
+    """``new``, which will follow in this state, each answer with its request's digest.
+
+    They are imported: what was sent is derived, as what is never compacted.  Where
+    requests are among them, those are held against instead.
+    """
+    if any(isinstance(one.event, Request) for one in new):
+        return [*new]
+    known = viewer.history.events(upto=state.head_seq)
+    events = [with_blobs(viewer.log, one) for one in known]
+    for seq, one in enumerate(new, state.head_seq + 1):
+        events.append(_imagined(one, seq, state.stream, now))
+    marked = [*new]
+    for envelope, sent in RawRequests(events).digests():
+        if (place := envelope.seq - state.head_seq - 1) >= 0:
+            marked[place] = answering(new[place], sent)
+    return marked
+
+
+def _imagined(
+    one: RedactedEvent, seq: int, stream: StreamId, now: datetime
+) -> Envelope:
+    event: Any = one.event
+    if one.blobs:
+        at_hand = {blob.sha256: blob.data for blob in one.blobs}
+        event = event_of(event.type, filled(event.payload(), at_hand.get))
+    content, tokens = one.content, one.token_estimate
+    beside: Any = {name: content.get(name) for name in ("request_id", "agent", "meta")}
+    beside["meta"] = Meta.of(beside["meta"])
+    return Envelope.imagined(event, seq, now, stream, tokens=tokens, **beside)
+
+
+class _Recorded(NamedTuple):
+    """A request of the run; ``read`` is how many events were there."""
+
+    envelope: Envelope
+    read: int
+    digest: str
+    model: str | None
+    request: Request | None
+
+    @property
+    def through(self) -> int:
+        """The last seq that it was made of."""
+        return self.request.through_seq if self.request else self.envelope.seq - 1
+
+
+def _recorded(events: Sequence[Envelope]) -> Iterator[_Recorded]:
+    for index, one in enumerate(events):
+        event, source = one.payload, one.meta.source or {}
+        if one.seq < 1:
+            continue  # of the session that this one was forked from
+        if isinstance(event, Request):
+            yield _Recorded(one, index, event.digest, event.model, event)
+        elif isinstance(sent := source.get("request"), str):
+            yield _Recorded(one, index, sent, one.meta.model, None)
+
+
+@dataclass(slots=True)
+class _Run:
+    """The events of a run, as they are recorded or as they would be now."""
+
+    events: Sequence[Envelope]
+    derived: dict[str, list[Envelope]]
+    _outlines: dict[str, Outline] = field(default_factory=dict)
+
+    def view(self, one: _Recorded, extras: Extras) -> View:
+        """The request made anew, of the summaries that it was made of."""
+        if (request := one.request) is None:
+            before = self.events[: one.read]
+            outline = _ALL.read(_ALL.begin(), before)
+            return self._requests(_ALL).view(outline, (), extras)
+        strategy = spec.parse(request.strategy.model_dump())
+        made = self.derived.get(strategy.fingerprint, [])
+        outline = self._outline(strategy, request, made)
+        return self._requests(strategy).view(outline, made, extras)
+
+    def _requests(self, strategy: Strategy) -> Requests:
+        return Requests(strategy, self.events, NO_EXTRAS, Elements())
+
+    def _outline(
+        self, strategy: Strategy, request: Request, made: Iterable[Envelope]
+    ) -> Outline:
+        through, upto = request.through_seq, request.derived_seq
+        outline = self._outlines.get(strategy.fingerprint, strategy.begin())
+        if outline.through_seq > through or outline.derived_seq > upto:
+            outline = strategy.begin()
+        after = outline.through_seq if outline.events else None
+        new = (one for one in self.events if after is None or one.seq > after)
+        outline = strategy.read(outline, takewhile(lambda e: e.seq <= through, new))
+        for entry in made:
+            if outline.derived_seq < entry.seq <= upto:
+                outline = fold_derived(outline, entry)
+        self._outlines[strategy.fingerprint] = outline
+        return outline
+
+
+class Rerunner:
+    """Walks one session again.
+
+    strategy: of all requests, with summaries made anew where those recorded are another
+              strategy's; left out, each request keeps its own.
+    prompt:   instead of the system prompts that were recorded.
+
+    What is redacted under other rules than those of the store is redacted once more.
+
+    Raises InvalidEvent if no request of the session was recorded.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        viewer: Viewer,
+        *,
+        strategy: Strategy | None,
+        prompt: str | None,
+    ) -> None:
+        self._writer, self._viewer, self._strategy = writer, viewer, strategy
+        self._redactor = writer.redactor.stubbing
+        self._tag = writer.tagger(viewer.stream.user_id)
+        log, stream = viewer.log, viewer.stream
+        was = [with_blobs(log, one) for one in viewer.history.events()]
+        self._requests = [
+            one
+            for one in _recorded(was)
+            if strategy is None or one.envelope.meta.status != ACTIVATED
+        ]
+        if not self._requests:
+            raise InvalidEvent(
+                f"no request of session {stream.session_id!r} was recorded: there is "
+                "nothing that a rerun could be held against (session.record_request)"
+            )
+        names = {
+            one.request.strategy.fingerprint for one in self._requests if one.request
+        }
+        derived = {name: log.read(stream._replace(stream=name)) for name in names}
+        self._prompt = prompt and str(self._clean("system", {"text": prompt})["text"])
+        self._prompted = any(_prompt_of(one) is not None for one in was)
+        self._was = _Run(was, derived)
+        self._now = _Run(
+            [*map(self._anew, was)],
+            {name: [*map(self._anew, entries)] for name, entries in derived.items()},
+        )
+        self._handed: dict[tuple[int, bool], Extras] = {}
+
+    def run(self, model: Model | None = None) -> Rerun:
+        """Hold each request against what it was, up to the first that differs.
+
+        From there on ``model`` answers, or from the first request that another model
+        was sent: its calls are answered by the results that calls of the same name and
+        arguments had, until one has none.
+
+        Raises UnknownStrategy, RedactionFailed, what reading raises, and what the
+        model raises.
+        """
+        if isinstance(model, str):
+            raise InvalidConfiguration("a rerun takes what answers: LiveModel(name)")
+        past, total = self._superseded(), len(self._requests)
+        same = gone = 0
+        for number, (one, view, changed) in enumerate(self._made(), 1):
+            if changed and past.main and min(past.main) <= one.through:
+                gone += 1
+                continue
+            difference = self._difference(number, one, view) if changed else None
+            if difference or (model and model.name != one.model):
+                told = Rerun(total, same, gone, difference)
+                return self._live(told, number, one, model) if model else told
+            same += 1
+        return Rerun(total, same, gone)
+
+    def _made(self) -> Iterator[tuple[_Recorded, View | None, bool]]:
+        """Each request, and whether it differs; and its view, where it was rendered."""
+        raw = RawRequests(self._now.events, self._extras(None, now=True)).digests()
+        walked = self._walked(self._strategy) if self._strategy else iter(())
+        for one, view in zip_longest(self._requests, walked):
+            if self._keeps(one):
+                view = None
+            if view is None and one.request is None:
+                again = (sent for answer, sent in raw if answer.seq == one.envelope.seq)
+                yield one, None, next(again, "") != one.digest
+                continue
+            view = view or self._now.view(one, self._extras(one, now=True))
+            if one.request:
+                yield one, view, bool(differs(view, one.request))
+            else:
+                yield one, view, view.digest != one.digest
+
+    def _keeps(self, one: _Recorded) -> bool:
+        """Whether it is made under the strategy under which it was."""
+        own = one.request.strategy.fingerprint if one.request else _ALL.fingerprint
+        return self._strategy is None or self._strategy.fingerprint == own
+
+    def _walked(self, strategy: Strategy) -> Iterator[View]:
+        """The requests under another strategy, whose summaries are made on the way."""
+        moments = [Moment(one.read, one.envelope.seq) for one in self._requests]
+        walk = Walk(strategy, self._now.events, moments, Abridged())
+        for one, _ in zip(self._requests, walk.steps(), strict=True):
+            yield walk.view(self._extras(one, now=True))
+
+    def _extras(self, one: _Recorded | None, *, now: bool) -> Extras:
+        """What was handed in with a request; ``now``: as it would be."""
+        place = (one.envelope.seq if one else 0, now)
+        if place not in self._handed:
+            self._handed[place] = self._read_extras(one, now=now)
+        return self._handed[place]
+
+    def _read_extras(self, one: _Recorded | None, *, now: bool) -> Extras:
+        extras = NO_EXTRAS
+        if one and one.request:
+            extras = handed_in(self._viewer.log, self._viewer.stream, one.request)
+            if now and self._ruled(one.envelope):
+                handed: Any = {"handed": {**extras.dump()}}
+                texts = self._clean("request", handed)["handed"]
+                extras = Extras.load(texts, extras.window_tokens)
+        if not now or self._prompt is None:
+            return extras
+        if extras.system is not None or not self._prompted:
+            return replace(extras, system=_instead(extras.system, self._prompt))
+        return extras
+
+    def _anew(self, envelope: Envelope) -> Envelope:
+        """The event as it would be recorded now."""
+        event: Event = envelope.payload
+        if self._ruled(envelope) and not isinstance(event, Request):
+            payload = event.payload()
+            clean = self._clean(event.type, payload)
+            event = event if clean == payload else event_of(event.type, clean)
+        text = _prompt_of(envelope)
+        if text is not None and self._prompt is not None:
+            event = SystemPrompt(text=_instead(text, self._prompt))
+        if event is envelope.payload:
+            return envelope
+        tokens = estimate(event.payload())
+        return envelope.model_copy(update={"payload": event, "token_estimate": tokens})
+
+    def _ruled(self, envelope: Envelope) -> bool:
+        """Whether the store might find something in it that was not found then."""
+        redactor = self._redactor
+        own = {redactor.rule_set, self._writer.redactor.rule_set}
+        more = redactor.registered or redactor.recognizer
+        return bool(more) or envelope.redaction.get("rules") not in own
+
+    def _clean(self, kind: str, payload: JsonObject) -> dict[str, Any]:
+        try:
+            clean, _, _ = redact_payload(self._redactor, kind, payload, tag=self._tag)
+        except RedactionError as error:
+            raise RedactionFailed(kind, reason=str(error)) from None
+        return {**clean}
+
+    def _superseded(self) -> Superseded:
+        own: dict[str, set[int]] = {}
+        for one in self._was.events:
+            if isinstance(one.payload, RedactionApplied) and one.seq > 0:
+                own.setdefault(one.payload.stream, set()).update(one.payload.seqs)
+        return Superseded(self._viewer.history, own)
+
+    def _difference(self, number: int, one: _Recorded, view: View | None) -> Difference:
+        was = self._was.view(one, self._extras(one, now=False))
+        now = view or self._now.view(one, self._extras(one, now=True))
+        seq, then = one.envelope.seq, Shown(one.digest)
+        lost = differs(was, one.request) if one.request else was.digest != one.digest
+        if lost:
+            shown = Shown(now.digest, now.tokens)
+            return Difference(number, seq, "digest", then, shown)
+        where, before, after = _first(_parts(was), _parts(now))
+        place = _place(before or "", after or "")
+        then = Shown(was.digest, was.tokens, _around(before, place))
+        shown = Shown(now.digest, now.tokens, _around(after, place))
+        return Difference(number, seq, where, then, shown)
+
+    def _live(self, told: Rerun, number: int, one: _Recorded, model: Model) -> Rerun:
+        extras = self._extras(one, now=True)
+        tools = extras.tools or _tools(self._now.events)
+        extras = replace(extras, tools=tools)
+        strategy = self._strategy or (
+            spec.parse(one.request.strategy.model_dump()) if one.request else _ALL
+        )
+        recorded: Sequence[Envelope] | None = None
+        if self._keeps(one):
+            upto = one.request.derived_seq if one.request else 0
+            made = self._now.derived.get(strategy.fingerprint, [])
+            recorded = [entry for entry in made if entry.seq <= upto]
+        run = _LiveRun(self._now.events, one.read, strategy, recorded, extras)
+        live, calls = run.go(model)
+        difference = told.first_difference
+        if difference is None and calls is not None:
+            unknown = Shown(one.digest)
+            at = number + calls[0]
+            difference = Difference(at, one.envelope.seq, "calls", unknown, unknown)
+        if difference is not None and calls is not None:
+            difference = difference._replace(call=calls[1])
+        live = live._replace(request=number)
+        return told._replace(first_difference=difference, live=live)
+
+
+def _prompt_of(envelope: Envelope) -> str | None:
+    event = envelope.payload
+    return event.text if isinstance(event, SystemPrompt) else None
+
+
+def _instead(known: str | None, prompt: str) -> str:
+    """The prompt, in whose file a last line ends as lines do."""
+    if known is not None and known.rstrip("\r\n") == prompt.rstrip("\r\n"):
+        return known
+    return prompt.rstrip("\r\n")
+
+
+_Part: TypeAlias = tuple[str, str]
+
+
+def _parts(view: View) -> Iterator[_Part]:
+    """What a request consists of, in order: each part's name, and its text."""
+    yield "system", view.system or ""
+    yield "tools", canonical(view.tools).decode() if view.tools else ""
+    for number, message in enumerate(view.messages, 1):
+        for at, block in enumerate(message["content"], 1):
+            plain = block["type"] == "text"
+            text = block["text"] if plain else canonical(block).decode()
+            yield f"message {number}, block {at} ({message['role']})", str(text)
+
+
+def _first(
+    then: Iterable[_Part], now: Iterable[_Part]
+) -> tuple[str, str | None, str | None]:
+    """The first part that differs, and both its texts."""
+    for was, is_ in zip_longest(then, now):
+        if was != is_:
+            name = (is_ or was)[0]
+            return name, was and was[1], is_ and is_[1]
+    return "digest", None, None
+
+
+def _place(then: str, now: str) -> int:
+    pairs = enumerate(zip(then, now, strict=False))
+    first = (at for at, (one, other) in pairs if one != other)
+    return next(first, min(len(then), len(now)))
+
+
+def _around(text: str | None, place: int) -> str | None:
+    if text is None:
+        return None
+    begin, end = max(0, place - _AROUND), place + 2 * _AROUND
+    before, after = "…" * (begin > 0), "…" * (end < len(text))
+    return before + text[begin:end] + after
+
+
+def _tools(events: Iterable[Envelope]) -> tuple[JsonObject, ...]:
+    """The tools that were called, where nobody recorded what they are."""
+    calls = (one.payload for one in events)
+    names = dict.fromkeys(c.tool_name for c in calls if isinstance(c, ToolCall))
+    return tuple({"name": n, "input_schema": {"type": "object"}} for n in names)
+
+
+def _told(call: ToolCall) -> JsonObject:
+    return {"name": call.tool_name, "arguments": call.arguments}
+
+
+class _LiveRun:
+    """A run that a model goes on with, in memory, from the event at ``begin`` on."""
+
+    def __init__(
+        self,
+        events: Sequence[Envelope],
+        begin: int,
+        strategy: Strategy,
+        recorded: Sequence[Envelope] | None,
+        extras: Extras,
+    ) -> None:
+        self._events, self._rest = [*events[:begin]], events[begin:]
+        self._strategy, self._recorded, self._extras = strategy, recorded, extras
+        self._seq = self._rest[0].seq
+        self._moments: list[Moment] = []
+        self._inputs = [e for e in self._rest if isinstance(e.payload, UserInput)]
+        calls = [one.payload for one in self._rest if isinstance(one.payload, ToolCall)]
+        results = {
+            one.payload.call_id: one.payload
+            for one in self._rest
+            if isinstance(one.payload, ToolResult)
+        }
+        self._results = [
+            (canonical(_told(call)), results[call.call_id])
+            for call in calls
+            if call.call_id in results
+        ]
+        self._before = list(_answers(self._rest))
+
+    def go(self, model: Model) -> tuple[Live, tuple[int, Calls] | None]:
+        """Let the model answer until a call has no recorded result.
+
+        Returns what it did, and the first calls that are others than those recorded,
+        with how many answers came before.
+        """
+        answers = results = 0
+        first: tuple[int, Calls] | None = None
+        while True:
+            said = model.answer(self._view())
+            calls = [event for event in said if isinstance(event, ToolCall)]
+            made = tuple(map(_told, calls))
+            then = self._before[answers] if answers < len(self._before) else ()
+            if first is None and made != then:
+                first = answers, Calls(then, made)
+            answers += 1
+            for event in said:
+                self._add(event)
+            for call in calls:
+                if (result := self._result(call)) is None:
+                    live = Live(0, answers, results, "unrecorded_call", _told(call))
+                    return live, first
+                results += 1
+                self._add(result)
+            if not calls:
+                if not self._inputs:
+                    return Live(0, answers, results, "run_ended"), first
+                self._add(self._inputs.pop(0).payload)
+
+    def _view(self) -> View:
+        """What is sent next: the walk ends before an answer that is to come."""
+        pending = self._imagined(UserInput(text=""))
+        events = [*self._events, pending]
+        self._moments.append(Moment(len(self._events), pending.seq))
+        walk = Walk(
+            self._strategy, events, self._moments, Abridged(), self._recorded,
+            goes_on=True,
+        )  # fmt: skip
+        steps = walk.steps()
+        for _ in self._moments:
+            next(steps)
+        return replace(walk.view(self._extras), tools=self._extras.tools)
+
+    def _result(self, call: ToolCall) -> ToolResult | None:
+        told = canonical(_told(call))
+        for place, (known, result) in enumerate(self._results):
+            if known == told:
+                del self._results[place]
+                return result.model_copy(update={"call_id": call.call_id})
+        return None
+
+    def _add(self, event: Event) -> None:
+        self._events.append(self._imagined(event))
+        self._seq += 1
+
+    def _imagined(self, event: Event) -> Envelope:
+        newest = self._rest[0]
+        ts, tokens = newest.ts, estimate(event.payload())
+        return Envelope.imagined(event, self._seq, ts, newest.stream_id, tokens=tokens)
+
+
+def _answers(events: Iterable[Envelope]) -> Iterator[tuple[JsonObject, ...]]:
+    """The calls of each answer, in order."""
+    events = list(events)
+    begins = {moment.seq for moment in moments(events)}
+    calls: list[JsonObject] | None = None
+    for one in events:
+        if one.seq in begins:
+            if calls is not None:
+                yield tuple(calls)
+            calls = []
+        if isinstance(one.payload, ToolCall) and calls is not None:
+            calls.append(_told(one.payload))
+    if calls is not None:
+        yield tuple(calls)

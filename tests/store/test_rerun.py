@@ -1,0 +1,400 @@
+"""A recorded run is made again from the log: unchanged, each request is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import refold
+from refold.adapters.importers import read
+from refold.domain.envelope import Draft, Meta
+from refold.domain.errors import InvalidConfiguration, InvalidEvent
+from refold.domain.events import Event
+from refold.projections.context.view import View
+from refold.redaction.plan import Plan
+from refold.redaction.redactor import Redactor
+from refold.redaction.registered import Registered
+from refold.store import Session, SessionStore
+from refold.store.proofs.rerun import Rerun
+from refold.store.sessions import extend
+from tests.store.test_real_transcripts import DATA, NAMES
+from tests.support.redacting import GONE, MAIL, unaware
+
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+CLEARING = "tool_clearing:trigger_tool_uses=2,keep=1"
+ANSWER = Meta(source={"format": "test"})
+
+
+def ask(session: Session, strategy: str | None = None, **handed: Any) -> None:
+    session.record_request(session.prepare(strategy, **handed), model="claude-x")
+
+
+def work(session: Session, turns: int, strategy: str, **handed: Any) -> Session:
+    """A loop that reads a file each turn; its requests are recorded."""
+    for turn in range(turns):
+        session.append(refold.UserInput(text=f"Read file {turn}, " + "please " * 20))
+        ask(session, strategy, **handed)
+        path = {"path": f"/srv/{turn}.txt"}
+        session.append(
+            [
+                refold.AgentResponse(text="I read.", stop_reason="tool_use"),
+                refold.ToolCall(call_id=f"c{turn}", tool_name="read", arguments=path),
+            ]
+        )
+        found = f"line {turn} of text " * 20
+        session.append(refold.ToolResult(call_id=f"c{turn}", content=found))
+        ask(session, strategy, **handed)
+        session.append(refold.AgentResponse(text=f"File {turn} is read."))
+    return session
+
+
+def transcript(turns: int, word: str = "") -> list[Draft]:
+    events: list[Event] = [refold.SystemPrompt(text="Be brief.")]
+    for turn in range(turns):
+        events += [
+            refold.UserInput(text=f"question {turn} {word}"),
+            refold.AgentResponse(text="I look.", stop_reason="tool_use"),
+            refold.ToolCall(call_id=f"c{turn}", tool_name="read", arguments={}),
+            refold.ToolResult(call_id=f"c{turn}", content=f"the text {turn} {word}"),
+            refold.AgentResponse(text=f"answer {turn}"),
+        ]
+    return [Draft(event, meta=ANSWER) for event in events]
+
+
+def redacted_by(session: Session, redactor: Redactor) -> Session:
+    return replace(session, writer=replace(session.writer, redactor=redactor))
+
+
+def knows(session: Session, secret: str) -> Session:
+    """The session in a store that takes this for a secret."""
+    registered = Registered()
+    registered.register(secret)
+    plan = Plan(name="registered alone", rules=())
+    return redacted_by(session, Redactor(plan, registered=registered))
+
+
+def whole(ran: Rerun) -> bool:
+    return (ran.same, ran.first_difference, ran.live) == (ran.requests, None, None)
+
+
+@pytest.mark.parametrize("strategy", ["keep_all", WINDOW, CLEARING, "last_turns:n=1"])
+def test_an_unchanged_run_makes_the_same_requests(
+    session: Session, strategy: str
+) -> None:
+    handed = {"state": {"step": 1}, "evidence": ["a document"], "system": "Be brief."}
+    work(session, 6, strategy, **handed)
+    before = session.head()
+
+    ran = session.rerun()
+
+    assert ran.requests == 12
+    assert whole(ran)
+    assert session.rerun(strategy) == ran
+    assert session.head() == before
+
+
+def test_an_import_is_held_against_the_requests_that_it_derived(
+    session: Session,
+) -> None:
+    extend(session, transcript(4), where="a.jsonl")
+    told = {
+        event.seq: source["request"]
+        for event in session.pages()
+        if (source := event.meta.source) and "request" in source
+    }
+
+    ran = session.rerun()
+
+    assert len(told) == ran.requests == 8
+    assert whole(ran)
+    for seq, digest in told.items():
+        assert session.context("keep_all", at=seq - 1).digest == digest
+
+
+def test_what_a_grown_transcript_adds_is_derived_behind_the_rest(
+    session: Session, store: SessionStore
+) -> None:
+    at_once = store.session(user_id="ada", session_id="at-once")
+    extend(at_once, transcript(5), where="a.jsonl")
+    for turns in (2, 2, 5):
+        extend(session, transcript(turns), where="a.jsonl")
+
+    assert [event.meta.source for event in session.pages()] == [
+        event.meta.source for event in at_once.pages()
+    ]
+    assert whole(session.rerun())
+
+
+def test_a_call_after_an_import_is_held_against_its_own_request(
+    session: Session,
+) -> None:
+    extend(session, transcript(2), where="a.jsonl")
+    work(session, 1, WINDOW)
+
+    ran = session.rerun()
+
+    assert ran.requests == 6
+    assert whole(ran)
+
+
+def test_each_of_a_hundred_changes_is_named_at_its_place(memory: SessionStore) -> None:
+    """Each changes one event of an imported run: one word in it is to be redacted."""
+    session = memory.session(user_id="a", session_id="s")
+    extend(session, transcript(50), where="a.jsonl")
+    asked = [e.seq for e in session.pages() if "request" in (e.meta.source or {})]
+    changes = [
+        (f"{word} {turn}", answer)
+        for turn in range(50)
+        for word, answer in (("question", 2 * turn), ("the text", 2 * turn + 1))
+    ]
+
+    for text, place in changes:
+        found = knows(session, text).rerun().first_difference
+        assert found is not None
+        assert (found.request, found.seq, found.call) == (place + 1, asked[place], None)
+        assert text in str(found.then.text)
+        assert "[REDACTED:" in str(found.now.text)
+
+
+@pytest.mark.parametrize("place", [0, 7, 19])
+def test_the_first_recorded_request_behind_a_change_is_named(
+    session: Session, place: int
+) -> None:
+    for number in range(20):
+        session.append(refold.UserInput(text=f"question {number} of many"))
+        ask(session, "keep_all")
+
+    found = knows(session, f"question {place} of").rerun().first_difference
+
+    assert found is not None
+    assert (found.request, found.seq) == (place + 1, 2 * place + 2)
+
+
+def test_another_strategy_differs_from_its_first_compaction_on(
+    session: Session,
+) -> None:
+    work(session, 6, "keep_all")
+
+    ran = session.rerun(WINDOW)
+
+    found = ran.first_difference
+    assert found is not None
+    assert found.request == ran.same + 1 > 2
+    assert found.where.startswith("message 1")
+    assert "Read file 0" in str(found.then.text)
+    assert "<summary" in str(found.now.text)
+    assert session.streams() == ["main"]
+
+
+def test_an_import_under_another_strategy_differs_where_that_compacts(
+    session: Session,
+) -> None:
+    extend(session, transcript(9, "word " * 60), where="a.jsonl")
+
+    found = session.rerun(WINDOW).first_difference
+
+    assert found is not None
+    assert found.request > 4
+    assert session.rerun("keep_all").first_difference is None
+
+
+@pytest.mark.parametrize("text", ["Be brief.", "Be brief.\n", "Be brief.\r\n"])
+def test_the_prompt_that_was_recorded_is_no_change(session: Session, text: str) -> None:
+    extend(session, transcript(3), where="a.jsonl")
+
+    assert whole(session.rerun(prompt=text))
+
+
+def test_another_prompt_differs_in_every_request(session: Session) -> None:
+    extend(session, transcript(3), where="a.jsonl")
+
+    found = session.rerun(prompt="Be thorough.").first_difference
+
+    assert found is not None
+    assert (found.request, found.where) == (1, "system")
+    assert (found.then.text, found.now.text) == ("Be brief.", "Be thorough.")
+
+
+def test_a_prompt_takes_the_place_of_one_that_was_handed_in(session: Session) -> None:
+    work(session, 2, "keep_all", system="Be brief.")
+
+    assert whole(session.rerun(prompt="Be brief."))
+    found = session.rerun(prompt=f"Write to {MAIL}.").first_difference
+    assert found is not None
+    assert found.now.text == f"Write to {GONE}."
+
+
+def test_a_run_without_a_prompt_is_given_one(session: Session) -> None:
+    work(session, 1, "keep_all")
+
+    found = session.rerun(prompt="Be brief.").first_difference
+
+    assert found is not None
+    assert (found.request, found.then.text, found.now.text) == (1, "", "Be brief.")
+
+
+def test_a_prompt_that_was_changed_on_the_way_differs_from_there(
+    session: Session,
+) -> None:
+    extend(session, transcript(2), where="a.jsonl")
+    session.append(refold.SystemPrompt(text="Be kind."))
+    work(session, 1, "keep_all")
+
+    found = session.rerun(prompt="Be brief.").first_difference
+
+    assert found is not None
+    assert (found.request, found.where, found.then.text) == (5, "system", "Be kind.")
+
+
+def test_summaries_are_those_that_were_recorded(session: Session) -> None:
+    work(session, 6, WINDOW)
+
+    found = redacted_by(session, Redactor(Plan(name="other", rules=()))).rerun()
+
+    assert whole(found)
+
+
+def test_a_digest_that_the_log_does_not_give_is_named(session: Session) -> None:
+    work(session, 3, "keep_all")
+    view = session.context("keep_all")
+    session.append(view.request().model_copy(update={"digest": "0" * 64}))
+
+    found = session.rerun().first_difference
+
+    assert found is not None
+    assert (found.request, found.where) == (7, "digest")
+    assert (found.then.digest, found.now.digest) == ("0" * 64, view.digest)
+
+
+def test_what_was_redacted_later_is_not_held_against_anything(
+    memory: SessionStore,
+) -> None:
+    session = redacted_by(memory.session(user_id="a", session_id="s"), unaware())
+    work(session, 1, "keep_all")
+    session.append(refold.UserInput(text=MAIL))
+    ask(session, "keep_all")
+    list(memory.reredact())
+
+    ran = memory.session(user_id="a", session_id="s").rerun()
+
+    assert (ran.requests, ran.same, ran.superseded) == (3, 2, 1)
+    assert ran.first_difference is None
+
+
+def test_a_fork_is_held_against_its_own_requests(session: Session) -> None:
+    work(session, 3, WINDOW)
+    fork = session.fork(session.head().seq, session_id="fork")
+    work(fork, 2, WINDOW)
+
+    ran = fork.rerun()
+
+    assert ran.requests == 4
+    assert whole(ran)
+
+
+def test_without_a_recorded_request_there_is_nothing_to_hold_it_against(
+    session: Session,
+) -> None:
+    session.append(refold.UserInput(text="x"))
+
+    with pytest.raises(InvalidEvent, match="no request of session 's-1' was recorded"):
+        session.rerun()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_real_transcript_makes_the_same_requests(
+    memory: SessionStore, name: str
+) -> None:
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"{path.name} is not beside this checkout: nothing to import")
+    for number, one in enumerate(read(path)[:6]):
+        session = memory.session(user_id="ada", session_id=f"t-{number}")
+        extend(session, one.drafts, where=name)
+
+        assert whole(session.rerun())
+
+
+class Script:
+    """A model that gives these answers, one a request."""
+
+    name = "claude-x"
+
+    def __init__(self, *answers: Sequence[Event]) -> None:
+        self._answers, self.asked = [*answers], list[View]()
+
+    def answer(self, view: View) -> Sequence[Event]:
+        self.asked.append(view)
+        return self._answers.pop(0)
+
+
+def reads(number: int, call_id: str = "new") -> list[Event]:
+    path = {"path": f"/srv/{number}.txt"}
+    call = refold.ToolCall(call_id=call_id, tool_name="read", arguments=path)
+    return [refold.AgentResponse(text="Let me see."), call]
+
+
+def test_a_model_goes_on_until_a_call_has_no_recorded_result(session: Session) -> None:
+    work(session, 3, "keep_all")
+    done = [refold.AgentResponse(text="Done.")]
+    model = Script(reads(0), done, reads(1), reads(7))
+
+    ran = session.rerun(prompt="Be kind.", model=model)
+
+    found, live = ran.first_difference, ran.live
+    assert found is not None
+    assert live is not None
+    assert (live.request, live.answers, live.results) == (1, 4, 2)
+    assert live.ended == "unrecorded_call"
+    assert live.call == {"name": "read", "arguments": {"path": "/srv/7.txt"}}
+    assert found.call is not None
+    assert (found.call.then, found.call.now) == ((), (live.call,))
+    assert ran.differs
+    assert [view.system for view in model.asked] == ["Be kind."] * 4
+    assert "line 0 of text" in str(model.asked[1].messages)
+    assert "Let me see." in str(model.asked[1].messages)
+    assert [tool["name"] for tool in model.asked[0].tools] == ["read"]
+
+
+def test_a_model_that_does_the_same_ends_where_the_run_did(session: Session) -> None:
+    work(session, 2, WINDOW)
+    said = [refold.AgentResponse(text="In other words.")]
+    model = Script(reads(0), said, reads(1), said)
+
+    ran = session.rerun(prompt="Be kind.", model=model)
+
+    assert ran.live is not None
+    assert (ran.live.results, ran.live.ended) == (2, "run_ended")
+    assert ran.first_difference is not None
+    assert ran.first_difference.call is None
+
+
+def test_another_model_answers_what_is_unchanged(session: Session) -> None:
+    work(session, 1, "keep_all")
+    said = [refold.AgentResponse(text="In other words.")]
+    model = Script(reads(0), said)
+    model.name = "claude-y"
+
+    ran = session.rerun(model=model)
+
+    assert ran.live is not None
+    assert (ran.live.request, ran.live.ended, ran.differs) == (1, "run_ended", False)
+
+
+def test_a_model_is_not_asked_what_it_has_answered(session: Session) -> None:
+    work(session, 2, "keep_all")
+    model = Script()
+
+    assert whole(session.rerun(model=model))
+    assert model.asked == []
+
+
+def test_the_name_of_a_model_is_not_what_answers(session: Session) -> None:
+    work(session, 1, "keep_all")
+    name: Any = "claude-x"
+
+    with pytest.raises(InvalidConfiguration, match=r"LiveModel\(name\)"):
+        session.rerun(model=name)
