@@ -132,11 +132,31 @@ class Viewer:
         if standing is None:
             standing = self.log.standing(self.stream, strategy.fingerprint, shown=True)
         outline, stored = outline or self.current(strategy, standing), standing.view
+        handed = self._with_layers(strategy, handed, outline)
         known = (stored.through_seq, stored.derived_seq) if stored else (0, 0)
         new = outline.through_seq - known[0]
         if new >= WORTH_STORING or outline.derived_seq > known[1]:
             self._store(strategy, outline, stored)
         return self.render(strategy, outline, handed, standing=standing)
+
+    def _with_layers(
+        self, strategy: Strategy, handed: Handed, outline: Outline
+    ) -> Handed:
+        """With what the user's other sessions say in the strategy's memory layers.
+
+        As the last request had it until the session is compacted, so that a prompt
+        begins as before; what was erased since, or the user opted out of, is not said.
+        """
+        wanted = strategy.manner.layers
+        if wanted is None or not (wanted.user or wanted.scope or wanted.notes):
+            return handed
+        from refold.store.memory import elsewhere  # who has no layers need not wait
+
+        newest = max((one.seq for one in outline.summaries), default=0)
+        sent = self.sent(fingerprint=strategy.fingerprint)
+        said = None if sent is None or newest > sent[1].derived_seq else sent[1]
+        found = elsewhere(self.log, self.stream, wanted, said)
+        return handed._replace(extras=replace(handed.extras, layers=found))
 
     def caught_up(
         self, strategy: Strategy, standing: ports.Standing | None = None

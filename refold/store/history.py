@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 
 from refold.domain.envelope import Envelope
-from refold.domain.errors import CorruptEvent, Expired
+from refold.domain.errors import CorruptEvent, Erased, Expired
 from refold.domain.events import (
     Fork,
     HumanReview,
@@ -26,13 +26,18 @@ from refold.domain.events import (
     Request,
     Span,
     StateUpdate,
+    Summary,
     ToolCall,
     event_of,
 )
-from refold.domain.ids import StreamId
+from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import PAGE, EventLog
 from refold.domain.session import SessionState, evolve
-from refold.projections.context.budget import Extras
+from refold.projections.context.budget import Elsewhere, Extras
+from refold.projections.context.compaction import note_lines, summary_text
+from refold.projections.context.strategy import told_of_user
+from refold.projections.context.text import cut_middle
+from refold.projections.context.units import spans_of
 from refold.redaction.guard import STUB_MARK, filled, restored
 
 # As many events as stay in a processor's cache while they are opened and folded: with
@@ -236,10 +241,61 @@ def handed_in(log: EventLog, stream: StreamId, request: Request) -> Extras:
     whole = restored({**request.handed}, partial(log.blob, stream.main))
     texts = {name: str(text) for name, text in whole.items()}
     try:
-        return Extras.load(texts, request.window_tokens)
-    except ValueError:
+        extras = Extras.load(texts, request.window_tokens)
+        if extras.layers is not None:
+            refs = extras.layers.refs
+            told = layer_texts(log, stream.user_id, refs)
+            extras = replace(extras, layers=Elsewhere(refs, told))
+    except (ValueError, TypeError, KeyError):
         reason = "what was handed in is not there whole"
         raise CorruptEvent("a request", seq=0, reason=reason) from None
+    return extras
+
+
+_ANSWER: Final = 1_000  # characters of an answer that stands for a session
+
+
+def layer_texts(
+    log: EventLog, user_id: str, refs: JsonObject
+) -> tuple[tuple[str, str], ...]:
+    """What ``refs`` name in other sessions of the user, as layers tell it.
+
+    refs: ``about``: lines of the profile; ``user`` and ``notes``: session and seqs of
+          events; ``scope``: session, stream and seq of a summary, or of an answer.
+
+    Raises Expired if one of them is gone, as its session is when that was erased.
+    """
+    given: Any = refs
+
+    def read(session_id: str, seqs: Sequence[int], name: str = MAIN) -> list[Envelope]:
+        try:
+            stream = StreamId(user_id, session_id, name)
+            found = log.read(stream, spans=spans_of(seqs))
+        except Erased:
+            found = []
+        if len(found) < len(seqs):
+            raise Expired("of another session, which a memory layer showed,")
+        return found
+
+    facts = [one for place in given["user"] for one in read(*place)]
+    notes = [one for place in given["notes"] for one in read(*place)]
+    user = "\n".join(filter(None, (*given["about"], told_of_user(facts))))
+    lines = [line for one in notes for line in note_lines(one)]
+    digests = [
+        ("scope", digest_of(one))
+        for name, stream, seq in given["scope"]
+        for one in read(name, [seq], stream)
+    ]
+    told = [("user", user), *digests, ("notes", "\n".join(lines))]
+    return tuple((layer, text) for layer, text in told if text)
+
+
+def digest_of(envelope: Envelope) -> str:
+    """What a summary says, or the beginning and the end of an answer."""
+    event = envelope.payload
+    if isinstance(event, Summary):
+        return summary_text(event)
+    return cut_middle(str(getattr(event, "text", "")), _ANSWER)
 
 
 def whole_call(log: EventLog, envelope: Envelope) -> ToolCall:

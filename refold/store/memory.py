@@ -17,6 +17,7 @@ from refold.domain.erasure import timestamp
 from refold.domain.errors import (
     CorruptEvent,
     Erased,
+    Expired,
     InvalidConfiguration,
     InvalidEvent,
     KeyUnavailable,
@@ -34,8 +35,11 @@ from refold.domain.ids import MAIN, MEMORY_ID, USER_SESSION, StreamId, check_id
 from refold.domain.model import quiet
 from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
 from refold.domain.preferences import Preference, stated, stating, unstated, unstating
-from refold.projections.context.budget import NO_ADVICE, Advice
-from refold.projections.context.strategy import Strategy
+from refold.domain.session import labels_in
+from refold.domain.tokens import estimate_text
+from refold.projections.context.budget import NO_ADVICE, Advice, Elsewhere
+from refold.projections.context.compaction import note_lines
+from refold.projections.context.strategy import Layers, Strategy, user_names
 from refold.projections.memory.advice import (
     Candidate,
     Choice,
@@ -75,7 +79,7 @@ from refold.projections.memory.verdicts import (
     Judged,
 )
 from refold.store.appends import Order, Receipt, Writer
-from refold.store.history import handed_in, read_on
+from refold.store.history import digest_of, handed_in, layer_texts, read_on
 
 T = TypeVar("T")
 # Beside the views of strategies, sealed and dropped like them.
@@ -91,6 +95,7 @@ NAME: Final = f"{SHOWN}{EXTRACTOR}"
 DECLARED_NAME: Final = f"{JUDGED}{DECLARED_EXTRACTOR}"
 MADE_BY: Final = "memory.extractor"
 _HOUR: Final = timedelta(hours=1)
+_SURE: Final = 0.5  # as sure as advice is by default
 _TRIES: Final = 4
 
 
@@ -732,6 +737,168 @@ def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choice) -> Ans
         access = Access("memory_load", stream.user_id, stream.session_id, counts=counts)
         writer.audit.note(access)
     return found
+
+
+_MOST_SESSIONS: Final = 20  # of the newest other ones, that layers look into
+_MOST_FACTS: Final = 40
+
+
+def elsewhere(
+    log: EventLog, stream: StreamId, wanted: Layers, said: Request | None
+) -> Elsewhere | None:
+    """What other sessions of the user say in these layers; None if they say nothing.
+
+    said: the request whose layers are told again, if all of it may still be told.
+    """
+    wishes_now = wishes(log, stream.user_id)
+    if wishes_now.consent.memory_opt_out:
+        return None
+    if said is not None:
+        with suppress(Expired):
+            known = handed_in(log, stream, said).layers
+            if known is None or _may_tell(known.refs, wishes_now):
+                return known
+    refs = _Looking(log, stream, wanted, wishes_now).refs()
+    texts = layer_texts(log, stream.user_id, refs)
+    return Elsewhere(refs, texts) if texts else None
+
+
+def _may_tell(refs: Mapping[str, Any], wanted: Wishes) -> bool:
+    """Whether what is said of the user still has their consent."""
+    return wanted.consent.declarative_memory or not refs["about"]
+
+
+class _Looking(NamedTuple):
+    """Looks for what layers show in the user's other sessions, the newest first."""
+
+    log: EventLog
+    stream: StreamId
+    wanted: Layers
+    wishes: Wishes
+
+    def refs(self) -> JsonObject:
+        """Where it stands."""
+        others = [
+            info
+            for info in self.log.sessions(self.stream.user_id)
+            if info.status != "erased"
+            and info.session_id != self.stream.session_id
+            and not info.session_id.startswith("_")
+        ]
+        others.sort(key=lambda info: (info.updated_at, info.session_id), reverse=True)
+        names = [info.session_id for info in others[:_MOST_SESSIONS]]
+        # Told oldest first, so that what was said last comes last.
+        found: dict[str, Any] = {
+            "about": self._about(),
+            "user": self._facts(names)[::-1] if self.wanted.user else [],
+            "scope": self._scope(names)[::-1] if self.wanted.scope else [],
+            "notes": self._notes(names)[::-1] if self.wanted.notes else [],
+        }
+        return found
+
+    def _about(self) -> list[str]:
+        """The profile and preferences, of who consented."""
+        if not self.wanted.user or not self.wishes.consent.declarative_memory:
+            return []
+        user_id = self.stream.user_id
+        infos = self.log.sessions(user_id)
+        now = max((microseconds(info.updated_at) for info in infos), default=0)
+        said = lines(profile_of(self.log, user_id, now), now)
+        return [line.text.partition(";")[0] for line in said if line.sure >= _SURE]
+
+    def _read(self, name: str, kind: str) -> list[Envelope]:
+        with suppress(CorruptEvent, Erased, KeyUnavailable):
+            place = self.stream._replace(session_id=name)
+            return list(read_on(self.log, place, types=(kind,)))
+        return []
+
+    def _facts(self, names: Sequence[str]) -> list[Any]:
+        """Of each session the events that say what no newer one does."""
+        said: set[str] = set()
+        found = []
+        for name in names:
+            kept = []
+            for one in reversed(self._read(name, "state")):
+                keys = set(user_names(one))
+                if keys - said and len(said) < _MOST_FACTS:
+                    kept.append(one.seq)
+                said |= keys
+            if kept:
+                found.append([name, kept[::-1]])
+        return found
+
+    def _notes(self, names: Sequence[str]) -> list[Any]:
+        """The newest notes, as many lines as the layer keeps."""
+        notes, found = self.wanted.notes, list[Any]()
+        left = notes.max_lines if notes else 0
+        for name in names:
+            kept = []
+            for one in reversed(self._read(name, "tool_call")):
+                told = len(note_lines(one, notes.tool if notes else None))
+                if told and told <= left:
+                    kept.append(one.seq)
+                    left -= told
+            if kept:
+                found.append([name, kept[::-1]])
+        return found
+
+    def _scope(self, names: Sequence[str]) -> list[Any]:
+        """Digests of the newest sessions with the same project, within its tokens."""
+        project = self._project()
+        if project is None:
+            return []
+        infos = self.log.sessions(self.stream.user_id, labels={"project": project})
+        same = {info.session_id for info in infos}
+        left, found = self.wanted.scope_tokens, list[Any]()
+        for name in [name for name in names if name in same]:
+            for place, text in self._digest(name):
+                left -= estimate_text(text)
+                if left < 0:
+                    return found
+                found.append(place)
+        return found
+
+    def _project(self) -> str | None:
+        """The session's label, if it is found by it: not where redaction changed it."""
+        value: str | None = None
+        for one in read_on(self.log, self.stream, types=("state",)):
+            value = labels_in(one.payload).get("project", value)
+        if value is None:
+            return None
+        whose = self.stream.user_id, {"project": value}
+        found = self.log.sessions(
+            whose[0], session_id=self.stream.session_id, labels=whose[1]
+        )
+        return value if found else None
+
+    def _digest(self, name: str) -> Iterator[tuple[list[Any], str]]:
+        """The session's newest digest, its newest summary, or its last answer."""
+        with suppress(CorruptEvent, Erased, KeyUnavailable):
+            streams = self.log.streams(self.stream.user_id, name)
+            made = [
+                (one.at, one.seq, one)
+                for other in streams
+                if other != MAIN
+                for one in read_on(
+                    self.log,
+                    StreamId(self.stream.user_id, name, other),
+                    types=("summary",),
+                )
+            ]
+            made.sort(key=lambda it: (_kind(it[2]) == "scope", *it[:2]))
+            last = [one for *_, one in made if _kind(one) != "notes"][-1:]
+            last = last or self.log.read(
+                StreamId(self.stream.user_id, name),
+                types=("final", "agent_response"),
+                limit=1,
+                newest=True,
+            )
+            for one in last:
+                yield [name, one.stream, one.seq], digest_of(one)
+
+
+def _kind(envelope: Envelope) -> str:
+    return str(getattr(envelope.payload, "kind", ""))
 
 
 @dataclass(frozen=True, slots=True)

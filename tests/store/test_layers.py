@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 import refold
 from refold.domain.events import CompactionNote, Summary
+from refold.opener import make_redactor
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Source, Written
 from refold.store import Session, SessionStore
@@ -121,3 +126,160 @@ def test_a_layer_that_fails_holds_back_no_compaction_of_the_session(
 
 def answer(number: int) -> refold.AgentResponse:
     return refold.AgentResponse(text=f"because of {number}")
+
+
+ACROSS = (
+    "turn_window:layers.user=true,layers.scope=true,"
+    "layers.notes={max_lines=2,compression_target=2,num_recent_memories_to_keep=1}"
+)
+
+
+def earlier(store: SessionStore, name: str = "one", **labels: str) -> Session:
+    """A session of before: with facts, notes, and an answer."""
+    session = store.session(user_id="ada", session_id=name)
+    session.append(
+        [
+            refold.UserInput(text="hello"),
+            refold.StateUpdate(set={"user:name": f"Ada {name}", "step": 1}),
+            refold.AgentResponse(),
+            refold.ToolCall(
+                call_id="c", tool_name="remember", arguments={"note": f"note {name}"}
+            ),
+            refold.ToolResult(call_id="c", content="noted"),
+            refold.Final(text=f"The answer of {name}."),
+        ]
+    )
+    if labels:
+        session.label(**labels)
+    return session
+
+
+def begun(store: SessionStore, name: str = "now", **labels: str) -> Session:
+    session = store.session(user_id="ada", session_id=name)
+    session.append(refold.UserInput(text="and now?"))
+    if labels:
+        session.label(**labels)
+    return session
+
+
+def shown(session: Session) -> str:
+    return str(session.prepare(ACROSS).messages)
+
+
+def test_a_layer_shows_what_other_sessions_of_the_user_say(
+    store: SessionStore,
+) -> None:
+    earlier(store, "one", project="tea")
+    earlier(store, "other", project="rain")
+    store.session(user_id="bob", session_id="his").append(
+        refold.StateUpdate(set={"user:name": "Bob"})
+    )
+
+    text = shown(begun(store, project="tea"))
+
+    assert "name: Ada other" in text
+    assert "Ada one" not in text
+    assert "The answer of one." in text
+    assert "The answer of other." not in text
+    assert text.index("note one") < text.index("note other")
+    assert "Bob" not in text
+    layers = re.findall(r'of=\\?"(\w+)', text)
+    assert layers == ["user", "scope", "notes"]
+
+
+def test_without_a_project_no_scope_is_shared(store: SessionStore) -> None:
+    earlier(store, "one", project="tea")
+
+    assert "The answer of one." not in shown(begun(store))
+    assert "The answer of one." not in shown(begun(store, "b", project="a@mail.de"))
+
+
+def test_what_other_sessions_say_is_told_as_before_until_a_compaction(
+    store: SessionStore,
+) -> None:
+    earlier(store, "one")
+    session = begun(store)
+    view = session.prepare(ACROSS)
+    session.record_request(view)
+    earlier(store, "two")
+
+    again = session.prepare(ACROSS)
+
+    assert again.messages[: len(view.messages)] == view.messages
+    for number in range(12):
+        session.append([refold.UserInput(text=f"why {number}?"), answer(number)])
+        session.prepare(ACROSS)
+    assert "Ada two" in shown(session)
+    assert [one.digest for _, one in session.replay()] == [view.digest]
+    assert session.verify().problems == []
+
+
+def test_an_erased_session_is_told_nowhere_any_more(store: SessionStore) -> None:
+    earlier(store, "one")
+    session = begun(store)
+    session.record_request(session.prepare(ACROSS))
+    assert "Ada one" in shown(session)
+
+    store.erase("ada", "asked", session_id="one")
+
+    assert "Ada one" not in shown(session)
+    with pytest.raises(refold.errors.Expired):
+        list(session.replay())
+    verified = session.verify()
+    assert (verified.problems, verified.superseded_digests) == ([], 1)
+
+
+def test_who_opted_out_has_no_layers_of_other_sessions(store: SessionStore) -> None:
+    earlier(store, "one")
+    session = begun(store)
+    session.record_request(session.prepare(ACROSS))
+
+    store.user("ada").opt_out()
+
+    assert "Ada one" not in shown(session)
+    assert "note one" not in shown(session)
+
+
+def test_the_profile_and_preferences_are_in_the_layer_of_the_user(
+    store: SessionStore,
+) -> None:
+    earlier(store, "one")
+    store.user("ada").consent("declarative_memory")
+    store.user("ada").prefer("language", "de")
+    session = begun(store)
+
+    assert "Preference: language = de" in shown(session)
+    session.record_request(session.prepare(ACROSS))
+    store.user("ada").withdraw("declarative_memory")
+    assert "Preference" not in shown(session)
+    assert "Ada one" in shown(session)
+
+
+def test_a_digest_of_the_scope_is_told_before_an_answer(store: SessionStore) -> None:
+    old = earlier(store, "one", project="tea")
+    for number in range(3):
+        old.append([refold.UserInput(text=f"why {number}?"), answer(number)])
+        old.prepare(LAYERS)
+
+    text = shown(begun(store, project="tea"))
+
+    assert "because of 1" in text
+
+
+def test_what_is_redacted_later_is_gone_from_other_sessions_too(
+    store: SessionStore,
+) -> None:
+    earlier(store, "one-and-all")
+    session = begun(store)
+    session.record_request(session.prepare(ACROSS))
+    registered = refold.redaction.Registered()
+    registered.register("Ada one-and-all")
+
+    log, limits = store.log, store.writer.limits
+    after = SessionStore(log, make_redactor(registered=registered), limits)
+    list(after.reredact("ada", session_id="one-and-all"))
+
+    again = after.session(user_id="ada", session_id="now")
+    assert "Ada one" not in str(again.prepare(ACROSS).messages)
+    verified = again.verify()
+    assert (verified.problems, verified.superseded_digests) == ([], 1)

@@ -95,12 +95,36 @@ class Cut(NamedTuple):
     reason: str
 
 
+class Elsewhere(NamedTuple):
+    """What memory layers show of the user's other sessions.
+
+    refs:  where it stands, by layer: this is what a request records, so that what is
+           erased there is gone here too.
+    texts: what stands there, each with its layer.
+    """
+
+    refs: JsonObject
+    texts: tuple[tuple[str, str], ...] = ()
+
+    def of(self, layer: str) -> list[str]:
+        """The texts of a layer, as they stand in a message."""
+        about = {"of": layer, "from": "earlier sessions"}
+        mine = [text for name, text in self.texts if name == layer]
+        return [tagged("memory", text, **about) for text in mine]
+
+    @property
+    def sessions(self) -> set[str]:
+        """The sessions that it is from."""
+        places: Any = self.refs
+        return {at[0] for name in ("user", "scope", "notes") for at in places[name]}
+
+
 WINDOW_TOKENS: Final = 200_000
 SECTIONS: Final = (
-    *("system", "tools", "examples", "advice", "memory", "evidence", "state"),
+    *("system", "tools", "examples", "advice", "memory", "layers", "evidence", "state"),
 )
 # What goes first when the whole is too much.
-_GIVEN_UP: Final = ("evidence", "examples", "memory", "advice")
+_GIVEN_UP: Final = ("evidence", "examples", "memory", "layers", "advice")
 _TOO_LONG: Final = (
     "sent whole: only what is handed in can be left out; compact the session"
 )
@@ -150,6 +174,7 @@ class Extras:
     state: JsonObject | None = None
     tools: tuple[JsonObject, ...] = ()
     window_tokens: int = WINDOW_TOKENS
+    layers: Elsewhere | None = None
 
     @property
     def advice_text(self) -> str:
@@ -202,11 +227,13 @@ class Extras:
 
     def dump(self) -> dict[str, str]:
         """The sections that hold something, each as canonical JSON."""
-        sections = ((name, getattr(self, name)) for name in SECTIONS)
+        found = {name: getattr(self, name) for name in SECTIONS}
+        if self.layers is not None:
+            found["layers"] = self.layers.refs
         try:
             return {
                 name: canonical(value).decode()
-                for name, value in sections
+                for name, value in found.items()
                 if value not in (None, ())
             }
         except TypeError:
@@ -219,8 +246,11 @@ class Extras:
         for name, text in dumped.items():
             value = orjson.loads(text)
             values[name] = tuple(value) if name in _LISTS else value
-        if not isinstance(values.get("advice"), dict | None):
-            raise ValueError("advice is no object")
+        for name in ("advice", "layers"):
+            if not isinstance(values.get(name), dict | None):
+                raise ValueError(f"{name} is no object")
+        if values.get("layers") is not None:
+            values["layers"] = Elsewhere(values["layers"])
         try:
             return cls(**values, window_tokens=window_tokens)
         except TypeError as error:
@@ -237,12 +267,16 @@ class Extras:
             case "advice":
                 text = self.advice_text
                 return [((self.advice,), cost(text))] if text else []
+            case "layers":
+                said = self.layers.texts if self.layers else ()
+                told = sum(estimate_text(one) + MESSAGE_OVERHEAD for _, one in said)
+                return [((self.layers,), told)] if said else []
         value = getattr(self, section)
         return [((value,), estimate(value))] if value else []
 
     def _with(self, section: str, items: Sequence[_Item]) -> Self:
         kept: Any = tuple(one for group, _ in items for one in group)
-        if section == "advice":
+        if section in ("advice", "layers"):
             kept = kept[0] if kept else None
         changed: dict[str, Any] = {section: kept}
         return replace(self, **changed)

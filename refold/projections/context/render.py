@@ -13,10 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import Final, NamedTuple
 
-from pydantic import JsonValue
-
 from refold.domain import events
-from refold.domain.canonical import canonical, text_digest
+from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context.budget import (
@@ -28,7 +26,13 @@ from refold.projections.context.budget import (
 )
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Left, Manner, Shown, Strategy, profile
+from refold.projections.context.strategy import (
+    Left,
+    Manner,
+    Shown,
+    Strategy,
+    told_of_user,
+)
 from refold.projections.context.text import (
     Block,
     Message,
@@ -215,10 +219,9 @@ def _memory(
 ) -> Iterator[Piece]:
     """The user's profile, what was handed in, the scope's digest, the agent's notes."""
     layers = outline.layers
-    known = profile(_within(rows, layers.facts_shown))
-    if known:
-        body = "\n".join(f"{name}: {_line(value)}" for name, value in known.items())
-        yield _layer("user", body, layers.facts_shown)
+    yield from _elsewhere(extras, "user")
+    if known := told_of_user(_within(rows, layers.facts_shown)):
+        yield _layer("user", known, layers.facts_shown)
     if extras.advice_text.strip():
         yield _note(framed(extras.advice_text), ViewSpan("memory"))
     for text in extras.memory:
@@ -228,6 +231,7 @@ def _memory(
             yield Piece("user", [(None, block)], tokens, ViewSpan("memory"))
     told = (("scope", layers.scope_shown), ("notes", layers.written_shown))
     for about, live in told:
+        yield from _elsewhere(extras, about)
         if live is not None:
             body = tagged("memory", summary_text(_found(summaries, live)), of=about)
             yield _note(body, _summary_span(live, "memory"))
@@ -236,10 +240,10 @@ def _memory(
         yield _layer("notes", "\n".join(new), layers.notes_shown)
 
 
-def _line(value: JsonValue) -> str:
-    """On one line, so that no value can look like two."""
-    text = value_text(value)
-    return text if len(text.splitlines()) <= 1 else canonical(value).decode()
+def _elsewhere(extras: Extras, layer: str) -> Iterator[Piece]:
+    """What the user's other sessions say in it; the session's own comes behind."""
+    for text in extras.layers.of(layer) if extras.layers else ():
+        yield _note(text, ViewSpan("memory"))
 
 
 def _layer(about: str, body: str, spans: Spans) -> Piece:

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from refold.domain import events
 from refold.domain.canonical import canonical, digest, text_digest
@@ -48,7 +48,7 @@ from refold.projections.context.outline import (
     Outline,
     OutlineBuilder,
 )
-from refold.projections.context.text import own_words
+from refold.projections.context.text import own_words, value_text
 from refold.projections.context.units import Spans, joined, seen_by, spans_of, without
 
 
@@ -219,6 +219,22 @@ def profile(envelopes: Iterable[Envelope]) -> JsonObject:
                 if name in update.set:
                     known[name] = update.set[name]
     return {name.removeprefix(_USER): value for name, value in known.items()}
+
+
+def user_names(envelope: Envelope) -> list[str]:
+    """What of the user it sets or unsets."""
+    update = envelope.payload
+    return _names(update) if isinstance(update, StateUpdate) else []
+
+
+def told_of_user(envelopes: Iterable[Envelope]) -> str:
+    """The same as text, each on one line, so that no value can look like two."""
+    return "\n".join(f"{name}: {_line(v)}" for name, v in profile(envelopes).items())
+
+
+def _line(value: JsonValue) -> str:
+    text = value_text(value)
+    return text if len(text.splitlines()) <= 1 else canonical(value).decode()
 
 
 def _names(update: StateUpdate) -> list[str]:

@@ -29,6 +29,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.domain.ids import MEMORY_ID
+from refold.domain.session import labels_in
 
 # Told an event, it names the scenario that the event shows, or None.  It must be
 # deterministic: memory that is made again must come out the same.
@@ -341,6 +342,10 @@ class Watch:
                 self._said["human"] = (_DECISIONS[decision], envelope.seq)
             case Request(advised=advised):
                 self._told(envelope.seq, advised)
+            case StateUpdate() as update:
+                project = labels_in(update).get("project")
+                if project and _NAME.fullmatch(project):
+                    self._project = project
             case Fork(session_id=session_id, at_seq=at_seq):
                 self._parent = (session_id, at_seq)
 

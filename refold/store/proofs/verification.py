@@ -54,7 +54,7 @@ from refold.redaction.guard import Limits, restored
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import RequestedViews, Viewer, named_in
-from refold.store.history import History, born, read_on
+from refold.store.history import History, born, handed_in, read_on
 
 _TRIES: Final = 3
 _READ: Final = 100
@@ -349,10 +349,23 @@ class Verifier:
         except RefoldError as error:
             self._report(envelope, "request", str(error))
             return
-        if changed and made_of.touches_request(envelope):
+        if changed and (made_of.touches_request(envelope) or self._touched(envelope)):
             self._underived += 1
         elif changed:
             self._report(envelope, "request", f"{changed} has another digest now")
+
+    def _touched(self, envelope: Envelope) -> bool:
+        """Whether something was redacted later in sessions that its layers show."""
+        request, stream = envelope.payload, envelope.stream_id
+        shown = (
+            isinstance(request, Request)
+            and handed_in(self._log, stream, request).layers
+        )
+        if not shown:
+            return False
+        others = [stream._replace(session_id=name) for name in shown.sessions]
+        kinds = ("redaction_applied",)
+        return any(self._log.read(one, types=kinds, limit=1) for one in others)
 
     def _report(self, envelope: Envelope, code: str, detail: str) -> None:
         self._problems.append(Problem(*envelope.stream_id, envelope.seq, code, detail))
