@@ -355,6 +355,10 @@ class Retention(Protocol):
 
 
 Since: TypeAlias = Literal["append", "access"]
+# What memory holds of how tools do, and of a user who consented.
+OF_TOOLS: Final = ("path", "failure", "recovery", "check", "effort")
+OF_USER: Final = ("error", "topic", "progress", "mistake")
+KINDS: Final = (*OF_TOOLS, *OF_USER)
 _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _TIME: Final = re.compile(r"([0-9]{1,6})([dhms])")
 LONGEST: Final = timedelta(days=999_999)  # what can be written; and dates can be told
@@ -367,8 +371,9 @@ class RetentionPolicy:
     sessions: a session that nobody used for so long.
     since:    what uses one: ``append`` alone, or ``access``: reading it by name too.
     blobs:    the whole texts behind cut ones, that long after they were written.
-    memory:   at most so long after the session that it was learned from was used: it
-              goes with that session, which must expire as soon or sooner.
+    memory:   what was learned from a session, so long after that was used: it outlives
+              the session, which must expire as soon or sooner.  A time for all of it,
+              or for each kind: those that are left out go with the session.
     audit:    records of who did what.
 
     Raises InvalidConfiguration for a time that is not above zero, and for one that
@@ -378,25 +383,38 @@ class RetentionPolicy:
     sessions: timedelta | None = None
     since: Since = "append"
     blobs: timedelta | None = None
-    memory: timedelta | None = None
+    memory: timedelta | Mapping[str, timedelta] | None = None
     audit: timedelta | None = None
+
+    @property
+    def lasting(self) -> dict[str, timedelta]:
+        """How long each kind of memory lasts; none that goes with its session."""
+        if isinstance(self.memory, timedelta):
+            return dict.fromkeys(KINDS, self.memory)
+        return dict(self.memory or {})
 
     def __post_init__(self) -> None:
         if self.since not in get_args(Since):
             raise InvalidConfiguration(
                 f"since is one of append, access, not {self.since!r}"
             )
-        for name in ("sessions", "blobs", "memory", "audit"):
-            time = getattr(self, name)
+        memory = {f"memory {name}": time for name, time in self.lasting.items()}
+        times = {name: getattr(self, name) for name in ("sessions", "blobs", "audit")}
+        if unknown := self.lasting.keys() - set(KINDS):
+            raise InvalidConfiguration(
+                f"memory has no kind {min(unknown)!r}, only {', '.join(KINDS)}"
+            )
+        for name, time in {**times, **memory}.items():
             if time is not None and time <= timedelta(0):
                 raise InvalidConfiguration(f"{name} must expire after more than 0s")
             if time is not None and time > LONGEST:
                 raise InvalidConfiguration(f"{name} must expire within 999999 days")
-        if self.memory and not (self.sessions and self.sessions <= self.memory):
-            raise InvalidConfiguration(
-                "memory goes with the sessions it is made of: sessions must expire "
-                "after no longer than memory"
-            )
+        for time in memory.values():
+            if not (self.sessions and self.sessions <= time):
+                raise InvalidConfiguration(
+                    "memory is made of sessions: they must expire after no longer than "
+                    "memory"
+                )
 
     @classmethod
     def preset(cls, name: str) -> Self:
@@ -429,7 +447,12 @@ class RetentionPolicy:
                 raise InvalidConfiguration(
                     f"a retention policy has no {name!r}, only {', '.join(known)}"
                 )
-        times = {name: _time(name, v) for name, v in found.items() if name != "since"}
+        times: dict[str, Any] = {}
+        for name, value in found.items():
+            if name == "memory" and isinstance(value, Mapping):
+                times[name] = {k: _time(f"memory {k}", v) for k, v in value.items()}
+            elif name != "since":
+                times[name] = _time(name, value)
         return cls(**times, since=found.get("since", "append"))
 
 

@@ -13,6 +13,8 @@ MAIN: Final = "main"
 # Sessions of Refold's own: what concerns a user as a whole, and files of agents.
 USER_SESSION: Final = "_user"
 FILES_SESSION: Final = "_files"
+# Of what memory keeps of a session that retention erased.
+KEPT: Final = "_kept."
 # What items of memory are named by.
 MEMORY_ID: Final = re.compile(r"m[0-9a-f]{15}")
 RESERVED: Final = frozenset({USER_SESSION, FILES_SESSION})
@@ -68,10 +70,11 @@ def check_session_id(value: str) -> str:
     """Return ``value`` if a caller may use it as a session's name.
 
     Names with a leading underscore are reserved (``_user`` holds what concerns a
-    user as a whole, ``_files`` what agents keep of them).  Raises InvalidEvent.
+    user as a whole, ``_files`` what agents keep of them, and what begins with
+    ``_kept.`` what memory keeps of sessions).  Raises InvalidEvent.
     """
     check_id("session_id", value)
-    if value.startswith("_") and value not in RESERVED:
+    if value.startswith("_") and not (value in RESERVED or value.startswith(KEPT)):
         raise InvalidEvent("a session_id with a leading underscore is reserved")
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
@@ -44,13 +45,21 @@ from refold.domain.errors import (
     UserNotFound,
 )
 from refold.domain.events import RedactionApplied
-from refold.domain.ids import MAIN, USER_SESSION, StreamId, check_id, check_session_id
+from refold.domain.ids import (
+    KEPT,
+    MAIN,
+    USER_SESSION,
+    StreamId,
+    check_id,
+    check_session_id,
+)
 from refold.domain.model import quiet
 from refold.domain.ports import Problem, Rewritten, SessionInfo, scope
 from refold.domain.session import SessionState
 from refold.redaction.guard import Limits
 from refold.store.access_log import AccessLog
 from refold.store.appends import Writer
+from refold.store.memory import expired_extracts, extract_names, keep_extracts
 from refold.store.proofs.verification import Verified, with_forks
 
 _RETURNED: Final = "erased before; a backup of the database brought rows back"
@@ -127,6 +136,7 @@ class Retained(NamedTuple):
     completed: erasures of before that were cut off, and are done now.
     erasures:  with their certificates.
     blobs, audit: how many of these expired; None where that was not asked.
+    memory:    how many extracts of sessions that are gone expired.
     """
 
     dry_run: bool
@@ -136,6 +146,7 @@ class Retained(NamedTuple):
     erasures: list[Erasure]
     blobs: int | None = None
     audit: int | None = None
+    memory: int = 0
 
 
 class Erasures:
@@ -392,7 +403,10 @@ class Eraser:
             except Erased:
                 # A backup of the database may have come back since.
                 if not any(self.erasures.left(ask.whose).values()):
-                    return self._erased_before(ask)
+                    kept = self._extracts(ask.whose)
+                    if not kept:
+                        return self._erased_before(ask)
+                    ask = replace(ask, whose=ask.whose._replace(sessions=kept))
             else:
                 self._refuse_absent(ask)
             whose = self._with_forks(ask.whose)
@@ -460,7 +474,21 @@ class Eraser:
         user_id, names = whose.user_id, whose.sessions
         infos = [i for i in self.writer.log.sessions(user_id) if i.status != "erased"]
         found = with_forks(self.writer, infos, user_id, names)
-        return whose._replace(sessions=tuple(sorted(found)))
+        kept = self._extracts(whose._replace(sessions=tuple(found)))
+        return whose._replace(sessions=tuple(sorted({*found, *kept})))
+
+    def _extracts(self, whose: Whose) -> tuple[str, ...]:
+        """What memory keeps of these sessions, as sessions of their own."""
+        log, user_id = self.writer.log, whose.user_id
+        there = {info.session_id for info in log.sessions(user_id)}
+        if not any(name.startswith(KEPT) for name in there):
+            return ()
+        names = {
+            kept
+            for name in whose.sessions or ()
+            for kept in extract_names(log, user_id, name).values()
+        }
+        return tuple(sorted(names & there))
 
     def redacted(self, text: str, whose: Whose) -> str:
         """The text as a certificate may say it: it names nobody.
@@ -669,6 +697,7 @@ class Retainer:
     _kept: dict[str, int] = field(default_factory=dict)
     _sessions: list[tuple[str, str]] = field(default_factory=list)
     _erasures: list[Erasure] = field(default_factory=list)
+    _forgotten: int = 0
 
     def run(self) -> Retained:
         """Complete what was cut off, then erase what is unused."""
@@ -680,12 +709,14 @@ class Retainer:
             except (CorruptEvent, KeyUnavailable):
                 # What it was forked from cannot be told, so nothing of the user goes.
                 self._keep("unreadable", 1)
+            with suppress(CorruptEvent, KeyUnavailable, Erased):
+                self._of_memory(eraser, user_id)
         blobs, erasures = self._blobs(), self._erasures
         if not self.dry_run and (completed or erasures or blobs):
             cleaned = eraser.erasures.clean(vacuum=False)
             erasures = [one._replace(cleaned=cleaned) for one in erasures]
         done = self.dry_run, self._sessions, self._kept, len(completed), erasures
-        return Retained(*done, blobs)
+        return Retained(*done, blobs, memory=self._forgotten)
 
     def _blobs(self) -> int | None:
         """How many whole texts expired; what is behind a fork stays for the fork."""
@@ -748,6 +779,17 @@ class Retainer:
             infos = self.writer.log.sessions(user_id)
         self._keep("fork", len(due.forked))
 
+    def _of_memory(self, eraser: Eraser, user_id: str) -> None:
+        """Erase what memory kept of sessions, once it has lasted."""
+        now = self.writer.clock()
+        names = expired_extracts(self.writer.log, user_id, now)
+        if names and not self._is_held(user_id, _Due(names, [])):
+            infos = self.writer.log.sessions(user_id)
+            whose = Whose(user_id, tuple(sorted(names)))
+            done = self._erased(eraser, whose, infos, since=now)
+            self._forgotten += len(names) if done else 0
+            self._erasures += [done] if done and not self.dry_run else []
+
     def _due(
         self, user_id: str, infos: list[SessionInfo], origins: dict[str, str | None]
     ) -> _Due:
@@ -804,14 +846,26 @@ class Retainer:
         return bool(holds)
 
     def _erased(
-        self, eraser: Eraser, whose: Whose, infos: list[SessionInfo]
+        self,
+        eraser: Eraser,
+        whose: Whose,
+        infos: list[SessionInfo],
+        *,
+        since: int | None = None,
     ) -> Erasure | None:
-        """Erase them, unless one was used, or another session began, meanwhile."""
+        """Erase them, unless one was used, or another session began, meanwhile.
+
+        What memory keeps of them is kept before.
+        """
         if self.dry_run:
             return Erasure()
+        if since is None and self.policy.lasting:
+            self._keep_extracts(whose, infos)
+            infos = self.writer.log.sessions(whose.user_id)
         job = eraser.asked(replace(self.asked, whose=whose))
         known = frozenset(info.session_id for info in infos)
-        unused = Unused(self._since, self.policy.since == "access", known)
+        at = self._since if since is None else since
+        unused = Unused(at, self.policy.since == "access", known)
         try:
             begun = self.writer.log.retention.begin_unused(job, unused)
         except (OnHold, Erased):
@@ -822,6 +876,14 @@ class Retainer:
             if self.progress is not None:
                 self.progress(whose.user_id, name)
         return eraser.run(begun)
+
+    def _keep_extracts(self, whose: Whose, infos: list[SessionInfo]) -> None:
+        last = self._reads(whose.user_id)
+        for info in infos:
+            if info.session_id in (whose.sessions or ()):
+                used = max(microseconds(info.updated_at), last.get(info.session_id, 0))
+                with suppress(CorruptEvent, KeyUnavailable, Erased):
+                    keep_extracts(self.writer, info, self.policy.lasting, used)
 
     def _keep(self, why: str, number: int) -> None:
         if number:

@@ -298,6 +298,12 @@ def digest_of(envelope: Envelope) -> str:
     return cut_middle(str(getattr(event, "text", "")), _ANSWER)
 
 
+def whole_update(log: EventLog, envelope: Envelope) -> StateUpdate:
+    """What was set with its texts whole, whatever was cut of them to be stored."""
+    read = partial(log.blob, envelope.stream_id)
+    return StateUpdate.model_validate(restored(envelope.payload.payload(), read))
+
+
 def whole_call(log: EventLog, envelope: Envelope) -> ToolCall:
     """A call with its arguments whole, whatever was cut of them to be stored."""
     read = partial(log.blob, envelope.stream_id)

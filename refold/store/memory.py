@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar, Unpack
+
+import orjson
 
 from refold.domain.access_log import Access
 from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Draft, Envelope, microseconds
-from refold.domain.erasure import timestamp
+from refold.domain.erasure import OF_TOOLS, OF_USER, timestamp
 from refold.domain.errors import (
     CorruptEvent,
     Erased,
@@ -31,7 +35,14 @@ from refold.domain.events import (
     StateUpdate,
     Summary,
 )
-from refold.domain.ids import MAIN, MEMORY_ID, USER_SESSION, StreamId, check_id
+from refold.domain.ids import (
+    KEPT,
+    MAIN,
+    MEMORY_ID,
+    USER_SESSION,
+    StreamId,
+    check_id,
+)
 from refold.domain.model import quiet
 from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
 from refold.domain.preferences import Preference, stated, stating, unstated, unstating
@@ -79,7 +90,13 @@ from refold.projections.memory.verdicts import (
     Judged,
 )
 from refold.store.appends import Order, Receipt, Writer
-from refold.store.history import digest_of, handed_in, layer_texts, read_on
+from refold.store.history import (
+    digest_of,
+    handed_in,
+    layer_texts,
+    read_on,
+    whole_update,
+)
 
 T = TypeVar("T")
 # Beside the views of strategies, sealed and dropped like them.
@@ -278,11 +295,14 @@ class Of(NamedTuple):
     classify: names the scenario of sessions that no ``meta.scenario`` tags.
     agent:    only what this agent called, of several in a session.
     project:  only sessions that are tagged with this ``meta.project``.
+    now:      in microseconds since 1970: what sessions that are gone showed counts as
+              long as it lasts; None: it does not count.
     """
 
     classify: Classifier | None = None
     agent: str | None = None
     project: str | None = None
+    now: int | None = None
 
 
 EVERYTHING: Final = Of()
@@ -370,7 +390,7 @@ def together_of(
     )
 
 
-def _shared(log: EventLog, k: int) -> Memory:
+def _shared(log: EventLog, k: int, now: int) -> Memory:
     """What the sessions of all users show, each thing by ``k`` of them or more.
 
     Who opted out is left out, and a user of whom it cannot be told whether they did.
@@ -382,7 +402,7 @@ def _shared(log: EventLog, k: int) -> Memory:
         with suppress(CorruptEvent, Erased, KeyUnavailable):
             wanted = wishes(log, user_id)
             if not wanted.consent.memory_opt_out:
-                by_user[user_id] = list(watched(log, user_id))
+                by_user[user_id] = list(watched(log, user_id, Of(now=now)))
                 forgotten[user_id] = wanted.forgotten
     found = shared(by_user, k, forgotten)
     if not found:
@@ -404,6 +424,114 @@ def watched(log: EventLog, user_id: str, of: Of = EVERYTHING) -> Iterator[Shown]
                 began_at=min(shown.began_at, latest),
                 ended_at=min(shown.ended_at, latest),
             )
+    if of.now is not None and of.agent is None:
+        for extract in extracts(log, user_id, "tools", of.now):
+            shown = Shown.load(extract.told)
+            if of.project in (None, shown.project):
+                yield replace(shown, gone=extract.gone)
+
+
+class Extract(NamedTuple):
+    """What memory keeps of a session that retention erased: names, counts and seqs.
+
+    of:    ``tools`` or ``user``; ``told`` is a Shown, or a Judged, as dumped.
+    until: when each kind goes, in microseconds since 1970; ``gone`` are those that did.
+    """
+
+    session_id: str
+    of: str
+    told: dict[str, Any]
+    until: dict[str, int]
+    gone: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> int:
+        """When all of it has gone."""
+        return max(self.until.values(), default=0)
+
+
+_KINDS: Final = {"tools": OF_TOOLS, "user": OF_USER}
+_EXTRACT: Final = "extract"
+
+
+def extract_names(log: EventLog, user_id: str, session_id: str) -> dict[str, str]:
+    """The sessions that keep extracts of this one, there or not, by their sort."""
+    key = log.pseudonym_key(user_id, now=0)
+    name = hmac.new(key, session_id.encode(), "sha256").hexdigest()[:32]
+    return {of: f"{KEPT}{of}.{name}" for of in _KINDS}
+
+
+def keep_extracts(
+    writer: Writer, info: SessionInfo, lasting: Mapping[str, timedelta], used_at: int
+) -> None:
+    """Keep what a session shows, for when it is erased, in sessions of their own.
+
+    Of what the user is like only with consent, and nothing of who opted out.
+    """
+    log, allowed = writer.log, wishes(writer.log, info.user_id).consent
+    if allowed.memory_opt_out:
+        return
+    told = {"tools": _of_session(log, info, EVERYTHING).dump()}
+    if allowed.declarative_memory:
+        told["user"] = _declared_of_session(log, info).dump()
+    names = extract_names(log, info.user_id, info.session_id)
+    for of, shown in told.items():
+        until: JsonObject = {
+            kind: used_at + lasting[kind] // timedelta(microseconds=1)
+            for kind in _KINDS[of]
+            if kind in lasting
+        }
+        versions = {"tools": EXTRACTOR, "user": DECLARED_EXTRACTOR}
+        told_as_json = orjson.loads(canonical(shown))  # without tuples
+        body: JsonObject = {"of": of, "until": until, "told": told_as_json}
+        body |= {"session_id": info.session_id, "extractor": versions[of]}
+        draft = Draft(StateUpdate(set={_EXTRACT: body}))
+        now = writer.clock()
+        clean = writer.redacted(draft, user_id=info.user_id, now=now)
+        if until and clean.event == draft.event:  # else it holds what may not be kept
+            stream = StreamId(info.user_id, names[of], MAIN)
+            writer.append(Order(stream, (draft,)))
+
+
+def extracts(
+    log: EventLog, user_id: str, of: str = "", now: int = 0
+) -> Iterator[Extract]:
+    """What is kept of sessions that are not there any more, of one sort or all."""
+    infos = [info for info in log.sessions(user_id) if info.status != "erased"]
+    there = {info.session_id for info in infos}
+    for info in infos:
+        if info.session_id.startswith(f"{KEPT}{of}"):
+            with suppress(CorruptEvent, Erased, KeyUnavailable):
+                found = _extract(log, StreamId(user_id, info.session_id, MAIN), now)
+                if found is not None and found.session_id not in there:
+                    yield found
+
+
+def _extract(log: EventLog, stream: StreamId, now: int) -> Extract | None:
+    """As it was kept last; None of one that another extractor made."""
+    versions = {"tools": EXTRACTOR, "user": DECLARED_EXTRACTOR}
+    for one in log.read(stream, types=("state",), limit=1, newest=True):
+        event = whole_update(log, one)
+        kept: Any = event.set.get(_EXTRACT)
+        if isinstance(kept, dict) and versions.get(kept["of"]) == kept["extractor"]:
+            until = kept["until"]
+            gone = tuple(k for k in _KINDS[kept["of"]] if until.get(k, 0) <= now)
+            return Extract(kept["session_id"], kept["of"], kept["told"], until, gone)
+    return None
+
+
+def expired_extracts(log: EventLog, user_id: str, now: int) -> list[str]:
+    """The names of sessions whose extracts have gone, or the user allows no more."""
+    allowed, found = wishes(log, user_id).consent, []
+    for info in log.sessions(user_id):
+        name = info.session_id
+        if not name.startswith(KEPT) or info.status == "erased":
+            continue
+        kept = _extract(log, StreamId(user_id, name, MAIN), now)
+        mine = f"{KEPT}user" not in name or allowed.declarative_memory
+        if kept is None or kept.last <= now or allowed.memory_opt_out or not mine:
+            found.append(name)
+    return found
 
 
 def _of_each(
@@ -455,12 +583,23 @@ def profile_of(
         return Profile(user_id)
     return profile(
         user_id,
-        (one for _, one in _of_each(log, user_id, _declared_of_session)),
+        chain(
+            (one for _, one in _of_each(log, user_id, _declared_of_session)),
+            map(_judged, extracts(log, user_id, "user", now)),
+        ),
         _preferences(log, user_id),
         now=now,
         taxonomy=taxonomy,
         forgotten=wanted.forgotten,
     )
+
+
+def _judged(extract: Extract) -> Judged:
+    """What a session that is gone says still."""
+    told = Judged.load(extract.told)
+    if {"error", "topic", "progress"} <= set(extract.gone):
+        told = replace(told, tallies=())
+    return replace(told, mistakes=()) if "mistake" in extract.gone else told
 
 
 def _preferences(log: EventLog, user_id: str) -> dict[str, Stated]:
@@ -622,7 +761,7 @@ class Adviser:
 
     def _made(self, scenarios: Iterable[str]) -> dict[str, Shortlist]:
         now, wanted = self.writer.clock(), wishes(self._log, self.user_id)
-        memory = remember(self._log, self.user_id)
+        memory = remember(self._log, self.user_id, Of(now=now))
         about = lines(profile_of(self._log, self.user_id, now), now)
         known = sorted(memory.means)
         made = {}
@@ -723,7 +862,7 @@ def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choice) -> Ans
     are like.  Raises Erased, KeyUnavailable, CorruptEvent.
     """
     now = writer.clock()
-    memory = remember(writer.log, stream.user_id)
+    memory = remember(writer.log, stream.user_id, Of(now=now))
     profile = profile_of(writer.log, stream.user_id, now)
     items = {item.memory_id: item for item in profile.items}
     about = [
@@ -935,7 +1074,8 @@ class Memories:
         With a classifier or an agent every session is read again.
         """
         user_id = check_id("user_id", user_id)
-        return remember(self.writer.log, user_id, Of(classify, agent, project))
+        of = Of(classify, agent, project, self.writer.clock())
+        return remember(self.writer.log, user_id, of)
 
     def profile(self, user_id: str, *, taxonomy: Taxonomy | None = None) -> Profile:
         """What verdicts on the user's work show, and what they prefer, if they consent.
@@ -979,4 +1119,4 @@ class Memories:
                 "memory of many users is off: set REFOLD_SHARED_MEMORY=on, or open the "
                 "store with shared_memory=True"
             )
-        return _shared(self.writer.log, k)
+        return _shared(self.writer.log, k, self.writer.clock())

@@ -67,6 +67,7 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "unscanned": st.sampled_from(["refuse", "stub"]),
     "decision": st.sampled_from(["accept", "dismissed", "yes", "", "\ud800"]),
     "by": TEXTS.filter(_is_something),
+    "accept_loss": FLAGS,
     "open_only": FLAGS,
     "prompt": st.none() | TEXTS,
     "strategies": st.lists(SPECS.filter(bool), max_size=2),

@@ -11,7 +11,7 @@ from refold.adapters.importers import base
 from refold.domain.envelope import Draft, Meta
 from refold.domain.errors import InvalidEvent, SessionClosed
 from refold.domain.events import DERIVED_TYPES, Event, Fork, ToolResult
-from refold.domain.ids import MAIN, RESERVED, StreamId
+from refold.domain.ids import KEPT, MAIN, RESERVED, StreamId
 from refold.domain.ports import Skipped, Transcript
 from refold.domain.session import SessionState
 from refold.domain.upcast import upcast
@@ -121,7 +121,7 @@ class _Session:
 
     def read(self, entries: Sequence[Entry]) -> Transcript:
         """Its transcript; with its summaries and requests if it is whole."""
-        if self._name in RESERVED:
+        if self._name in RESERVED or self._name.startswith(KEPT):
             return self._made(())
         main: list[tuple[int, Draft]] = []
         streams: dict[str, list[Draft]] = {}

@@ -245,6 +245,8 @@ def _of_scenario(
     for one in sessions:
         said: set[_Key] = set()  # each thing once: it is one witness, however often
         for kind, content, seqs in _said(one):
+            if kind in one.gone:
+                continue
             key = (kind, canonical(content))
             claim = claims.setdefault(key, _Claim(content))
             if kind == "path" and not one.taints and _met(one, *seqs[:2]):

@@ -39,7 +39,7 @@ Step: TypeAlias = tuple[str, ...]
 Path: TypeAlias = tuple[Step, ...]
 
 # Raised when what is made of the same events becomes something else.
-EXTRACTOR: Final = 5
+EXTRACTOR: Final = 6
 # What is known of all sessions together, whatever their scenario.
 GENERAL: Final = "general"
 RETRIEVAL: Final = "memory_retrieval"
@@ -240,6 +240,7 @@ class Shown:
     project:    what its writer named as ``meta.project``.
     began_at:   when its first event happened, ``ended_at`` its last; microseconds since
                 1970, by the clock of the events.
+    gone:       kinds of items that it shows no more, for they lasted no longer.
     """
 
     session_id: str
@@ -263,6 +264,7 @@ class Shown:
     project: str = ""
     began_at: int = 0
     ended_at: int = 0
+    gone: tuple[str, ...] = ()
 
     def dump(self) -> JsonObject:
         """All of it as JSON."""
@@ -275,7 +277,7 @@ class Shown:
         found = dict(dumped)
         found["walked"] = tuple((a, b, tuple(step)) for a, b, step in found["walked"])
         found["failures"] = tuple(Failure(*one) for one in found["failures"])
-        for name in ("taints", "models", "parent", "breaks"):
+        for name in ("taints", "models", "parent", "breaks", "gone"):
             found[name] = tuple(found[name])
         return cls(**found)
 

@@ -352,6 +352,7 @@ def retain(
         "completed": done.completed,
         "blobs": done.blobs,
         "audit": done.audit,
+        "memory": done.memory,
         "certificates": [
             {"certificate": one.certificate.to_json(), "salt": one.salt}
             for one in done.erasures
@@ -372,4 +373,6 @@ def _went(screen: Screen, done: Retained) -> None:
     for what, count in (("blob", done.blobs), ("audit record", done.audit)):
         if count is not None:
             told.append(f"{counted(count, what)} {went}")
+    if done.memory:
+        told.append(f"{counted(done.memory, 'extract')} of memory {went}")
     screen.line(", ".join(told))

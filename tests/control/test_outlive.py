@@ -1,0 +1,211 @@
+"""Memory outlives sessions: names, counts and seqs stay until its own time is up."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import refold
+from refold import RetentionPolicy
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.events import Verdict
+from refold.domain.ids import KEPT
+from refold.store import SessionStore
+from tests.control.conftest import Later
+
+DAY = timedelta(days=1)
+POLICY = RetentionPolicy(sessions=30 * DAY, memory=90 * DAY)
+BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+
+
+def ran(store: SessionStore, name: str, *tools: str, outcome: Any = "success") -> None:
+    session = store.session(user_id="ada", session_id=name)
+    session.append(refold.UserInput(text="a secret word: marzipan"))
+    for number, tool in enumerate(tools):
+        session.append(refold.ToolCall(call_id=f"c{number}", tool_name=tool))
+        session.append(refold.ToolResult(call_id=f"c{number}", content="marzipan"))
+    wrong = Verdict(
+        item_id="7", verdict="incorrect", error_type="sign error", subject="math"
+    )
+    session.append(refold.Aggregate(results=(wrong,)))
+    session.append(refold.Final(outcome=outcome))
+
+
+def filled(store: SessionStore) -> SessionStore:
+    for number in range(4):
+        ran(store, f"run-{number}", "search", "book")
+    return store
+
+
+def said(store: SessionStore) -> list[Any]:
+    """What memory holds, whenever it is asked."""
+    return [
+        (one.kind, one.content, one.sessions) for one in store.memory.of("ada").items
+    ]
+
+
+def kept(store: SessionStore) -> list[str]:
+    infos = store.sessions("ada")
+    return [info.session_id for info in infos if info.session_id.startswith(KEPT)]
+
+
+@BOTH
+def test_memory_says_the_same_after_its_sessions_expired(
+    store: SessionStore, later: Later
+) -> None:
+    before = said(filled(store))
+    after = later(store, 31 * DAY)
+
+    done = after.erasures.retain(POLICY)
+
+    assert [name for _, name in done.sessions] == [f"run-{n}" for n in range(4)]
+    assert said(after) == before != []
+    assert "Suggested tool path: search" in after.memory.advice("ada").text
+    assert len(kept(after)) == 4
+    assert not [p for _, found in after.verify() for p in found.problems]
+    assert said(later(store, 89 * DAY)) == before
+
+
+@BOTH
+def test_it_goes_when_its_own_time_is_up(store: SessionStore, later: Later) -> None:
+    filled(store)
+    later(store, 31 * DAY).erasures.retain(POLICY)
+
+    assert said(later(store, 91 * DAY)) == []
+    dry = later(store, 91 * DAY).erasures.retain(POLICY, dry_run=True)
+    done = later(store, 91 * DAY).erasures.retain(POLICY)
+
+    assert (dry.memory, done.memory) == (4, 4)
+    assert kept(store) == []
+    assert later(store, 91 * DAY).erasures.retain(POLICY).memory == 0
+
+
+def test_nothing_of_what_was_said_is_kept(store: SessionStore, later: Later) -> None:
+    filled(store)
+    later(store, 31 * DAY).erasures.retain(POLICY)
+
+    for name in kept(store):
+        session = store.log.read(_stream(name))
+        assert "marzipan" not in str([event.to_json() for event in session])
+        assert "run-" not in name
+
+
+def _stream(name: str) -> Any:
+    from refold.domain.ids import StreamId
+
+    return StreamId("ada", name)
+
+
+def test_erasing_takes_it_too(store: SessionStore, later: Later) -> None:
+    filled(store)
+    after = later(store, 31 * DAY)
+    after.erasures.retain(POLICY)
+    before = said(after)
+
+    after.erase("ada", "asked", session_id="run-0")
+
+    assert len(kept(after)) == 3
+    assert said(after) != before
+    assert after.erase("ada", "asked", session_id="run-0").already
+    done = after.erase("ada", "asked")
+    assert set(done.left.values()) == {0}
+    with pytest.raises(refold.Erased):
+        said(after)
+
+
+def test_an_erasure_of_a_living_session_leaves_no_extract(
+    store: SessionStore, later: Later
+) -> None:
+    filled(store)
+
+    store.erase("ada", "asked", session_id="run-0")
+
+    assert kept(store) == []
+    assert all(sessions == 3 for _, _, sessions in said(store))
+
+
+def test_who_opted_out_leaves_nothing(store: SessionStore, later: Later) -> None:
+    filled(store)
+    after = later(store, 31 * DAY)
+    store.user("ada").opt_out()
+
+    after.erasures.retain(POLICY)
+
+    assert kept(after) == []
+
+
+def test_an_opt_out_later_takes_what_was_kept(
+    store: SessionStore, later: Later
+) -> None:
+    filled(store)
+    after = later(store, 31 * DAY)
+    after.erasures.retain(POLICY)
+
+    after.user("ada").opt_out()
+
+    assert said(after) == []
+    assert after.erasures.retain(POLICY).memory == 4
+    assert kept(after) == []
+
+
+def test_the_profile_outlives_sessions_with_consent_alone(
+    store: SessionStore, later: Later
+) -> None:
+    store.user("ada").consent("declarative_memory")
+    filled(store)
+    before = store.memory.profile("ada")
+    after = later(store, 31 * DAY)
+
+    after.erasures.retain(POLICY)
+
+    again = after.memory.profile("ada")
+    assert again.learning_progress == before.learning_progress == {"math": 0.0}
+    assert again.common_error_types == before.common_error_types
+    assert len(kept(after)) == 8
+    after.user("ada").withdraw("declarative_memory")
+    assert after.memory.profile("ada").sessions == 0
+    assert after.erasures.retain(POLICY).memory == 4
+    assert len(kept(after)) == 4
+
+
+def test_each_kind_has_a_time_of_its_own(store: SessionStore, later: Later) -> None:
+    filled(store)
+    policy = RetentionPolicy.read(
+        'sessions = "30d"\n[memory]\npath = "120d"\neffort = "60d"\n'
+    )
+    later(store, 31 * DAY).erasures.retain(policy)
+
+    def kinds(day: int) -> set[str]:
+        return {kind for kind, _, _ in said(later(store, day * DAY))}
+
+    assert kinds(32) == {"path", "effort"}
+    assert kinds(61) == {"path"}
+    assert later(store, 61 * DAY).erasures.retain(policy).memory == 0
+    assert later(store, 121 * DAY).erasures.retain(policy).memory == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'sessions = "30d"\n[memory]\npath = "20d"',
+        'sessions = "30d"\n[memory]\nwords = "90d"',
+        'sessions = "30d"\n[memory]\npath = 90',
+        '[memory]\npath = "90d"',
+    ],
+)
+def test_a_time_that_cannot_be_kept_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfiguration):
+        RetentionPolicy.read(text)
+
+
+def test_without_a_time_memory_goes_with_its_sessions(
+    store: SessionStore, later: Later
+) -> None:
+    filled(store)
+    after = later(store, 31 * DAY)
+
+    after.erasures.retain(RetentionPolicy(sessions=30 * DAY))
+
+    assert said(after) == kept(after) == []
