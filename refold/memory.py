@@ -1,7 +1,7 @@
 """What is remembered of users: procedural memory, profiles, advice and consent."""
 
 from refold.projections.context.budget import Advice
-from refold.projections.memory.items import Evidence, Item, Lift
+from refold.projections.memory.items import Evidence, Item, Lift, set_lifetimes
 from refold.projections.memory.labels import Taxonomy
 from refold.projections.memory.profile import Profile
 from refold.store.memory import ConsentStatus, Memories, Memory, User
@@ -17,4 +17,5 @@ __all__ = [
     "Profile",
     "Taxonomy",
     "User",
+    "set_lifetimes",
 ]

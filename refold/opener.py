@@ -94,6 +94,7 @@ def open_store(
     from refold.store.compactions import Upkeep
 
     config.register_models()
+    config.register_lifetimes()
     upkeep = Upkeep(compact, remember, summarizer)
     parts = (policy, registered, recognizer)
     if redactor and any(given is not None for given in parts):

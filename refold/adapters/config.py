@@ -73,6 +73,19 @@ def register_models() -> None:
         models.register_models(table, where=str(_settings_path()))
 
 
+def register_lifetimes() -> None:
+    """Have memory last as the table ``[memory]`` of the settings file says, by kind.
+
+    Raises InvalidConfiguration if it cannot be read or an entry is wrong.
+    """
+    table = _table("memory")
+    if table:
+        from refold.domain.erasure import span
+        from refold.projections.memory.items import set_lifetimes
+
+        set_lifetimes(**{k: span(f"[memory] {k}", v) for k, v in table.items()})
+
+
 def policy(given: str | os.PathLike[str] | Policy | None = None) -> Policy | None:
     """The policy that is given, or at that path, else at ``REFOLD_POLICY``, if any.
 

@@ -450,9 +450,9 @@ class RetentionPolicy:
         times: dict[str, Any] = {}
         for name, value in found.items():
             if name == "memory" and isinstance(value, Mapping):
-                times[name] = {k: _time(f"memory {k}", v) for k, v in value.items()}
+                times[name] = {k: span(f"memory {k}", v) for k, v in value.items()}
             elif name != "since":
-                times[name] = _time(name, value)
+                times[name] = span(name, value)
         return cls(**times, since=found.get("since", "append"))
 
 
@@ -461,7 +461,8 @@ _PRESETS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def _time(name: str, text: object) -> timedelta:
+def span(name: str, text: object) -> timedelta:
+    """The time that a setting says, such as ``30d``.  Raises InvalidConfiguration."""
     found = _TIME.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise InvalidConfiguration(

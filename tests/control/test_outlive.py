@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from refold import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import Verdict
 from refold.domain.ids import KEPT
+from refold.projections.memory import items
 from refold.store import SessionStore
 from tests.control.conftest import Later
 
@@ -209,3 +211,32 @@ def test_without_a_time_memory_goes_with_its_sessions(
     after.erasures.retain(RetentionPolicy(sessions=30 * DAY))
 
     assert said(after) == kept(after) == []
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items hold as long as is shipped, now and afterwards."""
+    monkeypatch.setattr(items, "_set", {})
+
+
+@pytest.mark.usefixtures("shipped")
+def test_items_hold_as_long_as_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "refold.toml").write_text('[memory]\npath = "400d"\neffort = "5d"\n')
+    monkeypatch.setenv("REFOLD_CONFIG", str(tmp_path / "refold.toml"))
+    with refold.open("memory://") as store:
+        found = {one.kind: one for one in filled(store).memory.of("ada").items}
+
+    held = {kind: one.expires_at - one.updated_at for kind, one in found.items()}
+    days = {kind: time // (86_400 * 1_000_000) for kind, time in held.items()}
+    assert days == {"path": 400, "effort": 5}
+
+
+@pytest.mark.usefixtures("shipped")
+@pytest.mark.parametrize(
+    "lifetimes", [{"words": DAY}, {"path": timedelta(0)}, {"path": timedelta.max}]
+)
+def test_a_lifetime_that_cannot_be_is_refused(lifetimes: dict[str, timedelta]) -> None:
+    with pytest.raises(InvalidConfiguration, match="memory"):
+        refold.memory.set_lifetimes(**lifetimes)

@@ -6,13 +6,14 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from math import sqrt
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.canonical import canonical
-from refold.domain.erasure import timestamp
+from refold.domain.erasure import LONGEST, timestamp
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
 from refold.domain.model import quiet
@@ -40,6 +41,27 @@ LASTS: Final[dict[Kind, int]] = {
     "mistake": 30 * _DAY,
     "preference": 365 * _DAY,
 }
+_set: dict[str, int] = {}
+
+
+def lasting(kind: Kind) -> int:
+    """How long an item of this kind holds after it was last shown, in microseconds."""
+    return _set.get(kind, LASTS[kind])
+
+
+def set_lifetimes(**lifetimes: timedelta) -> None:
+    """Have items of these kinds hold so long in this process, all others as shipped.
+
+    Raises InvalidConfiguration for no kind, and for a time that is not above zero.
+    """
+    global _set  # replaced, not changed: another thread may be reading it
+    for kind, time in lifetimes.items():
+        if kind not in LASTS:
+            known = ", ".join(LASTS)
+            raise InvalidConfiguration(f"memory has no kind {kind!r}, only {known}")
+        if not timedelta(0) < time <= LONGEST:
+            raise InvalidConfiguration(f"memory {kind}: from above 0 to 999999 days")
+    _set = {k: time // timedelta(microseconds=1) for k, time in lifetimes.items()}
 
 
 # What an item is shown as, in this order: what it says, how far it holds, since when.
@@ -106,7 +128,7 @@ class Item:
     @property
     def expires_at(self) -> int:
         """After that it is not said any more."""
-        return self.updated_at + LASTS[self.kind]
+        return self.updated_at + lasting(self.kind)
 
     @property
     def version(self) -> int:

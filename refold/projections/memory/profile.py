@@ -23,10 +23,10 @@ from refold.projections.memory.advice import Line, cited, shown
 from refold.projections.memory.items import (
     EVIDENCE,
     INDEPENDENT,
-    LASTS,
     Declarative,
     Evidence,
     Item,
+    lasting,
     lower_bound,
     memory_id,
 )
@@ -260,7 +260,7 @@ def levels(
     found: dict[str, dict[str, dict[str, int]]] = {}
     for judged in clean(sessions):
         for tally in judged.tallies:
-            if tally.last_at + LASTS["topic"] <= now:
+            if tally.last_at + lasting("topic") <= now:
                 continue
             topic = found.setdefault(tally.subject, {}).setdefault(tally.topic, {})
             for error, count, _ in tally.errors:
@@ -543,7 +543,7 @@ def _claimed(seen: Sequence[Witness]) -> Iterator[tuple[Standing, _Window, bool]
     if now.standing is not None:
         yield now.standing, now, False
     said: set[Standing | None] = {now.standing}
-    oldest = seen[-1].last_at - LASTS["topic"]
+    oldest = seen[-1].last_at - lasting("topic")
     for end in range(len(seen) - 1, 0, -1):
         if seen[end - 1].last_at <= oldest:
             return  # what was said then has expired
@@ -557,7 +557,7 @@ def _claimed(seen: Sequence[Witness]) -> Iterator[tuple[Standing, _Window, bool]
 
 def _window(seen: Sequence[Witness]) -> _Window:
     """The window that ends with the last of these sessions."""
-    oldest = seen[-1].last_at - LASTS["topic"]
+    oldest = seen[-1].last_at - lasting("topic")
     some = [one for one in seen[-WINDOW:] if one.last_at > oldest]
     weighed = weights([one.verdicts for one in some])
     rate = mean([one.rate for one in some], weighed)
