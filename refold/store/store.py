@@ -15,6 +15,7 @@ from refold.domain.access_log import AccessTrail
 from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.ids import (
+    KEPT,
     MAIN,
     USER_SESSION,
     StreamId,
@@ -158,6 +159,8 @@ class SessionStore:
     ) -> list[SessionInfo]:
         """The sessions of a user, or of all users, by user and name.
 
+        What memory keeps of sessions that are gone is none.
+
         label: only those with all these labels, such as ``{"project": "refold"}``.
         after: only those behind this one; a name is that of a session of the user.
         limit: at most so many: with the last of them as ``after``, the next page.
@@ -175,7 +178,11 @@ class SessionStore:
         while most is None or len(found) < most:
             left = None if most is None else most - len(found)
             page = self.log.sessions(user_id, labels=labels, after=place, limit=left)
-            found += [info for info in page if info.status != "erased"]
+            found += [
+                info
+                for info in page
+                if info.status != "erased" and not info.session_id.startswith(KEPT)
+            ]
             if left is None or len(page) < left:
                 break
             place = page[-1].user_id, page[-1].session_id

@@ -49,8 +49,9 @@ def said(store: SessionStore) -> list[Any]:
 
 
 def kept(store: SessionStore) -> list[str]:
-    infos = store.sessions("ada")
-    return [info.session_id for info in infos if info.session_id.startswith(KEPT)]
+    assert not [one for one in store.sessions() if one.session_id.startswith(KEPT)]
+    found = [info for info in store.log.sessions("ada") if info.status != "erased"]
+    return [info.session_id for info in found if info.session_id.startswith(KEPT)]
 
 
 @BOTH
