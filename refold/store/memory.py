@@ -880,6 +880,7 @@ def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choice) -> Ans
 
 _MOST_SESSIONS: Final = 20  # of the newest other ones, that layers look into
 _MOST_FACTS: Final = 40
+_ANSWERS: Final = 10  # the newest, of which one has a text
 
 
 def elsewhere(
@@ -917,11 +918,15 @@ class _Looking(NamedTuple):
 
     def refs(self) -> JsonObject:
         """Where it stands."""
+        mine, at = {self.stream.session_id}, self.stream
+        while origin := self.log.head(at).state.forked_from:  # which it shows already
+            at = at._replace(session_id=origin[0])
+            mine.add(origin[0])
         others = [
             info
             for info in self.log.sessions(self.stream.user_id)
             if info.status != "erased"
-            and info.session_id != self.stream.session_id
+            and info.session_id not in mine
             and not info.session_id.startswith("_")
         ]
         others.sort(key=lambda info: (info.updated_at, info.session_id), reverse=True)
@@ -1026,12 +1031,13 @@ class _Looking(NamedTuple):
             ]
             made.sort(key=lambda it: (_kind(it[2]) == "scope", *it[:2]))
             last = [one for *_, one in made if _kind(one) != "notes"][-1:]
-            last = last or self.log.read(
+            answers = self.log.read(
                 StreamId(self.stream.user_id, name),
                 types=("final", "agent_response"),
-                limit=1,
+                limit=_ANSWERS,
                 newest=True,
             )
+            last = last or [one for one in answers if digest_of(one).strip()][-1:]
             for one in last:
                 yield [name, one.stream, one.seq], digest_of(one)
 

@@ -187,6 +187,18 @@ def test_a_layer_shows_what_other_sessions_of_the_user_say(
     assert layers == ["user", "scope", "notes"]
 
 
+def test_an_end_without_words_is_no_answer(store: SessionStore) -> None:
+    earlier(store, "one", project="tea").append(refold.Final(outcome="success"))
+
+    assert "The answer of one." in shown(begun(store, project="tea"))
+
+
+def test_a_fork_shows_what_it_goes_on_from_once(store: SessionStore) -> None:
+    fork = earlier(store, "one").fork(6, session_id="fork")
+
+    assert shown(fork).count("name: Ada one") == 1
+
+
 def test_without_a_project_no_scope_is_shared(store: SessionStore) -> None:
     earlier(store, "one", project="tea")
 
@@ -283,3 +295,15 @@ def test_what_is_redacted_later_is_gone_from_other_sessions_too(
     assert "Ada one" not in str(again.prepare(ACROSS).messages)
     verified = again.verify()
     assert (verified.problems, verified.superseded_digests) == ([], 1)
+
+
+def test_a_rerun_sends_what_other_sessions_said(store: SessionStore) -> None:
+    earlier(store, "one")
+    session = begun(store)
+    for number in range(3):
+        session.append([refold.UserInput(text=f"why {number}?"), answer(number)])
+        session.record_request(session.prepare(ACROSS))
+
+    ran = session.rerun()
+
+    assert (ran.requests, ran.same) == (3, 3)

@@ -368,7 +368,9 @@ class Rerunner:
             if now and self._ruled(one.envelope):
                 handed: Any = {"handed": {**extras.dump()}}
                 texts = self._clean("request", handed)["handed"]
+                shown = extras.layers  # of other sessions, which are not run again
                 extras = Extras.load(texts, extras.window_tokens)
+                extras = replace(extras, layers=shown)
         if not now or self._prompt is None:
             return extras
         if extras.system is not None or not self._prompted:
