@@ -260,8 +260,9 @@ def layer_texts(
 ) -> tuple[tuple[str, str], ...]:
     """What ``refs`` name in other sessions of the user, as layers tell it.
 
-    refs: ``about``: lines of the profile; ``user`` and ``notes``: session and seqs of
-          events; ``scope``: session, stream and seq of a summary, or of an answer.
+    refs: ``about``: lines of the profile, which are ``items`` of sessions ``cited``;
+          ``user`` and ``notes``: session and seqs of events; ``scope``: session, stream
+          and seq of a summary, or of an answer.
 
     Raises Expired if one of them is gone, as its session is when that was erased.
     """

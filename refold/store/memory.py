@@ -893,19 +893,15 @@ def elsewhere(
     wishes_now = wishes(log, stream.user_id)
     if wishes_now.consent.memory_opt_out:
         return None
+    looking = _Looking(log, stream, wanted, wishes_now)
     if said is not None:
         with suppress(Expired):
             known = handed_in(log, stream, said).layers
-            if known is None or _may_tell(known.refs, wishes_now):
+            if known is None or looking.may_tell(known.refs):
                 return known
-    refs = _Looking(log, stream, wanted, wishes_now).refs()
+    refs = looking.refs()
     texts = layer_texts(log, stream.user_id, refs)
     return Elsewhere(refs, texts) if texts else None
-
-
-def _may_tell(refs: Mapping[str, Any], wanted: Wishes) -> bool:
-    """Whether what is said of the user still has their consent."""
-    return wanted.consent.declarative_memory or not refs["about"]
 
 
 class _Looking(NamedTuple):
@@ -932,15 +928,26 @@ class _Looking(NamedTuple):
         others.sort(key=lambda info: (info.updated_at, info.session_id), reverse=True)
         names = [info.session_id for info in others[:_MOST_SESSIONS]]
         # Told oldest first, so that what was said last comes last.
+        about = self._about()
         found: dict[str, Any] = {
-            "about": self._about(),
+            "about": [line.text.partition(";")[0] for line in about],
+            "items": [line.memory_id for line in about],
+            "cited": sorted({name for line in about for name in line.cited}),
             "user": self._facts(names)[::-1] if self.wanted.user else [],
             "scope": self._scope(names)[::-1] if self.wanted.scope else [],
             "notes": self._notes(names)[::-1] if self.wanted.notes else [],
         }
         return found
 
-    def _about(self) -> list[str]:
+    def may_tell(self, refs: Mapping[str, Any]) -> bool:
+        """Whether what is said of the user holds still, and its sessions are there."""
+        if not refs["about"]:
+            return True
+        there = _readable(self.log.sessions(self.stream.user_id))
+        known = {line.memory_id for line in self._about()}
+        return there.issuperset(refs["cited"]) and known.issuperset(refs["items"])
+
+    def _about(self) -> list[Line]:
         """The profile and preferences, of who consented."""
         if not self.wanted.user or not self.wishes.consent.declarative_memory:
             return []
@@ -948,7 +955,7 @@ class _Looking(NamedTuple):
         infos = self.log.sessions(user_id)
         now = max((microseconds(info.updated_at) for info in infos), default=0)
         said = lines(profile_of(self.log, user_id, now), now)
-        return [line.text.partition(";")[0] for line in said if line.sure >= _SURE]
+        return [line for line in said if line.sure >= _SURE]
 
     def _read(self, name: str, kind: str) -> list[Envelope]:
         with suppress(CorruptEvent, Erased, KeyUnavailable):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import refold
-from refold.domain.events import CompactionNote, Summary
+from refold.domain.events import CompactionNote, Summary, Verdict
 from refold.opener import make_redactor
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Source, Written
@@ -262,6 +262,10 @@ def test_the_profile_and_preferences_are_in_the_layer_of_the_user(
 
     assert "Preference: language = de" in shown(session)
     session.record_request(session.prepare(ACROSS))
+    store.user("ada").prefer("language", "fr")
+    assert "language = de" not in shown(session)
+    assert "language = fr" in shown(session)
+    session.record_request(session.prepare(ACROSS))
     store.user("ada").withdraw("declarative_memory")
     assert "Preference" not in shown(session)
     assert "Ada one" in shown(session)
@@ -307,3 +311,22 @@ def test_a_rerun_sends_what_other_sessions_said(store: SessionStore) -> None:
     ran = session.rerun()
 
     assert (ran.requests, ran.same) == (3, 3)
+
+
+def test_the_profile_is_told_anew_when_a_session_of_it_is_erased(
+    store: SessionStore,
+) -> None:
+    store.user("ada").consent("declarative_memory")
+    wrong = Verdict(
+        item_id="7", verdict="incorrect", error_type="sign error", subject="math"
+    )
+    for number in range(3):
+        earlier(store, f"judged-{number}").append(refold.Aggregate(results=(wrong,)))
+    session = begun(store)
+    view = session.prepare(ACROSS)
+    session.record_request(view)
+
+    store.erase("ada", "asked", session_id="judged-0")
+
+    assert "Common error type: sign_error" in str(view.messages)
+    assert "sign_error" not in shown(session)
