@@ -41,10 +41,11 @@ def test_what_it_says_of_a_longer_one_follows_from_them() -> None:
     saving = {"turn_window", "hybrid", "recursive_summary", "history_summary"}
 
     assert all(price(found[name]) < keep for name in saving)
-    assert {name for name in saving if with_summaries(found[name]) < keep} == {
-        "turn_window",
-        "history_summary",
-    }
+    assert all(with_summaries(found[name]) < keep for name in saving)
     recall = {name: one.reference_recall or 0 for name, one in found.items()}
-    assert max(saving, key=lambda name: recall[name]) == "history_summary"
+    assert min(recall[name] for name in saving) > 0.9
+    turn_window = found["turn_window"]
+    assert recall["turn_window"] >= 0.95
+    assert turn_window.tokens_total <= 0.5 * found["keep_all"].tokens_total
+    assert price(turn_window) <= 0.7 * keep
     assert min(recall, key=lambda name: recall[name]) == "last_turns"

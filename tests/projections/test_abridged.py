@@ -9,15 +9,20 @@ from hypothesis import given, settings, strategies as st
 
 from refold.domain.errors import SummaryRefused
 from refold.domain.events import (
+    AgentError,
     AgentResponse,
+    Aggregate,
     Attachment,
     Event,
     Final,
     HumanReview,
+    Planner,
     Reflection,
     SummarizerRef,
     ToolCall,
+    ToolResult,
     UserInput,
+    Verdict,
 )
 from refold.domain.tokens import estimate_text
 from refold.projections.context.abridged import TOOLS, Abridged, Limits, on_file
@@ -85,6 +90,11 @@ def test_a_turn_is_its_question_what_was_done_and_the_answer() -> None:
             "<commands>",
             "make test -j2",
             "</commands>",
+            "<results>",
+            "Read: done",
+            "Edit: done",
+            "Bash: done",
+            "</results>",
             "<agent>It builds.</agent>",
             "</turn>",
         )
@@ -152,11 +162,54 @@ def test_an_edit_of_no_known_file_is_named_with_its_argument() -> None:
     assert "<tools>\nedit: x\n</tools>" in acted(call(tool="edit", search="x"))
 
 
+def test_evidence_is_told_of_each_turn() -> None:
+    text = abridged(
+        UserInput(text="Why? " * 400),
+        Planner(plan="first read, then mend"),
+        Planner(plan="read less"),
+        call("1", "Read", file_path="a.py"),
+        ToolResult(call_id="1", tool_name="Read", content="old text"),
+        call("2", "Read", file_path="a.py"),
+        ToolResult(call_id="2", tool_name="Read", content="new text"),
+        Reflection(pass_=False, confidence=0.4, issues=("no test",)),
+        Aggregate(
+            results=(
+                Verdict(item_id="q1", verdict="correct"),
+                Verdict(item_id="q2", verdict="incorrect", error_type="sign"),
+                Verdict(item_id="q3", verdict="uncertain"),
+            )
+        ),
+        AgentError(code="E42", message="disk full"),
+        HumanReview(trigger="t", question="may I?", decision="yes"),
+        ANSWER,
+    )
+
+    assert "<plan>read less</plan>" in text
+    assert "<results>\nRead: new text\n</results>" in text
+    assert '<reflection pass="false" confidence="0.4">no test</reflection>' in text
+    assert '<verdicts correct="1" incorrect="1" uncertain="1">' in text
+    assert "q2 incorrect sign\nq3 uncertain" in text
+    assert "<errors>\nE42: disk full\n</errors>" in text
+    assert "<decisions>\nmay I? yes\n</decisions>" in text
+
+
+def test_a_summary_of_a_batch_is_at_most_a_third_of_it() -> None:
+    turns = [UserInput(text="why? " * 60), AgentResponse(text="for " * 60)] * 4
+    source = of_events(log_of(*turns))
+
+    written = Abridged().summarise(source, target_tokens=WIDE)
+
+    assert estimate_text(written.text) <= estimate_text(source.text) / 3
+
+
 def test_what_failed_was_not_done() -> None:
     made = call("1", "Write", file_path="a.py")
 
-    assert "a.py" not in acted(made, **{"1": "error"})
-    assert "a.py" in acted(made, **{"1": "unknown"})
+    failed = acted(made, **{"1": "error"})
+
+    assert "<failed>\nWrite: a.py: done\n</failed>" in failed
+    assert "<created>" not in failed
+    assert "<created>\na.py" in acted(made, **{"1": "unknown"})
 
 
 def test_the_mapping_can_be_extended() -> None:
@@ -291,7 +344,8 @@ def test_summaries_that_are_prose_are_each_cut_to_their_share() -> None:
 
 
 def test_what_has_no_place_in_a_turn_is_still_told() -> None:
-    assert abridged(UserInput(), Reflection(suggestion="try again")) == "try again"
+    reflected = abridged(UserInput(), Reflection(suggestion="try again", pass_=False))
+    assert '<reflection pass="false">try again</reflection>' in reflected
 
 
 def test_a_text_attachment_is_part_of_the_question() -> None:

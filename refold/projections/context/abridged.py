@@ -1,9 +1,9 @@
-"""abridged: what was asked, done and answered, turn by turn, without a model."""
+"""abridged: what was asked, done, found and answered, turn by turn, without a model."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from refold.domain.events import JsonObject, SummarizerRef, ToolCall
 from refold.domain.tokens import estimate_text
 from refold.projections.context import text as markup
 from refold.projections.context.compaction import Source, Written, noted, shortened
+from refold.projections.context.identifiers import in_value
 from refold.projections.context.text import cut_middle, entry_of, leaves
 
 Deed = Literal["created", "modified", "deleted", "viewed", "command"]
@@ -113,7 +114,29 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 _NOTE_TOKENS = 8
-_TELLING = (events.UserInput, events.AgentResponse, ToolCall, events.Final)
+# A ledger may have this share of a summary, and a name in it so many characters.
+_FOR_LEDGER, _LONGEST = 3, 120
+_KIND: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("created", "modified", "deleted"), "changed"),
+        "viewed": "read",
+        "failed": "failed",
+    }
+)
+_KEPT: Final = re.compile(r"<(changed|failed|ids|read)>\n(.*?)\n</\1>", re.DOTALL)
+_TOLD: Final = re.compile(
+    r'^<turn first="-?\d+" last="(-?\d+)">(.*?)^</turn>', re.DOTALL | re.MULTILINE
+)
+_LISTED: Final = re.compile(
+    r"^<(created|modified|deleted|viewed|failed)>(.*?)^</\1>", re.DOTALL | re.MULTILINE
+)
+_SAID: Final = re.compile(r"^<(user|agent)>(.*?)</\1>$", re.DOTALL | re.MULTILINE)
+# A summary of a batch has at most this share of its source's tokens, or so few.
+_SHARE, _FEW = 3, 80
+_TELLING = (
+    *(events.UserInput, events.AgentResponse, ToolCall, events.Final),
+    *(events.Planner, events.Reflection, events.Aggregate, events.AgentError),
+)
 
 
 class Limits(BaseModel):
@@ -137,19 +160,28 @@ class Limits(BaseModel):
             user_chars=max(self.user_chars // scale, 1),
             agent_chars=max(self.agent_chars // scale, 1),
             action_chars=max(self.action_chars // min(scale, 4), 1),
-            listed=max(self.listed // scale, 1),
+            listed=max(self.listed // min(scale, 4), 1),
         )
 
 
 @dataclass(slots=True)
 class Told:
-    """What is told of one turn; ``end`` says so if it has no closing answer."""
+    """What is told of one turn; ``end`` says so if it has no closing answer.
+
+    plan:    the newest; reflection and ``verdicts`` are the last of theirs, as text.
+    results: the newest of each tool.
+    """
 
     first: int
     last: int
     user: str = ""
     agent: str = ""
     end: str = ""
+    plan: str = ""
+    reflection: str = ""
+    verdicts: list[events.Verdict] = field(default_factory=list)
+    judged: str = ""
+    results: dict[str, str] = field(default_factory=dict)
     lists: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
@@ -172,15 +204,100 @@ class Abridged:
             lines = shortened(noted(source), source.notes.lines)
             return Written("\n".join(lines), made_by(self.limits))
         turns = told(source.envelopes, self.tools, goes_on=source.goes_on)
-        if source.summaries:
-            new = [_shown(turn, self.limits.scaled(2)) for turn in turns]
-            earlier = [*source.summaries, *new]
-            text = _refitted(earlier, target_tokens, self.limits)
-        else:
-            text = _fitted(turns, target_tokens, self.limits)
+        if not source.summaries:
+            share = estimate_text(source.text) // _SHARE
+            target_tokens = min(target_tokens, max(share, _FEW))
+        ledger = Ledger.of(source.summaries, turns, source.envelopes)
+        text = self._fitted(source, turns, target_tokens, self.limits)
+        if ledger.missing(text):
+            # So much of it is for what would be gone else.
+            tokens = target_tokens - target_tokens // _FOR_LEDGER
+            chars = self.limits.total_chars
+            less = max(1, chars - chars // _FOR_LEDGER)
+            limits = self.limits.model_copy(update={"total_chars": less})
+            text = self._fitted(source, turns, tokens, limits)
+            room = target_tokens - estimate_text(text) - 1
+            shown = ledger.shown(text, min(room, (chars - len(text) - 1) // 4))
+            text = "\n".join(filter(None, (shown, text)))
         if source.words and not markup.own_words(text):
             text = _cut(_plain(source), target_tokens, self.limits)
         return Written(text, made_by(self.limits))
+
+    def _fitted(
+        self, source: Source, turns: Sequence[Told], tokens: int, limits: Limits
+    ) -> str:
+        if not source.summaries:
+            return _fitted(turns, tokens, limits)
+        new = [_shown(turn, limits.scaled(2)) for turn in turns]
+        return _refitted([*source.summaries, *new], tokens, limits)
+
+
+class Ledger:
+    """What was changed, read and named, with the seq at which that was last.
+
+    It goes from summary to summary, and shows what the turns that are told do not.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, int]] = {}
+
+    @classmethod
+    def of(
+        cls,
+        summaries: Iterable[str],
+        turns: Iterable[Told],
+        envelopes: Iterable[Envelope],
+    ) -> Ledger:
+        """Of summaries, then of turns and of what their calls name."""
+        ledger = cls()
+        for text in summaries:
+            for kind, lines in _KEPT.findall(text):
+                for name, _, seq in (
+                    line.rpartition(" ") for line in lines.split("\n")
+                ):
+                    if name and seq.isdigit():
+                        ledger._note(name, kind, int(seq))
+            for last, turn in _TOLD.findall(text):
+                for name, lines in _LISTED.findall(turn):
+                    for line in lines.strip("\n").split("\n"):
+                        ledger._note(line, _KIND[name], int(last))
+        for envelope in envelopes:
+            if isinstance(envelope.payload, ToolCall):
+                for name in sorted(in_value(envelope.payload.arguments)):
+                    ledger._note(_short(name, _LONGEST), "ids", envelope.seq)
+        for turn in turns:
+            for name, kind in _KIND.items():
+                for item in turn.lists.get(name, []):
+                    ledger._note(
+                        _short(" ".join(item.split()), _LONGEST), kind, turn.last
+                    )
+        return ledger
+
+    def _note(self, name: str, kind: str, seq: int) -> None:
+        known = self._known.pop(name, ("ids", 0))[0]
+        # What was changed stays so if it is read again.
+        stays = known if known == "changed" or kind == "ids" else kind
+        self._known[name] = (stays if known != "ids" else kind, seq)
+
+    def missing(self, text: str) -> list[str]:
+        """The names that ``text`` does not have, the newest first."""
+        return [name for name in reversed(self._known) if name not in text]
+
+    def shown(self, text: str, tokens: int) -> str:
+        """What ``text`` lacks, as far as it fits; changes first, the newest first."""
+        missing, room = self.missing(text), tokens - _NOTE_TOKENS * 2
+        lists: dict[str, list[str]] = {}
+        for wanted in ("changed", "failed", "ids", "read"):
+            for name in missing:
+                kind, seq = self._known[name]
+                line = f"{name} {seq}"
+                if kind == wanted and (cost := estimate_text(line) + 1) <= room:
+                    room -= cost
+                    lists.setdefault(kind, []).append(line)
+        if not lists:
+            return ""
+        parts = ("\n".join((f"<{k}>", *v, f"</{k}>")) for k, v in lists.items())
+        return "\n".join(("<ledger>", *parts, "</ledger>"))
 
 
 def made_by(limits: Limits) -> SummarizerRef:
@@ -195,7 +312,7 @@ def told(
 
     ``goes_on`` is whether the last turn goes on behind the events.
     """
-    failed = _failed(envelopes)
+    failed, asked = _failed(envelopes), markup.questions(envelopes)
     turns: list[Told] = []
     open_file: str | None = None
     for envelope in envelopes:
@@ -216,6 +333,8 @@ def told(
                 turn.end = "interrupted"
                 if envelope.seq not in failed:
                     open_file = _tell(turn, payload, tools, open_file)
+            case _:
+                _note(turn, payload, failed, asked)
     if turns and turns[-1].end and goes_on:
         turns[-1].end = "goes_on"
     return turns
@@ -229,47 +348,110 @@ def _tell(
     action = None if reader is None or isinstance(given, str) else reader(given)
     what = (action.what or open_file) if action else None
     if action is None or what is None:
-        # The one argument that says most about a call.
-        main = given
-        if not isinstance(main, str):
-            main = _first(main, _MAIN) or next(_texts(main), "")
-        named = f"{call.tool_name}: {main}" if main else call.tool_name
-        turn.lists["tools"].append(named)
+        turn.lists["tools"].append(_named(call))
         return open_file
     name = "commands" if action.deed == "command" else action.deed
     turn.lists[name].append(what)
     return open_file if action.deed in ("command", "deleted") else what
 
 
-def _failed(envelopes: Iterable[Envelope]) -> set[int]:
+def _note(
+    turn: Told,
+    event: events.Event,
+    failed: Mapping[int, ToolCall],
+    asked: Mapping[int, str],
+) -> None:
+    """Note what was found, judged and decided."""
+    match event:
+        case events.ToolResult(call_id=call_id, status=status, content=content):
+            text = " ".join(markup.result_text(content).split())
+            call = next((c for c in failed.values() if c.call_id == call_id), None)
+            if status == "ok":
+                name = event.tool_name or "?"
+                turn.results.pop(name, None)
+                turn.results[name] = text
+            elif call is not None:
+                turn.lists["failed"].append(f"{_named(call)}: {text}")
+        case events.Planner(plan=plan):
+            turn.plan = markup.value_text(plan) if plan else turn.plan
+        case events.Reflection(issues=issues, suggestion=suggestion):
+            passed, sure = event.pass_, event.confidence
+            said = {"pass": None if passed is None else str(passed).lower()}
+            said["confidence"] = None if sure is None else f"{sure:g}"
+            about = (f' {key}="{value}"' for key, value in said.items() if value)
+            turn.judged = "".join(about)
+            issue = (markup.value_text(one) for one in issues)
+            turn.reflection = " ".join(filter(None, (*issue, suggestion)))
+        case events.Aggregate(results=results):
+            turn.verdicts += results
+        case events.AgentError(is_transport=False, code=code, message=message):
+            turn.lists["errors"].append(f"{code}: {message}" if message else code)
+        case events.HumanReview(decision=str(decision), question=question):
+            of = question or asked.get(event.refers_to or 0, "")
+            turn.lists["decisions"].append(f"{of} {decision}".strip())
+
+
+def _failed(envelopes: Iterable[Envelope]) -> dict[int, ToolCall]:
     """The calls whose result is an error: what they were to do was not done."""
-    made: dict[str, int] = {}
-    failed = set()
+    made: dict[str, tuple[int, ToolCall]] = {}
+    failed = {}
     for envelope in envelopes:
         match envelope.payload:
-            case ToolCall(call_id=call_id):
-                made[call_id] = envelope.seq
+            case ToolCall(call_id=call_id) as call:
+                made[call_id] = envelope.seq, call
             case events.ToolResult(call_id=call_id, status="error") if call_id in made:
-                failed.add(made[call_id])
+                seq, call = made[call_id]
+                failed[seq] = call
     return failed
+
+
+def _named(call: ToolCall) -> str:
+    """A call by its tool and the one argument that says most about it."""
+    main = call.arguments
+    if not isinstance(main, str):
+        main = _first(main, _MAIN) or next(_texts(main), "")
+    return f"{call.tool_name}: {main}" if main else call.tool_name
 
 
 def _shown(turn: Told, limits: Limits) -> str:
     lines = [f'<turn first="{turn.first}" last="{turn.last}">']
     if turn.user:
         lines.append(f"<user>{_short(turn.user, limits.user_chars)}</user>")
+    if turn.plan:
+        lines.append(f"<plan>{_short(turn.plan, 2 * limits.action_chars)}</plan>")
+    results = [f"{tool}: {text}" for tool, text in turn.results.items()]
     for name in markup.LISTS:
         # The newest, each once, at the place of its newest mention.
-        flat = (" ".join(item.split()) for item in reversed(turn.lists.get(name, [])))
+        given = results if name == "results" else turn.lists.get(name, [])
+        flat = (" ".join(item.split()) for item in reversed(given))
         newest = list(dict.fromkeys(filter(None, flat)))[: limits.listed]
         if newest:
             items = [_short(item, limits.action_chars) for item in reversed(newest)]
             lines += [f"<{name}>", *items, f"</{name}>"]
+    if turn.reflection or turn.judged:
+        text = _short(turn.reflection, 2 * limits.action_chars)
+        lines.append(f"<reflection{turn.judged}>{text}</reflection>")
+    lines += _counted(turn.verdicts, limits)
     if turn.agent:
         lines.append(f"<agent>{_short(turn.agent, limits.agent_chars)}</agent>")
     if turn.end:
         lines.append(f"<{turn.end}/>")
     return "\n".join((*lines, "</turn>"))
+
+
+def _counted(verdicts: Sequence[events.Verdict], limits: Limits) -> list[str]:
+    """How many items were judged how, and each that is not correct."""
+    if not verdicts:
+        return []
+    counts = Counter(one.verdict for one in verdicts)
+    said = "".join(f' {name}="{count}"' for name, count in sorted(counts.items()))
+    wrong = [
+        " ".join(filter(None, (one.item_id, one.verdict, one.error_type, one.topic)))
+        for one in verdicts
+        if one.verdict != "correct"
+    ]
+    items = [_short(item, limits.action_chars) for item in wrong[-limits.listed :]]
+    return ["\n".join((f"<verdicts{said}>", *items, "</verdicts>"))]
 
 
 def _short(text: str, chars: int) -> str:
@@ -279,17 +461,13 @@ def _short(text: str, chars: int) -> str:
 def _fitted(turns: Sequence[Told], tokens: int, limits: Limits) -> str:
     """All turns if they fit, with longer fields cut more; else the newest that do."""
     shown: list[str] = []
-    for scale in (1, 2, 4):
+    # What was said gives way before what was found and done.
+    for scale in (1, 2, 4, 8, 16, 32):
         shown = [_shown(turn, limits.scaled(scale)) for turn in turns]
         if _fits("\n".join(shown), tokens, limits):
             return "\n".join(shown)
     newest = _newest(shown, tokens, limits)
-    for scale in (4, 8, 16, 32):
-        if newest or not turns:
-            return newest
-        last = _shown(turns[-1], limits.scaled(scale))
-        newest = _newest([*shown[:-1], last], tokens, limits)
-    return newest or _cut(shown[-1], tokens, limits)
+    return newest or (_cut(shown[-1], tokens, limits) if shown else "")
 
 
 def _refitted(summaries: Sequence[str], tokens: int, limits: Limits) -> str:
@@ -300,10 +478,22 @@ def _refitted(summaries: Sequence[str], tokens: int, limits: Limits) -> str:
     if _fits(whole, tokens, limits):
         return whole
     if all(turn.startswith("<turn ") for turn in turns):
+        for chars in (400, 100, 24):
+            turns = [_said(turn, chars) for turn in turns]
+            whole = "\n".join(filter(None, (markup.left_out(earlier), *turns)))
+            if _fits(whole, tokens, limits):
+                return whole
         newest = _newest(turns, tokens, limits, earlier=earlier)
         return newest or _cut(turns[-1], tokens, limits)
     share = max(tokens // len(summaries), 1)
     return "\n".join(_cut(summary, share, limits) for summary in summaries)
+
+
+def _said(turn: str, chars: int) -> str:
+    """A turn as it was told, with less of what user and agent said in it."""
+    return _SAID.sub(
+        lambda said: f"<{said[1]}>{_short(said[2], chars)}</{said[1]}>", turn
+    )
 
 
 def _newest(

@@ -140,10 +140,16 @@ def leaves(value: Any, *, keys: bool = True) -> Iterator[str]:
         yield str(value)
 
 
-LISTS: Final = ("created", "modified", "deleted", "viewed", "commands", "tools")
-_TAGS: Final = ("turn", "user", "agent", "interrupted", "goes_on", "left_out", *LISTS)
+LISTS: Final = (
+    *("created", "modified", "deleted", "viewed", "commands", "tools"),
+    *("failed", "results", "errors", "decisions"),
+)
+_TAGS: Final = (
+    *("turn", "user", "agent", "interrupted", "goes_on", "left_out"),
+    *("plan", "reflection", "verdicts", "ledger", "changed", "read", "ids", *LISTS),
+)
 _MARKUP: Final = re.compile(
-    rf"</?(?:{'|'.join(_TAGS)})(?: [a-z]+=\"[0-9-]*\")*/?>|\[…\d+…\]"
+    rf"</?(?:{'|'.join(_TAGS)})(?: [a-z]+=\"[0-9a-z.-]*\")*/?>|\[…\d+…\]"
 )
 _OURS: Final = re.compile(rf"<(?=/?(?:{'|'.join(_TAGS)})\b)")
 _TURN: Final = re.compile(r"<turn .*?^</turn>", re.DOTALL | re.MULTILINE)

@@ -1,0 +1,83 @@
+"""What happened leaves a trace in the next request, whatever was summarised."""
+
+from __future__ import annotations
+
+import pytest
+
+import refold
+from refold.domain import events
+from refold.redaction.guard import Limits
+from refold.redaction.redactor import Redactor
+from refold.store import SessionStore
+from refold.testing import memory_log
+
+STRATEGIES = [
+    "turn_window:full_turns=1,cached_turns=1",
+    "message_window:tail_keep_size=2,context_size=3,compression_window_size=2",
+    "hybrid:threshold_low=200,threshold_high=400,last_n_events=2,last_n_plans=1",
+    "recursive_summary:every=2,keep_last=1",
+    "history_summary:trigger_on_history_size_chars=3000,"
+    "history_tail_size_chars_to_exclude=200",
+    "token_ratio:max_context_tokens=1300,keep_recent_turns=1",
+    "tool_clearing+turn_window:full_turns=1,cached_turns=1",
+]
+HAPPENED: dict[str, list[events.Event]] = {
+    "user_input": [refold.UserInput(text="mend the pump-station")],
+    "planner": [refold.Planner(plan="open valve-seven first")],
+    "tool_call": [
+        refold.ToolCall(call_id="a", tool_name="bash", arguments={"cmd": "ls dam-dir"}),
+        refold.ToolResult(call_id="a", content="listing"),
+    ],
+    "tool_result": [
+        refold.ToolCall(call_id="b", tool_name="gauge", arguments={}),
+        refold.ToolResult(call_id="b", tool_name="gauge", content="level-ninety"),
+    ],
+    "failed": [
+        refold.ToolCall(call_id="c", tool_name="bash", arguments={"cmd": "make weir"}),
+        refold.ToolResult(call_id="c", status="error", content="no-such-target"),
+    ],
+    "reflection": [refold.Reflection(pass_=False, issues=("seal-leaks",))],
+    "aggregate": [
+        refold.Aggregate(
+            results=(events.Verdict(item_id="bolt-nine", verdict="incorrect"),)
+        )
+    ],
+    "error": [refold.AgentError(code="E-FLOOD", message="gate stuck")],
+    "hitl": [
+        refold.HumanReview(trigger="t", question="drain it?", decision="drain-tonight")
+    ],
+    "final": [refold.Final(text="basin-is-dry")],
+    "agent_response": [refold.AgentResponse(text="the turbine-runs again")],
+}
+TRACES = {
+    "user_input": "pump-station",
+    "planner": "valve-seven",
+    "tool_call": "dam-dir",
+    "tool_result": "level-ninety",
+    "failed": "no-such-target",
+    "reflection": "seal-leaks",
+    "aggregate": "bolt-nine",
+    "error": "E-FLOOD",
+    "hitl": "drain-tonight",
+    "final": "basin-is-dry",
+    "agent_response": "turbine-runs",
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", TRACES)
+def test_each_kind_of_event_leaves_a_trace(strategy: str, kind: str) -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    session = store.session(user_id="ada", session_id="s-1")
+    ends = kind not in ("final", "agent_response")
+    asked = [refold.UserInput(text="go on: " + "so it is and so it was. " * 24)]
+    first = [] if kind == "user_input" else asked
+    answer = [refold.AgentResponse(text="well " * 30)] if ends else []
+    session.append([*first, *HAPPENED[kind], *answer])
+    for number in range(6):
+        later = refold.UserInput(text=f"and {number}? " + "what of the rest? " * 20)
+        session.append([later, refold.AgentResponse(text="that is fine " * 20)])
+        view = session.prepare(strategy)
+
+    assert any(span.kind == "summary" for span in view.spans)
+    assert TRACES[kind] in str(view.messages)
