@@ -28,10 +28,10 @@ from refold.projections.compare import (
     in_text,
     in_value,
     moments,
-    stands_in,
 )
 from refold.projections.context.budget import Extras
 from refold.projections.context.compaction import Source, Written
+from refold.projections.context.identifiers import stands_in
 from refold.projections.context.render import render
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
