@@ -617,12 +617,27 @@ class Outcome:
 
         Answers are left out: they are the same under every strategy.
         """
+        return None if self.costs is None else sum(self.costs.values())
+
+    @property
+    def costs(self) -> dict[str, float] | None:
+        """The same by what is paid: writes to the cache, reads of it, and the rest."""
         if (prices := self.model.prices) is None:
             return None
-        return sum(
-            prices.cost(uncached=one.uncached, written=one.written, read=one.cached)
-            for one in self.sent
-        )
+        paid = dict.fromkeys(("cached", "cache_writes", "uncached"), 0.0)
+        for one in self.sent:
+            here = prices.for_prompt(one.tokens)
+            paid["cached"] += here.cost(read=one.cached)
+            paid["cache_writes"] += here.cost(written=one.written)
+            paid["uncached"] += here.cost(uncached=one.uncached)
+        return paid
+
+    @property
+    def total_cost(self) -> float | None:
+        """US dollars for prompts and summaries."""
+        if self.cost is None or self.summarizer_cost is None:
+            return None
+        return self.cost + self.summarizer_cost
 
     @property
     def summarizer_cost(self) -> float | None:
@@ -648,7 +663,9 @@ class Outcome:
             "summarizer_tokens": self.summarizer_tokens,
             "model": self.model.name,
             "cost": self.cost,
+            "costs": self.costs,
             "summarizer_cost": self.summarizer_cost,
+            "total_cost": self.total_cost,
             "references": self.references,
             "reference_recall": self.reference_recall,
             "per_request": [

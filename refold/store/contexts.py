@@ -24,6 +24,7 @@ from refold.projections.context.strategies.composite import (
     of_steps,
     reader_of,
 )
+from refold.projections.context.strategies.history_summary import HistorySummary
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
@@ -33,6 +34,8 @@ from refold.store.appends import Writer
 from refold.store.history import History, handed_in, in_spans, with_blobs
 
 WORTH_STORING: Final = 64
+# What an agent loop is given if nobody names a strategy: docs/decisions/0034 says why.
+PREPARED: Final[Strategy] = HistorySummary()
 As: TypeAlias = Literal["sent", "rebuilt"]
 
 
@@ -363,12 +366,17 @@ class Settings:
     read_toml: Callable[[Path], dict[str, Any]] = _no_file
 
     def strategy(
-        self, given: str | Strategy | None, last: Request | None = None
+        self,
+        given: str | Strategy | None,
+        last: Request | None = None,
+        *,
+        prepares: bool = False,
     ) -> Strategy:
         """The strategy that ``given`` names.
 
         None is that of the last recorded request, else the settings', else everything
-        raw.  ``@file.toml`` names a file.
+        raw, or, for who ``prepares`` a context, ``PREPARED``.  ``@file.toml`` names a
+        file.
 
         Raises UnknownStrategy, InvalidConfiguration.
         """
@@ -378,17 +386,23 @@ class Settings:
             return spec.parse(last.strategy.model_dump())
         given = self.context.get("strategy") if given is None else given
         if given is None:
-            return KeepAll()
+            return PREPARED if prepares else KeepAll()
         if not isinstance(given, str):
             raise errors.InvalidConfiguration("[context] strategy must be a text")
         return self._configured(given)
 
-    def for_agent(self, agent: str, strategy: str | Strategy | None = None) -> Strategy:
+    def for_agent(
+        self,
+        agent: str,
+        strategy: str | Strategy | None = None,
+        *,
+        prepares: bool = False,
+    ) -> Strategy:
         """``strategy`` as one of several agents in a session is shown it.
 
-        Left out, it is the settings', else everything raw.
+        Left out, it is the settings', else as ``strategy`` says.
         """
-        return for_one(agent, self.strategy(strategy))
+        return for_one(agent, self.strategy(strategy, prepares=prepares))
 
     def _configured(self, given: str) -> Strategy:
         if given.startswith("@"):

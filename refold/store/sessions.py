@@ -725,7 +725,7 @@ class Session:
         """
         self.writer.used(self.stream)
         taken = take(self.writer, self.user_id, handed)
-        viewer, chosen, standing = self._opened(strategy)
+        viewer, chosen, standing = self._opened(strategy, prepares=True)
         compactor = self._compactor(viewer, chosen, summarizer)
         if not wait:
             name = (self.stream, chosen.fingerprint)
@@ -756,7 +756,8 @@ class Session:
     ) -> Compactor:
         """What ``compact`` does its step with: it also says when one may be due."""
         viewer = self._viewer()
-        return self._compactor(viewer, self._chosen(viewer, strategy, None), summarizer)
+        chosen = self._chosen(viewer, strategy, None, prepares=True)
+        return self._compactor(viewer, chosen, summarizer)
 
     def _compactor(
         self, viewer: Viewer, strategy: Strategy, summarizer: Summarizer | None
@@ -933,12 +934,12 @@ class Session:
         return Viewer(log, History.of(log, self.head().state))
 
     def _opened(
-        self, strategy: str | Strategy | None
+        self, strategy: str | Strategy | None, *, prepares: bool = False
     ) -> tuple[Viewer, Strategy, Standing]:
         """Of one read; if no strategy is named, it is looked up before."""
         log = self.writer.log
         if strategy is None:
-            chosen = self._chosen(self._viewer(), None, None)
+            chosen = self._chosen(self._viewer(), None, None, prepares=prepares)
         else:
             chosen = self.settings.strategy(strategy)
         standing = log.standing(self.stream, chosen.fingerprint, shown=True)
@@ -947,14 +948,20 @@ class Session:
         return Viewer(log, History.of(log, standing.head.state)), chosen, standing
 
     def _chosen(
-        self, viewer: Viewer, strategy: str | Strategy | None, at: int | None
+        self,
+        viewer: Viewer,
+        strategy: str | Strategy | None,
+        at: int | None,
+        *,
+        prepares: bool = False,
     ) -> Strategy:
         if strategy is not None:
             return self.settings.strategy(strategy)
         newest = viewer.history.newest_request
         upto = newest if at is None else min(at, newest)
         sent = viewer.sent(upto=upto) if upto else None
-        return self.settings.strategy(None, sent[1] if sent else None)
+        last = sent[1] if sent else None
+        return self.settings.strategy(None, last, prepares=prepares)
 
 
 class Extended(NamedTuple):

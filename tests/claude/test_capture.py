@@ -527,3 +527,15 @@ def test_a_task_that_is_cancelled_leaves_an_error(
 
     assert types(session) == ["user_input", "request", "error"]
     assert payloads(session, "error")[0].code == "interrupted"
+
+
+@pytest.mark.parametrize("agent", [None, "lead"])
+def test_a_capture_without_a_strategy_takes_that_of_prepare(
+    session: Session, api: MessagesApi, agent: str | None
+) -> None:
+    api.reply(message("Hello."))
+
+    capture(session, api, agent=agent).create("Hello?")
+
+    (request,) = payloads(session, "request")
+    assert "history_summary" in str(request.strategy.model_dump())

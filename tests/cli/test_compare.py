@@ -21,6 +21,7 @@ KEYS = {
     "strategy", "name", "fingerprint", "requests", "tokens_total", "tokens_peak",
     "over_budget", "cached", "cache_writes", "uncached", "compactions",
     "compacted_before", "summarizer_calls", "summarizer_tokens", "model", "cost",
+    "costs", "total_cost",
     "summarizer_cost", "references", "reference_recall", "per_request",
 }  # fmt: skip
 pytestmark = pytest.mark.usefixtures("packaged_models")

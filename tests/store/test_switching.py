@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import refold
@@ -108,3 +110,29 @@ def test_what_readers_get_cannot_be_retired(
     with pytest.raises(refold.InvalidConfiguration, match="activate another"):
         session.retire(WINDOW.fingerprint)
     assert session.default_fingerprint() == WINDOW.fingerprint
+
+
+def test_who_prepares_and_names_no_strategy_gets_one_that_compacts(
+    session: Session,
+) -> None:
+    for _ in range(10):
+        session.append(refold.UserInput(text="word " * 2_000))
+        session.append(refold.AgentResponse(text="I see."))
+    session.append(refold.UserInput(text="And now?"))
+
+    prepared = session.prepare()
+
+    assert prepared.strategy == "history_summary"
+    assert prepared.tokens < session.context().tokens / 2
+    assert session.context().strategy == "keep_all"
+    session.record_request(prepared)
+    assert session.context().digest == prepared.digest
+
+
+def test_settings_and_earlier_requests_come_before_it(session: Session) -> None:
+    said(session, 2)
+    settings = replace(session.settings, context={"strategy": "last_turns:n=1"})
+
+    assert replace(session, settings=settings).prepare().strategy == "last_turns"
+    session.record_request(session.context(WINDOW))
+    assert replace(session, settings=settings).prepare().strategy == WINDOW.name

@@ -146,11 +146,12 @@ class _Captured:
         if response is not None:
             self._answer(response, request_id)
 
-    def _chosen(self) -> str | Strategy | None:
+    def _chosen(self, *, prepares: bool = False) -> str | Strategy | None:
         """The strategy, for this agent if it is one of several."""
         if self._agent is None:
             return self._strategy
-        return self.session.settings.for_agent(self._agent, self._strategy)
+        settings = self.session.settings
+        return settings.for_agent(self._agent, self._strategy, prepares=prepares)
 
     def _window(self) -> HandedIn:
         """What the model's window leaves for a request; nothing if it is not known."""
@@ -198,7 +199,10 @@ class _Captured:
         given: HandedIn = {**self._window(), **self._handed, **handed}
         summarizer = self._summarizer
         view = self.session.prepare(
-            self._chosen(), summarizer=summarizer, model=self._model, **given
+            self._chosen(prepares=True),
+            summarizer=summarizer,
+            model=self._model,
+            **given,
         )
         body = view.to_request(model=self._model, max_tokens=self._max_tokens)
         body |= options or {}

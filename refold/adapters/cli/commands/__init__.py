@@ -44,7 +44,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "schema": ("operate", "Print the SQL of the tables or the roles."),
         "bench": (
             "operate",
-            "Run the benchmarks of redaction, store or memory.",
+            "Run the benchmarks of redaction, store, memory or compaction.",
         ),
     },
 }

@@ -331,7 +331,7 @@ def schema(
     return Result({"engine": name, "statements": statements}, "\n".join(said))
 
 
-Subject = Literal["redaction", "store", "memory"]
+Subject = Literal["redaction", "store", "memory", "compaction"]
 """What can be measured."""
 
 
@@ -355,7 +355,8 @@ class Engine(StrEnum):
 
 def bench(
     subject: Annotated[
-        Subject, typer.Argument(metavar="WHAT", help="redaction, store or memory.")
+        Subject,
+        typer.Argument(metavar="WHAT", help="redaction, store, memory, compaction."),
     ],
     quick: bool = flag("--quick", "Take a few minutes: fewer rounds, less data."),
     data: Path | None = option(
@@ -380,7 +381,7 @@ def bench(
         None, "Replace the results between the marks of a page.", of="FILE"
     ),
 ) -> None:
-    """Run the benchmarks of redaction, store or memory.
+    """Run the benchmarks of redaction, store, memory or compaction.
 
     Measures other tools on the same data.  Needs a checkout of Refold.  Exits with 1
     if something that must hold does not.

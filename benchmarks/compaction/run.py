@@ -1,0 +1,255 @@
+"""What strategies keep of long runs, and at what cost: the front of the best."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from itertools import count, cycle
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+import refold
+from benchmarks.report import Check, as_markdown, filled, machine, promises, table
+from refold.adapters.importers import read
+from refold.domain.envelope import Draft
+from refold.domain.errors import ImportFailed
+from refold.domain.events import ToolCall, ToolResult
+from refold.domain.ports import Transcript
+from refold.projections.context.strategies import spec
+from refold.store.contexts import PREPARED
+
+SAMPLE: Final = Path(__file__).parents[2] / "examples" / "sample" / "agent_run.jsonl"
+MODEL: Final = "claude-sonnet-5-5"
+ANSWERS: Final = 150
+_HISTORY: Final = (
+    "history_summary:trigger_on_history_size_chars={0},"
+    "trigger_on_history_size_chars_when_cache_expiring={0},"
+    "history_tail_size_chars_to_exclude={1}"
+)
+# Beside all strategies as they come, those in which a longer tail stays.
+SPECS: Final = (
+    *(name for name in spec.STRATEGIES if name != "token_ratio"),
+    "token_ratio:max_context_tokens=60000",
+    "tool_clearing:trigger_input_tokens=20000",
+    *(
+        _HISTORY.format(most, tail)
+        for most, tail in ((60_000, 20_000), (80_000, 30_000))
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How it is run.
+
+    quick:    shorter runs.  data: a folder of transcripts, beside the sample.
+    json, plot, markdown: where figures, the picture, and both in a page are written.
+    """
+
+    quick: bool = False
+    data: Path | None = None
+    json: Path | None = None
+    plot: Path | None = None
+    markdown: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A strategy on one file, beside keep_all.
+
+    tokens:  share of the tokens sent; ``dollars`` that of the money, summaries by the
+             same model included.
+    recall:  share of the references that the model was still shown.
+    """
+
+    strategy: str
+    file: str
+    tokens: float
+    dollars: float
+    recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A strategy on all files; ``best``: none is better at one thing and no worse."""
+
+    strategy: str
+    tokens: float
+    dollars: float
+    recall: float
+    least: float
+    best: bool
+
+
+def run(options: Options) -> int:
+    """Measure, print, and write what was asked for."""
+    figures = [one for path in _files(options) for one in measured(path, options)]
+    means = front(figures)
+    checks = _checks(means)
+    tables = [promises(checks), _means(means), _each(figures)]
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for made in tables:
+        console.print(made)
+    if options.json:
+        told = {"machine": machine(), "figures": [*map(asdict, figures)]}
+        options.json.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    if options.plot:
+        draw(means, options.plot)
+    if options.markdown:
+        page = options.markdown.read_text("utf-8")
+        text = "\n".join(map(as_markdown, tables))
+        options.markdown.write_text(filled(page, machine(), text), "utf-8")
+    return 0
+
+
+def _files(options: Options) -> list[Path]:
+    more = sorted(options.data.iterdir()) if options.data else []
+    return [SAMPLE, *(path for path in more if path.is_file())]
+
+
+def measured(path: Path, options: Options) -> list[Figure]:
+    """All strategies on the runs of a file, one after the other in one session."""
+    try:
+        transcripts = [one for one in read(path) if one.drafts]
+    except ImportFailed:
+        return []
+    name = "the sample" if path == SAMPLE else transcripts[0].format
+    with refold.open("memory://") as store:
+        session = store.session(user_id="ada", session_id="run")
+        for drafts in joined(transcripts, ANSWERS // 5 if options.quick else ANSWERS):
+            session.append(drafts)
+        compared = session.compare(SPECS, model=MODEL)
+    base = next(one for one in compared.outcomes if one.name == "keep_all")
+    return [
+        Figure(
+            one.label,
+            name,
+            one.tokens_total / base.tokens_total,
+            (one.total_cost or 0.0) / (base.total_cost or 1.0),
+            1.0 if one.reference_recall is None else one.reference_recall,
+        )
+        for one in compared.outcomes
+    ]
+
+
+def joined(transcripts: Sequence[Transcript], answers: int) -> Iterator[list[Draft]]:
+    """Runs, an hour apart and again from the first, until there are so many answers."""
+    done = 0
+    for number, transcript in zip(count(), cycle(transcripts), strict=False):
+        later = timedelta(hours=number)
+        drafts = [_later(draft, later, f"{number}-") for draft in transcript.drafts]
+        if any(draft.event.type == "final" for draft in drafts):
+            drafts = [draft for draft in drafts if draft.event.type != "final"]
+        yield drafts
+        done += max(1, sum(draft.event.type == "agent_response" for draft in drafts))
+        if done >= answers:
+            return
+
+
+def _later(draft: Draft, by: timedelta, mark: str) -> Draft:
+    event = draft.event
+    if isinstance(event, ToolCall | ToolResult):
+        event = event.model_copy(update={"call_id": mark + event.call_id})
+    return replace(draft, event=event, ts=draft.ts + by if draft.ts else None)
+
+
+def front(figures: Sequence[Figure]) -> list[Mean]:
+    """The strategies that ran on all files, the best recall first."""
+    files = {one.file for one in figures}
+    means = []
+    for name in dict.fromkeys(one.strategy for one in figures):
+        own = [one for one in figures if one.strategy == name]
+        if {one.file for one in own} == files:
+            tokens, dollars, recall = (fmean(getattr(o, k) for o in own) for k in _AXES)
+            least = min(one.recall for one in own)
+            means.append(Mean(name, tokens, dollars, recall, least, best=False))
+    told = [replace(one, best=not any(_beats(o, one) for o in means)) for one in means]
+    return sorted(told, key=lambda one: (-one.recall, one.dollars))
+
+
+_AXES: Final = ("tokens", "dollars", "recall")
+
+
+def _beats(one: Mean, other: Mean) -> bool:
+    """Whether it is better at one thing and no worse at the others."""
+    mine = (-one.tokens, -one.dollars, one.recall)
+    others = (-other.tokens, -other.dollars, other.recall)
+    return mine != others and all(a >= b for a, b in zip(mine, others, strict=True))
+
+
+def _checks(means: Sequence[Mean]) -> list[Check]:
+    own = next(one for one in means if one.strategy == PREPARED.name)
+    return [
+        Check(f"references kept by {own.strategy}", own.recall, least=0.95),
+        Check("tokens, beside keep_all", own.tokens, most=0.5),
+        Check("dollars, beside keep_all", own.dollars, most=0.7),
+    ]
+
+
+def _means(means: Sequence[Mean]) -> Table:
+    heads = ("strategy", "tokens", "dollars", "recall", "least", "front")
+    made = table("All files, beside keep_all", *heads)
+    for one in means:
+        shares = (one.tokens, one.dollars, one.recall, one.least)
+        made.add_row(
+            _short(one.strategy), *(f"{x:.2f}" for x in shares), "✓" if one.best else ""
+        )
+    return made
+
+
+def _each(figures: Sequence[Figure]) -> Table:
+    files = [*dict.fromkeys(one.file for one in figures)]
+    made = table("Each file: tokens / dollars / recall", "strategy", *files)
+    told = {(one.strategy, one.file): one for one in figures}
+    for name in dict.fromkeys(one.strategy for one in figures):
+        own = (told.get((name, file)) for file in files)
+        cells = (
+            " / ".join(f"{getattr(one, k):.2f}" for k in _AXES) if one else "–"
+            for one in own
+        )
+        made.add_row(_short(name), *cells)
+    return made
+
+
+def _short(strategy: str) -> str:
+    """A strategy with the numbers of its parameters, their names left out."""
+    name, _, params = strategy.partition(":")
+    values = dict.fromkeys(part.partition("=")[2] for part in params.split(",") if part)
+    return f"{name} ({', '.join(values)})" if values else name
+
+
+def draw(means: Sequence[Mean], path: Path) -> None:
+    """The picture: dollars and recall of each strategy, and the front."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 5.5), layout="constrained")
+    for one in means:
+        colour = "#0072b2" if one.best else "#999999"
+        axes.scatter(one.dollars, one.recall, s=30 + 300 * one.tokens, color=colour)
+        axes.annotate(
+            _short(one.strategy), (one.dollars, one.recall), fontsize=8,
+            xytext=(6, 6), textcoords="offset points",
+        )  # fmt: skip
+    line = sorted((one.dollars, one.recall) for one in means if one.best)
+    best: list[tuple[float, float]] = []
+    for dollars, recall in line:
+        if not best or recall > best[-1][1]:
+            best.append((dollars, recall))
+    axes.plot(*zip(*best, strict=True), color="#0072b2", linewidth=1)
+    axes.axhline(0.95, color="#d55e00", linestyle=":")
+    axes.axvline(0.7, color="#d55e00", linestyle=":")
+    axes.set_xlim(0, 1.25)  # what costs more is no choice
+    axes.set_xlabel("dollars beside keep_all (size: tokens)")
+    axes.set_ylabel("reference recall")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
