@@ -25,13 +25,11 @@ from refold.projections.compare import (
     Elements,
     Outcome,
     Requests,
-    in_text,
-    in_value,
     moments,
 )
 from refold.projections.context.budget import Extras
 from refold.projections.context.compaction import Source, Written
-from refold.projections.context.identifiers import stands_in
+from refold.projections.context.identifiers import in_text, in_value, stands_in
 from refold.projections.context.render import render
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
