@@ -782,7 +782,8 @@ class Retainer:
     def _of_memory(self, eraser: Eraser, user_id: str) -> None:
         """Erase what memory kept of sessions, once it has lasted."""
         now = self.writer.clock()
-        names = expired_extracts(self.writer.log, user_id, now)
+        lasting = self.policy.lasting
+        names = expired_extracts(self.writer.log, user_id, lasting, now)
         if names and not self._is_held(user_id, _Due(names, [])):
             infos = self.writer.log.sessions(user_id)
             whose = Whose(user_id, tuple(sorted(names)))

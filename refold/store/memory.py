@@ -443,11 +443,16 @@ class Extract(NamedTuple):
     told: dict[str, Any]
     until: dict[str, int]
     gone: tuple[str, ...] = ()
+    used_at: int = 0
 
-    @property
-    def last(self) -> int:
-        """When all of it has gone."""
-        return max(self.until.values(), default=0)
+    def lasts(self, lasting: Mapping[str, timedelta]) -> int:
+        """When all of it has gone: as was said when it was kept, or now, if sooner."""
+        ends = (
+            min(until, self.used_at + lasting[kind] // timedelta(microseconds=1))
+            for kind, until in self.until.items()
+            if kind in lasting
+        )
+        return max(ends, default=0)
 
 
 _KINDS: Final = {"tools": OF_TOOLS, "user": OF_USER}
@@ -476,19 +481,22 @@ def keep_extracts(
         told["user"] = _declared_of_session(log, info).dump()
     names = extract_names(log, info.user_id, info.session_id)
     for of, shown in told.items():
-        until: JsonObject = {
+        ends = {
             kind: used_at + lasting[kind] // timedelta(microseconds=1)
             for kind in _KINDS[of]
             if kind in lasting
         }
+        now, until = writer.clock(), dict[str, Any](ends)
+        if max(ends.values(), default=0) <= now:
+            continue
         versions = {"tools": EXTRACTOR, "user": DECLARED_EXTRACTOR}
         told_as_json = orjson.loads(canonical(shown))  # without tuples
         body: JsonObject = {"of": of, "until": until, "told": told_as_json}
         body |= {"session_id": info.session_id, "extractor": versions[of]}
+        body["used_at"] = used_at
         draft = Draft(StateUpdate(set={_EXTRACT: body}))
-        now = writer.clock()
         clean = writer.redacted(draft, user_id=info.user_id, now=now)
-        if until and clean.event == draft.event:  # else it holds what may not be kept
+        if clean.event == draft.event:  # else it holds what may not be kept
             stream = StreamId(info.user_id, names[of], MAIN)
             writer.append(Order(stream, (draft,)))
 
@@ -516,11 +524,14 @@ def _extract(log: EventLog, stream: StreamId, now: int) -> Extract | None:
         if isinstance(kept, dict) and versions.get(kept["of"]) == kept["extractor"]:
             until = kept["until"]
             gone = tuple(k for k in _KINDS[kept["of"]] if until.get(k, 0) <= now)
-            return Extract(kept["session_id"], kept["of"], kept["told"], until, gone)
+            name, told, used_at = kept["session_id"], kept["told"], kept["used_at"]
+            return Extract(name, kept["of"], told, until, gone, used_at)
     return None
 
 
-def expired_extracts(log: EventLog, user_id: str, now: int) -> list[str]:
+def expired_extracts(
+    log: EventLog, user_id: str, lasting: Mapping[str, timedelta], now: int
+) -> list[str]:
     """The names of sessions whose extracts have gone, or the user allows no more."""
     allowed, found = wishes(log, user_id).consent, []
     for info in log.sessions(user_id):
@@ -529,7 +540,8 @@ def expired_extracts(log: EventLog, user_id: str, now: int) -> list[str]:
             continue
         kept = _extract(log, StreamId(user_id, name, MAIN), now)
         mine = f"{KEPT}user" not in name or allowed.declarative_memory
-        if kept is None or kept.last <= now or allowed.memory_opt_out or not mine:
+        gone = kept is None or kept.lasts(lasting) <= now
+        if gone or allowed.memory_opt_out or not mine:
             found.append(name)
     return found
 

@@ -27,6 +27,7 @@ ASKS: Final[dict[str, list[str]]] = {
     "rebuild": ["--strategy", WINDOW],
     "redact": ["--recheck"],
     "repair": [],
+    "rerun": [],
     "review": ["scan"],
     "stats": [],
     "verify": [],

@@ -189,6 +189,24 @@ def test_each_kind_has_a_time_of_its_own(store: SessionStore, later: Later) -> N
     assert later(store, 121 * DAY).erasures.retain(policy).memory == 4
 
 
+def test_a_shorter_time_counts_for_what_is_kept_already(
+    store: SessionStore, later: Later
+) -> None:
+    filled(store)
+    after = later(store, 50 * DAY)
+    after.erasures.retain(POLICY)
+
+    shorter = RetentionPolicy(sessions=30 * DAY, memory=45 * DAY)
+    longer = RetentionPolicy(sessions=30 * DAY, memory=400 * DAY)
+
+    assert after.erasures.retain(longer).memory == 0
+    assert after.erasures.retain(shorter).memory == 4
+    assert kept(after) == []
+    ran(store, "late", "search")
+    assert later(store, 46 * DAY).erasures.retain(shorter).memory == 0
+    assert kept(after) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

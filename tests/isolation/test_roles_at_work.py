@@ -225,7 +225,14 @@ ERASES: Final[dict[str, Callable[[SessionStore], Any]]] = {
             refold.RetentionPolicy(blobs=timedelta(days=30), since="access")
         ),
         in_a_year(store).erasures.retain(
-            refold.RetentionPolicy(sessions=timedelta(days=30))
+            refold.RetentionPolicy(
+                sessions=timedelta(days=30), memory=timedelta(days=900)
+            )
+        ),
+        in_a_year(store).erasures.retain(
+            refold.RetentionPolicy(
+                sessions=timedelta(days=30), memory=timedelta(days=60)
+            )
         ),
     ],
     "repair": lambda store: list(store.repair(apply=True)),
