@@ -35,11 +35,13 @@ from refold.domain.erasure import (
 from refold.domain.errors import (
     CorruptEvent,
     Erased,
+    EventTooLarge,
     InvalidConfiguration,
     InvalidEvent,
     KeyUnavailable,
     NotErased,
     OnHold,
+    RedactionFailed,
     SessionNotFound,
     StoreUnavailable,
     UserNotFound,
@@ -674,6 +676,13 @@ def _microseconds(span: timedelta) -> int:
     return span // timedelta(microseconds=1)
 
 
+# What cannot be read, or is too much to be kept, goes with its session.
+_NOT_KEPT: Final = (
+    *(CorruptEvent, KeyUnavailable, Erased),
+    *(EventTooLarge, RedactionFailed, InvalidEvent),
+)
+
+
 class _Due(NamedTuple):
     """Which sessions of a user expired, and which of those a living fork needs."""
 
@@ -883,7 +892,7 @@ class Retainer:
         for info in infos:
             if info.session_id in (whose.sessions or ()):
                 used = max(microseconds(info.updated_at), last.get(info.session_id, 0))
-                with suppress(CorruptEvent, KeyUnavailable, Erased):
+                with suppress(*_NOT_KEPT):
                     keep_extracts(self.writer, info, self.policy.lasting, used)
 
     def _keep(self, why: str, number: int) -> None:
