@@ -81,3 +81,49 @@ def test_each_kind_of_event_leaves_a_trace(strategy: str, kind: str) -> None:
 
     assert any(span.kind == "summary" for span in view.spans)
     assert TRACES[kind] in str(view.messages)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_ledger_goes_from_summary_to_summary(strategy: str) -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    session = store.session(user_id="ada", session_id="s-1")
+    for number in range(12):
+        asked = refold.UserInput(text=f"step {number}: " + "go on with it. " * 40)
+        write = {"file_path": f"/srv/dam/part{number}.toml", "content": "x " * 60}
+        session.append(
+            [
+                asked,
+                refold.ToolCall(
+                    call_id=f"w{number}", tool_name="Write", arguments=write
+                ),
+                refold.ToolResult(call_id=f"w{number}", content="written " * 30),
+                refold.AgentResponse(text="well " * 60),
+            ]
+        )
+        view = session.prepare(strategy)
+
+    told = str(view.messages)
+    kept = [n for n in range(12) if f"/srv/dam/part{n}.toml" in told]
+    assert any(span.kind == "summary" for span in view.spans)
+    assert len(kept) == 12
+
+
+def test_the_ledger_has_the_seq_of_the_last_change() -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    session = store.session(user_id="ada", session_id="s-1")
+    for number in range(8):
+        call = {"file_path": f"/srv/part{number % 2}.toml"}
+        session.append(
+            [
+                refold.UserInput(text="again? " * 60),
+                refold.ToolCall(call_id=f"c{number}", tool_name="Edit", arguments=call),
+                refold.ToolResult(call_id=f"c{number}", content="done"),
+                refold.AgentResponse(text="so " * 200),
+            ]
+        )
+    spec = "turn_window:full_turns=1,cached_turns=6,summary_tokens=90"
+
+    text = str(session.prepare(spec).messages)
+
+    assert "<changed>" in text
+    assert "/srv/part0.toml 20" in text
