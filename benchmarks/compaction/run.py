@@ -66,7 +66,8 @@ class Figure:
 
     tokens:  share of the tokens sent; ``dollars`` that of the money, summaries by the
              same model included.
-    recall:  share of the references that the model was still shown.
+    recall:  share of the references that the model was still shown; ``files`` that of
+             files touched before, by name; None if there were none.
     """
 
     strategy: str
@@ -74,6 +75,7 @@ class Figure:
     tokens: float
     dollars: float
     recall: float
+    files: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Mean:
     dollars: float
     recall: float
     least: float
+    files: float | None
     best: bool
 
 
@@ -134,6 +137,7 @@ def measured(path: Path, options: Options) -> list[Figure]:
             one.tokens_total / base.tokens_total,
             (one.total_cost or 0.0) / (base.total_cost or 1.0),
             1.0 if one.reference_recall is None else one.reference_recall,
+            one.ledger_recall,
         )
         for one in compared.outcomes
     ]
@@ -162,14 +166,16 @@ def _later(draft: Draft, by: timedelta, mark: str) -> Draft:
 
 def front(figures: Sequence[Figure]) -> list[Mean]:
     """The strategies that ran on all files, the best recall first."""
-    files = {one.file for one in figures}
+    all_files = {one.file for one in figures}
     means = []
     for name in dict.fromkeys(one.strategy for one in figures):
         own = [one for one in figures if one.strategy == name]
-        if {one.file for one in own} == files:
+        if {one.file for one in own} == all_files:
             tokens, dollars, recall = (fmean(getattr(o, k) for o in own) for k in _AXES)
             least = min(one.recall for one in own)
-            means.append(Mean(name, tokens, dollars, recall, least, best=False))
+            kept = [one.files for one in own if one.files is not None]
+            files = fmean(kept) if kept else None
+            means.append(Mean(name, tokens, dollars, recall, least, files, best=False))
     told = [replace(one, best=not any(_beats(o, one) for o in means)) for one in means]
     return sorted(told, key=lambda one: (-one.recall, one.dollars))
 
@@ -188,18 +194,19 @@ def _checks(means: Sequence[Mean]) -> list[Check]:
     own = next(one for one in means if one.strategy == PREPARED.name)
     return [
         Check(f"references kept by {own.strategy}", own.recall, least=0.95),
+        Check("files kept by name", own.files, least=1.0),
         Check("tokens, beside keep_all", own.tokens, most=0.5),
         Check("dollars, beside keep_all", own.dollars, most=0.7),
     ]
 
 
 def _means(means: Sequence[Mean]) -> Table:
-    heads = ("strategy", "tokens", "dollars", "recall", "least", "front")
+    heads = ("strategy", "tokens", "dollars", "recall", "least", "files", "front")
     made = table("All files, beside keep_all", *heads)
     for one in means:
-        shares = (one.tokens, one.dollars, one.recall, one.least)
+        shares = (one.tokens, one.dollars, one.recall, one.least, one.files)
         made.add_row(
-            _short(one.strategy), *(f"{x:.2f}" for x in shares), "✓" if one.best else ""
+            _short(one.strategy), *map(_figure, shares), "✓" if one.best else ""
         )
     return made
 
@@ -216,6 +223,10 @@ def _each(figures: Sequence[Figure]) -> Table:
         )
         made.add_row(_short(name), *cells)
     return made
+
+
+def _figure(share: float | None) -> str:
+    return "–" if share is None else f"{share:.2f}"
 
 
 def _short(strategy: str) -> str:

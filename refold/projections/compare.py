@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +26,7 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.tokens import estimate_text
-from refold.projections.context.abridged import Abridged
+from refold.projections.context.abridged import Abridged, files_in
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import (
     Compaction,
@@ -55,11 +55,13 @@ class Moment(NamedTuple):
     seq:  the first event that it answered with.
     used: the identifiers in its text and in its calls' arguments that the log had
           before.
+    files: those that earlier calls read, wrote or deleted.
     """
 
     read: int
     seq: int
     used: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
 
 
 def moments(events: Sequence[Envelope]) -> list[Moment]:
@@ -84,7 +86,19 @@ def moments(events: Sequence[Envelope]) -> list[Moment]:
             found[moment.seq] = moment._replace(used=moment.used | used)
         for name in names:
             first.setdefault(name, envelope.seq)
-    return [moment for moment in found.values() if moment.seq > 0]
+    return _with_files(events, [one for one in found.values() if one.seq > 0])
+
+
+def _with_files(events: Sequence[Envelope], moments: Iterable[Moment]) -> list[Moment]:
+    touched, files = deque(files_in(events)), frozenset[str]()
+    made = []
+    for moment in moments:
+        new = set()
+        while touched and touched[0][0] < events[moment.read].seq:
+            new.add(touched.popleft()[1])
+        files = files | new if new else files
+        made.append(moment._replace(files=files))
+    return made
 
 
 def _shown_names(envelope: Envelope) -> set[str]:
@@ -535,6 +549,8 @@ class Sent(NamedTuple):
                  neither.
     used, found: identifiers that the answer took from earlier in the log, and those of
                  them that the request showed.
+    files, kept: files that were read, written or deleted before, and those of them that
+                 the request names.
     over_budget: tokens over the model's window.
     """
 
@@ -546,6 +562,8 @@ class Sent(NamedTuple):
     uncached: int
     used: int
     found: int
+    files: int
+    kept: int
     over_budget: int
 
 
@@ -612,6 +630,15 @@ class Outcome:
         return found / self.references if self.references else None
 
     @property
+    def ledger_recall(self) -> float | None:
+        """Of the files touched before each request, the share that it names.
+
+        None if no call touched one.
+        """
+        files = sum(request.files for request in self.sent)
+        return sum(request.kept for request in self.sent) / files if files else None
+
+    @property
     def cost(self) -> float | None:
         """US dollars for all prompts; None if the model's prices are not known.
 
@@ -668,6 +695,7 @@ class Outcome:
             "total_cost": self.total_cost,
             "references": self.references,
             "reference_recall": self.reference_recall,
+            "ledger_recall": self.ledger_recall,
             "per_request": [
                 {**one._asdict(), "at": one.at.isoformat()} for one in self.sent
             ],
@@ -800,5 +828,7 @@ def _counted(
         uncached=rest - written,
         used=len(used),
         found=sum(map(shown.holds, used)),
+        files=len(step.moment.files),
+        kept=sum(map(shown.holds, step.moment.files)),
         over_budget=max(0, tokens - window),
     )

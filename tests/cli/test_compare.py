@@ -22,7 +22,7 @@ KEYS = {
     "over_budget", "cached", "cache_writes", "uncached", "compactions",
     "compacted_before", "summarizer_calls", "summarizer_tokens", "model", "cost",
     "costs", "total_cost",
-    "summarizer_cost", "references", "reference_recall", "per_request",
+    "summarizer_cost", "references", "reference_recall", "ledger_recall", "per_request",
 }  # fmt: skip
 pytestmark = pytest.mark.usefixtures("packaged_models")
 
@@ -67,8 +67,8 @@ def test_the_table_fits_100_columns(refold: Refold, sample: Path) -> None:
     assert max(map(len, lines)) <= 100
     assert "reference" in lines[0]
     assert lines[2].split() == [
-        "strategy", "tokens", "peak", "cached", "written", "uncached",
-        "compactions", "cost", "$", "recall",
+        "strategy", "tokens", "peak", "cached", "written", "rest",
+        "compactions", "cost", "$", "recall", "files",
     ]  # fmt: skip
     assert any(line.startswith("keep_all ") for line in lines)
     assert "With a model they would add" in out

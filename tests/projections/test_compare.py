@@ -358,3 +358,63 @@ def test_entries_that_end_or_plan_are_counted_too() -> None:
 
     assert outcome.reference_recall == 1.0
     assert [one.used for one in outcome.sent] == [1, 1]
+
+
+def test_files_that_a_request_does_not_name_any_more_are_counted() -> None:
+    def does(number: int, tool: str, path: str, status: str = "ok") -> list[Any]:
+        name = f"c{number}"
+        return [
+            UserInput(text=f"step {number}"),
+            call(name, tool, file_path=path),
+            result(name, "done", status=status),
+        ]
+
+    events = log_of(
+        *does(1, "Write", "src/made.py"),
+        *does(2, "Read", "src/seen.py"),
+        *does(3, "Read", "src/failed.py", status="error"),
+        UserInput(text="and now?"),
+        AgentResponse(text="Nothing."),
+    )
+
+    keep, last = (
+        Comparison(events, MODEL).under(spec.parse(one))
+        for one in ("keep_all", "last_turns:n=1")
+    )
+
+    assert [(one.files, one.kept) for one in keep.sent] == [
+        *((0, 0), (1, 1), (2, 2), (2, 2))
+    ]
+    assert [(one.files, one.kept) for one in last.sent] == [
+        *((0, 0), (1, 0), (2, 0), (2, 0))
+    ]
+    assert (keep.ledger_recall, last.ledger_recall) == (1.0, 0.0)
+    told = keep.to_json()
+    assert told["cost"] == pytest.approx(sum(told["costs"].values()))
+    assert told["total_cost"] == told["cost"] + told["summarizer_cost"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "history_summary:trigger_on_history_size_chars=600,"
+        "trigger_on_history_size_chars_when_cache_expiring=600,"
+        "history_tail_size_chars_to_exclude=100",
+        "turn_window:full_turns=1,cached_turns=1",
+    ],
+)
+def test_no_compaction_loses_the_name_of_a_file(text: str) -> None:
+    steps: list[Any] = []
+    for number in range(12):
+        path = f"src/module_{number}.py"
+        steps += [
+            UserInput(text="go on " * 20),
+            call(f"c{number}", "Write", file_path=path, content="x = 1 " * 30),
+            result(f"c{number}", "done " * 30),
+            AgentResponse(text=f"step {number} is done"),
+        ]
+
+    outcome = Comparison(log_of(*steps), MODEL).under(spec.parse(text))
+
+    assert outcome.compactions
+    assert outcome.ledger_recall == 1.0

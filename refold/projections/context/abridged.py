@@ -355,6 +355,22 @@ def _tell(
     return open_file if action.deed in ("command", "deleted") else what
 
 
+def files_in(
+    envelopes: Sequence[Envelope], tools: Mapping[str, Reader] = TOOLS
+) -> Iterator[tuple[int, str]]:
+    """The files that calls read, wrote and deleted, each with the call's seq.
+
+    What a failed call was to do was not done.
+    """
+    failed, open_file = _failed(envelopes), None
+    for envelope in envelopes:
+        if isinstance(envelope.payload, ToolCall) and envelope.seq not in failed:
+            one = Told(envelope.seq, envelope.seq)
+            open_file = _tell(one, envelope.payload, tools, open_file)
+            for deed in ("created", "modified", "deleted", "viewed"):
+                yield from ((envelope.seq, file) for file in one.lists.get(deed, ()))
+
+
 def _note(
     turn: Told,
     event: events.Event,

@@ -185,10 +185,11 @@ _COLUMNS: Final = (
     "#peak",
     "#cached",
     "#written",
-    "#uncached",
+    "#rest",
     "#compactions",
     "#cost $",
     "#recall",
+    "#files",
 )
 _DASH: Final = "–"
 
@@ -211,7 +212,7 @@ def _show(screen: Screen, compared: Compared) -> None:
 
 
 def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
-    recall = outcome.reference_recall
+    recall, files = outcome.reference_recall, outcome.ledger_recall
     return [
         visible(outcome.label),
         number(outcome.tokens_total),
@@ -222,6 +223,7 @@ def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
         number(len(outcome.compactions)) if outcome.compactions else _DASH,
         _best(outcome.cost, [one.cost for one in outcomes]),
         _DASH if recall is None else f"{recall:.1%}",
+        _DASH if files is None else f"{files:.0%}",
     ]
 
 
@@ -243,8 +245,9 @@ def _dollars(cost: float) -> str:
 
 def _notes(compared: Compared) -> list[str]:
     notes = [
-        "tokens: all that was sent; cached: read from the prompt cache; written: to it",
+        "tokens: all sent; of these read from the cache, written to it, and the rest",
         "cost: of the prompts; recall: what the agent still saw of what it referred to",
+        "files: of those read, written and deleted, how many it still saw by name",
     ]
     if made := [_added(one) for one in compared.outcomes if one.done]:
         notes += [
