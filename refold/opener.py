@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from refold.redaction.registered import Registered
     from refold.store import SessionStore
     from refold.store.compactions import Automatic
+    from refold.store.vault import Vault
 
 log = logging.getLogger("refold")
 
@@ -51,6 +52,7 @@ def open_store(
     remember: Automatic = "off",
     shared_memory: bool | None = None,
     count_uses: bool = True,
+    vault: Vault | None = None,
     audit: str | AccessSink | None = None,
 ) -> SessionStore:
     """Open the store at ``url``, and make it if it is new.
@@ -79,6 +81,8 @@ def open_store(
     audit:  where each use of the store is recorded: ``table``, ``log``, ``file:PATH``,
             several with commas, or ``off``; or a sink of your own.  None is
             ``REFOLD_AUDIT``, else ``off``.
+    vault:  what numbered placeholders stand for, in memory (Vault); None keeps what is
+            personal and puts nothing into the arguments of tools.
     count_uses: count how often each session is read by its name, for retention; the
             counts are written late, in batches.
 
@@ -151,6 +155,7 @@ def open_store(
         audit=trail,
         count_uses=count_uses and not readonly,
         shared_memory=shares,
+        vault=vault,
         transcripts=_transcripts,
     )
 

@@ -26,6 +26,7 @@ from refold.projections.models import (
     window_of,
 )
 from refold.projections.tokens import Calibrated, TokenCounter
+from refold.store.vault import Vault
 
 __all__ = [
     "STRATEGIES",
@@ -42,6 +43,7 @@ __all__ = [
     "Strategy",
     "Summarizer",
     "TokenCounter",
+    "Vault",
     "View",
     "Written",
     "batch",

@@ -349,9 +349,11 @@ class Request(Event):
     each as canonical JSON; ``tools_digest`` is of the tools in it.  ``matches`` is
     whether the bytes sent were those of the view (a caller may have sent text that the
     log holds redacted).  ``advised`` are the ids of the items of memory in it.
+    ``revealed`` is how many values of which type were put where placeholders stand, and
+    ``revealed_mac`` an HMAC of what was sent with them.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     type: Literal["request"] = "request"
     strategy: StrategyRef
     through_seq: int = Field(ge=0)
@@ -365,6 +367,8 @@ class Request(Event):
     handed: dict[str, str] = Field(default_factory=dict)
     window_tokens: int = Field(default=200_000, ge=1)
     advised: tuple[str, ...] = ()
+    revealed: dict[str, int] = Field(default_factory=dict)
+    revealed_mac: str | None = None
 
 
 class Pin(Event):

@@ -93,6 +93,7 @@ _UNRULED: Final = (
     frozenset(EVENT_CLASSES[kind] for kind in _ANYWHERE) - _RULED - _MOVING
 )
 _NONE: Final[Mapping[str, OpenCall]] = MappingProxyType({})
+_NUMBERS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class SessionState(NamedTuple):
@@ -100,7 +101,8 @@ class SessionState(NamedTuple):
 
     ``answered`` counts the calls that have their result: a call that is neither
     open nor new was answered or never made, and takes no result.  ``last_request``
-    is the seq of the newest recorded request, 0 if there is none.
+    is the seq of the newest recorded request, 0 if there is none.  ``numbers`` are
+    those of placeholders, by type and keyed hash; they follow from no event.
     """
 
     stream: StreamId
@@ -110,6 +112,7 @@ class SessionState(NamedTuple):
     closed: bool = False
     forked_from: tuple[str, int] | None = None
     last_request: int = 0
+    numbers: Mapping[str, int] = _NUMBERS
 
     def __repr__(self) -> str:
         return f"SessionState({self.stream!r}, {self.head_seq}, closed={self.closed})"
@@ -125,6 +128,7 @@ class SessionState(NamedTuple):
             "answered": self.answered,
             "fork": list(self.forked_from) if self.forked_from else None,
             "request": self.last_request,
+            **({"numbers": dict(self.numbers)} if self.numbers else {}),
         }
 
     @classmethod
@@ -142,6 +146,7 @@ class SessionState(NamedTuple):
             closed,
             tuple(fork) if fork else None,  # type: ignore[arg-type]  # as `dump` wrote it
             dumped["request"],  # type: ignore[arg-type]  # as `dump` wrote it
+            dumped.get("numbers", _NUMBERS),  # type: ignore[arg-type]  # as `dump` wrote it
         )
 
 
@@ -227,8 +232,8 @@ def evolve(state: SessionState, event: Event) -> SessionState:
     seq, calls = state.head_seq + 1, state.open_calls
     answered, closed, request = state.answered, state.closed, state.last_request
     if type(event) not in _MOVING:
-        origin = state.forked_from
-        return SessionState(state.stream, seq, calls, answered, closed, origin, request)
+        kept = state.forked_from, request, state.numbers
+        return SessionState(state.stream, seq, calls, answered, closed, *kept)
     match event:
         case ToolCall(call_id=call_id, tool_name=name):
             calls = {**calls, call_id: OpenCall(seq, name)}
@@ -239,6 +244,5 @@ def evolve(state: SessionState, event: Event) -> SessionState:
             request = seq
         case SystemPrompt(closed=True):
             closed = True
-    return SessionState(
-        state.stream, seq, calls, answered, closed, state.forked_from, request
-    )
+    kept = state.forked_from, request, state.numbers
+    return SessionState(state.stream, seq, calls, answered, closed, *kept)

@@ -203,6 +203,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = {
     ("redaction_applied", 1): dict,  # the same
     ("request", 1): dict,  # the same
     ("request", 2): dict,  # the same
+    ("request", 3): dict,  # the same
 }
 
 

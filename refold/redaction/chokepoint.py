@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import orjson
 
@@ -30,7 +30,7 @@ from refold.redaction.guard import (
     filled,
     guard,
 )
-from refold.redaction.plan import Tagger
+from refold.redaction.plan import Numbering, Tagger
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.values import (
     NO_SKIP,
@@ -79,7 +79,7 @@ _CLAIMS: Final[Mapping[str, Sequence[tuple[Path, _Shape]]]] = {
         "blocks/*/signature:opaque blocks/*/data:opaque "
         "blocks/*/content/*/encrypted_content:opaque",
         "summary": "source_digest:digest prompt_digest:digest "
-        "strategy/fingerprint:digest",
+        "strategy/fingerprint:digest revealed_mac:digest",
         "request": "digest:digest system_digest:digest tools_digest:digest "
         "strategy/fingerprint:digest",
         "fork": "session_id:name",
@@ -352,6 +352,8 @@ def _check_size(event_type: str, payload: _Json, limits: Limits) -> None:
         guard(moved.payload, limits, skip=_whole(event_type))
 
 
+# What these say comes from outside: there a numbered placeholder is none.
+_OTHERS: Final = frozenset({"user_input", "tool_result", "hitl", "error", "system"})
 # A value, and the JSON it was read from.
 _Json: TypeAlias = tuple[JsonObject, bytes]
 
@@ -381,6 +383,10 @@ def _clean(
     if beside is not _NOTHING_BESIDE:
         kept_beside, more = redactor.value(told, tag=tag, data=told_data)
         tally.update(more)
+    if redactor.numbered and isinstance(tag, Numbering):
+        ours = event_type not in _OTHERS
+        kept = cast(JsonObject, tag.told(kept, ours=ours))
+        kept_beside = cast(JsonObject, tag.told(kept_beside, ours=False))
     same = kept is value and kept_beside is told
     size = len(data) + len(told_data) if same else None
     return _Clean(kept, kept_beside, tally, warnings, size)

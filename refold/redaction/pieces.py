@@ -117,7 +117,8 @@ class _Cutter:
 
     def __init__(self, redactor: Redactor, tag: Tagger | None) -> None:
         self._redactor, self._tag = redactor, tag
-        self._placeholders = Placeholders(redactor.plan.labels)
+        plan = redactor.plan
+        self._placeholders = Placeholders(plan.labels, plan.numbered_kinds)
         rules = redactor.plan.rules
         self._gates = [
             # How far from it the end of a text must be to change nothing there.

@@ -131,6 +131,7 @@ class Policy(Part):
     engine: EngineName = "auto"
     min_score: Annotated[float, Field(gt=0, le=1)] = 0.6
     pseudonyms: bool = False
+    numbered: bool = False
     on_error: Literal["block", "drop_leaf"] = "block"
     audit: Literal["silent", "counts", "paths"] = "counts"
     scan: Scan = Scan()
@@ -254,7 +255,12 @@ class Policy(Part):
             work_per_kb=self.scan.work_per_kb,
             over_budget=self.scan.over_budget,
             pseudonyms=self.pseudonyms,
+            numbered=self.numbered,
         )
+        if plan.numbered and (plan.pseudonyms or plan.labels):
+            raise Wrong(
+                ("numbered",), "it goes with neither pseudonyms nor labels of one's own"
+            )
         self._prove(plan)
         return plan
 

@@ -13,7 +13,7 @@ import orjson
 
 from refold.redaction.documents import Around, Work, redacted
 from refold.redaction.engines import EngineName, check_installed
-from refold.redaction.plan import Plan, Tagger
+from refold.redaction.plan import Numbering, Plan, Tagger
 from refold.redaction.rules.rule import Rule
 from refold.redaction.scanner import Scanner
 from refold.redaction.settler import Finds, Settler, Text
@@ -75,6 +75,7 @@ class Redactor:
     __slots__ = (
         *("_lock", "_made", "_plan", "_recognizer", "_registered", "_rule_set"),
         "_stubbing",
+        "numbered",
     )
 
     def __init__(
@@ -88,6 +89,7 @@ class Redactor:
         check_installed(plan.engine)
         self._registered, self._recognizer = registered, recognizer
         self._rule_set = f"{plan.name}-2:{plan.fingerprint}"
+        self.numbered = plan.numbered
         self._lock = Lock()
         self._made: Settler | None = None
         self._stubbing: Redactor | None = None
@@ -217,7 +219,7 @@ class Redactor:
         plan = self._plan
         if plan.skip:
             skip |= plan.skip
-        tag = tag if plan.pseudonyms else None
+        tag = tag if plan.pseudonyms or tag.__class__ is Numbering else None
         until = self._until() if plan.budget_ms else 0.0
         work = Work(self._made or self._settler, tag, until)
         return redacted(value, work, _around(skip, said))
@@ -267,7 +269,7 @@ class Redactor:
         return receipt
 
     def _tag(self, tag: Tagger | None) -> Tagger | None:
-        return tag if self._plan.pseudonyms else None
+        return tag if self._plan.pseudonyms or type(tag) is Numbering else None
 
     def _until(self) -> float:
         budget = self._plan.budget_ms

@@ -111,7 +111,7 @@ class Settler:
     ) -> None:
         self.plan, self.scanner = plan, scanner
         self.registered, self.recognizer = registered, recognizer
-        self.placeholders = Placeholders(plan.labels)
+        self.placeholders = Placeholders(plan.labels, plan.numbered_kinds)
         tied = sorted(_TIED)
         self._tied_marks = tuple(self.placeholders.of(one)[:-1] for one in tied)
         # Keys that hold nothing and give no context, as those of events are.

@@ -146,6 +146,8 @@ _LABEL = rf"[^\s\[\]#:]{{1,32}}{_LABELLED}"
 PLACEHOLDER: Final = re.compile(rf"\[(?:{_REDACTED}|{_LABEL}){_TAG}\]")
 LONGEST: Final = 64
 _MARKS = ("[REDACTED:", _LABELLED)
+# The number in it says which value of a session it stands for.
+NUMBERED: Final = re.compile(r"\[([A-Z][A-Z0-9_]{1,39})_[1-9][0-9]{0,5}\]")
 _RENAMED = re.compile(r"~[0-9]+$")
 
 
@@ -153,15 +155,19 @@ class Placeholders:
     """How a policy writes placeholders, and how any are recognized.
 
     labels: by type, what stands between the brackets instead of ``REDACTED:TYPE``.
+    kinds:  the types of which values are numbered, if they are.
     """
 
     __slots__ = ("_labels", "_marks", "_pattern")
 
-    def __init__(self, labels: Mapping[str, str] | None = None) -> None:
-        self._labels = dict(labels or {})
+    def __init__(
+        self, labels: Mapping[str, str] | None = None, kinds: Iterable[str] = ()
+    ) -> None:
+        self._labels, kinds = dict(labels or {}), tuple(kinds)
         own = [label for label in self._labels.values() if _LABELLED not in label]
-        self._marks = (*_MARKS, *(f"[{label}" for label in own))
-        self._pattern = _pattern(own)
+        numbered = [f"[{kind}_" for kind in kinds]
+        self._marks = (*_MARKS, *(f"[{label}" for label in own), *numbered)
+        self._pattern = _pattern(own, kinds)
 
     def of(self, kind: str, tag: str = "") -> str:
         """The placeholder for a value of type ``kind``."""
@@ -208,11 +214,13 @@ class Placeholders:
         return key if bare == key else _RENAMED.sub("", bare)
 
 
-def _pattern(labels: Iterable[str]) -> re.Pattern[str]:
-    own = "|".join(map(re.escape, sorted(labels, key=len, reverse=True)))
-    return (
-        re.compile(rf"\[(?:{_REDACTED}|{_LABEL}|{own}){_TAG}\]") if own else PLACEHOLDER
-    )
+def _pattern(labels: Iterable[str], kinds: Iterable[str]) -> re.Pattern[str]:
+    own = [re.escape(one) for one in sorted(labels, key=len, reverse=True)]
+    if numbered := "|".join(sorted(kinds, key=len, reverse=True)):
+        own.append(rf"~?(?:{numbered})_[1-9][0-9]{{0,5}}")
+    if not own:
+        return PLACEHOLDER
+    return re.compile(rf"\[(?:{_REDACTED}|{_LABEL}|{'|'.join(own)}){_TAG}\]")
 
 
 def renamed(key: str, taken: set[str], copies: dict[str, int]) -> str:

@@ -419,6 +419,8 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
         "labels": Call("session_load", "labels"),
         "context": Call("session_context", _of_view),
         "prepare": Call("session_context", _of_view),
+        "revealed": Call("session_context", _of_view),
+        "reveal": Call("session_load", "arguments"),
         "advice": Call("memory_load"),
         "replay": Call("session_replay", "requests"),
         "compare": Call("session_compare"),

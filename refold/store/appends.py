@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from threading import Lock
@@ -36,8 +36,9 @@ from refold.domain.ports import Append, Appended, Duplicate, EventLog, Head, Out
 from refold.domain.session import SessionState, accepted_next, decide, evolve
 from refold.redaction.chokepoint import RedactedEvent, recorded_id, redact
 from refold.redaction.guard import Limits
-from refold.redaction.plan import Tagger, late, tagger
+from refold.redaction.plan import Numbering, Tagger, late, tagger
 from refold.redaction.redactor import RedactionError, Redactor
+from refold.store.vault import Vault
 
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"
@@ -75,6 +76,7 @@ class Order(NamedTuple):
 
     ``prepared``: the drafts redacted already, if they were, one for one.
     ``unscanned``: what is done with a text over the policy's budget of work.
+    ``numbers``: the table of numbered placeholders that what is prepared ends with.
     """
 
     stream: StreamId
@@ -83,6 +85,7 @@ class Order(NamedTuple):
     expected_seq: int | None = None
     prepared: tuple[RedactedEvent, ...] = ()
     unscanned: Unscanned = "refuse"
+    numbers: Mapping[str, int] | None = None
 
     def access(self, receipt: Receipt | None = None, spent: int = 0) -> Access:
         """What the access log says of it, ``spent`` nanoseconds after it began.
@@ -152,6 +155,7 @@ class Writer:
 
     audit: is told of each use of what has this writer.
     used:  is told of each session that is read by its name.
+    vault: keeps in memory what numbered placeholders stand for.
     """
 
     log: EventLog
@@ -161,6 +165,7 @@ class Writer:
     heads: Heads
     audit: AccessTrail | None = None
     used: Callable[[StreamId], None] = uncounted
+    vault: Vault = field(default_factory=Vault)
 
     def redacted(
         self,
@@ -170,14 +175,17 @@ class Writer:
         now: int,
         limits: Limits | None = None,
         unscanned: Unscanned = "refuse",
+        tag: Tagger | None = None,
     ) -> RedactedEvent:
         """``draft`` as it may be written to a stream of the user's.
+
+        ``tag`` is what ``numbering`` gives for the stream, if it is to have numbers.
 
         Raises InvalidEvent, RedactionFailed, EventTooLarge, KeyUnavailable.
         """
         stubs, limits = unscanned == "stub", limits or self.limits
         redactor = self.redactor.stubbing if stubs else self.redactor
-        tag = self.tagger(user_id, now=now)
+        tag = tag or self.tagger(user_id, now=now)
         return redact(draft, now=now, redactor=redactor, limits=limits, tag=tag)
 
     def tagger(self, user_id: str, *, now: int | None = None) -> Tagger:
@@ -188,6 +196,17 @@ class Writer:
         now = self.clock() if now is None else now
         key = partial(self.log.pseudonym_key, user_id, now=now)
         return tagger(key()) if self.redactor.plan.pseudonyms else partial(late, key)
+
+    def numbering(
+        self, stream: StreamId, known: Mapping[str, int], *, now: int | None = None
+    ) -> Tagger:
+        """What names values in this stream: where the policy says so, by numbers."""
+        kinds = self.redactor.plan.numbered_kinds
+        if not kinds or stream.stream != MAIN or stream.session_id in RESERVED:
+            return self.tagger(stream.user_id, now=now)
+        now = self.clock() if now is None else now
+        key = partial(self.log.pseudonym_key, stream.user_id, now=now)
+        return Numbering(key, stream.session_id, known, kinds)
 
     def recorded_id(self, user_id: str, given: str) -> str:
         """An id that a caller chose, as it is recorded of this user."""
@@ -341,15 +360,28 @@ class Writer:
             raise _stale(order, order.expected_seq or 0, state.head_seq)
         given = [draft.event for draft in order.drafts]
         events, after = self.decided(state, given, user_id=order.stream.user_id)
-        redacted = self._redacted(order, made, events, now)
+        tag = None
+        if self.redactor.numbered:
+            if not order.prepared:
+                made.clear()  # on another head the numbers may be others
+            tag = self.numbering(order.stream, order.numbers or state.numbers, now=now)
+        redacted = self._redacted(order, made, events, now, tag)
         for one, event in zip(redacted, events, strict=True):
             if one.event is not event:
                 after = _evolved(state, redacted)
                 break
+        if tag is not None and isinstance(tag, Numbering):
+            self.vault.put(order.stream, tag.values)
+            after = after._replace(numbers=tag.known)
         return Append(head, after, redacted, now, order.idempotency_key)
 
     def _redacted(
-        self, order: Order, made: _Made, events: Sequence[Event], now: int
+        self,
+        order: Order,
+        made: _Made,
+        events: Sequence[Event],
+        now: int,
+        tag: Tagger | None = None,
     ) -> list[RedactedEvent]:
         found = []
         for index, event in enumerate(events):
@@ -361,7 +393,11 @@ class Writer:
                 made[index] = known = (
                     event,
                     self.redacted(
-                        draft, user_id=user_id, now=now, unscanned=order.unscanned
+                        draft,
+                        user_id=user_id,
+                        now=now,
+                        unscanned=order.unscanned,
+                        tag=tag,
                     ),
                 )
             found.append(known[1])
@@ -372,7 +408,11 @@ class Writer:
         first, last = found
         stored = self.log.read(order.stream, after=first - 1, upto=last)
         events = [draft.event for draft in order.drafts]
-        redacted = self._redacted(order, made, events, self.clock())
+        tag = None
+        if self.redactor.numbered:
+            known = self.log.head(order.stream).state.numbers
+            tag, made = self.numbering(order.stream, known), {}
+        redacted = self._redacted(order, made, events, self.clock(), tag)
         same = len(stored) == len(redacted) and all(
             superseded(envelope, event.event)
             or same_event(envelope.payload, event.event)

@@ -398,6 +398,7 @@ class Eraser:
 
     def erase(self, ask: Ask) -> Erasure:
         """Do all of it, or what is left of it."""
+        self.writer.vault.forget(ask.whose.user_id)
         job = self._under_way(ask.whose)
         if job is None:
             try:

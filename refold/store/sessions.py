@@ -90,6 +90,7 @@ from refold.projections.review.incidents import Decision
 from refold.projections.review.rules import ReviewRules
 from refold.projections.tokens import tokens_of
 from refold.redaction.chokepoint import RedactedEvent
+from refold.redaction.plan import Tagger, inherited
 from refold.store.appends import (
     Appendable,
     Order,
@@ -130,6 +131,7 @@ from refold.store.proofs.explanations import (
 from refold.store.proofs.rerun import Model, Rerun, Rerunner, with_requests
 from refold.store.proofs.verification import Verified, Verifier
 from refold.store.reviews import Reviewed, ask, decide as decide_review
+from refold.store.vault import in_own_blocks, mac_of
 
 if TYPE_CHECKING:
     from refold.projections.context.budget import Advice
@@ -410,8 +412,13 @@ class Session:
         return Attempt(self, what, request_id, agent, retryable)
 
     def end(self) -> Receipt:
-        """End the session for good: from here on it takes nothing but summaries."""
-        return self.append(SystemPrompt(closed=True))
+        """End the session for good: from here on it takes nothing but summaries.
+
+        What the vault knows of it is gone.
+        """
+        receipt = self.append(SystemPrompt(closed=True))
+        self.writer.vault.forget(self.user_id, self.session_id)
+        return receipt
 
     def close(self) -> None:
         """Let go of what this object holds, which the session outlives.
@@ -436,13 +443,17 @@ class Session:
         StaleSession if the new session exists already.
         """
         check_session_id(session_id)
-        if not 1 <= at <= self.head().seq:
+        head = self.head()
+        if not 1 <= at <= head.seq:
             raise InvalidEvent(f"cannot fork at seq {at}: it is not in the session")
         child = replace(self, stream=self.stream._replace(session_id=session_id))
         event = Fork(session_id=self.session_id, at_seq=at)
         order = Order(child.stream, (Draft(event),), expected_seq=0)
-        head = Head(born(self.writer.log, child.stream, event))
-        self.writer.append(order, born=head)
+        # What it inherits keeps its numbers, and they stand for nothing there.
+        numbers = inherited(head.state.numbers)
+        state = born(self.writer.log, child.stream, event)
+        born_at = Head(state._replace(numbers=numbers))
+        self.writer.append(order, born=born_at)
         return child
 
     def delegate(
@@ -644,6 +655,7 @@ class Session:
         *,
         at: int | None = None,
         as_: As = "sent",
+        reveal: bool = False,
         **handed: Unpack[HandedIn],
     ) -> View:
         """What the next model call is sent, or was sent when ``at`` was the end.
@@ -653,6 +665,8 @@ class Session:
         ``at``: ``sent`` counts the summaries that were there then, ``rebuilt`` those
         decided up to there, whenever they were made.  HandedIn says what may be handed
         in; with ``at`` and nothing handed in, it is what the last request then had.
+        ``reveal`` puts what the vault knows where numbered placeholders of this session
+        stand; digest and tokens stay those of the redacted form.
 
         Raises SessionNotFound, UnknownStrategy, RedactionFailed, InvalidEvent for an
         ``at`` outside and for what cannot be handed in.
@@ -661,12 +675,40 @@ class Session:
         taken = take(self.writer, self.user_id, handed)
         if at is None:
             viewer, chosen, standing = self._opened(strategy)
-            return viewer.show(chosen, taken, standing=standing)
-        viewer = self._viewer()
-        self.at(at)
-        chosen = self._chosen(viewer, strategy, at)
-        taken = taken if handed else viewer.handed_at(at)
-        return viewer.render(chosen, viewer.at(chosen, at, as_), taken)
+            view = viewer.show(chosen, taken, standing=standing)
+        else:
+            viewer = self._viewer()
+            self.at(at)
+            chosen = self._chosen(viewer, strategy, at)
+            taken = taken if handed else viewer.handed_at(at)
+            view = viewer.render(chosen, viewer.at(chosen, at, as_), taken)
+        return self.revealed(view) if reveal else view
+
+    def revealed(self, view: View) -> View:
+        """The view of this session with values where its placeholders stand.
+
+        Only what the vault knows; what was handed in, or a fork inherited, stays.
+        """
+        numbers, vault = self.head().state.numbers, self.writer.vault
+        put = partial(vault.reveal, self.stream, numbers)
+        messages, types = in_own_blocks(view, put)
+        if not types:
+            return view
+        key = self.writer.log.pseudonym_key(self.user_id, now=self.writer.clock())
+        mac = mac_of(key, [self.session_id, view.system, messages])
+        return replace(view, messages=messages, revealed=types, revealed_mac=mac)
+
+    def reveal(self, arguments: JsonObject, *, tool: str) -> JsonObject:
+        """The arguments of a tool's call, to run it with: values for placeholders.
+
+        Only of types that the store's vault allows for this tool.
+        """
+        vault, numbers = self.writer.vault, self.head().state.numbers
+        types = vault.allowed(tool)
+        told: JsonObject = vault.reveal(
+            self.stream, numbers, arguments, types=types
+        ).value
+        return told
 
     acontext = _awaited(context)
 
@@ -1009,7 +1051,8 @@ def take_in(
 
 def _changes(session: Session, transcript: Transcript) -> bool:
     """Whether redaction finds more in it than was found when it was written."""
-    return any(_fitting(session, draft)[1].found for draft in transcript.drafts)
+    tag = session.writer.numbering(session.stream, {})
+    return any(_fitting(session, draft, tag)[1].found for draft in transcript.drafts)
 
 
 def _fork_again(
@@ -1086,10 +1129,11 @@ def _new(
 ) -> list[_Prepared]:
     """What is not there yet of ``drafts``, as it will be written."""
     pages, known = session.pages(upto=state.head_seq), 0
+    tag = session.writer.numbering(session.stream, state.numbers)
     imported = (event for event in pages if event.meta.source is not None)
     for draft, envelope in zip(drafts, imported, strict=False):
         known += 1
-        if not _same(session, draft, envelope):
+        if not _same(session, draft, envelope, tag):
             raise ImportFailed(
                 where,
                 f"the transcript was rewritten: seq {envelope.seq} of session "
@@ -1103,7 +1147,9 @@ def _new(
         events, _ = session.writer.decided(state, given, user_id=session.user_id)
         fitting = [
             _fitting(
-                session, draft if draft.event is event else replace(draft, event=event)
+                session,
+                draft if draft.event is event else replace(draft, event=event),
+                tag,
             )
             for draft, event in zip(new, events, strict=True)
         ]
@@ -1115,21 +1161,21 @@ def _new(
     return [(draft, one) for (draft, _), one in zip(fitting, redacted, strict=True)]
 
 
-def _same(session: Session, draft: Draft, envelope: Envelope) -> bool:
+def _same(session: Session, draft: Draft, envelope: Envelope, tag: Tagger) -> bool:
     """Whether the draft is what was recorded, also if the rules changed since."""
     if draft.event.type != envelope.type:
         return False
-    incoming = _fitting(session, draft)[1].event
+    incoming = _fitting(session, draft, tag)[1].event
     if same_event(envelope.payload, incoming):
         return True
-    again = _redact(session, replace(draft, event=envelope.payload))
+    again = _redact(session, replace(draft, event=envelope.payload), tag)
     return same_event(again.event, incoming) or superseded(envelope, incoming)
 
 
-def _fitting(session: Session, draft: Draft) -> _Prepared:
+def _fitting(session: Session, draft: Draft, tag: Tagger) -> _Prepared:
     """Redact; what is too large in many small pieces is kept as one text and a blob."""
     try:
-        return draft, _redact(session, draft)
+        return draft, _redact(session, draft, tag)
     except EventTooLarge:
         match draft.event:
             case ToolResult(content=list() | dict() as content):
@@ -1140,13 +1186,13 @@ def _fitting(session: Session, draft: Draft) -> _Prepared:
                 raise
     event, meta = draft.event.model_copy(update=update), draft.meta
     whole = replace(draft, event=event, meta=meta.warned("kept_as_text"))
-    return whole, _redact(session, whole)
+    return whole, _redact(session, whole, tag)
 
 
-def _redact(session: Session, draft: Draft) -> RedactedEvent:
+def _redact(session: Session, draft: Draft, tag: Tagger) -> RedactedEvent:
     writer, user_id = session.writer, session.user_id
     now = writer.clock()
-    return writer.redacted(draft, user_id=user_id, now=now, unscanned="stub")
+    return writer.redacted(draft, user_id=user_id, now=now, unscanned="stub", tag=tag)
 
 
 def _append(

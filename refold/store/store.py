@@ -67,6 +67,7 @@ from refold.store.proofs.verification import (
 from refold.store.rebuilds import Rebuilder, Rebuilt, rebuild_all
 from refold.store.reviews import Reviews
 from refold.store.sessions import Session, take_in
+from refold.store.vault import Vault
 
 
 def now() -> int:
@@ -123,6 +124,7 @@ class SessionStore:
         audit: AccessTrail | None = None,
         count_uses: bool = False,
         shared_memory: bool = False,
+        vault: Vault | None = None,
         transcripts: ReadTranscripts = _no_reader,
     ) -> None:
         self.log, self.clock = log, clock
@@ -132,7 +134,8 @@ class SessionStore:
         told = audit if audit is not None and audit.on else None
         kind = RecordedWriter if told else Writer
         used = reads.note if reads else uncounted
-        self.writer = kind(log, redactor, limits, clock, Heads(), told, used)
+        vault = Vault() if vault is None else vault
+        self.writer = kind(log, redactor, limits, clock, Heads(), told, used, vault)
         self.access_log = AccessLog(self.writer, audit, reads)
         self.erasures = Erasures(self.writer, self.access_log)
         self.keys = Keys(self.writer)

@@ -66,6 +66,8 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "prepare": lambda session: session.prepare(WINDOW),
     "replay": lambda session: list(session.replay()),
     "retire": lambda session: session.retire("main"),
+    "reveal": lambda session: session.reveal({}, tool="x"),
+    "revealed": lambda session: session.revealed(session.context(WINDOW)),
     "review": lambda session: session.review(),
     "state": lambda session: session.state(),
     "stats": lambda session: session.stats(),

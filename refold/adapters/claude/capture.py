@@ -204,6 +204,7 @@ class _Captured:
             model=self._model,
             **given,
         )
+        view = self.session.revealed(view)
         body = view.to_request(model=self._model, max_tokens=self._max_tokens)
         body |= options or {}
         betas = [*body.get("betas", ()), *_betas(body)]
@@ -230,6 +231,12 @@ class _Captured:
 
     def _answered(self, asked: Asked, message: Any) -> None:
         self._answer(message, asked.request_id, self._took(asked))
+
+    def _reveal(self, message: Any) -> None:
+        """Put values into the arguments of calls, as the store's vault allows."""
+        for block in message.content:
+            if block.type == "tool_use" and isinstance(block.input, dict):
+                block.input = self.session.reveal(block.input, tool=block.name)
 
     def _broke_off(
         self, asked: Asked, message: Any, error: BaseException | None
@@ -285,6 +292,7 @@ class Capture(_Captured):
             self._broke_off(asked, None, error)
             raise
         self._answered(asked, message)
+        self._reveal(message)
         return message
 
     @contextmanager
@@ -337,6 +345,7 @@ class AsyncCapture(_Captured):
             await _in_thread(self._broke_off, asked, None, error)
             raise
         await _in_thread(self._answered, asked, message)
+        await asyncio.to_thread(self._reveal, message)
         return message
 
     @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from itertools import chain, takewhile
@@ -71,6 +71,8 @@ class View:
     cuts:        which sections were over their budget.
     stable:      whether the next view begins as this one, up to evidence and state.
     api:         what else the strategy wants a request to carry.
+    revealed:    how many values of which type stand where the log has placeholders;
+                 ``revealed_mac`` proves which, to whoever has the user's key.
     """
 
     messages: list[Message] = field(repr=False)
@@ -90,6 +92,8 @@ class View:
     cuts: tuple[Cut, ...] = ()
     stable: bool = True
     api: JsonObject = field(default_factory=dict, repr=False)
+    revealed: Mapping[str, int] = field(default_factory=dict)
+    revealed_mac: str | None = field(default=None, repr=False)
 
     def to_request(self, *, model: str, max_tokens: int) -> dict[str, Any]:
         """What ``client.messages.create(**…)`` takes to send this view.
@@ -165,6 +169,8 @@ class View:
             handed=extras.dump() if extras else {},
             window_tokens=extras.window_tokens if extras else WINDOW_TOKENS,
             advised=extras.advised if extras else (),
+            revealed=dict(self.revealed),
+            revealed_mac=self.revealed_mac,
         )
 
     def _repr_html_(self) -> str:

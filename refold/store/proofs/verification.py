@@ -382,8 +382,11 @@ def differs(view: View, request: Request) -> str:
 
 
 def unnamed(state: SessionState) -> SessionState:
-    """The state without tool names: a parent's may have been redacted since."""
-    calls = state.open_calls.items()
+    """The state without what no event says, and without tool names.
+
+    A parent's may have been redacted since.
+    """
+    state, calls = state._replace(numbers={}), state.open_calls.items()
     return state.with_calls({key: call._replace(tool_name="") for key, call in calls})
 
 
@@ -400,8 +403,11 @@ class _Fold:
 
     def head(self, known: Head | None) -> Head:
         """The head that these events have; times are kept where they are known."""
+        state = self.state
+        if known:
+            state = state._replace(numbers=known.state.numbers)
         return Head(
-            self.state,
+            state,
             self.hash,
             "closed" if self.state.closed else "open",
             self.tokens,

@@ -1,0 +1,181 @@
+"""The live vault: what numbered placeholders stand for, in this process's memory."""
+
+from __future__ import annotations
+
+import hmac
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+from refold.domain.canonical import canonical
+from refold.domain.ids import StreamId
+from refold.projections.context.text import Message
+from refold.projections.context.view import View
+from refold.redaction.rules import PACKS
+from refold.redaction.types import NUMBERED, TYPES, UNSCANNED
+
+_SECRET: Final = {
+    rule.type
+    for name, rules in PACKS.items()
+    for rule in rules
+    if name.startswith("secrets")
+}
+# What a vault keeps unless it is told otherwise; secrets must be named.
+PERSONAL: Final = frozenset(TYPES) - _SECRET - {UNSCANNED}
+_SIGNED: Final = frozenset({"thinking", "redacted_thinking"})
+ANY_TOOL: Final = "*"
+
+
+class Revealed(NamedTuple):
+    """A value with what its placeholders stand for, and how many of which type."""
+
+    value: Any
+    types: Mapping[str, int]
+
+    def __repr__(self) -> str:
+        return f"Revealed({dict(self.types)})"
+
+
+class Vault:
+    """Keeps values in memory, and puts them where their placeholders stand.
+
+    Nothing of it is written, and another process has none of it.  Threads may share it.
+
+    types:      those that are kept; of secrets only what is named here.
+    arguments:  by the name of a tool, or ``*`` for any, which types are put into the
+                arguments of its calls; none unless it is said.
+    most:       so many values are kept, and so many bytes of them: what was not used
+                for longest goes.
+    """
+
+    def __init__(
+        self,
+        *,
+        types: Collection[str] = PERSONAL,
+        arguments: Mapping[str, Collection[str]] | None = None,
+        most: int = 10_000,
+        most_bytes: int = 8_388_608,
+    ) -> None:
+        if min(most, most_bytes) < 1:
+            raise ValueError(f"a vault keeps at least 1, not {most} or {most_bytes}")
+        self._types, self._arguments = frozenset(types), dict(arguments or {})
+        self._most, self._most_bytes = most, most_bytes
+        self._values: OrderedDict[tuple[StreamId, str], str] = OrderedDict()
+        self._bytes, self._lock = 0, Lock()
+
+    def __repr__(self) -> str:
+        return f"Vault({len(self._values)} values)"
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise TypeError("a vault is not written")
+
+    def put(self, stream: StreamId, values: Mapping[str, str]) -> None:
+        """Keep these values of a session, by type and keyed hash, as far as it may."""
+        for name, value in values.items():
+            if name.partition(":")[0] in self._types:
+                with self._lock:
+                    self._add((stream, name), value)
+
+    def _add(self, key: tuple[StreamId, str], value: str) -> None:
+        self._bytes += _size(value) - _size(self._values.pop(key, ""))
+        self._values[key] = value
+        while len(self._values) > self._most or self._bytes > self._most_bytes:
+            self._bytes -= _size(self._values.popitem(last=False)[1])
+
+    def get(self, stream: StreamId, name: str) -> str | None:
+        """The value of this type and keyed hash; None if it is not here."""
+        with self._lock:
+            if (value := self._values.get((stream, name))) is not None:
+                self._values.move_to_end((stream, name))
+            return value
+
+    def forget(self, user_id: str, session_id: str | None = None) -> None:
+        """Drop what is known of a session, or of all of a user's."""
+        with self._lock:
+            for key in [*self._values]:
+                stream = key[0]
+                if stream.user_id == user_id and session_id in (
+                    None,
+                    stream.session_id,
+                ):
+                    self._bytes -= _size(self._values.pop(key))
+
+    def allowed(self, tool: str) -> frozenset[str]:
+        """The types that may be put into the arguments of calls of this tool."""
+        named = self._arguments.get(tool, self._arguments.get(ANY_TOOL, ()))
+        return frozenset(named)
+
+    def reveal(
+        self,
+        stream: StreamId,
+        numbers: Mapping[str, int],
+        value: Any,
+        *,
+        types: Collection[str] | None = None,
+    ) -> Revealed:
+        """``value`` with values of these types, or all, where placeholders stand.
+
+        numbers: the session's table.  What is not known here, or what another session
+                 gave, stays; so does what a provider signed.
+        """
+        names = {
+            f"[{name.partition(':')[0]}_{number}]": name
+            for name, number in numbers.items()
+            if not name.endswith(":")
+        }
+        found = Counter[str]()
+
+        def put(text: str) -> str:
+            return NUMBERED.sub(lambda match: one(match[1], match[0]), text)
+
+        def one(kind: str, placeholder: str) -> str:
+            name = names.get(placeholder)
+            if name is None or (types is not None and kind not in types):
+                return placeholder
+            known = self.get(stream, name)
+            found[kind] += known is not None
+            return placeholder if known is None else known
+
+        told = _mapped(value, put)
+        return Revealed(told, {kind: n for kind, n in sorted(found.items()) if n})
+
+
+def mac_of(key: bytes, value: Any) -> str:
+    """What proves that this was sent to whoever has the key, and tells nothing else."""
+    return hmac.digest(key, canonical(value), "sha256").hex()
+
+
+def in_own_blocks(
+    view: View, put: Callable[[Any], Revealed]
+) -> tuple[list[Message], dict[str, int]]:
+    """The messages with values put into the blocks that are of the session's events."""
+    found, messages = Counter[str](), list[Message]()
+    for message, origins in zip(view.messages, view.origins, strict=True):
+        blocks = []
+        for block, origin in zip(message["content"], origins, strict=True):
+            if origin.span is not None and origin.span.first is not None:
+                block, types = put(block)
+                found.update(types)
+            blocks.append(block)
+        messages.append({**message, "content": blocks})
+    return messages, dict(found)
+
+
+def _mapped(value: Any, put: Any) -> Any:
+    if isinstance(value, str):
+        return put(value) if "[" in value else value
+    if isinstance(value, list):
+        return [_mapped(item, put) for item in value]
+    if isinstance(value, dict):
+        if value.get("type") in _SIGNED:
+            return value
+        return {put(key): _mapped(item, put) for key, item in value.items()}
+    return value
+
+
+def _size(value: str) -> int:
+    return len(value.encode("utf-8", "surrogatepass"))

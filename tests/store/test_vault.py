@@ -1,0 +1,285 @@
+"""A model may see what the log does not keep; what is stored never reveals it."""
+
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.domain.ids import StreamId
+from refold.redaction.policy import Policy, PolicyError
+from refold.strategies import Vault
+
+ADA, BOB = "ada@example.org", "bob@example.org"
+NUMBERED = Policy.parse("version = 1\nnumbered = true\n")
+KEEP = "keep_all"
+
+
+@pytest.fixture
+def db(store_url: str) -> str:
+    return store_url
+
+
+def opened(db: str, **how: Any) -> refold.SessionStore:
+    return refold.open(db, policy=NUMBERED, **how)
+
+
+def session_of(store: refold.SessionStore, name: str = "s") -> refold.Session:
+    return store.session(user_id="ada", session_id=name)
+
+
+def texts(session: refold.Session, *, reveal: bool = False) -> list[str]:
+    view = session.context(KEEP, reveal=reveal)
+    return [
+        block["text"]
+        for message in view.messages
+        for block in message["content"]
+        if block["type"] == "text"
+    ]
+
+
+def payload(event: refold.Envelope) -> Any:
+    return event.payload
+
+
+def said(*what: str) -> list[refold.UserInput]:
+    return [refold.UserInput(text=text) for text in what]
+
+
+def test_a_value_has_one_number_in_a_session_across_restarts(db: str) -> None:
+    with opened(db) as store:
+        session_of(store).append(said(f"from {ADA} to {BOB}"))
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"again {BOB}", "and eve@example.org, Ada@Example.org"))
+
+        kept = [payload(event).text for event in session.events()]
+
+    assert kept == [
+        "from [EMAIL_1] to [EMAIL_2]",
+        "again [EMAIL_2]",
+        "and [EMAIL_3], [EMAIL_1]",
+    ]
+
+
+def test_two_writers_give_no_number_twice(db: str) -> None:
+    with opened(db) as one, opened(db) as other:
+        first, second = session_of(one), session_of(other)
+        first.append(said("hello"))
+        second.append(said("hello"))
+        first.append(said(f"mine {ADA}"))
+        second.append(said(f"mine {BOB}"))
+        first.append(said(f"both {ADA} {BOB}"))
+
+        kept = [payload(event).text for event in first.events(after=2)]
+
+        assert kept == ["mine [EMAIL_1]", "mine [EMAIL_2]", "both [EMAIL_1] [EMAIL_2]"]
+        assert texts(second, reveal=True)[-1] == f"both [EMAIL_1] {BOB}"
+
+
+def test_a_retry_with_its_key_is_the_same_append(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"to {ADA}"), idempotency_key="k")
+
+        assert session.append(said(f"to {ADA}"), idempotency_key="k").duplicate
+
+
+def test_what_looks_like_a_placeholder_in_input_never_resolves(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}", "send all to [EMAIL_1] and [EMAIL_2]"))
+        session.append(said(f"and {BOB}; see [FIGURE_1], [~EMAIL_1]"))
+
+        assert texts(session, reveal=True) == [
+            f"I am {ADA}",
+            "send all to [~EMAIL_1] and [~EMAIL_2]",
+            f"and {BOB}; see [FIGURE_1], [~EMAIL_1]",
+        ]
+
+
+def test_no_json_in_a_result_hides_a_placeholder(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}"))
+        call = refold.ToolCall(call_id="c", tool_name="read", arguments={})
+        hidden = f'{{"a": "\\u005bEMAIL_1]", "b": "{BOB}", "[EMAIL_1]": 1}}'
+        result = refold.ToolResult(call_id="c", content=hidden)
+        session.append([call, result])
+
+        told = str(session.context(KEEP, reveal=True).messages[1:])
+
+    assert ADA not in told
+    assert BOB in told
+
+
+def test_what_the_model_writes_is_the_same_placeholder(db: str) -> None:
+    vault = Vault(arguments={"mail": ["EMAIL"]})
+    with opened(db, vault=vault) as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}"))
+        session.append(refold.AgentResponse(text=f"{ADA} or [EMAIL_1], not [EMAIL_9]"))
+        wanted: dict[str, Any] = {"to": "[EMAIL_1]", "cc": [ADA, "[EMAIL_9]"]}
+
+        recorded = payload(session.events()[-1]).text
+
+        assert recorded == "[EMAIL_1] or [EMAIL_1], not [~EMAIL_9]"
+        assert session.reveal(wanted, tool="mail") == {
+            "to": ADA,
+            "cc": [ADA, "[EMAIL_9]"],
+        }
+        assert session.reveal(wanted, tool="search")["to"] == "[EMAIL_1]"
+
+
+def test_arguments_reveal_only_the_types_that_a_tool_may_have(db: str) -> None:
+    vault = Vault(arguments={"*": ["PHONE"]})
+    with opened(db, vault=vault) as store:
+        session = session_of(store)
+        session.append(said(f"{ADA}, call 139-1234-5670"))
+
+        told = session.reveal({"a": "[EMAIL_1]", "b": "[PHONE_1]"}, tool="x")
+
+    assert told == {"a": "[EMAIL_1]", "b": "139-1234-5670"}
+
+
+def test_a_placeholder_resolves_only_where_it_was_issued(db: str) -> None:
+    with opened(db) as store:
+        parent = session_of(store)
+        parent.append(said(f"I am {ADA}"))
+        fork = parent.fork(1, session_id="fork")
+        fork.append(said(f"meet {BOB}"))
+        other = session_of(store, "other")
+        other.append(said("nothing"))
+
+        assert texts(fork, reveal=True) == ["I am [EMAIL_1]", f"meet {BOB}"]
+        assert payload(fork.events()[-1]).text == "meet [EMAIL_2]"
+        assert other.reveal({"a": "[EMAIL_1]"}, tool="x") == {"a": "[EMAIL_1]"}
+        assert texts(parent, reveal=True) == [f"I am {ADA}"]
+
+
+def test_without_the_value_the_placeholder_stands(db: str) -> None:
+    with opened(db) as store:
+        session_of(store).append(said(f"I am {ADA}"))
+    with opened(db) as store:
+        session = session_of(store)
+
+        assert texts(session, reveal=True) == ["I am [EMAIL_1]"]
+
+        session.append(said(f"again {ADA}"))
+
+        assert texts(session, reveal=True) == [f"I am {ADA}", f"again {ADA}"]
+
+
+def test_the_end_and_an_erasure_take_the_values(db: str) -> None:
+    with opened(db, vault=(vault := Vault())) as store:
+        for name in ("a", "b"):
+            session_of(store, name).append(said(f"I am {ADA}"))
+        session_of(store, "a").end()
+
+        assert len(vault) == 1
+
+        store.erase("ada", "asked for it")
+
+        assert len(vault) == 0
+
+
+def test_a_secret_is_kept_only_if_it_is_named(db: str) -> None:
+    text = "password: hunter2-Tr0ub4dor, " + ADA
+    for types, kept in ((None, 1), ({"SECRET"}, 1)):
+        vault = Vault() if types is None else Vault(types=types)
+        with opened(db, vault=vault) as store:
+            session = session_of(store)
+            session.append(said(text))
+
+            told = texts(session, reveal=True)[-1]
+
+        assert len(vault) == kept
+        assert ("hunter2" in told, ADA in told) == (bool(types), not types)
+
+
+def test_a_vault_is_bounded_and_drops_what_was_not_used_for_longest() -> None:
+    stream = StreamId("ada", "s")
+    vault = Vault(most=2, most_bytes=20)
+    vault.put(stream, {"EMAIL:a": "1", "EMAIL:b": "2"})
+    vault.get(stream, "EMAIL:a")
+    vault.put(stream, {"EMAIL:c": "3"})
+
+    assert [vault.get(stream, f"EMAIL:{n}") for n in "abc"] == ["1", None, "3"]
+
+    vault.put(stream, {"EMAIL:d": "x" * 20})
+
+    assert [vault.get(stream, f"EMAIL:{n}") for n in "acd"] == [None, None, "x" * 20]
+    with pytest.raises(TypeError, match="not written"):
+        pickle.dumps(vault)
+
+
+def test_a_request_says_how_much_was_revealed_and_not_what(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"{ADA}, {BOB}, 139-1234-5670"))
+        plain, told = session.context(KEEP), session.context(KEEP, reveal=True)
+        session.record_request(told)
+
+        request = payload(session.events()[-1])
+
+        assert (told.digest, told.tokens) == (plain.digest, plain.tokens)
+        assert request.digest == plain.digest
+        assert request.revealed == {"EMAIL": 2, "PHONE": 1}
+        assert re.fullmatch("[0-9a-f]{64}", request.revealed_mac)
+        assert request.revealed_mac == told.revealed_mac
+        assert not session.verify().problems
+
+
+def test_what_is_handed_in_reveals_nothing(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}"))
+
+        view = session.context(KEEP, reveal=True, evidence=["write to [EMAIL_1]"])
+
+    assert str(view.messages).count(ADA) == 1
+
+
+def test_a_summary_keeps_the_numbers(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        for turn in range(6):
+            session.append(said(f"turn {turn}: write to {ADA}"))
+            session.append(refold.AgentResponse(text=f"wrote to {ADA}"))
+        window = "turn_window:full_turns=1,cached_turns=1"
+        session.prepare(window)
+
+        names = session.streams()
+        stored = str([one.payload for name in names for one in session.derived(name)])
+
+        assert ADA not in stored
+        assert "~EMAIL" not in stored
+        assert ADA in str(session.context(window, reveal=True).messages)
+
+
+@pytest.mark.parametrize("more", ["pseudonyms = true\n", '[labels]\nEMAIL = "mail"\n'])
+def test_a_policy_has_one_kind_of_placeholder(more: str) -> None:
+    with pytest.raises(PolicyError, match="numbered"):
+        Policy.parse(f"version = 1\nnumbered = true\n{more}")
+
+
+def test_no_byte_on_disk_has_what_the_vault_knows(tmp_path: Path) -> None:
+    db = f"sqlite:///{tmp_path / 'r.db'}"
+    with opened(db, keys=f"sqlite:///{tmp_path / 'keys.db'}") as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}, call 139-1234-5670"))
+        session.append(refold.AgentResponse(text=f"hello {ADA}"))
+        session.record_request(session.context(KEEP, reveal=True))
+
+        data = b"".join(path.read_bytes() for path in files(tmp_path))
+
+    assert data
+    for word in (ADA, "139-1234-5670", "13912345670"):
+        assert word.encode() not in data
+
+
+def files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
