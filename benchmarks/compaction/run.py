@@ -213,9 +213,11 @@ def _means(means: Sequence[Mean]) -> Table:
 
 def _each(figures: Sequence[Figure]) -> Table:
     files = [*dict.fromkeys(one.file for one in figures)]
-    made = table("Each file: tokens / dollars / recall", "strategy", *files)
-    told = {(one.strategy, one.file): one for one in figures}
-    for name in dict.fromkeys(one.strategy for one in figures):
+    made = table(
+        "Each file where less is sent: tokens / dollars / recall", "strategy", *files
+    )
+    told = {(one.strategy, one.file): one for one in figures if one.tokens < 1}
+    for name in dict.fromkeys(name for name, _ in told):
         own = (told.get((name, file)) for file in files)
         cells = (
             " / ".join(f"{getattr(one, k):.2f}" for k in _AXES) if one else "–"
