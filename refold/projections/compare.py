@@ -275,7 +275,6 @@ class RawRequests:
     _role: str = ""
     _ids: set[str] = field(default_factory=set)
     _read: int = 0
-    _idle: bool = False
 
     def digests(self) -> Iterator[tuple[Envelope, str]]:
         """The first event of each answer, and the digest of all that came before it.
@@ -284,12 +283,10 @@ class RawRequests:
         """
         thread = Thread()
         for index, envelope in enumerate(self.events):
-            before = thread
             thread, placed = place(thread, envelope)
             begins = placed is not None and placed.kind in _BEGIN
             if begins and placed and placed.exchange == envelope.seq > 0:
                 self._go_on(index)
-                self._idle = not before.open
                 end = b'],"system":' + canonical(self._system) + b"}"
                 sent = self._hash.copy()
                 sent.update(end)
@@ -298,7 +295,7 @@ class RawRequests:
     def _go_on(self, index: int) -> None:
         """Read on to the events before ``index``."""
         new = self.events[self._read : index]
-        if not (self._idle and self._grow(new)):
+        if not self._grow(new):
             self._role, self._hash, self._ids = "", sha256(b'{"messages":['), set()
             view = self._view(self.events[:index])
             self._system = view.system
@@ -309,6 +306,8 @@ class RawRequests:
         """Whether what is new stands behind the rest as it is, which it then does."""
         if not self._role or any(isinstance(one.payload, _DEPENDENT) for one in new):
             return False
+        if _answered(new) - _made(new):
+            return False  # of a call before, which is shown with its result now
         messages = self._view(new).messages
         if messages and messages[0]["content"] == [text_block(OPENING)]:
             messages = messages[1:]
@@ -329,6 +328,16 @@ class RawRequests:
 
     def _view(self, events: Sequence[Envelope]) -> View:
         return render(_ALL, _ALL.read(_ALL.begin(), events), events, extras=self.extras)
+
+
+def _answered(events: Iterable[Envelope]) -> set[str]:
+    payloads = (event.payload for event in events)
+    return {one.call_id for one in payloads if isinstance(one, ToolResult)}
+
+
+def _made(events: Iterable[Envelope]) -> set[str]:
+    payloads = (event.payload for event in events)
+    return {one.call_id for one in payloads if isinstance(one, ToolCall)}
 
 
 def _call_ids(messages: Iterable[Message]) -> set[str]:

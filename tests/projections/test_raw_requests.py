@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, SystemPrompt, UserInput
+from refold.projections import compare
 from refold.projections.compare import RawRequests, moments
+from refold.projections.context.outline import Outline
 from refold.projections.context.render import render
 from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.view import View
 from tests.projections.logs import call, log_of, logs, result
 
 ALL = KeepAll()
@@ -28,13 +35,33 @@ def test_each_digest_is_that_of_the_context_before_the_answer(
     assert told.keys() == {moment.seq for moment in moments(events)}
 
 
-def test_what_only_grows_is_rendered_once() -> None:
-    more = [UserInput(text="go on"), AgentResponse(text="I do."), call(), result()]
-    events = log_of(SystemPrompt(text="Be brief."), *more * 3)
+def test_what_only_grows_is_rendered_once_behind_an_open_call_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = 0
+
+    def counted(strategy: Strategy, outline: Outline, seen: Any, **more: Any) -> View:
+        nonlocal read
+        read += len(seen)
+        return render(strategy, outline, seen, **more)
+
+    monkeypatch.setattr(compare, "render", counted)
+    more = [
+        event
+        for turn in range(30)
+        for event in (
+            *(UserInput(text="go on"), AgentResponse(text="I do.")),
+            *(call(f"c{turn}"), result(f"c{turn}")),
+        )
+    ]
+    events = log_of(SystemPrompt(text="Be brief."), call("never"), *more)
 
     told = [digest for _, digest in RawRequests(events).digests()]
 
-    assert told == [whole(events[:2]), whole(events[:6]), whole(events[:10])]
+    # The first two requests are rendered whole.
+    assert read < len(events) + 10
+    assert told[:3] == [whole(events[:1]), whole(events[:3]), whole(events[:7])]
+    assert told[-1] == whole(events[:-3])
 
 
 def test_a_session_may_begin_with_its_agent() -> None:
