@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.adapters.claude.summarizer import AnthropicSummarizer
+from refold.adapters.claude.summarizer import AnthropicSummarizer, Prompt
 from refold.domain.events import CompactionNote, Summary
 from refold.projections.context.compaction import Notes, Source
 from refold.store import Session, SessionStore
@@ -175,11 +175,16 @@ def test_a_prompt_of_ones_own_is_sent_instead(api: MessagesApi) -> None:
     assert params.items() <= written.by.params.items()
 
 
+def test_a_prompt_without_a_length_gets_the_rule_of_it() -> None:
+    assert Prompt.own("Summarise.").within(50) == (
+        "Summarise.\n\nUse at most 50 words."
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"prompt": " "}, "empty"),
-        ({"prompt": "Summarise."}, "{words}"),
         ({"model": ""}, "model"),
         ({"max_tokens": 0}, "max_tokens=0"),
         ({"timeout": 0}, "timeout=0"),

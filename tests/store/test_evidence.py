@@ -127,3 +127,24 @@ def test_the_ledger_has_the_seq_of_the_last_change() -> None:
 
     assert "<changed>" in text
     assert "/srv/part0.toml 20" in text
+
+
+def test_an_agent_that_is_excluded_is_never_summarised() -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    session = store.session(user_id="ada", session_id="s-1")
+    spec = (
+        "history_summary:trigger_on_history_size_chars=1500,"
+        "history_tail_size_chars_to_exclude=200,exclude_agents=['critic']"
+    )
+    for number in range(8):
+        asked = refold.UserInput(text=f"and {number}? " + "what of the rest? " * 20)
+        answer = refold.AgentResponse(text="that is fine " * 20)
+        session.append([asked, answer])
+
+    shown = {
+        agent: session.prepare(session.settings.for_agent(agent, spec))
+        for agent in ("critic", "coder")
+    }
+
+    assert not any(span.kind == "summary" for span in shown["critic"].spans)
+    assert any(span.kind == "summary" for span in shown["coder"].spans)

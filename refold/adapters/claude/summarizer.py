@@ -64,17 +64,16 @@ class Prompt:
     def own(cls, text: str) -> Prompt:
         """A prompt of the caller's.
 
-        Raises InvalidConfiguration if it is empty or does not hold ``{words}``.
+        Where it does not hold ``{words}``, the rule of length is put behind it.
+
+        Raises InvalidConfiguration if it is empty.
         """
         if not text.strip():
             raise InvalidConfiguration(
                 "the prompt of the summarizer is empty: leave it out for Refold's own"
             )
         if WORDS not in text:
-            raise InvalidConfiguration(
-                f"the prompt of the summarizer has no {WORDS}: put it where the prompt "
-                "says how long a summary may be"
-            )
+            text = f"{text.rstrip()}\n\nUse at most {WORDS} words."
         return cls("own", text)
 
     def within(self, words: int) -> str:

@@ -69,7 +69,11 @@ from refold.projections.context.view import (
 
 OPENING: Final = "(The session begins with the agent.)"
 _ONWARD: Final = "(The agent went on.)"
-_INTRODUCTION: Final = "Earlier parts of this session, in short, oldest first:\n"
+# Who wrote a summary, as the agent is told before it: what it reads as "I" is itself.
+_WHOSE: Final = "“I” in them is you, the agent; the task goes on behind them."
+_INTRODUCTION: Final = (
+    f"Earlier parts of this session, in short, oldest first. {_WHOSE}\n"
+)
 _TOOL: Final = "memory_compress"
 _BEGIN: Final = "===== EARLIER CONVERSATION, COMPRESSED ====="
 _END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
@@ -299,7 +303,7 @@ def _as_tool(live: LiveSummary, summary: events.Summary) -> list[Piece]:
     """The summary as what a call of ``memory_compress`` returned."""
     id_ = f"toolu_refold_{live.seq}"
     use = {"type": "tool_use", "id": id_, "name": _TOOL, "input": {}}
-    text = f"{_BEGIN}\n{summary_text(summary)}\n{_END}"
+    text = f"{_BEGIN}\n{_WHOSE}\n{summary_text(summary)}\n{_END}"
     result = {"type": "tool_result", "tool_use_id": id_, "content": text}
     span, tokens = _summary_span(live), live.tokens + 2 * MESSAGE_OVERHEAD
     return [

@@ -170,28 +170,41 @@ class ForAgent(Strategy):
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next compaction that is due of what the agent sees."""
-        return self._read(self.strategy.decide(outline, now))
+        return (
+            None if self._left_alone else self._read(self.strategy.decide(outline, now))
+        )
 
     def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
         """What makes room in what the agent sees."""
+        if self._left_alone:
+            return None
         return self._read(self.strategy.press(outline, over, most))
 
     @property
     def compacts(self) -> bool:
         """Whether its strategy does."""
-        return self.strategy.compacts
+        return self.strategy.compacts and not self._left_alone
 
     def waits_for(self, outline: Outline) -> str:
         """What its strategy waits for, of what the agent sees."""
+        if self._left_alone:
+            return f"{self.strategy.name} never summarises for this agent"
         return self.strategy.waits_for(outline)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """What else is due in the same check."""
+        if self._left_alone:
+            return None
         return self._read(self.strategy.follow_up(outline, now))
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:
         """When a compaction may become due because time passes."""
-        return self.strategy.due_at(outline, now)
+        return None if self._left_alone else self.strategy.due_at(outline, now)
+
+    @property
+    def _left_alone(self) -> bool:
+        """Whether the strategy never summarises for this agent."""
+        return self.agent in getattr(self.strategy, "exclude_agents", ())
 
     def _read(self, due: Compaction | None) -> Compaction | None:
         return None if due is None else replace(due, reader=self.agent)
