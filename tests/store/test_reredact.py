@@ -234,7 +234,7 @@ def test_summaries_are_redacted_and_say_that_they_cannot_be_derived_again(
     for number in range(4):
         session.append(
             [
-                refold.UserInput(text=f"question {number} of {MAIL} " + "word " * 30),
+                refold.UserInput(text=f"{MAIL} asks {number} " + "word " * 30),
                 refold.AgentResponse(text=f"answer {number} " + "word " * 30),
             ]
         )
