@@ -353,7 +353,9 @@ def _check_size(event_type: str, payload: _Json, limits: Limits) -> None:
 
 
 # What these say comes from outside: there a numbered placeholder is none.
-_OTHERS: Final = frozenset({"user_input", "tool_result", "hitl", "error", "system"})
+_OTHERS: Final = frozenset(
+    {"user_input", "tool_result", "hitl", "error", "system", "state"}
+)
 # A value, and the JSON it was read from.
 _Json: TypeAlias = tuple[JsonObject, bytes]
 

@@ -279,10 +279,19 @@ def late(user_key: Callable[[], bytes], type: str, value: str) -> str:  # noqa: 
     return tag(user_key(), type, value)
 
 
+def foreign(text: str) -> str:
+    """``text`` of another session: its numbered placeholders stand for nothing here."""
+    return NUMBERED.sub(_foreign, text) if "[" in text else text
+
+
+def _foreign(found: re.Match[str]) -> str:
+    return f"[~{found[0][1:]}" if found[1] in TYPES else found[0]
+
+
 # So many values have numbers in a session: the table is stored with each append.
 MOST_NUMBERED: Final = 1000
 _TAGGED = re.compile(r"\[[^\[\]#]{1,60}#([a-z2-7]{8})\]")
-_SIGNED: Final = ("signature", "data", "encrypted_content")
+_SIGNED: Final = ("thinking", "redacted_thinking", "compaction")
 
 
 def inherited(known: Mapping[str, int]) -> dict[str, int]:
@@ -292,6 +301,15 @@ def inherited(known: Mapping[str, int]) -> dict[str, int]:
         kind = entry.partition(":")[0] + ":"
         last[kind] = max(number, last.get(kind, 0))
     return last
+
+
+def told_numbers(known: Mapping[str, int], text: str) -> dict[str, int]:
+    """The table without values that ``known`` becomes by what stands in ``text``."""
+    found = dict(known)
+    for match in NUMBERED.finditer(text):
+        number = int(match[0][len(match[1]) + 2 : -1])
+        found[f"{match[1]}:"] = max(number, found.get(f"{match[1]}:", 0))
+    return found
 
 
 class Numbering:
@@ -356,7 +374,7 @@ class Numbering:
             items = [self.told(item, ours=ours) for item in value]
             same = all(new is old for new, old in zip(items, value, strict=True))
             return value if same else items
-        if isinstance(value, dict) and not (ours and any(map(value.get, _SIGNED))):
+        if isinstance(value, dict) and not (ours and value.get("type") in _SIGNED):
             return self._pairs(value, ours)
         return value
 

@@ -39,6 +39,7 @@ from refold.projections.context.strategy import told_of_user
 from refold.projections.context.text import cut_middle
 from refold.projections.context.units import spans_of
 from refold.redaction.guard import STUB_MARK, filled, restored
+from refold.redaction.plan import foreign
 
 # As many events as stay in a processor's cache while they are opened and folded: with
 # pages of a thousand that takes half as long again.
@@ -288,7 +289,7 @@ def layer_texts(
         for one in read(name, [seq], stream)
     ]
     told = [("user", user), *digests, ("notes", "\n".join(lines))]
-    return tuple((layer, text) for layer, text in told if text)
+    return tuple((layer, foreign(text)) for layer, text in told if text)
 
 
 def digest_of(envelope: Envelope) -> str:

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 import refold
+from refold.adapters.claude.capture import Capture
 from refold.domain.ids import StreamId
 from refold.redaction.policy import Policy, PolicyError
 from refold.strategies import Vault
+from tests.support.messages_api import MessagesApi, message, tool_use
+from tests.support.rewritten import tamper
+from tests.support.stores import prepare
 
 ADA, BOB = "ada@example.org", "bob@example.org"
 NUMBERED = Policy.parse("version = 1\nnumbered = true\n")
@@ -19,8 +23,8 @@ KEEP = "keep_all"
 
 
 @pytest.fixture
-def db(store_url: str) -> str:
-    return store_url
+def db(store_url: str, tmp_path: Path) -> str:
+    return prepare(store_url, tmp_path)
 
 
 def opened(db: str, **how: Any) -> refold.SessionStore:
@@ -49,6 +53,7 @@ def said(*what: str) -> list[refold.UserInput]:
     return [refold.UserInput(text=text) for text in what]
 
 
+@pytest.mark.each_engine
 def test_a_value_has_one_number_in_a_session_across_restarts(db: str) -> None:
     with opened(db) as store:
         session_of(store).append(said(f"from {ADA} to {BOB}"))
@@ -65,6 +70,7 @@ def test_a_value_has_one_number_in_a_session_across_restarts(db: str) -> None:
     ]
 
 
+@pytest.mark.each_engine
 def test_two_writers_give_no_number_twice(db: str) -> None:
     with opened(db) as one, opened(db) as other:
         first, second = session_of(one), session_of(other)
@@ -78,6 +84,31 @@ def test_two_writers_give_no_number_twice(db: str) -> None:
 
         assert kept == ["mine [EMAIL_1]", "mine [EMAIL_2]", "both [EMAIL_1] [EMAIL_2]"]
         assert texts(second, reveal=True)[-1] == f"both [EMAIL_1] {BOB}"
+
+
+def test_numbers_stay_when_keys_are_replaced(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"from {ADA}"))
+        store.keys.rotate_session("ada", session_id="s")
+        store.keys.rotate_user("ada")
+        session.append(said(f"{BOB} to {ADA}"))
+
+        assert payload(session.events()[-1]).text == "[EMAIL_2] to [EMAIL_1]"
+        assert not session.verify().problems
+
+
+def test_a_head_that_is_made_anew_gives_no_number_again(db: str) -> None:
+    with opened(db) as store:
+        session_of(store).append(said(f"from {ADA} to {BOB}"))
+    tamper(db, "DELETE FROM @heads WHERE session_id='s' AND stream='main'")
+    with opened(db) as store:
+        list(store.repair(apply=True))
+        session = session_of(store)
+        session.append(said(f"again {BOB}"))
+
+        assert payload(session.events()[-1]).text == "again [EMAIL_3]"
+        assert texts(session, reveal=True)[0] == "from [EMAIL_1] to [EMAIL_2]"
 
 
 def test_a_retry_with_its_key_is_the_same_append(db: str) -> None:
@@ -243,6 +274,53 @@ def test_what_is_handed_in_reveals_nothing(db: str) -> None:
     assert str(view.messages).count(ADA) == 1
 
 
+def test_what_another_session_says_keeps_its_origin(db: str) -> None:
+    layers = "turn_window:layers.user=true"
+    with opened(db) as store:
+        one, other = session_of(store, "one"), session_of(store, "other")
+        one.append(refold.StateUpdate(set={"user:mail": ADA}))
+        other.append(said(f"I am {BOB}"))
+
+        view = other.context(layers, reveal=True)
+
+    assert "[~EMAIL_1]" in str(view.messages)
+    assert str(view.messages).count(BOB) == 1
+
+
+def test_arguments_named_as_signed_data_are_redacted_too(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        given: dict[str, Any] = {"data": "x", "signature": "y", "to": ADA}
+        session.append(refold.ToolCall(call_id="c", tool_name="t", arguments=given))
+
+        assert payload(session.events()[-1]).arguments["to"] == "[EMAIL_1]"
+
+
+def test_a_capture_reveals_to_the_model_and_to_its_tools(
+    db: str, api: MessagesApi
+) -> None:
+    call = tool_use("mail", {"to": "[EMAIL_1]", "cc": BOB}, call_id="t-1")
+    api.reply(message(call))
+    with opened(db, vault=Vault(arguments={"mail": ["EMAIL"]})) as store:
+        session = session_of(store)
+        client = api.client(max_retries=0)
+        ask = Capture(client, session, model="claude-x", max_tokens=99)
+
+        answer: Any = ask.create(f"I am {ADA}")
+
+        assert ADA in str(api.requests[0].body["messages"])
+        assert answer.content[0].input == {"to": ADA, "cc": BOB}
+        kept = str([event.to_json() for event in session.events()])
+        assert ADA not in kept
+        assert BOB not in kept
+        assert payload(session.events()[1]).revealed == {"EMAIL": 1}
+        assert payload(session.events()[-1]).arguments == {
+            "to": "[EMAIL_1]",
+            "cc": "[EMAIL_2]",
+        }
+        assert not session.verify().problems
+
+
 def test_a_summary_keeps_the_numbers(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
@@ -266,19 +344,30 @@ def test_a_policy_has_one_kind_of_placeholder(more: str) -> None:
         Policy.parse(f"version = 1\nnumbered = true\n{more}")
 
 
-def test_no_byte_on_disk_has_what_the_vault_knows(tmp_path: Path) -> None:
+def test_no_byte_on_disk_has_what_the_vault_knows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
     db = f"sqlite:///{tmp_path / 'r.db'}"
-    with opened(db, keys=f"sqlite:///{tmp_path / 'keys.db'}") as store:
+    keys = f"sqlite:///{tmp_path / 'keys.db'}"
+    with opened(db, keys=keys, audit="table") as store:
         session = session_of(store)
         session.append(said(f"I am {ADA}, call 139-1234-5670"))
-        session.append(refold.AgentResponse(text=f"hello {ADA}"))
-        session.record_request(session.context(KEEP, reveal=True))
+        for _ in range(4):
+            session.append(refold.AgentResponse(text=f"hello {ADA}"))
+            session.append(said(f"write to {ADA}"))
+        view = session.prepare("turn_window:full_turns=1,cached_turns=1")
+        session.record_request(session.revealed(view))
+        store.export_user("ada", tmp_path / "export")
+        shown = f"{store!r} {session!r} {session.writer!r} {session.revealed(view)!r}"
 
         data = b"".join(path.read_bytes() for path in files(tmp_path))
 
-    assert data
+        assert ADA in str(session.revealed(view).messages)
+        assert (tmp_path / "r.db-wal").exists()
     for word in (ADA, "139-1234-5670", "13912345670"):
         assert word.encode() not in data
+        assert word not in shown + caplog.text
 
 
 def files(folder: Path) -> Iterator[Path]:

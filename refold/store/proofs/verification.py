@@ -51,6 +51,7 @@ from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.redaction.chokepoint import RedactedEvent, redact_payload
 from refold.redaction.guard import Limits, restored
+from refold.redaction.plan import told_numbers
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import RequestedViews, Viewer, named_in
@@ -405,7 +406,7 @@ class _Fold:
         """The head that these events have; times are kept where they are known."""
         state = self.state
         if known:
-            state = state._replace(numbers=known.state.numbers)
+            state = state._replace(numbers={**state.numbers, **known.state.numbers})
         return Head(
             state,
             self.hash,
@@ -485,6 +486,9 @@ class Repairer:
         if isinstance(envelope.payload, Fork) and envelope.seq == 1:
             fold.state = born(self._log, fold.state.stream, envelope.payload)
         fold.state = evolve(fold.state, envelope.payload)
+        # Which values they stand for is lost with a head; none is given again.
+        numbers = told_numbers(fold.state.numbers, str(envelope.payload.payload()))
+        fold.state = fold.state._replace(numbers=numbers)
         fold.hash = bytes.fromhex(envelope.hash)
         fold.tokens += envelope.token_estimate
         fold.last = _written(envelope)
