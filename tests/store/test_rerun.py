@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from refold.domain.errors import InvalidConfiguration, InvalidEvent
 from refold.domain.events import Event
 from refold.projections.context.view import View
 from refold.redaction.plan import Plan
+from refold.redaction.policy import Policy
 from refold.redaction.redactor import Redactor
 from refold.redaction.registered import Registered
 from refold.store import Session, SessionStore
@@ -22,6 +24,7 @@ from refold.store.proofs.rerun import Rerun
 from refold.store.sessions import extend
 from tests.store.test_real_transcripts import DATA, NAMES
 from tests.support.redacting import GONE, MAIL, unaware
+from tests.support.stores import prepare
 
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
 CLEARING = "tool_clearing:trigger_tool_uses=2,keep=1"
@@ -398,3 +401,33 @@ def test_the_name_of_a_model_is_not_what_answers(session: Session) -> None:
 
     with pytest.raises(InvalidConfiguration, match=r"LiveModel\(name\)"):
         session.rerun(model=name)
+
+
+def test_numbered_placeholders_are_those_that_they_were(
+    store_url: str, tmp_path: Path
+) -> None:
+    url = prepare(store_url, tmp_path)
+    text = "version = 1\nnumbered = true\n"
+    with refold.open(url, policy=Policy.parse(text)) as store:
+        session = store.session(user_id="ada", session_id="s")
+        session.append(refold.SystemPrompt(text=f"Serve {MAIL}."))
+        for said in (f"I am {MAIL}, not [EMAIL_1].", "Our code is word-4711."):
+            session.append(refold.UserInput(text=said))
+            ask(session, "keep_all")
+
+        assert whole(session.rerun())
+        assert whole(session.rerun(prompt=f"Serve {MAIL}."))
+        other = session.rerun(prompt="Serve eve@analytical.org.").first_difference
+        assert other is not None
+        assert other.now.text == "Serve [EMAIL_2]."
+
+    rule = (
+        '[[rules]]\nid = "code"\ntype = "CODE"\npattern = "word-[0-9]{4}"\n'
+        'examples = ["word-4711"]\n'
+    )
+    with refold.open(url, policy=Policy.parse(text + rule)) as store:
+        found = store.session(user_id="ada", session_id="s").rerun().first_difference
+
+    assert found is not None
+    assert (found.request, found.seq) == (2, 5)
+    assert "word-4711" in str(found.then.text)

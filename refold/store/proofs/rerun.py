@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import orjson
 
 from refold.domain.canonical import canonical
-from refold.domain.envelope import ACTIVATED, Envelope, Meta
+from refold.domain.envelope import ACTIVATED, Draft, Envelope, Meta
 from refold.domain.errors import InvalidConfiguration, InvalidEvent, RedactionFailed
 from refold.domain.events import (
     Event,
@@ -291,8 +291,8 @@ class Rerunner:
             one.request.strategy.fingerprint for one in self._requests if one.request
         }
         derived = {name: log.read(stream._replace(stream=name)) for name in names}
-        self._prompt = prompt and str(self._clean("system", {"text": prompt})["text"])
-        self._prompted = any(_prompt_of(one) is not None for one in was)
+        self._prompt = prompt and self._taken(prompt)
+        self._prompted = any(_prompt_in(one.payload) is not None for one in was)
         self._was = _Run(was, derived)
         self._now = _Run(
             [*map(self._anew, was)],
@@ -384,7 +384,7 @@ class Rerunner:
             payload = event.payload()
             clean = self._clean(event.type, payload)
             event = event if clean == payload else event_of(event.type, clean)
-        text = _prompt_of(envelope)
+        text = _prompt_in(envelope.payload)
         if text is not None and self._prompt is not None:
             event = SystemPrompt(text=_instead(text, self._prompt))
         if event is envelope.payload:
@@ -398,6 +398,20 @@ class Rerunner:
         own = {redactor.rule_set, self._writer.redactor.rule_set}
         more = redactor.registered or redactor.recognizer
         return bool(more) or envelope.redaction.get("rules") not in own
+
+    def _taken(self, prompt: str) -> str:
+        """The prompt as it would be recorded: its values have their numbers."""
+        writer, stream = self._writer, self._viewer.stream
+        numbers = self._viewer.log.head(stream).state.numbers
+        draft = Draft(SystemPrompt(text=prompt))
+        clean = writer.redacted(
+            draft,
+            user_id=stream.user_id,
+            now=writer.clock(),
+            unscanned="stub",
+            tag=writer.numbering(stream, numbers),
+        )
+        return _prompt_in(clean.event) or ""
 
     def _clean(self, kind: str, payload: JsonObject) -> dict[str, Any]:
         try:
@@ -452,8 +466,7 @@ class Rerunner:
         return told._replace(first_difference=difference, live=live)
 
 
-def _prompt_of(envelope: Envelope) -> str | None:
-    event = envelope.payload
+def _prompt_in(event: Event) -> str | None:
     return event.text if isinstance(event, SystemPrompt) else None
 
 
