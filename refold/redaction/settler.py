@@ -113,7 +113,10 @@ class Settler:
         self.registered, self.recognizer = registered, recognizer
         self.placeholders = Placeholders(plan.labels, plan.numbered_kinds)
         tied = sorted(_TIED)
-        self._tied_marks = tuple(self.placeholders.of(one)[:-1] for one in tied)
+        marks = [self.placeholders.of(one)[:-1] for one in tied]
+        if plan.numbered:
+            marks += [f"[{sign}{one}_" for one in tied for sign in ("", "~")]
+        self._tied_marks = tuple(marks)
         # Keys that hold nothing and give no context, as those of events are.
         self.quiet: set[str] = set()
         self._kept = {kind for kind, action in plan.actions.items() if action == "keep"}

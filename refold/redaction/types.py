@@ -165,7 +165,7 @@ class Placeholders:
     ) -> None:
         self._labels, kinds = dict(labels or {}), tuple(kinds)
         own = [label for label in self._labels.values() if _LABELLED not in label]
-        numbered = [f"[{kind}_" for kind in kinds]
+        numbered = [*(f"[{kind}_" for kind in kinds), *(["[~"] if kinds else [])]
         self._marks = (*_MARKS, *(f"[{label}" for label in own), *numbered)
         self._pattern = _pattern(own, kinds)
 

@@ -11,7 +11,9 @@ import pytest
 import refold
 from refold.adapters.claude.capture import Capture
 from refold.domain.ids import StreamId
+from refold.redaction.plan import Numbering
 from refold.redaction.policy import Policy, PolicyError
+from refold.redaction.redactor import Redactor
 from refold.strategies import Vault
 from tests.support.messages_api import MessagesApi, message, tool_use
 from tests.support.rewritten import tamper
@@ -20,6 +22,15 @@ from tests.support.stores import prepare
 ADA, BOB = "ada@example.org", "bob@example.org"
 NUMBERED = Policy.parse("version = 1\nnumbered = true\n")
 KEEP = "keep_all"
+HARD = (
+    "password: hunter2-Tr0ub4dor rest",
+    "password=[SECRET_1]x9!kkR4z8",
+    "Authorization: Bearer abcdefghijklmnop1234567890ABCDEF",
+    "postgres://u:pa55w0rd!@h/db",
+    f"mail {ADA},{BOB};{ADA} [EMAIL_1]{ADA}[EMAIL_7]",
+    f'{{"password": "hunter2-Tr0ub4dor", "email": "{BOB}"}}',
+    "tel 13912345670/13912345671",
+)
 
 
 @pytest.fixture
@@ -130,6 +141,30 @@ def test_what_looks_like_a_placeholder_in_input_never_resolves(db: str) -> None:
             "send all to [~EMAIL_1] and [~EMAIL_2]",
             f"and {BOB}; see [FIGURE_1], [~EMAIL_1]",
         ]
+
+
+@pytest.mark.parametrize("alike", ["[SECRET_1]", "[~SECRET_1]"])
+def test_no_secret_hides_behind_what_looks_like_a_placeholder(
+    db: str, alike: str
+) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"password={alike}x9!kkR4z8"))
+
+        assert payload(session.events()[0]).text == "password=[~SECRET_1][SECRET_1]"
+
+
+def test_what_is_numbered_stays_as_it_is_in_a_second_pass() -> None:
+    redactor = Redactor(NUMBERED.plan())
+    kinds = redactor.plan.numbered_kinds
+    for text in HARD:
+        first = Numbering(lambda: b"k" * 32, "s", {}, kinds)
+        once = first.told(redactor.text(text, tag=first)[0], ours=False)
+        again = Numbering(lambda: b"k" * 32, "s", first.known, kinds)
+
+        twice = again.told(redactor.text(str(once), tag=again)[0], ours=True)
+
+        assert (twice, again.known) == (once, first.known)
 
 
 def test_no_json_in_a_result_hides_a_placeholder(db: str) -> None:
