@@ -90,7 +90,7 @@ from refold.projections.review.incidents import Decision
 from refold.projections.review.rules import ReviewRules
 from refold.projections.tokens import tokens_of
 from refold.redaction.chokepoint import RedactedEvent
-from refold.redaction.plan import Tagger, inherited
+from refold.redaction.plan import Numbering, Tagger, inherited
 from refold.store.appends import (
     Appendable,
     Order,
@@ -1118,18 +1118,24 @@ def extend(
     """
     for _ in range(_TRIES):
         head = session.writer.log.head(session.stream)
-        new = _new(session, head.state, drafts, where)
+        tag = session.writer.numbering(session.stream, head.state.numbers)
+        new = _new(session, head.state, drafts, where, tag)
+        numbers = tag.known if isinstance(tag, Numbering) else None
         with suppress(StaleSession):
-            return _append(session, head.seq, new, len(drafts) - len(new), progress)
+            known = len(drafts) - len(new)
+            return _append(session, head.seq, new, known, progress, numbers)
     raise ImportFailed(where, "other writers keep changing this session: try again")
 
 
 def _new(
-    session: Session, state: SessionState, drafts: Sequence[Draft], where: str
+    session: Session,
+    state: SessionState,
+    drafts: Sequence[Draft],
+    where: str,
+    tag: Tagger,
 ) -> list[_Prepared]:
     """What is not there yet of ``drafts``, as it will be written."""
     pages, known = session.pages(upto=state.head_seq), 0
-    tag = session.writer.numbering(session.stream, state.numbers)
     imported = (event for event in pages if event.meta.source is not None)
     for draft, envelope in zip(drafts, imported, strict=False):
         known += 1
@@ -1201,6 +1207,7 @@ def _append(
     new: Sequence[_Prepared],
     duplicates: int,
     progress: Progress | None,
+    numbers: Mapping[str, int] | None,
 ) -> Extended:
     found: Counter[str] = Counter()
     if progress:
@@ -1209,7 +1216,7 @@ def _append(
         batch = new[start : start + _BATCH]
         drafts = tuple(draft for draft, _ in batch)
         redacted = tuple(event for _, event in batch)
-        order = Order(session.stream, drafts, None, expected, redacted)
+        order = Order(session.stream, drafts, None, expected, redacted, numbers=numbers)
         expected = session.writer.append(order).last_seq
         for event in redacted:
             found.update(event.found)

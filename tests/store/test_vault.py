@@ -10,10 +10,12 @@ import pytest
 
 import refold
 from refold.adapters.claude.capture import Capture
+from refold.domain.envelope import Meta
 from refold.domain.ids import StreamId
 from refold.redaction.plan import Numbering
 from refold.redaction.policy import Policy, PolicyError
 from refold.redaction.redactor import Redactor
+from refold.store.sessions import extend
 from refold.strategies import Vault
 from tests.support.messages_api import MessagesApi, message, tool_use
 from tests.support.rewritten import tamper
@@ -120,6 +122,24 @@ def test_a_head_that_is_made_anew_gives_no_number_again(db: str) -> None:
 
         assert payload(session.events()[-1]).text == "again [EMAIL_3]"
         assert texts(session, reveal=True)[0] == "from [EMAIL_1] to [EMAIL_2]"
+
+
+def test_an_import_goes_on_with_its_numbers(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        drafts = [
+            refold.Draft(
+                refold.UserInput(text=text), meta=Meta.of({"source": {"n": n}})
+            )
+            for n, text in enumerate((f"from {ADA}", f"to {BOB}"))
+        ]
+        for _ in range(2):
+            extend(session, drafts, where="x")
+        session.append(said(f"{BOB}, eve@example.org"))
+
+        kept = [payload(event).text for event in session.events()]
+
+    assert kept == ["from [EMAIL_1]", "to [EMAIL_2]", "[EMAIL_2], [EMAIL_3]"]
 
 
 def test_a_retry_with_its_key_is_the_same_append(db: str) -> None:
