@@ -88,10 +88,11 @@ class TestMessageWindow:
     def test_a_failure_does_not_hold_back_the_hard_limit(self) -> None:
         strategy = parse("message_window")
         outline, later = _read(strategy, talk(35)), START + timedelta(seconds=71)
-        failed = outline._replace(failures=9, failed_at=_micro(later))
+        failed = outline._replace(failures=1, failed_at=_micro(later))
 
         assert outline.messages - 40 == 30
         assert strategy.decide(failed, later) is not None
+        assert strategy.decide(failed._replace(failures=2), later) is None
         fewer = _read(strategy, talk(34))._replace(failures=9, failed_at=_micro(later))
         assert strategy.decide(fewer, later) is None
 

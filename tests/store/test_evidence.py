@@ -6,6 +6,8 @@ import pytest
 
 import refold
 from refold.domain import events
+from refold.domain.events import SummarizerRef
+from refold.projections.context.compaction import Source, Written
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
@@ -148,3 +150,32 @@ def test_an_agent_that_is_excluded_is_never_summarised() -> None:
 
     assert not any(span.kind == "summary" for span in shown["critic"].spans)
     assert any(span.kind == "summary" for span in shown["coder"].spans)
+
+
+class Model:
+    """Says next to nothing, as a model may."""
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        return Written("it went on", SummarizerRef(kind="model"))
+
+
+@pytest.mark.parametrize("strategy", ["turn_window:full_turns=1,cached_turns=1"])
+def test_what_a_model_does_not_name_stands_beside_its_summary(strategy: str) -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    session = store.session(user_id="ada", session_id="s-1")
+    for number in range(8):
+        path = {"file_path": f"/srv/dam/part{number}.toml"}
+        session.append(
+            [
+                refold.UserInput(text=f"step {number}: " + "go on with it. " * 20),
+                refold.ToolCall(call_id=f"w{number}", tool_name="Edit", arguments=path),
+                refold.ToolResult(call_id=f"w{number}", content="written " * 30),
+                refold.AgentResponse(text="well " * 60),
+            ]
+        )
+        view = session.prepare(strategy, summarizer=Model())
+
+    told = str(view.messages)
+    assert "it went on" in told
+    assert all(f"/srv/dam/part{number}.toml" in told for number in range(8))
+    assert session.verify().problems == []

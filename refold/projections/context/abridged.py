@@ -232,6 +232,18 @@ class Abridged:
         return _refitted([*source.summaries, *new], tokens, limits)
 
 
+def ledger_beside(source: Source, text: str, *, most_tokens: int) -> str:
+    """What a summary that a model wrote does not name, of files, failures and ids.
+
+    It has no more words than the source has beside that text.
+    """
+    turns = told(source.envelopes, TOOLS, goes_on=source.goes_on)
+    ledger = Ledger.of(source.summaries, turns, source.envelopes)
+    shown = ledger.shown(text, most_tokens)
+    room = source.words - markup.own_words(text)
+    return shown if markup.own_words(shown) <= room else ""
+
+
 class Ledger:
     """What was changed, read and named, with the seq at which that was last.
 

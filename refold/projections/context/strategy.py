@@ -27,7 +27,12 @@ from refold.domain.errors import (
     UnknownStrategy,
 )
 from refold.domain.events import JsonObject, StateUpdate, StrategyRef
-from refold.projections.context.abridged import Abridged, Limits, made_by
+from refold.projections.context.abridged import (
+    Abridged,
+    Limits,
+    ledger_beside,
+    made_by,
+)
 from refold.projections.context.compaction import (
     Compaction,
     Notes,
@@ -514,9 +519,14 @@ def write(
         limits = limits.model_copy(update={"total_chars": few})
     if source.kind == "notes":
         return _notes(strategy, summarizer, source, target_tokens)
-    if limits is None or not isinstance(summarizer, Abridged):
+    of_turns = isinstance(summarizer, Abridged)
+    if limits is None or not of_turns:
         written = summarizer.summarise(source, target_tokens=target_tokens)
         check_summary("\n".join((written.abridged, written.text)), source)
+        if source.kind == "session" and limits is None and not of_turns:
+            most = max(target_tokens // 3, 1)
+            beside = ledger_beside(source, written.text, most_tokens=most)
+            written = replace(written, abridged=beside)
     else:
         written = Written("", made_by(limits))
     if limits is not None:

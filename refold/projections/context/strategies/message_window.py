@@ -35,7 +35,8 @@ class MessageWindow(Pinning):
     compression_window_size:  so many messages before the tail are a batch.
     tail_keep_size:           how many of the newest messages stay raw.
     compression_cooldown_sec: after so long any number of them is a batch.
-    compression_hard_limit:   so many are compacted even right after a failure.
+    compression_hard_limit:   so many are tried once even right after a failure, and
+                              then after the cooldown at the latest.
     summary_tokens:           how long the summary of one batch may be.
     session_memory_tokens:    what all summaries may cost before the oldest fold.
     pin_tokens:               what pinned exchanges may take behind the summaries.
@@ -62,7 +63,8 @@ class MessageWindow(Pinning):
         """What is before the tail, if it is many, or the last batch is long ago."""
         delta = self._delta(outline)
         held = held_back(outline, now, at_most=self.compression_cooldown_sec)
-        if held and delta < self.compression_hard_limit:
+        # Right after a failure it is tried once more, not with every message.
+        if held and (delta < self.compression_hard_limit or outline.failures > 1):
             return None
         if reason := self._reason(outline, delta, now):
             sums = accumulate(unit.messages for unit in outline.units)
