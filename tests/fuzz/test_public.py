@@ -69,6 +69,9 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "by": TEXTS.filter(_is_something),
     "accept_loss": FLAGS,
     "open_only": FLAGS,
+    "arguments": st.dictionaries(IDS, TEXTS | NUMBERS, max_size=3),
+    "tool": TEXTS,
+    "reveal": FLAGS,
     "prompt": st.none() | TEXTS,
     "strategies": st.lists(SPECS.filter(bool), max_size=2),
     "as_": st.sampled_from(["sent", "rebuilt"]),
@@ -93,7 +96,9 @@ LEFT_OUT = frozenset(
     }
 )
 # What ends the store, or begins with an object that others make.
-ENDS = frozenset({"close", "export_user", "hand_over", "retain", "record_request"})
+ENDS = frozenset(
+    {"close", "export_user", "hand_over", "retain", "record_request", "revealed"}
+)
 
 KINDS = (SessionStore, Session, AccessLog, Erasures, Keys, Memories, Reviews)
 
