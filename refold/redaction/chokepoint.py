@@ -30,7 +30,7 @@ from refold.redaction.guard import (
     filled,
     guard,
 )
-from refold.redaction.plan import Numbering, Tagger
+from refold.redaction.plan import Numbers, Tagger
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.values import (
     NO_SKIP,
@@ -385,8 +385,8 @@ def _clean(
     if beside is not _NOTHING_BESIDE:
         kept_beside, more = redactor.value(told, tag=tag, data=told_data)
         tally.update(more)
-    if redactor.numbered and isinstance(tag, Numbering):
-        ours = event_type not in _OTHERS
+    if redactor.numbered and hasattr(tag, "told"):
+        tag, ours = cast(Numbers, tag), event_type not in _OTHERS
         kept = cast(JsonObject, tag.told(kept, ours=ours))
         kept_beside = cast(JsonObject, tag.told(kept_beside, ours=False))
     same = kept is value and kept_beside is told

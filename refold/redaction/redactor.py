@@ -13,7 +13,7 @@ import orjson
 
 from refold.redaction.documents import Around, Work, redacted
 from refold.redaction.engines import EngineName, check_installed
-from refold.redaction.plan import Numbering, Plan, Tagger
+from refold.redaction.plan import Plan, Tagger
 from refold.redaction.rules.rule import Rule
 from refold.redaction.scanner import Scanner
 from refold.redaction.settler import Finds, Settler, Text
@@ -219,7 +219,9 @@ class Redactor:
         plan = self._plan
         if plan.skip:
             skip |= plan.skip
-        tag = tag if plan.pseudonyms or tag.__class__ is Numbering else None
+        tag = (
+            tag if plan.pseudonyms or (plan.numbered and hasattr(tag, "told")) else None
+        )
         until = self._until() if plan.budget_ms else 0.0
         work = Work(self._made or self._settler, tag, until)
         return redacted(value, work, _around(skip, said))
@@ -269,7 +271,9 @@ class Redactor:
         return receipt
 
     def _tag(self, tag: Tagger | None) -> Tagger | None:
-        return tag if self._plan.pseudonyms or type(tag) is Numbering else None
+        plan = self._plan
+        numbers = plan.numbered and hasattr(tag, "told")
+        return tag if plan.pseudonyms or numbers else None
 
     def _until(self) -> float:
         budget = self._plan.budget_ms

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from typing import Final, NamedTuple
 
 NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
@@ -24,74 +26,9 @@ class Type(NamedTuple):
     aliases: tuple[str, ...]
 
 
-_TYPES: Final = """
-EMAIL | 邮箱 | an e-mail address | EMAIL_ADDRESS
-PHONE | 手机号 | a telephone number | PHONE_NUMBER
-PERSON | 姓名 | a person's name | NAME PERSON_NAME
-ADDRESS | 地址 | where somebody lives, or a place | LOCATION STREET_ADDRESS
-    LOCATION_COORDINATES
-ORGANIZATION | 机构 | a company or body | ORGANIZATION_NAME ORG
-DATE_TIME | 日期 | a date or a time | DATE TIME
-DATE_OF_BIRTH | 出生日期 | a day of birth | BIRTH_DATE DOB
-AGE | 年龄 | an age |
-NRP | 民族 | nationality, religion or politics | ETHNIC_GROUP
-USERNAME | 用户名 | a login name | USER_NAME
-QQ | QQ号 | a QQ number |
-WECHAT | 微信号 | a WeChat id |
-URL | 网址 | an address on the web | DOMAIN_NAME
-BANK_CARD | 银行卡号 | the number of a payment card | CREDIT_CARD CREDIT_CARD_NUMBER
-    CREDIT_DEBIT_NUMBER
-CVV | 安全码 | the check number of a card | CREDIT_DEBIT_CVV
-IBAN | 国际银行账号 | an international account number | IBAN_CODE
-    INTERNATIONAL_BANK_ACCOUNT_NUMBER
-BANK_ACCOUNT | 银行账号 | the number of a bank account | US_BANK_NUMBER
-    BANK_ACCOUNT_NUMBER FINANCIAL_ACCOUNT_NUMBER
-ROUTING_NUMBER | 银行路由号 | a bank's routing number | BANK_ROUTING
-    ABA_ROUTING_NUMBER AMERICAN_BANKERS_CUSIP_ID
-SWIFT | 银行代码 | a bank's BIC | SWIFT_CODE BIC
-CRYPTO | 钱包地址 | a wallet's address | CRYPTO_WALLET
-ID_CARD | 身份证号 | a Chinese resident identity number (GB 11643) |
-    CHINA_RESIDENT_ID_NUMBER CN_ID_CARD RESIDENT_ID
-HKID | 香港身份证号 | a Hong Kong identity number | HONG_KONG_ID_NUMBER
-TWID | 台湾身份证号 | a Taiwan identity number | TAIWAN_ID_NUMBER
-MACAU_ID | 澳门身份证号 | a Macau identity number | MACAU_ID_NUMBER
-USCC | 统一社会信用代码 | a unified social credit code (GB 32100) |
-    CHINA_UNIFIED_SOCIAL_CREDIT_CODE
-STUDENT_ID | 学号 | a student's number |
-EMPLOYEE_ID | 工号 | an employee's number |
-PASSPORT | 护照号 | a passport's number | PASSPORT_NUMBER US_PASSPORT CHINA_PASSPORT
-DRIVER_LICENSE | 驾驶证号 | the number of a driver's licence | US_DRIVER_LICENSE
-    DRIVER_ID DRIVERS_LICENSE_NUMBER
-LICENSE_PLATE | 车牌号 | a vehicle's plate | VEHICLE_LICENSE_PLATE
-VIN | 车架号 | a vehicle's number | VEHICLE_IDENTIFICATION_NUMBER
-SSN | 社保号 | a US social security number | US_SSN US_SOCIAL_SECURITY_NUMBER
-ITIN | 美国税号 | a US taxpayer's number | US_ITIN
-    US_INDIVIDUAL_TAXPAYER_IDENTIFICATION_NUMBER
-EIN | 雇主识别号 | a US employer's number | US_EMPLOYER_IDENTIFICATION_NUMBER
-TAX_ID | 税号 | a taxpayer's number | TAX_NUMBER TIN
-VAT | 增值税号 | a number for value added tax | VAT_NUMBER VAT_ID
-NATIONAL_ID | 身份号码 | another country's identity number | NATIONAL_ID_NUMBER
-    GOVERNMENT_ID ES_NIF ES_NIE IT_FISCAL_CODE IT_IDENTITY_CARD PL_PESEL IN_AADHAAR
-    IN_PAN SG_NRIC_FIN FI_PERSONAL_IDENTITY_CODE UK_NINO UK_NATIONAL_INSURANCE_NUMBER
-    KR_RRN
-NIR | 法国社保号 | a French social security number | FRANCE_NIR
-NHS_NUMBER | 英国医疗号 | a British patient's number | UK_NHS
-    UK_NATIONAL_HEALTH_SERVICE_NUMBER
-HEALTH_ID | 医疗号 | the number of a patient or of an insurance | AU_MEDICARE
-    MEDICAL_LICENSE MEDICAL_RECORD_NUMBER CA_HEALTH_NUMBER
-IP | IP地址 | an address of the internet protocol | IP_ADDRESS
-MAC | MAC地址 | a network card's address | MAC_ADDRESS
-API_KEY | 密钥 | a key with a vendor's prefix | AWS_ACCESS_KEY AWS_SECRET_KEY
-    AWS_CREDENTIALS GCP_API_KEY AZURE_AUTH_TOKEN GCP_CREDENTIALS
-AUTH_TOKEN | 令牌 | a token in a header | HTTP_COOKIE OAUTH_CLIENT_SECRET ACCESS_TOKEN
-JWT | 令牌JWT | a JSON web token | JSON_WEB_TOKEN
-PRIVATE_KEY | 私钥 | a private key | ENCRYPTION_KEY
-SECRET | 密码 | a password, or another secret | PASSWORD PIN STORAGE_SIGNED_URL
-PASSWORD_HASH | 密码散列 | the hash of a password | WEAK_PASSWORD_HASH
-URL_CREDENTIAL | 网址密码 | the password in a URL | BASIC_AUTH_HEADER
-UNSCANNED | 未扫描 | a text that took more work than the policy allows |
-OTHER | 敏感信息 | what a recognizer found and gave no usable name |
-"""
+_TYPES: Final[str] = tomllib.loads(
+    (files("refold.redaction.checks") / "types.toml").read_text("utf-8")
+)["types"]
 
 
 def _types() -> Iterator[Type]:

@@ -36,9 +36,9 @@ from refold.domain.ports import Append, Appended, Duplicate, EventLog, Head, Out
 from refold.domain.session import SessionState, accepted_next, decide, evolve
 from refold.redaction.chokepoint import RedactedEvent, recorded_id, redact
 from refold.redaction.guard import Limits
-from refold.redaction.plan import Numbering, Tagger, late, tagger
+from refold.redaction.plan import Tagger, late, tagger
 from refold.redaction.redactor import RedactionError, Redactor
-from refold.store.vault import Vault
+from refold.store.vault import Numbering, Vault
 
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"

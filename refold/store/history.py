@@ -39,7 +39,7 @@ from refold.projections.context.strategy import told_of_user
 from refold.projections.context.text import cut_middle
 from refold.projections.context.units import spans_of
 from refold.redaction.guard import STUB_MARK, filled, restored
-from refold.redaction.plan import foreign
+from refold.store.vault import foreign
 
 # As many events as stay in a processor's cache while they are opened and folded: with
 # pages of a thousand that takes half as long again.

@@ -90,7 +90,7 @@ from refold.projections.review.incidents import Decision
 from refold.projections.review.rules import ReviewRules
 from refold.projections.tokens import tokens_of
 from refold.redaction.chokepoint import RedactedEvent
-from refold.redaction.plan import Numbering, Tagger, inherited
+from refold.redaction.plan import Tagger
 from refold.store.appends import (
     Appendable,
     Order,
@@ -131,7 +131,7 @@ from refold.store.proofs.explanations import (
 from refold.store.proofs.rerun import Model, Rerun, Rerunner, with_requests
 from refold.store.proofs.verification import Verified, Verifier
 from refold.store.reviews import Reviewed, ask, decide as decide_review
-from refold.store.vault import in_own_blocks, mac_of
+from refold.store.vault import Numbering, in_own_blocks, inherited, mac_of
 
 if TYPE_CHECKING:
     from refold.projections.context.budget import Advice

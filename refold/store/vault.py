@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from threading import Lock
@@ -12,8 +13,10 @@ from refold.domain.canonical import canonical
 from refold.domain.ids import StreamId
 from refold.projections.context.text import Message
 from refold.projections.context.view import View
+from refold.redaction.plan import tag
 from refold.redaction.rules import PACKS
 from refold.redaction.types import NUMBERED, TYPES, UNSCANNED
+from refold.redaction.values import JsonValue, RedactionError
 
 _SECRET: Final = {
     rule.type
@@ -25,6 +28,125 @@ _SECRET: Final = {
 PERSONAL: Final = frozenset(TYPES) - _SECRET - {UNSCANNED}
 _SIGNED: Final = frozenset({"thinking", "redacted_thinking"})
 ANY_TOOL: Final = "*"
+
+
+def foreign(text: str) -> str:
+    """``text`` of another session: its numbered placeholders stand for nothing here."""
+    return NUMBERED.sub(_foreign, text) if "[" in text else text
+
+
+def _foreign(found: re.Match[str]) -> str:
+    return f"[~{found[0][1:]}" if found[1] in TYPES else found[0]
+
+
+# So many values have numbers in a session: the table is stored with each append.
+MOST_NUMBERED: Final = 1000
+_TAGGED = re.compile(r"\[[^\[\]#]{1,60}#([a-z2-7]{8})\]")
+_KEPT: Final = ("thinking", "redacted_thinking", "compaction")
+
+
+def inherited(known: Mapping[str, int]) -> dict[str, int]:
+    """The table that a fork begins with: it numbers on, and knows no value."""
+    last: dict[str, int] = {}
+    for entry, number in known.items():
+        kind = entry.partition(":")[0] + ":"
+        last[kind] = max(number, last.get(kind, 0))
+    return last
+
+
+def told_numbers(known: Mapping[str, int], text: str) -> dict[str, int]:
+    """The table without values that ``known`` becomes by what stands in ``text``."""
+    found = dict(known)
+    for match in NUMBERED.finditer(text):
+        number = int(match[0][len(match[1]) + 2 : -1])
+        found[f"{match[1]}:"] = max(number, found.get(f"{match[1]}:", 0))
+    return found
+
+
+class Numbering:
+    """Numbers the values of a session, for the events of one append.
+
+    It is the tagger while these are redacted; ``told`` then puts numbers for tags.
+
+    known:  by type and tag, the number that a value has; under the type alone the
+            last one of the session that this is a fork of.
+    values: by type and tag, what was found.
+    """
+
+    __slots__ = ("_given", "_key", "_kinds", "_session", "_user_key", "known", "values")
+
+    def __init__(
+        self,
+        user_key: Callable[[], bytes],
+        session_id: str,
+        known: Mapping[str, int],
+        kinds: frozenset[str],
+    ) -> None:
+        self._user_key, self._session, self._kinds = user_key, session_id, kinds
+        self._key = b""
+        self._given: dict[str, str] = {}
+        self.known, self.values = dict(known), dict[str, str]()
+
+    def __call__(self, kind: str, value: str) -> str:
+        if kind == "ID":
+            return tag(self._user_key(), kind, value)
+        if not self._key:
+            name = b"numbers\0" + self._session.encode("utf-8", "surrogatepass")
+            self._key = hmac.digest(self._user_key(), name, "sha256")
+        mark = tag(self._key, kind, value)
+        entry = f"{kind}:{mark}"
+        if entry not in self.known and self._has_room(kind):
+            self.known[entry] = self._last(kind) + 1
+        if entry in self.known:
+            self._given[mark] = f"[{kind}_{self.known[entry]}]"
+            self.values.setdefault(entry, value)
+        return mark
+
+    def _has_room(self, kind: str) -> bool:
+        return kind in self._kinds and len(self.known) < MOST_NUMBERED
+
+    def _last(self, kind: str) -> int:
+        found = [n for entry, n in self.known.items() if entry.startswith(f"{kind}:")]
+        return max(found, default=0)
+
+    def told(self, value: JsonValue, *, ours: bool) -> JsonValue:
+        """``value``, redacted with this, with numbers for tags.
+
+        What only looks like a placeholder is escaped; what the model wrote (``ours``)
+        may name one that was given.  What a provider signed stays as it is.
+        """
+        if isinstance(value, str):
+            if "[" not in value:
+                return value
+            # First what others wrote: what is put in is not to be escaped.
+            kept = NUMBERED.sub(lambda found: self._escaped(found, ours), value)
+            return _TAGGED.sub(lambda m: self._given.get(m[1], m[0]), kept)
+        if isinstance(value, list):
+            items = [self.told(item, ours=ours) for item in value]
+            same = all(new is old for new, old in zip(items, value, strict=True))
+            return value if same else items
+        if isinstance(value, dict) and not (ours and value.get("type") in _KEPT):
+            return self._pairs(value, ours)
+        return value
+
+    def _pairs(self, value: dict[str, JsonValue], ours: bool) -> JsonValue:
+        pairs = {
+            str(self.told(key, ours=ours)): self.told(item, ours=ours)
+            for key, item in value.items()
+        }
+        if len(pairs) < len(value):
+            raise RedactionError("two keys look like one placeholder")
+        same = all(pairs.get(key) is item for key, item in value.items())
+        return value if same else pairs
+
+    def _escaped(self, found: re.Match[str], ours: bool) -> str:
+        kind, text = found[1], found[0]
+        if kind not in self._kinds or (ours and self._was_given(kind, text)):
+            return text
+        return f"[~{text[1:]}"
+
+    def _was_given(self, kind: str, text: str) -> bool:
+        return int(text[len(kind) + 2 : -1]) <= self._last(kind)
 
 
 class Revealed(NamedTuple):

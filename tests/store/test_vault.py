@@ -12,10 +12,10 @@ import refold
 from refold.adapters.claude.capture import Capture
 from refold.domain.envelope import Meta
 from refold.domain.ids import StreamId
-from refold.redaction.plan import Numbering
 from refold.redaction.policy import Policy, PolicyError
 from refold.redaction.redactor import Redactor
 from refold.store.sessions import extend
+from refold.store.vault import Numbering
 from refold.strategies import Vault
 from tests.support.messages_api import MessagesApi, message, tool_use
 from tests.support.rewritten import tamper

@@ -51,11 +51,11 @@ from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.redaction.chokepoint import RedactedEvent, redact_payload
 from refold.redaction.guard import Limits, restored
-from refold.redaction.plan import told_numbers
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import RequestedViews, Viewer, named_in
 from refold.store.history import History, born, handed_in, read_on
+from refold.store.vault import told_numbers
 
 _TRIES: Final = 3
 _READ: Final = 100
