@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tomllib
@@ -106,11 +107,16 @@ def policy(given: str | os.PathLike[str] | Policy | None = None) -> Policy | Non
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file.  Raises InvalidConfiguration."""
+    """The content of a TOML file, or of a JSON one.  Raises InvalidConfiguration."""
+    kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
+    read = json.loads if kind == "JSON" else tomllib.loads
     try:
-        return tomllib.loads(_read(path))
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidConfiguration(f"{path} is not TOML: {error}") from None
+        found: Any = read(_read(path))
+    except ValueError as error:
+        raise InvalidConfiguration(f"{path} is not {kind}: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidConfiguration(f"{path} holds no object")
+    return found
 
 
 def _table(name: str) -> dict[str, Any]:

@@ -24,7 +24,10 @@ from refold.projections.context.strategies.composite import (
     of_steps,
     reader_of,
 )
-from refold.projections.context.strategies.history_summary import HistorySummary
+from refold.projections.context.strategies.history_summary import (
+    HistorySummary,
+    from_params,
+)
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
@@ -375,8 +378,8 @@ class Settings:
         """The strategy that ``given`` names.
 
         None is that of the last recorded request, else the settings', else everything
-        raw, or, for who ``prepares`` a context, ``PREPARED``.  ``@file.toml`` names a
-        file.
+        raw, or, for who ``prepares`` a context, ``PREPARED``.  ``@file.toml``, or
+        ``@file.json``, names a file.
 
         Raises UnknownStrategy, InvalidConfiguration.
         """
@@ -406,7 +409,13 @@ class Settings:
 
     def _configured(self, given: str) -> Strategy:
         if given.startswith("@"):
-            return spec.parse(self.read_toml(Path(given[1:])))
+            table = self.read_toml(Path(given[1:]))
+            if "history_summary_params" not in table:
+                return spec.parse(table)
+            made = from_params(table)
+            if made is None:
+                raise errors.UnknownStrategy("its file switches history_summary off")
+            return made
         steps = spec.split(given)
         if len(steps) > 1:
             return of_steps([self._configured(step) for step in steps])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import refold
+from refold.adapters.config import read_toml
+from refold.domain.errors import InvalidConfiguration, UnknownStrategy
 from refold.domain.events import CompactionNote
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.store import Session, SessionStore
+from refold.store.contexts import Settings
 from tests.support.rebuilding import FOLDING, OTHER, WINDOW, derived, rebuild, said
 
 
@@ -136,3 +140,25 @@ def test_settings_and_earlier_requests_come_before_it(session: Session) -> None:
     assert replace(session, settings=settings).prepare().strategy == "last_turns"
     session.record_request(session.context(WINDOW))
     assert replace(session, settings=settings).prepare().strategy == WINDOW.name
+
+
+def test_a_strategy_stands_in_a_file_of_json(tmp_path: Path) -> None:
+    flags = tmp_path / "flags.json"
+    flags.write_text(
+        '{"history_summary_params": "{\\"trigger_on_history_size_chars\\": 900}",'
+        ' "history_summary_min_version": "3"}'
+    )
+    settings = Settings(read_toml=read_toml)
+
+    made = settings.strategy(f"@{flags}")
+    assert made.name == "history_summary"
+    assert made.params["trigger_on_history_size_chars"] == 900
+
+    flags.write_text(
+        '{"history_summary_params": {}, "history_summary_min_version": ""}'
+    )
+    with pytest.raises(UnknownStrategy, match="switches history_summary off"):
+        settings.strategy(f"@{flags}")
+    flags.write_text("[]")
+    with pytest.raises(InvalidConfiguration, match="holds no object"):
+        settings.strategy(f"@{flags}")
