@@ -179,3 +179,20 @@ def test_what_a_model_does_not_name_stands_beside_its_summary(strategy: str) -> 
     assert "it went on" in told
     assert all(f"/srv/dam/part{number}.toml" in told for number in range(8))
     assert session.verify().problems == []
+
+
+def test_the_tool_that_tells_of_summaries_is_defined_where_no_other_is() -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    session = store.session(user_id="ada", session_id="s-1")
+    for number in range(8):
+        asked = refold.UserInput(text=f"and {number}? " + "what of the rest? " * 20)
+        session.append([asked, refold.AgentResponse(text="that is fine " * 20)])
+    spec = "token_ratio:max_context_tokens=1300,keep_recent_turns=1"
+
+    view = session.prepare(spec)
+    own = session.prepare(spec, tools=[{"name": "ls", "input_schema": {}}])
+
+    request = view.to_request(model="m", max_tokens=9)
+    assert [tool["name"] for tool in request["tools"]] == ["memory_compress"]
+    request = own.to_request(model="m", max_tokens=9)
+    assert [tool["name"] for tool in request["tools"]] == ["ls"]

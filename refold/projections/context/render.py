@@ -60,6 +60,7 @@ from refold.projections.context.units import (
     without,
 )
 from refold.projections.context.view import (
+    COMPRESS,
     Origin,
     SpanKind,
     View,
@@ -74,7 +75,6 @@ _WHOSE: Final = "“I” in them is you, the agent; the task goes on behind them
 _INTRODUCTION: Final = (
     f"Earlier parts of this session, in short, oldest first. {_WHOSE}\n"
 )
-_TOOL: Final = "memory_compress"
 _BEGIN: Final = "===== EARLIER CONVERSATION, COMPRESSED ====="
 _END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
 _THINKING: Final = ("thinking", "redacted_thinking")
@@ -302,7 +302,7 @@ def _as_text(live: LiveSummary, summary: events.Summary, before: str) -> Piece:
 def _as_tool(live: LiveSummary, summary: events.Summary) -> list[Piece]:
     """The summary as what a call of ``memory_compress`` returned."""
     id_ = f"toolu_refold_{live.seq}"
-    use = {"type": "tool_use", "id": id_, "name": _TOOL, "input": {}}
+    use = {"type": "tool_use", "id": id_, "name": COMPRESS, "input": {}}
     text = f"{_BEGIN}\n{_WHOSE}\n{summary_text(summary)}\n{_END}"
     result = {"type": "tool_result", "tool_use_id": id_, "content": text}
     span, tokens = _summary_span(live), live.tokens + 2 * MESSAGE_OVERHEAD

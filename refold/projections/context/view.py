@@ -13,6 +13,8 @@ from refold.domain.events import JsonObject, Request, StrategyRef
 from refold.projections.context.budget import WINDOW_TOKENS, Cut, Extras
 from refold.projections.context.text import Block, Message, text_block
 
+# The tool that summaries are told as the result of, by strategies that do so.
+COMPRESS: Final = "memory_compress"
 # How many marks the API takes, and what cannot carry one.
 _MOST: Final = 4
 _NEVER: Final = frozenset({"thinking", "redacted_thinking"})
@@ -102,7 +104,7 @@ class View:
         most four; ``digest`` is of system and messages without it.
         """
         system = [text_block(self.system)] if self.system else []
-        tools, messages = [*self.tools], [*self.messages]
+        tools, messages = [*(self.tools or self._told_tools())], [*self.messages]
         held = chain(tools, *(message["content"] for message in messages))
         room = _MOST - sum("cache_control" in block for block in held)
         first: list[Block] = system or tools
@@ -119,6 +121,16 @@ class View:
         if tools:
             request["tools"] = tools
         return {**request, "messages": messages, **self.api}
+
+    def _told_tools(self) -> Iterator[JsonObject]:
+        """The tool that tells of summaries: the API takes no call of an unknown one."""
+        held = chain(*(message["content"] for message in self.messages))
+        if any(block.get("name") == COMPRESS for block in held):
+            yield {
+                "name": COMPRESS,
+                "description": "Tells what came before. It was called for you: do not.",
+                "input_schema": {"type": "object", "properties": {}},
+            }
 
     def _ends(self) -> Iterator[tuple[int, int]]:
         """The blocks, by message and place, after which something else begins.
