@@ -7,6 +7,7 @@ import pytest
 import refold
 from refold.domain import events
 from refold.domain.events import SummarizerRef
+from refold.projections.context.abridged import TOOLS, Abridged, on_file
 from refold.projections.context.compaction import Source, Written
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
@@ -196,3 +197,29 @@ def test_the_tool_that_tells_of_summaries_is_defined_where_no_other_is() -> None
     assert [tool["name"] for tool in request["tools"]] == ["memory_compress"]
     request = own.to_request(model="m", max_tokens=9)
     assert [tool["name"] for tool in request["tools"]] == ["ls"]
+
+
+def test_history_summary_reads_tools_as_the_summarizer_was_told() -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    session = store.session(user_id="ada", session_id="s-1")
+    mine = Abridged(tools={**TOOLS, "save": on_file("modified")})
+    path = {"path": "/srv/dam.toml"}
+    session.append(
+        [
+            refold.UserInput(text="save it. " * 80),
+            refold.ToolCall(call_id="c", tool_name="save", arguments=path),
+            refold.ToolResult(call_id="c", content="done"),
+            refold.AgentResponse(text="saved. " * 80),
+            refold.UserInput(text="and now? " * 80),
+            refold.AgentResponse(text="rest. " * 80),
+        ]
+    )
+    spec = (
+        "history_summary:trigger_on_history_size_chars=900,"
+        "history_tail_size_chars_to_exclude=100"
+    )
+
+    view = session.prepare(spec, summarizer=mine)
+
+    first = view.messages[0]["content"][0]["text"]
+    assert "<modified>\n/srv/dam.toml\n</modified>" in first

@@ -530,7 +530,10 @@ def write(
     else:
         written = Written("", made_by(limits))
     if limits is not None:
-        written = replace(written, abridged=_beside(source, limits, written.text))
+        told = Abridged(limits)
+        if isinstance(summarizer, Abridged):
+            told = replace(told, tools=summarizer.tools)
+        written = replace(written, abridged=_beside(source, told, written.text))
         check_summary("\n".join((written.abridged, written.text)), source)
     return written
 
@@ -555,17 +558,18 @@ def _notes(
     return written
 
 
-def _beside(source: Source, limits: Limits, text: str) -> str:
+def _beside(source: Source, told: Abridged, text: str) -> str:
     """The history of all turns that the source tells of, newest first kept.
 
     Half as long, and again, until with ``text`` it has no more words than the source.
     """
-    room = source.words - own_words(text)
+    room, limits = source.words - own_words(text), told.limits
     while True:
         most = limits.total_chars
-        history = Abridged(limits).summarise(source, target_tokens=most).text
-        if most == 1 or own_words(history) <= room:
-            return history
+        history = replace(told, limits=limits).summarise(source, target_tokens=most)
+        history_text = history.text
+        if most == 1 or own_words(history_text) <= room:
+            return history_text
         limits = limits.model_copy(update={"total_chars": most // 2})
 
 
