@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from refold.redaction import Plan, Redactor, Rule
-from refold.redaction.rules import DEFAULT_PACKS, PACKS, with_examples
+from refold.redaction.rules import DEFAULT_PACKS, PACKS
 from refold.redaction.rules.rule import Example
 from refold.redaction.types import TYPES, labels
 
@@ -82,7 +82,7 @@ _SECRET = {
 def page() -> str:
     """The whole page."""
     parts = [_INTRO]
-    packs = {name: with_examples(pack) for name, pack in PACKS.items()}
+    packs = PACKS
     for name, pack in packs.items():
         parts += _pack(name, pack)
     rules = [rule for pack in packs.values() for rule in pack]

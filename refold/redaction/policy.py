@@ -20,7 +20,7 @@ from refold.redaction.engines.patterns import LONGEST_MATCH, Anchor, BadPattern,
 from refold.redaction.guard import Limits
 from refold.redaction.plan import WORK_PER_KB, Action, Guard, Plan, Recognizer
 from refold.redaction.redactor import Redactor
-from refold.redaction.rules import DEFAULT_PACKS, PACKS, with_examples
+from refold.redaction.rules import DEFAULT_PACKS, PACKS
 from refold.redaction.rules.rule import Example, Rule
 from refold.redaction.types import LABEL, LOCALES, TYPES, canonical, labels, well_formed
 from refold.redaction.values import Path
@@ -619,7 +619,7 @@ def proved(rules: tuple[Rule, ...]) -> bool:
     Raises Wrong, which names the rule.
     """
     redactor = Redactor(Plan(name="proof", rules=rules, engine="stdlib"))
-    for rule in with_examples(rules):
+    for rule in rules:
         try:
             _prove(redactor, rule)
         except Wrong as wrong:

@@ -17,7 +17,7 @@ from refold.redaction.engines import (
 from refold.redaction.engines.vectorscan import in_bytes, narrow, windows
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
-from refold.redaction.rules import PACKS, with_examples
+from refold.redaction.rules import PACKS
 from refold.redaction.rules.rule import Example
 
 ENGINES: tuple[EngineName, ...] = ("vectorscan", "stdlib")
@@ -33,7 +33,7 @@ def text_of(example: Example) -> str:
 
 EXAMPLES = [
     text_of(example)
-    for rule in with_examples(RULES)
+    for rule in RULES
     for example in (*rule.examples, *rule.counter_examples)
 ]
 GLUE = (

@@ -13,7 +13,7 @@ from refold.redaction.engines.patterns import (
     reach,
     unfinished,
 )
-from refold.redaction.rules import PACKS, with_examples
+from refold.redaction.rules import PACKS
 from refold.redaction.rules.rule import Rule
 
 RULES = [rule for rules in PACKS.values() for rule in rules if rule.at == "gate"]
@@ -21,7 +21,7 @@ TEXTS = [
     (example if isinstance(example, str) else example[1]).translate(
         {ord("«"): None, ord("»"): None}
     )
-    for rule in with_examples(RULES)
+    for rule in RULES
     for example in (*rule.examples, *rule.counter_examples)
 ]
 BITS = [" ", "\n", "\\n", '"', "'", "=", ": ", "abcd1234", "\\", "%3D", "-----END"]

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from functools import cache
-from importlib.resources import files
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from refold.redaction.rules.china import PII_CN
 from refold.redaction.rules.common import PII_COMMON
@@ -35,22 +30,3 @@ DEFAULT_PACKS = ("pii-common", "pii-cn", "pii-us", "secrets")
 DEFAULT_RULES: tuple[Rule, ...] = tuple(
     rule for pack in DEFAULT_PACKS for rule in PACKS[pack]
 )
-
-
-def with_examples(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The rules of a pack with what proves them: ``examples.toml`` beside them."""
-    return tuple(replace(rule, **_examples().get(rule.id, {})) for rule in rules)
-
-
-@cache
-def _examples() -> Mapping[str, dict[str, Any]]:
-    text = (files("refold.redaction.rules") / "packs" / "examples.toml").read_text(
-        "utf-8"
-    )
-    return {
-        rule: {
-            name: tuple(tuple(e) if isinstance(e, list) else e for e in some)
-            for name, some in kinds.items()
-        }
-        for rule, kinds in tomllib.loads(text).items()
-    }

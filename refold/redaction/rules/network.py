@@ -8,7 +8,7 @@ from functools import partial
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from refold.redaction.checks import Candidate
-from refold.redaction.rules.rule import QUOTE, load
+from refold.redaction.rules.rule import QUOTE, load, told
 
 _VERSION = re.compile(
     r"(?i)(?:(?<![a-z])(?:v|ver|version|release[ds]?|build|chrom(?:e|ium)|firefox|safari"
@@ -106,13 +106,15 @@ NETWORK = load(globals(), "network")
 _OF_PEOPLE = partial(
     replace, score=0.45, context=_IP_WORDS, validator=person_ip, priority=46
 )
+_SHOWN = told(globals(), "of_people")
 # Of those, what is found where nothing else is asked for.
 NETWORK_IN_CONTEXT = (
     *load(globals(), "network_in_context"),
-    _OF_PEOPLE(NETWORK[0], id="ip.v4.context"),
+    _OF_PEOPLE(NETWORK[0], id="ip.v4.context", **_SHOWN["ip.v4.context"]),
     _OF_PEOPLE(
         NETWORK[1],
         id="ip.v6.context",
+        **_SHOWN["ip.v6.context"],
         # No time, and no name in code: those would be looked at in every log.
         then=r"(?:[0-9a-f]{3,4}:|:[0-9a-f])",
         before=rf"{NETWORK[1].before}|(?<=[^0-9A-Fa-f:.]:)[0-9A-Fa-f]{{1,4}}",

@@ -56,8 +56,7 @@ class Rule:
     patterns over UTF-8 in any case that look neither ahead nor behind, without spaces
     or quotes that JSON would escape.
 
-    examples and counter_examples are checked when a policy loads; those of a pack
-    lie in ``examples.toml``.
+    examples and counter_examples are checked when a policy loads.
     """
 
     id: str
@@ -127,14 +126,20 @@ def load(module: Mapping[str, Any], group: str, *more: ModuleType) -> tuple[Rule
     and ``parts`` name its functions.  What it does not have is of ``more`` modules, of
     this one, or of the checks.  Gates may be one text of several words.
     """
+    found = told(module, group, *more).items()
+    return tuple(Rule(id=name, **given) for name, given in found)
+
+
+def told(
+    module: Mapping[str, Any], group: str, *more: ModuleType
+) -> dict[str, dict[str, Any]]:
+    """What such a file says of rules, by their names."""
     shared = map(vars, (*more, extents, numbers, secrets))
     known = ChainMap({**module}, *shared, globals())
-    return tuple(
-        Rule(
-            id=name, **{key: _field(key, value, known) for key, value in given.items()}
-        )
+    return {
+        name: {key: _field(key, value, known) for key, value in given.items()}
         for name, given in _file(module["__name__"])[group].items()
-    )
+    }
 
 
 @cache
