@@ -38,7 +38,7 @@ class Text(NamedTuple):
 # Traps by kind; slots as in ``values.filled``, ``⏎`` ends a line.
 _TRAPS: Final = r"""
 tail        password: str sslmode: str § api_key: required region: optional § token: int = 0, user=bob
-tail        password: string minLength=8 § client_secret: ${CLIENT_SECRET} tenant=abc § pwd: /srv/{word}
+tail        password: string minLength=8 § client_secret: ${CLIENT_SECRET} tenant=abc § pwd: /opt/{word}
 tail        token: [REDACTED:API_KEY] user=bob § password=**** port={d4} § max_tokens={d4} temperature=0.{d1}
 tail        "token_count": {d5}, "region": "us" § secret: false host=db1 § key=depth value={n} offset={d6}
 env         DB_PASSWORD= § export API_KEY=$(pass show {word}) § SECRET_KEY_BASE=${SECRET_KEY_BASE}
@@ -173,7 +173,7 @@ more        password: ENC(see vault) § password: <redacted> § token: ***** § 
 more        api_key: None, § token=None, timeout={d2} § password: undefined § apiKey: process.env.API_KEY, § token: process.env["TOKEN"]
 more        error: password authentication failed for user "{word}" § FATAL: no password supplied § password mismatch for {word}
 more        remote: Support for password authentication was removed. § fatal: could not read Password for 'https://host' § Password for bob:
-more        [sudo] password for bob: § bob@host's password: § Enter passphrase for key '/srv/{word}': § Enter PEM pass phrase: § New password:
+more        [sudo] password for bob: § bob@host's password: § Enter passphrase for key '/opt/{word}': § Enter PEM pass phrase: § New password:
 more        Token limit: {d5} of {d6} § tokens/s: {d2}.{d1} § 4096-token window § input_tokens: {d4}, cache_read_tokens: {d5} § Token usage: {d5}
 more        "max_tokens": {d4}, "stop_token": "</s>" § pad_token = "<pad>" § bos_token: "<s>" § eos_token_id={d5} § "tokenizer_class": "LlamaTokenizer"
 more        special_tokens_map.json § mask_token="[MASK]" § "unk_token": "<unk>", § token_embedding.weight § n_tokens = {d6}
@@ -188,7 +188,7 @@ more        用户名和密码 § 请妥善保管密码 § 密码找回 § 密�
 more        the password is stored as a hash § the token is valid for {d2} minutes § a password of {d2} characters § password is optional
 more        my password manager is locked § password protected § the secret to good code is names § log in as bob, password on request
 more        user bob has no password § login: required, password: required § Username: string⏎Password: string § user=bob auth=token
-more        export PATH=$PATH:/srv/bin § PASS {path} ({d3} ms) § FAIL {path} § --- PASS: Test{word} (0.{d2}s) § pass={d3} fail={d1} § passed: {d4}
+more        export PATH=$PATH:/opt/bin § PASS {path} ({d3} ms) § FAIL {path} § --- PASS: Test{word} (0.{d2}s) § pass={d3} fail={d1} § passed: {d4}
 more        PASSED {path}::test_password § test_token_expiry PASSED § ok {d2} - password is checked § 12 passed, 1 skipped in {d1}.{d2}s
 more        Signed-off-by: Ada Novak § Merge pull request #{d4} from {word}/password-reset § feat(auth): token rotation § fix: pw field
 more        ssh-agent -k § ssh-keyscan host § gpg --list-secret-keys § gpg -k § openssl rand -hex 32 § pwgen 16 1 § mkpasswd -m sha-512

@@ -187,8 +187,8 @@ class Compactor:
     def press(self, over: int, window: int) -> bool:
         """Summarise the oldest of what is ``over`` tokens too many, due or not.
 
-        Where the summarizer fails, or failed a short while ago, that is done without a
-        model: what is too long would not be answered at all.
+        Where the summarizer fails, failed a short while ago, or is at it for another,
+        that is done without a model: what is too long would not be answered at all.
 
         Returns False if nothing is left to summarise, or others were first.
         """
@@ -196,9 +196,13 @@ class Compactor:
         decision = self.strategy.press(outline, over, window // 2)
         if decision is None:
             return False
+        leases, clock, lease = self.writer.log.leases, self.writer.clock, None
         if self._costs and not held_back(outline, self._now()):
-            if self._carry_out(outline, decision, short=True) is not None:
-                return True
+            lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
+        if lease is not None:
+            with lease:
+                if self._carry_out(outline, decision, short=True) is not None:
+                    return True
             outline = self._and_new(outline)
         alone = replace(self, summarizer=Abridged())
         return alone._carry_out(outline, decision, short=True) is not None

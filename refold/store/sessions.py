@@ -79,6 +79,7 @@ from refold.domain.ports import (
     Transcript,
 )
 from refold.domain.session import LABEL, SessionState, labelling, labels_in
+from refold.domain.tokens import estimate
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
@@ -139,8 +140,8 @@ if TYPE_CHECKING:
 
 # What may go well the next time, if nobody says otherwise.
 _PASSING: Final = (TimeoutError, ConnectionError, StoreUnavailable)
-# What an estimated token is at most, for any model's tokenizer.
-_HEAVIEST: Final = 2
+# What an estimated token is at most, for any model's tokenizer: line breaks are dear.
+_HEAVIEST: Final = 10
 _LONGEST: Final = 2_000
 _TRIES: Final = 8
 _NAMED_CALLS: Final = 20
@@ -1085,7 +1086,7 @@ def _too_large(
 ) -> ContextTooLarge:
     """What would help a context that is over its window."""
     extras = handed.extras
-    given = sum(len(text) for text in extras.dump().values()) // 4
+    given = estimate(extras.dump())
     if not strategy.compacts:
         helps = f"{strategy.name} makes no summaries, turn_window does"
     elif not wait:

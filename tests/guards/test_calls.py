@@ -143,7 +143,9 @@ def test_an_event_that_is_proved(session: Session) -> None:
     few, many = session.fork(20, session_id="few"), session
     few.verify()
 
-    assert calls(many.verify) / 80 <= 240
+    made = sum(len(many.derived(name)) for name in many.streams() if name != "main")
+    # A summary is derived again, which costs more than an event.
+    assert calls(many.verify) / (80 + made) <= 207
 
 
 def test_a_preparation_with_nothing_due_reads_and_folds_once(

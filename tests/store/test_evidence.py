@@ -92,7 +92,7 @@ def test_the_ledger_goes_from_summary_to_summary(strategy: str) -> None:
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(12):
         asked = refold.UserInput(text=f"step {number}: " + "go on with it. " * 40)
-        write = {"file_path": f"/srv/dam/part{number}.toml", "content": "x " * 60}
+        write = {"file_path": f"dam/part{number}.toml", "content": "x " * 60}
         session.append(
             [
                 asked,
@@ -106,7 +106,7 @@ def test_the_ledger_goes_from_summary_to_summary(strategy: str) -> None:
         view = session.prepare(strategy)
 
     told = str(view.messages)
-    kept = [n for n in range(12) if f"/srv/dam/part{n}.toml" in told]
+    kept = [n for n in range(12) if f"dam/part{n}.toml" in told]
     assert any(span.kind == "summary" for span in view.spans)
     assert len(kept) == 12
 
@@ -115,7 +115,7 @@ def test_the_ledger_has_the_seq_of_the_last_change() -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(8):
-        call = {"file_path": f"/srv/part{number % 2}.toml"}
+        call = {"file_path": f"dam/part{number % 2}.toml"}
         session.append(
             [
                 refold.UserInput(text="again? " * 60),
@@ -129,7 +129,7 @@ def test_the_ledger_has_the_seq_of_the_last_change() -> None:
     text = str(session.prepare(spec).messages)
 
     assert "<changed>" in text
-    assert "/srv/part0.toml 20" in text
+    assert "dam/part0.toml 20" in text
 
 
 def test_an_agent_that_is_excluded_is_never_summarised() -> None:
@@ -165,7 +165,7 @@ def test_what_a_model_does_not_name_stands_beside_its_summary(strategy: str) -> 
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(8):
-        path = {"file_path": f"/srv/dam/part{number}.toml"}
+        path = {"file_path": f"dam/part{number}.toml"}
         session.append(
             [
                 refold.UserInput(text=f"step {number}: " + "go on with it. " * 20),
@@ -178,7 +178,7 @@ def test_what_a_model_does_not_name_stands_beside_its_summary(strategy: str) -> 
 
     told = str(view.messages)
     assert "it went on" in told
-    assert all(f"/srv/dam/part{number}.toml" in told for number in range(8))
+    assert all(f"dam/part{number}.toml" in told for number in range(8))
     assert session.verify().problems == []
 
 
@@ -203,7 +203,7 @@ def test_history_summary_reads_tools_as_the_summarizer_was_told() -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     mine = Abridged(tools={**TOOLS, "save": on_file("modified")})
-    path = {"path": "/srv/dam.toml"}
+    path = {"path": "dam.toml"}
     session.append(
         [
             refold.UserInput(text="save it. " * 80),
@@ -222,4 +222,4 @@ def test_history_summary_reads_tools_as_the_summarizer_was_told() -> None:
     view = session.prepare(spec, summarizer=mine)
 
     first = view.messages[0]["content"][0]["text"]
-    assert "<modified>\n/srv/dam.toml\n</modified>" in first
+    assert "<modified>\ndam.toml\n</modified>" in first

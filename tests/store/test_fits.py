@@ -17,6 +17,7 @@ from refold.projections.tokens import tokens_of
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
+from refold.store.compactions import Hold
 from refold.store.history import History
 from refold.testing import memory_log
 from tests.support.summarizing import Counting, called
@@ -196,3 +197,33 @@ def test_a_model_is_asked_for_no_summary_that_another_absorbs(tmp_path: Path) ->
     assert not any(one.absorbs for one in made)
     assert view.over_budget == 0
     assert session.verify().problems == []
+
+
+def test_line_breaks_that_cost_a_model_more_than_estimated_are_counted() -> None:
+    session = fresh()
+    for _ in range(30):
+        broken = refold.UserInput(text="a\n\n\n\n" * 60)
+        session.append([broken, refold.AgentResponse(text="done")])
+    spec, model = "turn_window:full_turns=40", "claude-opus-4-7"
+    window = session.context(spec).tokens * 3
+
+    view = session.prepare(spec, window=window, model=model)
+
+    assert tokens_of(view, model=model) <= window
+    assert summaries(session)
+
+
+def test_while_another_asks_the_model_it_fits_without(tmp_path: Path) -> None:
+    session, model = fresh(), Counting(tmp_path / "calls")
+    session.append([*turn(0, [60] * 30, 1)])
+    compactor = session.compactor("turn_window")
+    stream = session.stream._replace(stream=compactor.strategy.fingerprint)
+    log, clock = session.writer.log, session.writer.clock
+    held = Hold.take(log.leases, stream, clock=clock, sec=60)
+    assert held is not None
+
+    with held:
+        view = session.prepare("turn_window", window=4_000, summarizer=model)
+
+    assert view.over_budget == 0
+    assert called(tmp_path / "calls") == []

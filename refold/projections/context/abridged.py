@@ -325,6 +325,7 @@ def told(
     ``goes_on`` is whether the last turn goes on behind the events.
     """
     failed, asked = _failed(envelopes), markup.questions(envelopes)
+    by_id = {call.call_id: call for call in failed.values()}
     turns: list[Told] = []
     open_file: str | None = None
     for envelope in envelopes:
@@ -346,7 +347,7 @@ def told(
                 if envelope.seq not in failed:
                     open_file = _tell(turn, payload, tools, open_file)
             case _:
-                _note(turn, payload, failed, asked)
+                _note(turn, payload, by_id, asked)
     if turns and turns[-1].end and goes_on:
         turns[-1].end = "goes_on"
     return turns
@@ -386,20 +387,19 @@ def files_in(
 def _note(
     turn: Told,
     event: events.Event,
-    failed: Mapping[int, ToolCall],
+    failed: Mapping[str, ToolCall],
     asked: Mapping[int, str],
 ) -> None:
     """Note what was found, judged and decided."""
     match event:
         case events.ToolResult(call_id=call_id, status=status, content=content):
             text = " ".join(markup.result_text(content).split())
-            call = next((c for c in failed.values() if c.call_id == call_id), None)
             if status == "ok":
                 name = event.tool_name or "?"
                 turn.results.pop(name, None)
                 turn.results[name] = text
-            elif call is not None:
-                turn.lists["failed"].append(f"{_named(call)}: {text}")
+            elif call_id in failed:
+                turn.lists["failed"].append(f"{_named(failed[call_id])}: {text}")
         case events.Planner(plan=plan):
             turn.plan = markup.value_text(plan) if plan else turn.plan
         case events.Reflection(issues=issues, suggestion=suggestion):
