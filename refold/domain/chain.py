@@ -231,58 +231,6 @@ def consistency_proof(leaves: Sequence[bytes], size: int) -> tuple[bytes, ...]:
     return tuple(reversed(proof))
 
 
-def included(
-    leaf: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes
-) -> bool:
-    """Whether ``proof`` shows that leaf at ``index`` of the tree of this root."""
-    if not 0 <= index < size:
-        return False
-    found, place, last = leaf, index, size - 1
-    for sibling in proof:
-        if last == 0:
-            return False
-        if place & 1 or place == last:
-            found = node_hash(sibling, found)
-            while not place & 1 and place:
-                place, last = place >> 1, last >> 1
-        else:
-            found = node_hash(found, sibling)
-        place, last = place >> 1, last >> 1
-    return last == 0 and found == root
-
-
-def consistent(
-    old_size: int, old_root: bytes, size: int, root: bytes, proof: Sequence[bytes]
-) -> bool:
-    """Whether ``proof`` shows that the one tree is the beginning of the other."""
-    if not 0 <= old_size <= size:
-        return False
-    if old_size == size:
-        return not proof and old_root == root
-    if old_size == 0:
-        return not proof and old_root == EMPTY
-    hashes = list(proof)
-    if old_size.bit_count() == 1:
-        hashes.insert(0, old_root)
-    if not hashes:
-        return False
-    place, last = old_size - 1, size - 1
-    while place & 1:
-        place, last = place >> 1, last >> 1
-    old = new = hashes[0]
-    for part in hashes[1:]:
-        if last == 0:
-            return False
-        if place & 1 or place == last:
-            old, new = node_hash(part, old), node_hash(part, new)
-            while not place & 1 and place:
-                place, last = place >> 1, last >> 1
-        else:
-            new = node_hash(new, part)
-        place, last = place >> 1, last >> 1
-    return last == 0 and (old, new) == (old_root, root)
-
-
 def _split(count: int) -> int:
     """The largest power of two below ``count``: where the tree parts in two."""
     return 1 << (count - 1).bit_length() - 1
