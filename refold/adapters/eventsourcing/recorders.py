@@ -49,6 +49,7 @@ from refold.adapters.eventsourcing.engines import Before, EventsDatabase, Row
 from refold.adapters.keys.ring import seal, unseal
 from refold.adapters.rows import pack, unpack
 from refold.adapters.sql.recorder import Following
+from refold.adapters.sql.tables import described
 from refold.domain.errors import KeyUnavailable
 from refold.opener import master_key
 
@@ -108,37 +109,14 @@ def events(
     )
 
 
-def tracking(metadata: MetaData, name: str) -> Table:
-    """How far each upstream application was followed."""
-    return Table(
-        name,
-        metadata,
-        Column("application_name", Text, primary_key=True),
-        Column("notification_id", BigInteger, nullable=False),
-    )
-
-
 def positions(metadata: MetaData) -> Table:
     """The last notification id that was given out, for each table of events.
 
     A row is written at every insert; room in its page keeps the table small.
     """
-    return Table(
-        "es_positions",
-        metadata,
-        Column("name", Text, primary_key=True),
-        Column("last_id", BigInteger, nullable=False),
-        postgresql_with={"fillfactor": 10},
-    )
-
-
-def keys(metadata: MetaData) -> Table:
-    """The wrapped key of each application."""
-    return Table(
-        "es_keys",
-        metadata,
-        Column("name", Text, primary_key=True),
-        Column("wrapped", LargeBinary, nullable=False),
+    room = {"fillfactor": 10}
+    return described(
+        metadata, "es_positions", "name", "last_id:big", postgresql_with=room
     )
 
 
@@ -304,7 +282,7 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
         )
         self._positions = positions(self.metadata) if sequenced else None
         application = application_key(self.application)
-        rows = keys(self.metadata)
+        rows = described(self.metadata, "es_keys", "name", "wrapped:bytes")
         self._vault = Vault(self.database, rows, application, self.purpose)
 
     def create_table(self) -> None:
@@ -498,7 +476,10 @@ class SqlTrackingRecorder(SqlRecorder, TrackingRecorder):
     def define_tables(self) -> None:
         """The table of progress."""
         super().define_tables()
-        self.tracking: Table = tracking(self.metadata, self.table_name("tracking"))
+        name, columns = self.table_name("tracking"), "notification_id:big"
+        self.tracking: Table = described(
+            self.metadata, name, "application_name", columns
+        )
 
     @contextmanager
     def transaction(self, tracking: Tracking) -> Iterator[Connection]:

@@ -10,15 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import (
-    BigInteger,
-    Column,
     Connection,
     Engine,
-    Integer,
-    LargeBinary,
     MetaData,
     Table,
-    Text,
     bindparam,
     create_engine,
     delete,
@@ -38,10 +33,23 @@ from sqlalchemy.schema import CreateSchema
 from refold.adapters.keys.master import create_private, remark_on_mode
 from refold.adapters.keys.store import PEPPER, KeyPlace, UserEntry
 from refold.adapters.sql.memory import begin, engine_in_memory, only_read, place_of
+from refold.adapters.sql.tables import described
 from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
 from refold.domain.ports import JUNK
 
 SCHEMA = "refold_keys"
+
+
+_SESSION: Final = "user_ref session_ref"
+_KEY: Final = "wrapped:bytes created_at:big"
+_TABLES: Final = {
+    "settings": ("name", "value:bytes"),
+    "user_keys": ("user_ref", "epoch:int wrapped:bytes? created_at:big"),
+    "session_keys": (_SESSION, _KEY),
+    "rotated_session_keys": (f"{_SESSION} version:int", _KEY),
+    "held_keys": (f"{_SESSION} version:int", _KEY),
+    "erased_sessions": (_SESSION, "erased_at:big"),
+}
 
 
 class KeyTables:
@@ -53,50 +61,15 @@ class KeyTables:
     """
 
     def __init__(self, *, schema: bool) -> None:
-        self.metadata = metadata = MetaData(schema=SCHEMA if schema else None)
-        self.settings = Table(
-            "settings",
-            metadata,
-            Column("name", Text, primary_key=True),
-            Column("value", LargeBinary, nullable=False),
-        )
-        self.users = Table(
-            "user_keys",
-            metadata,
-            Column("user_ref", Text, primary_key=True),
-            Column("epoch", Integer, nullable=False),
-            Column("wrapped", LargeBinary),
-            Column("created_at", BigInteger, nullable=False),
-        )
-        self.sessions = Table(
-            "session_keys",
-            metadata,
-            Column("user_ref", Text, primary_key=True),
-            Column("session_ref", Text, primary_key=True),
-            Column("wrapped", LargeBinary, nullable=False),
-            Column("created_at", BigInteger, nullable=False),
-        )
-        self.rotated = _versioned("rotated_session_keys", metadata)
-        self.held = _versioned("held_keys", metadata)
-        self.erased = Table(
-            "erased_sessions",
-            metadata,
-            Column("user_ref", Text, primary_key=True),
-            Column("session_ref", Text, primary_key=True),
-            Column("erased_at", BigInteger, nullable=False),
-        )
-
-
-def _versioned(name: str, metadata: MetaData) -> Table:
-    return Table(
-        name,
-        metadata,
-        Column("user_ref", Text, primary_key=True),
-        Column("session_ref", Text, primary_key=True),
-        Column("version", Integer, primary_key=True, autoincrement=False),
-        Column("wrapped", LargeBinary, nullable=False),
-        Column("created_at", BigInteger, nullable=False),
-    )
+        self.metadata = MetaData(schema=SCHEMA if schema else None)
+        (
+            self.settings,
+            self.users,
+            self.sessions,
+            self.rotated,
+            self.held,
+            self.erased,
+        ) = (described(self.metadata, name, *of) for name, of in _TABLES.items())
 
 
 GENERATION: Final = "generation"

@@ -116,14 +116,20 @@ def build(schema: str | None, *, rowid: bool) -> Tables:
     Made once, for describing them takes longer than opening a file.
     """
     metadata = MetaData(schema=schema)
-    made = {
-        name: Table(name, metadata, *_columns(key), *_columns(rest), _key(key))
-        for name, (key, rest) in _COLUMNS.items()
-    }
+    made = {name: described(metadata, name, *of) for name, of in _COLUMNS.items()}
     Index("leaves_erasure", made["leaves"].c.erasure)
     Index("labels_address", made["labels"].c.user_id, made["labels"].c.address)
     Index("audit_user", made["audit"].c.user_hash, made["audit"].c.record_id)
     return Tables(metadata, events=_events(metadata, rowid=rowid), **made)
+
+
+def described(
+    metadata: MetaData, name: str, key: str, rest: str, **options: Any
+) -> Table:
+    """The table of these columns, described as those above."""
+    ids = PrimaryKeyConstraint(*(one.partition(":")[0] for one in key.split()))
+    columns = (*_columns(key), *_columns(rest))
+    return Table(name, metadata, *columns, ids, **options)
 
 
 def _columns(said: str) -> Iterator[Column[Any]]:
@@ -137,10 +143,6 @@ def _columns(said: str) -> Iterator[Column[Any]]:
             autoincrement=False,
             server_default=default or None,
         )
-
-
-def _key(said: str) -> PrimaryKeyConstraint:
-    return PrimaryKeyConstraint(*(one.partition(":")[0] for one in said.split()))
 
 
 def _events(metadata: MetaData, *, rowid: bool) -> Table:
