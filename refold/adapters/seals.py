@@ -168,18 +168,47 @@ class TreeSeals:
 
     def verify(self) -> SealsVerified:
         """Prove leaves, tree heads, signatures, certificates and anchor."""
-        check = TreeCheck(
-            self.tree, self.anchor, self.public_key, self.erasures, self.recorder
-        )
-        return check.run()
+        return TreeCheck(self).run()
 
     def prove(self, stream: StreamId, seq: int, *, size: int | None) -> JsonObject:
-        """The proof that this event is in the tree of that size, or the newest."""
-        return event_proof(self.tree, self.recorder, stream, seq, size=size)
+        """The proof that the event is in the tree of that size, or in the newest.
+
+        Raises LookupError if there is no such tree, or it does not cover the event.
+        """
+        head = _tree_head(self.tree, size)
+        seal = next((s for s in self.tree.seals(stream) if s.seq >= seq), None)
+        if seal is None or seal.leaf >= head.size:
+            raise LookupError(
+                f"seq {seq} is not sealed in a tree of {head.size} leaves: "
+                "`refold seal` seals what is new"
+            )
+        first, *links = _chain(self.recorder, stream, seq, seal)
+        leaves = _leaves(self.tree, head.size)
+        return {
+            "proof": EVENT,
+            "event": first,
+            "chain": [[link["header"], link["body"]] for link in links],
+            "leaf": {
+                "index": seal.leaf,
+                "positions": seal.positions.hex(),
+                "receipts": seal.receipts.hex(),
+            },
+            "inclusion": _hex(inclusion_proof(leaves, seal.leaf)),
+            "tree_head": head.to_json(),
+        }
 
     def prove_growth(self, old: int, new: int) -> JsonObject:
-        """The proof that one tree begins with the other."""
-        return growth_proof(self.tree, old, new)
+        """The proof that the tree of size ``new`` begins with that of size ``old``.
+
+        Raises LookupError if one of them has no tree head, ValueError if old is larger.
+        """
+        first, second = _tree_head(self.tree, old), _tree_head(self.tree, new)
+        return {
+            "proof": GROWTH,
+            "old": first.to_json(),
+            "new": second.to_json(),
+            "consistency": _hex(consistency_proof(_leaves(self.tree, new), old)),
+        }
 
     def heads(self) -> list[TreeHead]:
         """All tree heads, the smallest first."""
@@ -197,17 +226,10 @@ class TreeCheck:
     with its tree head, and who holds the anchor adds that before letting go.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        anchor: Anchor,
-        public_key: Callable[[], bytes],
-        erasures: StoredErasures,
-        recorder: Recorder,
-    ) -> None:
-        self._tree, self._anchor, self._erasures = tree, anchor, erasures
-        self._recorder = recorder
-        self._public_key = public_key
+    def __init__(self, seals: TreeSeals) -> None:
+        self._tree, self._anchor = seals.tree, seals.anchor
+        self._erasures, self._recorder = seals.erasures, seals.recorder
+        self._public_key = seals.public_key
 
     def run(self) -> SealsVerified:
         """Prove it."""
@@ -402,51 +424,6 @@ def _there(tree: Tree, mark: bytes) -> bool:
 def _problem(place: int | None, code: str, detail: str) -> Problem:
     """A problem of the tree; ``place`` is a leaf, or the size of a tree head."""
     return Problem(*TREE, place, code, detail)
-
-
-def event_proof(
-    tree: Tree, recorder: Recorder, stream: StreamId, seq: int, *, size: int | None
-) -> JsonObject:
-    """The proof that the event is in the tree of that size, or in the newest.
-
-    Raises LookupError if there is no such tree, or it does not cover the event.
-    """
-    head = _tree_head(tree, size)
-    seal = next((s for s in tree.seals(stream) if s.seq >= seq), None)
-    if seal is None or seal.leaf >= head.size:
-        raise LookupError(
-            f"seq {seq} is not sealed in a tree of {head.size} leaves: `refold seal` "
-            "seals what is new"
-        )
-    first, *links = _chain(recorder, stream, seq, seal)
-    leaves = _leaves(tree, head.size)
-    return {
-        "proof": EVENT,
-        "event": first,
-        "chain": [[link["header"], link["body"]] for link in links],
-        "leaf": {
-            "index": seal.leaf,
-            "positions": seal.positions.hex(),
-            "receipts": seal.receipts.hex(),
-        },
-        "inclusion": _hex(inclusion_proof(leaves, seal.leaf)),
-        "tree_head": head.to_json(),
-    }
-
-
-def growth_proof(tree: Tree, old: int, new: int) -> JsonObject:
-    """The proof that the tree of size ``new`` begins with that of size ``old``.
-
-    Raises LookupError if one of them has no tree head, ValueError if old is larger.
-    """
-    first, second = _tree_head(tree, old), _tree_head(tree, new)
-    leaves = _leaves(tree, new)
-    return {
-        "proof": GROWTH,
-        "old": first.to_json(),
-        "new": second.to_json(),
-        "consistency": _hex(consistency_proof(leaves, old)),
-    }
 
 
 def _tree_head(tree: Tree, size: int | None) -> TreeHead:
