@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, get_args
@@ -277,9 +277,6 @@ class ErasureSteps(Protocol):
 
     def key_status(self) -> dict[str, Any]:
         """How many keys there are, of which kind, and how many should be replaced."""
-
-
-Progress: TypeAlias = Callable[[str, int, int], None]
 
 
 # A freeze stands among the legal holds, under a name that no other has.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import refold
 from refold.domain.envelope import Envelope, from_microseconds
 from refold.domain.events import Event, Verdict
 from refold.projections.memory.profile import Profile, profile
-from refold.projections.memory.verdicts import Judged, judge
+from refold.projections.memory.verdicts import Judge, Judged
 from tests.projections.logs import envelope
 
 DAY = 86_400_000_000
@@ -38,6 +39,16 @@ def events_of(*events: Event, day: float = 0, name: str = "s") -> list[Envelope]
     ts = from_microseconds(int(START + day * DAY))
     log = [envelope(seq, event, ts=ts) for seq, event in enumerate(events, 1)]
     return [one.model_copy(update={"session_id": name}) for one in log]
+
+
+def judge(
+    session_id: str, events: Iterable[Envelope], taints: Iterable[str] = ()
+) -> Judged:
+    """What the verdicts in these events of a session show."""
+    made = Judge(session_id)
+    for one in events:
+        made.take(one)
+    return made.judged(taints)
 
 
 def judged(

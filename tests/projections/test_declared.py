@@ -20,7 +20,7 @@ from refold.projections.memory.profile import (
     lines,
     weights,
 )
-from refold.projections.memory.verdicts import MISTAKES, Judged, credit_of, judge
+from refold.projections.memory.verdicts import MISTAKES, Judged, credit_of
 from tests.projections.declared import (
     DAY,
     RIGHT,
@@ -28,6 +28,7 @@ from tests.projections.declared import (
     UNSURE,
     WRONG,
     events_of,
+    judge,
     judged,
     seen,
     verdicts,

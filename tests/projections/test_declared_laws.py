@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 from refold.domain.canonical import canonical
 from refold.projections.memory.items import INDEPENDENT
 from refold.projections.memory.profile import Stated, lines, profile
-from refold.projections.memory.verdicts import Judged, judge
-from tests.projections.declared import DAY, START, events_of, verdicts
+from refold.projections.memory.verdicts import Judged
+from tests.projections.declared import DAY, START, events_of, judge, verdicts
 
 NOW = START + 100 * DAY
 RESULTS = st.lists(

@@ -218,11 +218,6 @@ def _policy(table: Table, role: str, right: Right) -> str:
     return said
 
 
-def classified() -> frozenset[str]:
-    """The tables that some role has a right to."""
-    return frozenset(name for tables in RIGHTS.values() for name in tables)
-
-
 # What a role sees: no policy holds it, all rows by a policy, or one user's at a time.
 Sight: TypeAlias = Literal["owner", "all", "one"]
 

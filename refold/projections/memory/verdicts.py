@@ -168,16 +168,6 @@ class Judge:
         )
 
 
-def judge(
-    session_id: str, events: Iterable[Envelope], taints: Iterable[str] = ()
-) -> Judged:
-    """What the verdicts in these events of a session show."""
-    made = Judge(session_id)
-    for envelope in events:
-        made.take(envelope)
-    return made.judged(taints)
-
-
 def credit_of(verdict: Verdict) -> float:
     """What a verdict is worth, 0 to 1: its score, where that fits what it says.
 
