@@ -15,7 +15,7 @@ from threading import Condition, RLock, Thread
 from typing import Any, Final, NamedTuple
 
 import orjson
-from sqlalchemy import Connection, delete, literal_column, select, update
+from sqlalchemy import delete, literal_column, select, update
 
 from refold.adapters.keys.ring import KeyRing, UserKey
 from refold.adapters.sql.database import NOBODY, Database
@@ -78,8 +78,7 @@ class AccessNames:
             key = self.keys.user(user_id, now=None)
         except Exception:  # a record that names nobody is better than none
             return Names()
-        named = None if session_id is None else session_hash(key, session_id)
-        return Names(user_hash(key), named)
+        return _names(key, session_id)
 
     def asked(self, user_id: str, session_id: str | None) -> Names:
         """What to look for; nothing if there is no such user.
@@ -92,9 +91,7 @@ class AccessNames:
             return Names()
         if entry.wrapped is None:
             raise Erased("the user")
-        key = self.keys.user(user_id, now=None)
-        named = None if session_id is None else session_hash(key, session_id)
-        return Names(user_hash(key), named)
+        return _names(self.keys.user(user_id, now=None), session_id)
 
 
 def to_forget(keys: KeyRing, whose: Whose) -> JsonObject:
@@ -106,21 +103,16 @@ def to_forget(keys: KeyRing, whose: Whose) -> JsonObject:
         key = keys.user(whose.user_id, now=None)
     except (Erased, KeyUnavailable):
         return {}
-    sessions = whose.sessions
-    if sessions is None:
-        return {"user": user_hash(key), "sessions": None}
-    named: Any = [session_hash(key, name) for name in sessions]
-    return {"user": user_hash(key), "sessions": named}
+    named: Any = None
+    if whose.sessions is not None:
+        named = [_names(key, name).session for name in whose.sessions]
+    return {"user": _names(key, None).user, "sessions": named}
 
 
-def user_hash(key: UserKey) -> str:
-    """What a user is known by."""
-    return _hash(key, b"user", "")
-
-
-def session_hash(key: UserKey, session_id: str) -> str:
-    """What a session is known by; another user's of that name has another."""
-    return _hash(key, b"session", session_id)
+def _names(key: UserKey, session_id: str | None) -> Names:
+    """What they are known by; another user's session of that name has another."""
+    named = None if session_id is None else _hash(key, b"session", session_id)
+    return Names(_hash(key, b"user", ""), named)
 
 
 def _hash(key: UserKey, kind: bytes, name: str) -> str:
@@ -482,11 +474,7 @@ class AccessTable:
         place: Any = literal_column(self._database.place)
         some = select(place).select_from(self._t).where(found).limit(_AT_ONCE)
         statement = change(self._database.among(some))
-
-        def some_more(connection: Connection) -> int:
-            return int(connection.execute(statement).rowcount)
-
-        while number := self._database.change(NOBODY, some_more):
+        while number := self._database.run(NOBODY, statement):
             yield number
 
     def close(self) -> None:

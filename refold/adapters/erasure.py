@@ -36,6 +36,7 @@ from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.subjects import Subject, Subjects
+from refold.adapters.sql.tables import of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head
 from refold.domain.canonical import canonical
@@ -56,7 +57,7 @@ from refold.domain.erasure import (
 from refold.domain.errors import Erased, KeyUnavailable, NotErased, OnHold, RefoldError
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import JUNK, PAGE, Head, Scanned
+from refold.domain.ports import JUNK, PAGE, Head, Scanned, Scope
 
 _AT_ONCE: Final = 2_000  # rows of one transaction
 _PAUSE: Final = 0.5  # of the time that a transaction took: others have the disk then
@@ -177,8 +178,7 @@ class StoredErasures:
         """Mark heads as erased, and remember what they were."""
         heads = self._t.heads
         mine = _of(heads, whose)
-        order = (heads.c.user_id, heads.c.session_id, heads.c.stream)
-        locked = select(heads.c.seq).where(*mine).order_by(*order)
+        locked = select(heads.c.seq).where(*mine).order_by(*stream_of(heads))
         locked = locked.with_for_update(key_share=True)
         marked = update(heads).where(*mine, heads.c.status != "erased")
         # Twice: a stream that began while the lock was waited for is seen by the
@@ -264,19 +264,17 @@ class StoredErasures:
     def _adopt(self, whose: Whose) -> None:
         """Give a marked head to streams that have none, so that they can be deleted."""
         events, heads = self._t.events, self._t.heads
-        names = ("user_id", "session_id", "stream")
         of_events, of_heads = (
-            select(*(table.c[name] for name in names)).where(*_of(table, whose))
+            select(*stream_of(table)).where(*_of(table, whose))
             for table in (events, heads)
         )
         lost = of_events.except_(of_heads)
         nothing = {"seq": 0, "hash": b"", "status": "erased", "state": b""}
         nothing |= {"key_check": b"", "tokens": 0, "created_at": 0, "updated_at": 0}
         found = self._database.read(whose.user_id, lost)
-        rows = [dict(zip(names, row, strict=True)) | nothing for row in found]
+        rows = [StreamId(*row)._asdict() | nothing for row in found]
         if rows:
-            put = insert(heads)
-            self._database.change(whose.user_id, lambda c: c.execute(put, rows))
+            self._database.run(whose.user_id, insert(heads), rows)
 
     def _hashes(self, whose: Whose) -> Iterator[bytes]:
         """The hashes of all events, in the order of session, stream and seq."""
@@ -318,7 +316,7 @@ class StoredErasures:
             some = select(place).select_from(table).where(*_of(table, whose))
             doomed = delete(table).where(self._database.among(some.limit(_AT_ONCE)))
             started = time.monotonic()
-            while number := self._run(whose.user_id, doomed):
+            while number := self._database.run(whose.user_id, doomed):
                 yield str(table.name), number
                 time.sleep((time.monotonic() - started) * _PAUSE)
                 started = time.monotonic()
@@ -502,12 +500,7 @@ class StoredErasures:
         """End a legal hold."""
         table, ref = self._t.holds, self._keys.user_ref(user_id)
         gone = delete(table).where(table.c.user_ref == ref, table.c.name == name)
-        return bool(self._run(NOBODY, gone))
-
-    def _run(self, user_id: str, statement: Any) -> int:
-        """How many rows a statement changed, in a transaction of its own."""
-        done = self._database.change(user_id, lambda c: c.execute(statement))
-        return int(done.rowcount)
+        return bool(self._database.run(NOBODY, gone))
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         """Overwrite what was deleted."""
@@ -696,8 +689,8 @@ class StoredRetention:
         """Give all heads of the user the other status, also those marked as erased."""
         heads = self._t.heads
         mine = heads.c.user_id == user_id
-        order = (heads.c.user_id, heads.c.session_id, heads.c.stream)
-        locked = select(heads.c.seq).where(mine).order_by(*order).with_for_update()
+        locked = select(heads.c.seq).where(mine).order_by(*stream_of(heads))
+        locked = locked.with_for_update()
         turned = update(heads).where(mine)
         # Twice, as when they are marked: a stream may begin while one is waited for.
         for _ in range(2):
@@ -715,9 +708,7 @@ class StoredRetention:
         query = text(_ADD.format(**names, shared=self._database.shared))
         # In one order, so that no two of these wait for each other.
         rows = [one._asdict() for one in sorted(accesses)]
-        self._database.change(
-            user_id, lambda connection: connection.execute(query, rows)
-        )
+        self._database.run(user_id, query, rows)
 
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
         """Of the sessions of a user, or of all."""
@@ -756,11 +747,11 @@ class StoredRetention:
         key = self._keys.session(*stream[:2], now=None, check=head.key_check)
         marks = Blobs(self._recorder, self._keys, stream)
         rows = sorted(marks.expired(address, key) for address in blobs.addresses)
-        table, heads = self._t.blobs, self._t.heads.c
-        live = select(heads.seq).where(
-            *(heads[name] == value for name, value in stream._asdict().items()),
-            heads.status.in_(list(FROZEN)),
-            heads.key_check == key.check,
+        table, heads = self._t.blobs, self._t.heads
+        live = select(heads.c.seq).where(
+            of_stream(heads, stream),
+            heads.c.status.in_(list(FROZEN)),
+            heads.c.key_check == key.check,
         )
 
         def attempt(connection: Connection) -> int:
@@ -837,8 +828,8 @@ class StoredRepairs:
         # marked as erased; a freeze or an erasure that begins now waits for this.
         user = select(subjects.status)
         user = user.where(subjects.ref == keys.user_ref(stream.user_id))
-        known = select(heads.c.status).where(*_at(heads, stream)).with_for_update()
-        last = select(events.c.seq, events.c.hash).where(*_at(events, stream))
+        known = select(heads.c.status).where(of_stream(heads, stream)).with_for_update()
+        last = select(events.c.seq, events.c.hash).where(of_stream(events, stream))
         last = last.order_by(events.c.seq.desc()).limit(1)
 
         def attempt(connection: Connection) -> bool:
@@ -854,7 +845,8 @@ class StoredRepairs:
             if status is None:
                 put: Any = insert(heads).values(**stream._asdict(), **row._asdict())
             else:
-                put = update(heads).where(*_at(heads, stream)).values(**row._asdict())
+                here = of_stream(heads, stream)
+                put = update(heads).where(here).values(**row._asdict())
             connection.execute(put)
             return True
 
@@ -864,7 +856,7 @@ class StoredRepairs:
         """The blobs of the session that none of its events names."""
         ends = self._database.change(stream.user_id, lambda c: self._ends(c, stream))
         blobs = self._t.blobs
-        query = select(blobs.c.address).where(*_at(blobs, stream, "session_id"))
+        query = select(blobs.c.address).where(*within(blobs, Scope(*stream[:2])))
         addresses = [
             bytes(row[0]) for row in self._database.read(stream.user_id, query)
         ]
@@ -899,12 +891,6 @@ class StoredRepairs:
         """The heads of the session, locked until the transaction ends."""
         heads = self._t.heads
         query = select(heads.c.stream, heads.c.seq)
-        query = query.where(*_at(heads, stream, "session_id")).order_by(heads.c.stream)
+        query = query.where(*within(heads, Scope(*stream[:2]))).order_by(heads.c.stream)
         found = connection.execute(query.with_for_update())
         return {row.stream: row.seq for row in found}
-
-
-def _at(table: Table, stream: StreamId, upto: str = "stream") -> list[Any]:
-    """The conditions for rows of the stream, or with less of its name of more."""
-    names = stream._fields[: stream._fields.index(upto) + 1]
-    return [table.c[name] == getattr(stream, name) for name in names]

@@ -64,7 +64,7 @@ def test_a_query_that_fails_leaves_no_user_behind(dialect: PostgresDatabase) -> 
     for _ in range(8):
         with (
             pytest.raises(refold.StoreUnavailable, match="DivisionByZero"),
-            ErrorsTranslated(dialect),
+            ErrorsTranslated(dialect.translate),
         ):
             dialect.fetch("ada", "SELECT 1 / 0", ())
 

@@ -10,6 +10,7 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 from uuid import UUID
@@ -25,8 +26,8 @@ from eventsourcing.persistence import (
 from sqlalchemy import URL, Connection, Executable, MetaData, Table, Uuid, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from refold.adapters.sql.database import Database, engine_of
-from refold.adapters.sql.postgres import PostgresDatabase
+from refold.adapters.sql.database import Database, ErrorsTranslated, engine_of
+from refold.adapters.sql.postgres import PostgresDatabase, dropped_if_broken
 from refold.adapters.sql.recorder import Bell, Clock
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.errors import InvalidConfiguration, RefoldError, StoreUnavailable
@@ -158,7 +159,7 @@ class EventsDatabase:
 
         ``taken`` is the message where a row is there already.
         """
-        return _Translated(self._engine, taken)
+        return ErrorsTranslated(partial(_translated, self._engine, taken))
 
     def close(self) -> None:
         """Close all connections; the database cannot be used any more."""
@@ -189,32 +190,22 @@ def _close(database: Database, pid: int) -> None:
         database.close()
 
 
-class _Translated(AbstractContextManager[None]):
-    def __init__(self, database: Database, taken: str) -> None:
-        self._database, self._taken = database, taken
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception):
-            ours = self._translated(error)
-            if ours is not None:
-                raise ours from None
-
-    def _translated(self, error: Exception) -> PersistenceError | None:
-        if isinstance(error, RefoldError):
-            return OperationalError(str(error))
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        if isinstance(cause, sqlite3.Error | psycopg.Error):
-            if _is_missing_table(cause):
-                return persistence.ProgrammingError(_NO_TABLES)
-            said = str(self._database.translate(cause))
-            kind = _same_kind(cause)
-            taken = kind is persistence.IntegrityError
-            return kind(self._taken if taken else said)
-        if isinstance(error, SQLAlchemyError):
-            return OperationalError(
-                f"the database cannot be used ({type(error).__name__}): try again"
-            )
-        return None
+def _translated(
+    database: Database, taken: str, error: Exception
+) -> PersistenceError | None:
+    if isinstance(error, RefoldError):
+        return OperationalError(str(error))
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error | psycopg.Error):
+        if _is_missing_table(cause):
+            return ProgrammingError(_NO_TABLES)
+        kind = _same_kind(cause)
+        return kind(taken if kind is IntegrityError else str(database.translate(cause)))
+    if isinstance(error, SQLAlchemyError):
+        return OperationalError(
+            f"the database cannot be used ({type(error).__name__}): try again"
+        )
+    return None
 
 
 def _is_missing_table(cause: Exception) -> bool:
@@ -348,7 +339,7 @@ class PostgresEvents(PostgresDatabase):
         """Any: writers wait for each other at the row that counts."""
         with (
             self.engine().connect() as connection,
-            _dropped_if_broken(connection),
+            dropped_if_broken(connection),
             connection.begin(),
         ):
             yield connection
@@ -356,7 +347,7 @@ class PostgresEvents(PostgresDatabase):
     @contextmanager
     def _one_statement(self) -> Iterator[Connection]:
         engine = self.engine().execution_options(isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection, _dropped_if_broken(connection):
+        with engine.connect() as connection, dropped_if_broken(connection):
             yield connection
 
     def insert(self, table: Table, rows: Sequence[Row], *, before: Before) -> list[int]:
@@ -390,17 +381,6 @@ class PostgresEvents(PostgresDatabase):
     def bell(self, table: Table) -> Bell:
         """A connection that listens for inserts into this table."""
         return _Listener(self, table.name)
-
-
-@contextmanager
-def _dropped_if_broken(connection: Connection) -> Iterator[None]:
-    """Keep a broken connection out of the pool, which sees no error of the driver."""
-    driver = _driver(connection)
-    try:
-        yield
-    finally:
-        if driver.closed:
-            connection.invalidate()
 
 
 def _driver(connection: Connection) -> Driver:

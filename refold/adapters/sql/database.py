@@ -43,7 +43,7 @@ class Database(ABC):
 
     def __init__(self, what: str, tables: Tables) -> None:
         self.what, self.tables = what, tables
-        self.errors: Final = ErrorsTranslated(self)
+        self.errors: Final = ErrorsTranslated(self.translate)
         self._pool: Engine | None = None
         self._pid, self._closed = os.getpid(), False
         named = tables.metadata.tables.values()
@@ -109,6 +109,13 @@ class Database(ABC):
                 return change(connection)
 
         return self.attempt(work)
+
+    def run(self, user_id: str | None, statement: Any, rows: Any = None) -> int:
+        """How many rows a statement changed, in a transaction of its own."""
+        done = self.change(
+            user_id, lambda connection: connection.execute(statement, rows)
+        )
+        return int(done.rowcount)
 
     def fetch(
         self, user_id: str, query: str, values: Sequence[Any]
@@ -232,16 +239,15 @@ class Database(ABC):
 
 
 class ErrorsTranslated(AbstractContextManager[None]):
-    """Turns what the driver raises inside into errors of ours."""
+    """Turns what is raised inside into others, those that ``translate`` gives."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, translate: Callable[[Exception], Exception | None]) -> None:
+        self._translate = translate
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, RefoldError):
-            ours = self._database.translate(error)
-            if ours is not None:
-                raise ours from None
+        ours = self._translate(error) if isinstance(error, Exception) else None
+        if ours is not None:
+            raise ours from None
 
 
 EngineName = Literal["sqlite", "postgresql"]

@@ -112,12 +112,14 @@ class SqlKeyStore:
 
     def remember(self, name: str, value: bytes) -> None:
         """Keep the value under that name, in place of another."""
-        settings = self._t.settings
-        put: Any = update(settings).where(settings.c.name == name).values(value=value)
         with self._writing() as connection:
-            if not connection.execute(put).rowcount:
-                put = insert(settings).values(name=name, value=value)
-                connection.execute(put)
+            self._put(connection, name, value)
+
+    def _put(self, connection: Connection, name: str, value: bytes) -> None:
+        settings = self._t.settings
+        here = update(settings).where(settings.c.name == name)
+        if not connection.execute(here.values(value=value)).rowcount:
+            connection.execute(insert(settings).values(name=name, value=value))
 
     def remembered(self, prefix: str) -> dict[str, bytes]:
         """What is kept under names that begin so, by what follows in them."""
@@ -498,15 +500,10 @@ class SqlKeyStore:
         return changed
 
     def _raise(self, connection: Connection, raised: Callable[[int], int]) -> None:
-        settings = self._t.settings
-        of_name = settings.c.name == GENERATION
-        query = select(settings.c.value).where(of_name).with_for_update()
-        known = connection.execute(query).scalar()
-        value = b"%d" % raised(int(known or b"0"))
-        put: Any = update(settings).where(of_name).values(value=value)
-        if known is None:
-            put = insert(settings).values(name=GENERATION, value=value)
-        connection.execute(put)
+        settings = self._t.settings.c
+        query = select(settings.value).where(settings.name == GENERATION)
+        known = connection.execute(query.with_for_update()).scalar()
+        self._put(connection, GENERATION, b"%d" % raised(int(known or b"0")))
 
     def _rows(self, query: Any) -> Sequence[Any]:
         with self._guarded(), self._engine.connect() as connection:

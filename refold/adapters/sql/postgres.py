@@ -253,7 +253,8 @@ class PostgresDatabase(Database):
 
         def attempt() -> None:
             with self._connected() as driver, driver.transaction():
-                wait_for_disk(driver)
+                driver.execute(_DURABLE)
+                driver.execute("SELECT pg_current_xact_id()")
 
         self.retrying(attempt)
 
@@ -289,13 +290,11 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
 
     @contextmanager
     def _connected(self) -> Iterator[Driver]:
-        with self.engine().connect() as connection:
-            driver = cast("Driver", connection.connection.driver_connection)
-            try:
-                yield driver
-            finally:
-                if driver.closed:
-                    connection.invalidate()
+        with (
+            self.engine().connect() as connection,
+            dropped_if_broken(connection) as driver,
+        ):
+            yield driver
 
     def retrying(self, work: Callable[[], T]) -> T:
         """Do ``work`` again, a few times, if the server broke the connection.
@@ -356,6 +355,17 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
         """Close all connections."""
         self._writer.close()
         super().close()
+
+
+@contextmanager
+def dropped_if_broken(connection: Connection) -> Iterator[Driver]:
+    """Keep a broken connection out of the pool, which sees no error of the driver."""
+    driver = cast("Driver", connection.connection.driver_connection)
+    try:
+        yield driver
+    finally:
+        if driver.closed:
+            connection.invalidate()
 
 
 def _on_connect(connection: Any, _record: object) -> None:
@@ -608,11 +618,6 @@ def write(driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
         if not driver.autocommit:
             raise
         return _what_is_there(driver, batch)
-    return outcome_of(driver, batch, written)
-
-
-def outcome_of(driver: Driver, batch: Batch, written: PGresult) -> WriteOutcome:
-    """What the batch's statement did, once its transaction has ended."""
     if written.command_tuples == len(batch.events):
         return Wrote(batch.head)
     return _what_is_there(driver, batch)
@@ -852,12 +857,6 @@ def heads(driver: Driver, stream: StreamId) -> dict[str, HeadRow]:
     for _ in range(2):
         found = driver.execute(_SESSION_HEADS, stream[:2]).fetchall()
     return {name: HeadRow(*columns) for name, *columns in found}
-
-
-def wait_for_disk(driver: Driver) -> None:
-    """Make the commit of this transaction one that waits for the disk."""
-    driver.execute(_DURABLE)
-    driver.execute("SELECT pg_current_xact_id()")
 
 
 def _replace(driver: Driver, what: Rewrite) -> None:

@@ -22,7 +22,7 @@ from eventsourcing.persistence import (
 )
 from sqlalchemy import (
     Connection,
-    and_,
+    Select,
     delete,
     func,
     insert,
@@ -47,12 +47,12 @@ from refold.adapters.rows import (
     stored,
 )
 from refold.adapters.sql.database import Database, GroupCommit, Write
-from refold.adapters.sql.sizes import Sizes, within
+from refold.adapters.sql.sizes import Sizes
 from refold.adapters.sql.subjects import Subjects
-from refold.adapters.sql.tables import STREAM
+from refold.adapters.sql.tables import STREAM, of_stream, stream_of, within
 from refold.domain.chain import GENESIS, encoded
 from refold.domain.envelope import from_microseconds
-from refold.domain.errors import CorruptEvent, RefoldError, StoreUnavailable
+from refold.domain.errors import CorruptEvent, StoreUnavailable
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import JUNK, Duplicate, Lagging, Place, Scope, SessionInfo
@@ -186,10 +186,7 @@ class Recorder(ApplicationRecorder):
         try:
             return self._group.write(batch)
         except Exception as error:
-            ours = self.database.translate(error)
-            if ours is None or isinstance(error, RefoldError):
-                raise
-            raise ours from None
+            raise self.database.translate(error) or error from None
 
     def write_soon(
         self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
@@ -359,15 +356,14 @@ class Recorder(ApplicationRecorder):
         self, after: int, upto: int | None, limit: int
     ) -> list[tuple[int, EncryptedEvent]]:
         events, before, heads = self._t.events, self._t.events.alias(), self._t.heads
-        previous = (
-            select(before.c.hash)
-            .where(_at(before, _like(events)), before.c.seq == events.c.seq - 1)
-            .scalar_subquery()
-        )
+        same = of_stream(before, stream_of(events))
+        last = select(before.c.hash).where(same, before.c.seq == events.c.seq - 1)
         columns = [events.c[name] for name in COLUMNS]
         main = (events.c.user_id, events.c.session_id, MAIN)
-        erased = select(heads.c.seq).where(_at(heads, main), heads.c.status == "erased")
-        query = select(events.c.position, *_like(events), *columns, previous)
+        of_main = of_stream(heads, main)
+        erased = select(heads.c.seq).where(of_main, heads.c.status == "erased")
+        place = events.c.position, *stream_of(events)
+        query = select(*place, *columns, last.scalar_subquery())
         query = query.where(events.c.position > after, self.database.settled())
         query = query.where(~erased.exists())
         if upto is not None:
@@ -398,9 +394,9 @@ class Recorder(ApplicationRecorder):
 
     def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None:
         """The seqs that were written under this key, if it was used."""
-        receipts = self._t.receipts.c
-        query = select(receipts.first_seq, receipts.last_seq)
-        query = query.where(_at(self._t.receipts, stream), receipts.address == key)
+        receipts = self._t.receipts
+        query = select(receipts.c.first_seq, receipts.c.last_seq)
+        query = query.where(of_stream(receipts, stream), receipts.c.address == key)
         found = self.database.read(stream.user_id, query)
         return Duplicate(*found[0]) if found else None
 
@@ -464,18 +460,17 @@ class Recorder(ApplicationRecorder):
     def orphans(self, scope: Scope) -> list[StreamId]:
         """Streams that have events and no head."""
         events, heads = self._t.events, self._t.heads
-        head = select(heads.c.seq).where(_at(heads, _like(events))).exists()
-        query = select(*_like(events)).where(~head, *within(events, scope)).distinct()
-        return sorted(
-            StreamId(*row) for row in self.database.read(scope.user_id, query)
-        )
+        head = select(heads.c.seq).where(of_stream(heads, stream_of(events))).exists()
+        query = select(*stream_of(events)).where(~head, *within(events, scope))
+        found = self.database.read(scope.user_id, query.distinct())
+        return sorted(StreamId(*row) for row in found)
 
     def blob_row(self, stream: StreamId, address: bytes) -> bytes | None:
         """A blob of the user's, unless the session that asks was erased."""
         blobs, heads = self._t.blobs.c, self._t.heads
         mine = blobs.user_id == stream.user_id, blobs.address == address
         erased = select(heads.c.seq).where(
-            _at(heads, stream.main), heads.c.status == "erased"
+            of_stream(heads, stream.main), heads.c.status == "erased"
         )
         query = select(blobs.body).where(*mine, ~erased.exists())
         found = self.database.read(stream.user_id, query)
@@ -531,17 +526,14 @@ class Recorder(ApplicationRecorder):
         gone = delete(views).where(*within(views, Scope(user_id, session_id)))
         if name is not None:
             gone = gone.where(views.c.name == name)
-        self.database.change(user_id, lambda connection: connection.execute(gone))
+        self.database.run(user_id, gone)
 
     def label(self, stream: StreamId, labels: Mapping[bytes, bytes | None]) -> None:
         """Put labels of these names at these places; None takes one away.
 
         A session that is not there, or erased, has none.
         """
-        heads, table = self._t.heads, self._t.labels
-        live = select(heads.c.seq).where(
-            _at(heads, stream.main), heads.c.status != "erased"
-        )
+        table, live = self._t.labels, self._live(stream)
         whose = within(table, Scope(*stream[:2]))
         old = delete(table).where(*whose, table.c.name.in_(list(labels)))
         row = stream.main._asdict()
@@ -549,24 +541,27 @@ class Recorder(ApplicationRecorder):
         new = [row | {"name": n, "address": at} for n, at in labels.items() if at]
 
         def put(connection: Connection) -> None:
-            if connection.execute(live.with_for_update(read=True)).first():
+            if connection.execute(live).first():
                 connection.execute(old)
                 if new:
                     connection.execute(insert(table), new)
 
         self.database.change(stream.user_id, put)
 
+    def _live(self, stream: StreamId) -> Select[Any]:
+        """Finds the session's head, which is locked, unless it was erased."""
+        heads = self._t.heads
+        live = of_stream(heads, stream.main), heads.c.status != "erased"
+        return select(heads.c.seq).where(*live).with_for_update(read=True)
+
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
         """Hold the lease if it is free at ``now``, else mark it as asked for."""
-        heads = self._t.heads
-        live = select(heads.c.seq).where(
-            _at(heads, stream.main), heads.c.status != "erased"
-        )
+        live = self._live(stream)
         taking = text(_TAKE.format(table=self._t.leases.fullname))
         values = {**stream._asdict(), "owner": owner, "now": now, "until": until}
 
         def taken(connection: Connection) -> bool:
-            if connection.execute(live.with_for_update(read=True)).first() is None:
+            if connection.execute(live).first() is None:
                 return False
             return bool(connection.execute(taking, values).scalar_one() == owner)
 
@@ -575,16 +570,14 @@ class Recorder(ApplicationRecorder):
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
         """Hold it longer, if it is still the owner's."""
         leases = self._t.leases
-        held = update(leases).where(_at(leases, stream), leases.c.owner == owner)
+        held = update(leases).where(of_stream(leases, stream), leases.c.owner == owner)
         held = held.values(expires_at=until)
-        return self.database.change(
-            stream.user_id, lambda connection: connection.execute(held).rowcount == 1
-        )
+        return self.database.run(stream.user_id, held) == 1
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         """Give it back; True if it was marked as asked for."""
         leases = self._t.leases
-        mine = _at(leases, stream), leases.c.owner == owner
+        mine = of_stream(leases, stream), leases.c.owner == owner
         held = delete(leases).where(*mine).returning(leases.c.pending)
         return self.database.change(
             stream.user_id, lambda connection: bool(connection.execute(held).scalar())
@@ -696,20 +689,6 @@ def _view(found: Sequence[Sequence[Any]]) -> ViewRow | None:
     through, _, derived, _, _, _, _, body, *_ = found[0]
     known = isinstance(body, bytes | memoryview)
     return ViewRow(through, derived, bytes(body) if known else b"")
-
-
-def _like(table: Any) -> Any:
-    """The three columns that name the stream of a row of ``table``."""
-    return table.c.user_id, table.c.session_id, table.c.stream
-
-
-def _at(table: Any, stream: Any) -> Any:
-    user_id, session_id, name = stream
-    return and_(
-        table.c.user_id == user_id,
-        table.c.session_id == session_id,
-        table.c.stream == name,
-    )
 
 
 class Bell(Protocol):

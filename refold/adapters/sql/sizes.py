@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, tuple_
 
-from refold.adapters.sql.tables import Tables
+from refold.adapters.sql.tables import Tables, of_stream, within
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN
 from refold.domain.ports import BESIDE, RATES, Place, Scope
@@ -97,27 +97,15 @@ class Sizes:
     def _behind(self, *columns: Any) -> tuple[Select[Any], ColumnElement[int]]:
         views, main = self._t.views, self._t.heads.alias("m")
         derived = self._t.heads.alias("d")
+        named = views.c.user_id, views.c.session_id
         behind = main.c.seq - views.c.through_seq
         behind += func.coalesce(derived.c.seq, 0) - views.c.derived_seq
-        joined = views.join(main, _head_of(views, main, MAIN)).outerjoin(
-            derived, _head_of(views, derived, views.c.name)
+        joined = views.join(main, of_stream(main, (*named, MAIN))).outerjoin(
+            derived, of_stream(derived, (*named, views.c.name))
         )
         query = select(*columns).select_from(joined)
         query = query.where(*within(views, self._scope), main.c.status != "erased")
         return query.where(~views.c.name.contains(BESIDE)), behind
-
-
-def within(table: Any, scope: Scope) -> list[Any]:
-    """The conditions that keep a query to the scope."""
-    named = scope._asdict().items()
-    return [table.c[name] == value for name, value in named if value is not None]
-
-
-def _head_of(views: Any, heads: Any, stream: Any) -> Any:
-    same = heads.c.user_id == views.c.user_id
-    return (
-        same & (heads.c.session_id == views.c.session_id) & (heads.c.stream == stream)
-    )
 
 
 def _one(connection: Connection, query: Any) -> JsonObject:

@@ -423,9 +423,12 @@ class SqliteDatabase(Database):
             return _in_transaction(self._writer or self._written(), work)
 
     def _written(self) -> sqlite3.Connection:
-        """The connection that writes; the lock is held."""
+        """What writes, which no pool looks after; the lock is held."""
         if self._writer is None:
-            self._writer = self._connect()
+            self._check_writable()
+            writer = self._open()
+            self._on_connect(writer, None)
+            self._writer = writer
         return self._writer
 
     def _forget(self) -> None:
@@ -433,13 +436,6 @@ class SqliteDatabase(Database):
         _INHERITED.append((self._pool, self._writer))
         self._pool = self._writer = None
         self._lock = Lock()
-
-    def _connect(self) -> sqlite3.Connection:
-        """What writes, which no pool looks after."""
-        self._check_writable()
-        writer = self._open()
-        self._on_connect(writer, None)
-        return writer
 
     def _fetch(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -19,8 +19,11 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
 )
 from sqlalchemy.types import TypeEngine
+
+from refold.domain.ports import Scope
 
 SCHEMA: Final = "refold"  # where the tables are on PostgreSQL
 # What is left in ``settings``; ``rewriting`` is there within a transaction alone.
@@ -121,6 +124,23 @@ def build(schema: str | None, *, rowid: bool) -> Tables:
     Index("labels_address", made["labels"].c.user_id, made["labels"].c.address)
     Index("audit_user", made["audit"].c.user_hash, made["audit"].c.record_id)
     return Tables(metadata, events=_events(metadata, rowid=rowid), **made)
+
+
+def stream_of(table: Any) -> tuple[Any, ...]:
+    """The columns that name the stream of a row."""
+    return tuple(table.c[name] for name in _STREAM.split())
+
+
+def of_stream(table: Any, stream: Iterable[Any]) -> Any:
+    """The condition: the row is of this stream, or of that in another's columns."""
+    pairs = zip(stream_of(table), stream, strict=True)
+    return and_(*(column == name for column, name in pairs))
+
+
+def within(table: Any, scope: Scope) -> list[Any]:
+    """The conditions that keep a query to the scope."""
+    named = scope._asdict().items()
+    return [table.c[name] == value for name, value in named if value is not None]
 
 
 def described(

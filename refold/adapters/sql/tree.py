@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     Connection,
-    and_,
     bindparam,
     delete,
     func,
@@ -23,10 +22,11 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from refold.adapters.sql.database import NOBODY, Database
-from refold.adapters.sql.tables import STREAM
+from refold.adapters.sql.tables import STREAM, of_stream, stream_of, within
 from refold.domain.chain import Frontier
 from refold.domain.errors import SealBroken
 from refold.domain.ids import StreamId
+from refold.domain.ports import Scope
 from refold.domain.seals import Leaf, Seal, TreeHead, Use
 
 _log = logging.getLogger("refold")
@@ -184,7 +184,7 @@ class Tree:
         """Streams that have events at these positions, a bounded number of them."""
         events = self._t.events
         query = (
-            select(events.c.position, *_like(events))
+            select(events.c.position, *stream_of(events))
             .where(events.c.position > after, events.c.position <= upto)
             .order_by(events.c.position)
             .limit(_PAGE)
@@ -200,10 +200,10 @@ class Tree:
     def behind(self, *, after: StreamId | None = None) -> list[StreamId]:
         """Streams whose head is not sealed, in order, a bounded number of them."""
         heads = self._t.heads
-        query = select(*_like(heads)).where(*self._behind())
+        query = select(*stream_of(heads)).where(*self._behind())
         if after is not None:
-            query = query.where(tuple_(*_like(heads)) > tuple_(*after))
-        query = query.order_by(*_like(heads)).limit(STREAMS)
+            query = query.where(tuple_(*stream_of(heads)) > tuple_(*after))
+        query = query.order_by(*stream_of(heads)).limit(STREAMS)
         return [StreamId(*row) for row in self._database.read(None, query)]
 
     def unsealed(self) -> int:
@@ -214,7 +214,7 @@ class Tree:
 
     def _behind(self) -> tuple[Any, ...]:
         heads, seals = self._t.heads, self._t.seals
-        sealed = select(func.max(seals.c.seq)).where(_same(seals, heads))
+        sealed = select(func.max(seals.c.seq)).where(of_stream(seals, stream_of(heads)))
         upto = func.coalesce(sealed.scalar_subquery(), 0)
         return heads.c.status != "erased", heads.c.seq > upto
 
@@ -273,8 +273,8 @@ class Tree:
         """
         heads, seals = self._t.heads, self._t.seals
         given = [bindparam(name, type_=seals.c[name].type) for name in _SEALED]
-        source = select(*_like(heads), *given).where(
-            *(heads.c[name] == bindparam(f"of_{name}") for name in _THREE),
+        source = select(*stream_of(heads), *given).where(
+            of_stream(heads, [bindparam(f"of_{name}") for name in _THREE]),
             heads.c.status != "erased",
         )
         kept = source.with_for_update(read=True, key_share=True)
@@ -357,11 +357,11 @@ class Tree:
     def lost(self) -> list[tuple[StreamId, int]]:
         """Streams that were sealed and have no head, and up to which seq."""
         seals, heads = self._t.seals, self._t.heads
-        there = select(heads.c.seq).where(_same(heads, seals)).exists()
+        there = select(heads.c.seq).where(of_stream(heads, stream_of(seals))).exists()
         query = (
-            select(*_like(seals), func.max(seals.c.seq))
+            select(*stream_of(seals), func.max(seals.c.seq))
             .where(~there)
-            .group_by(*_like(seals))
+            .group_by(*stream_of(seals))
             .limit(_NAMED)
         )
         return [
@@ -371,7 +371,7 @@ class Tree:
     def marked(self) -> set[StreamId]:
         """The main streams of sessions that are marked as erased."""
         heads = self._t.heads
-        query = select(*_like(heads)).where(heads.c.status == "erased")
+        query = select(*stream_of(heads)).where(heads.c.status == "erased")
         return {StreamId(*row).main for row in self._database.read(None, query)}
 
     def strays(self) -> list[tuple[str, StreamId]]:
@@ -414,33 +414,19 @@ class Tree:
         added then.
         """
         leaves, seals = self._t.leaves, self._t.seals
-        whose = _whose(seals, user_id, session_id)
-        theirs = leaves.c.leaf.in_(select(seals.c.leaf).where(whose))
-        heads = _whose(self._t.heads, user_id, session_id)
+        scope = Scope(user_id, session_id)
+        whose = within(seals, scope)
+        theirs = leaves.c.leaf.in_(select(seals.c.leaf).where(*whose))
         # Waits for a sealer that saw them before they were marked as erased.
-        locked = select(self._t.heads.c.seq).where(heads).with_for_update()
+        heads = self._t.heads
+        locked = select(heads.c.seq).where(*within(heads, scope)).with_for_update()
 
         def attempt(connection: Connection) -> None:
             connection.execute(locked).all()
             connection.execute(update(leaves).where(theirs).values(erasure=erasure))
-            connection.execute(delete(seals).where(whose))
+            connection.execute(delete(seals).where(*whose))
 
         self._database.change(user_id, attempt)
-
-
-def _like(table: Any) -> tuple[Any, ...]:
-    """The columns that name the stream of a row."""
-    return tuple(table.c[name] for name in _THREE)
-
-
-def _whose(table: Any, user_id: str, session_id: str | None) -> Any:
-    if session_id is None:
-        return table.c.user_id == user_id
-    return and_(table.c.user_id == user_id, table.c.session_id == session_id)
-
-
-def _same(table: Any, other: Any) -> Any:
-    return and_(*(table.c[name] == other.c[name] for name in _THREE))
 
 
 def octets(value: Any) -> bytes:
