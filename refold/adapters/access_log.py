@@ -223,7 +223,6 @@ class StoredTrail:
             after = page[-1].record_id
 
     def purge(self, before: int) -> int:
-        """Delete what is older."""
         self.flush()
         return sum(self._rows.purge(before))
 

@@ -38,7 +38,12 @@ from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.subjects import Subject, Subjects
 from refold.adapters.sql.tables import of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
-from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head
+from refold.adapters.streams import (
+    Blobs,
+    EncryptedStreams,
+    encrypted_head,
+    user_key,
+)
 from refold.domain.canonical import canonical
 from refold.domain.chain import leaf_hash, root_of
 from refold.domain.erasure import (
@@ -78,11 +83,9 @@ class StoredErasures:
 
     @property
     def database(self) -> str:
-        """What names the database in messages."""
         return self._database.what
 
     def new_job(self, whose: Whose, *, due_at: int | None, facts: JsonObject) -> Job:
-        """A job that nothing was done of yet."""
         user_ref = self._keys.user_ref(whose.user_id)
         facts = {**facts, "audit": to_forget(self._keys, whose)}
         return Job(str(uuid4()), user_ref, whose, "begun", due_at, facts)
@@ -127,7 +130,6 @@ class StoredErasures:
         return [self._keys.session_ref(whose.user_id, name) for name in whose.sessions]
 
     def jobs(self, user_id: str | None = None) -> list[Job]:
-        """Erasures that are not done."""
         ref = None if user_id is None else self._keys.user_ref(user_id)
         found = self._database.read(ref, self._under_way(ref))
         return [Job.load(*row) for row in found]
@@ -145,7 +147,6 @@ class StoredErasures:
         return query.order_by(table.c.job_id)
 
     def advance(self, job: Job, before: Stage) -> Job | None:
-        """Keep how far it is, or learn how far others took it; None if they ended."""
         table = self._t.erasures
         here = table.c.job_id == job.job_id
         values = {"stage": job.stage, "due_at": job.due_at, "body": job.dump()}
@@ -194,7 +195,6 @@ class StoredErasures:
         return held
 
     def destroy_keys(self, job: Job, *, now: int) -> int:
-        """Destroy the keys for good."""
         gone = self._keys.store.destroy(job.user_ref, self._refs(job.whose), now)
         self._seen(job.whose.user_id)
         return gone
@@ -236,7 +236,6 @@ class StoredErasures:
         self.remember("generation", b"%d" % self._subjects.key_generation())
 
     def restore(self, job: Job) -> None:
-        """Undo what a job that is held back did, all but its record."""
         self._keys.store.release(job.user_ref, self._refs(job.whose))
         self._seen(job.whose.user_id)
         heads, table = self._t.heads, self._t.subjects
@@ -290,7 +289,6 @@ class StoredErasures:
                 yield bytes(row[3])
 
     def left(self, whose: Whose) -> dict[str, int]:
-        """How many rows of every table are still there."""
         found = {}
         for table in self._theirs():
             query = select(func.count()).select_from(table).where(*_of(table, whose))
@@ -336,7 +334,6 @@ class StoredErasures:
         now: int,
         said: JsonObject | None = None,
     ) -> Signed | None:
-        """Sign and keep the statement, and end the job."""
         erased = job is not None and job.past("shredded")
         if job is not None and erased:  # what others noted meanwhile
             self._unname(job)
@@ -370,12 +367,7 @@ class StoredErasures:
 
     def _sealed(self, user_id: str, said: JsonObject, now: int) -> str:
         """The words of a certificate, to be read as long as the user has a key."""
-        try:
-            key = self._keys.user(user_id, now=None)
-        except KeyUnavailable:
-            if self._recorder.knows(user_id):
-                raise
-            key = self._keys.user(user_id, now=now)
+        key = user_key(self._recorder, self._keys, user_id, now=now)
         return b64encode(seal(key.cipher, canonical(said), _SAID)).decode()
 
     def _opened(self, row: Any) -> Signed:
@@ -414,7 +406,6 @@ class StoredErasures:
         return True
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
-        """What was signed, the oldest first."""
         try:
             return [self._opened(row) for row in self.certificate_rows(user_id)]
         except ValueError:
@@ -432,7 +423,6 @@ class StoredErasures:
         return self._database.read(ref, query)
 
     def readmit(self, user_id: str, *, now: int) -> int:
-        """Give an erased user a new key, under the next epoch."""
         ref = self._keys.user_ref(user_id)
         entry, known = self._keys.store.get_user(ref), self._subjects.of(ref)
         if entry is None or self.jobs(user_id):
@@ -458,7 +448,6 @@ class StoredErasures:
             raise Erased("the user")
 
     def returned(self) -> list[str]:
-        """Users who were erased and have sessions again."""
         store = self._keys.store
         known = {job.user_ref for job in self.jobs()}
         known |= {ref for ref, _ in store.held_users()}
@@ -482,7 +471,6 @@ class StoredErasures:
         return query.where(table.c.user_ref == user_ref).order_by(table.c.name)
 
     def hold(self, user_id: str, hold: LegalHold) -> bool:
-        """Keep a legal hold."""
         ref = self._keys.user_ref(user_id)
 
         def attempt(connection: Connection) -> bool:
@@ -503,7 +491,6 @@ class StoredErasures:
         return bool(self._database.run(NOBODY, gone))
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
-        """Overwrite what was deleted."""
         with self._database.errors:
             return self._database.clean(vacuum=vacuum)
 
@@ -517,7 +504,6 @@ class StoredErasures:
         return self._database.found_in_files([n for n in names if n not in others])
 
     def facts(self) -> JsonObject:
-        """What a certificate says of the store."""
         settings = self._t.settings.c
         query = select(settings.name, settings.value)
         values = {row.name: row.value for row in self._database.read(NOBODY, query)}
@@ -526,12 +512,10 @@ class StoredErasures:
         return {"store_id": store_id, "engine": engine, "schema": int(schema)}
 
     def tree_head(self) -> JsonObject | None:
-        """The newest signed tree head."""
         newest = self._tree.newest()
         return newest.head.to_json() if newest else None
 
     def tree_leaves(self, job: Job) -> JsonObject:
-        """Count and root of the leaves that were the job's."""
         leaves = self._tree.erased(job.job_id)
         return {"count": len(leaves), "root": root_of(leaves).hex()}
 
@@ -540,19 +524,16 @@ class StoredErasures:
         return self._keys.signer().public_key
 
     def rotate_master(self) -> int:
-        """Wrap all that the newest master key did not wrap."""
         done = rotation.rotate_master(self._keys)
         self._saw_generation()
         return done
 
     def rotate_user(self, user_id: str) -> int:
-        """Give a user another key."""
         done = rotation.rotate_user(self._keys, user_id)
         self._saw_generation()
         return done
 
     def key_status(self) -> dict[str, Any]:
-        """How many keys there are."""
         return rotation.status(self._keys)
 
 
@@ -648,7 +629,6 @@ class StoredRetention:
         self._subjects = Subjects(recorder.database)
 
     def freeze(self, user_id: str, freeze: LegalHold) -> bool:
-        """Take nothing of the user from now on."""
         ref = self._keys.user_ref(user_id)
 
         def attempt(connection: Connection) -> bool:
@@ -668,7 +648,6 @@ class StoredRetention:
         return done
 
     def unfreeze(self, user_id: str) -> bool:
-        """Take events again."""
         holds, ref = self._t.holds, self._keys.user_ref(user_id)
         gone = delete(holds).where(holds.c.user_ref == ref, holds.c.name == FREEZE)
 
@@ -701,7 +680,6 @@ class StoredRetention:
                 connection.execute(some.values({column: other}))
 
     def add_accesses(self, user_id: str, accesses: Sequence[Accesses]) -> None:
-        """Add to what is known of these sessions."""
         names = {
             name: getattr(self._t, name).fullname for name in ("accesses", "heads")
         }
@@ -711,7 +689,6 @@ class StoredRetention:
         self._database.run(user_id, query, rows)
 
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
-        """Of the sessions of a user, or of all."""
         table = self._t.accesses
         query = select(*(table.c[name] for name in Accesses._fields))
         if user_id is not None:
@@ -720,7 +697,6 @@ class StoredRetention:
         return [Accesses(*row) for row in self._database.read(user_id, query)]
 
     def old_blobs(self, before: int) -> Iterator[OldBlobs]:
-        """The blobs written before that time."""
         blobs = self._t.blobs.c
         place = blobs.user_id, blobs.address
         query = select(*place, blobs.session_id).order_by(*place).limit(_BLOBS)
@@ -768,7 +744,6 @@ class StoredRetention:
         return self._database.change(blobs.user_id, attempt)
 
     def begin_unused(self, job: Job, unused: Unused) -> Job | None:
-        """Begin an erasure and mark its heads, if they are unused."""
         subjects = self._erasures.subjects(job, "erasing")
 
         def attempt(connection: Connection) -> Job:
@@ -853,7 +828,6 @@ class StoredRepairs:
         return self._database.change(stream.user_id, attempt)
 
     def unnamed_blobs(self, stream: StreamId) -> Scanned:
-        """The blobs of the session that none of its events names."""
         ends = self._database.change(stream.user_id, lambda c: self._ends(c, stream))
         blobs = self._t.blobs
         query = select(blobs.c.address).where(*within(blobs, Scope(*stream[:2])))
@@ -873,7 +847,6 @@ class StoredRepairs:
         return Scanned(ends, tuple(a for a in addresses if a not in named))
 
     def drop_blobs(self, stream: StreamId, scanned: Scanned) -> bool:
-        """Delete these, if the session stands as it stood."""
         blobs = self._t.blobs
         theirs = blobs.c.user_id == stream.user_id
 

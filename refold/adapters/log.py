@@ -50,18 +50,15 @@ class EncryptedLog(EncryptedStreams):
         self.repairs = StoredRepairs(self)
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
-        """Every event with its chain proved, then the head; or what is wrong."""
         yield from Auditor(self, stream).run()
         yield from sealed_problems(self.tree, stream)
 
     def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
-        """How many events each page has, its chain proved, or what is wrong with it."""
         yield from Auditor(self, stream).chain()
         yield from sealed_problems(self.tree, stream)
 
     @property
     def shared(self) -> bool:
-        """Whether other processes that open it see the same log."""
         return self.recorder.shared
 
     def sessions(
@@ -73,7 +70,6 @@ class EncryptedLog(EncryptedStreams):
         after: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[SessionInfo]:
-        """The sessions of a user, or of all, by user and name."""
         found: Sequence[bytes] = ()
         if labels:
             if user_id is None or not self.recorder.knows(user_id):
@@ -84,36 +80,29 @@ class EncryptedLog(EncryptedStreams):
         )
 
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
-        """Have the session found by these labels, and not by those that are None."""
         self.recorder.label(stream, dict(_places(self.keys, stream.user_id, labels)))
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
-        """The names of the session's streams, the main one first."""
         return self.recorder.streams(user_id, session_id)
 
     def orphans(self, scope: Scope = EVERYTHING) -> list[Problem]:
-        """Streams that have events and no head: their session is not listed."""
         return [
             Problem(*stream, None, "head", "the stream has no head row")
             for stream in self.recorder.orphans(scope)
         ]
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
-        """The names of the projections that are kept for this session."""
         return self.recorder.view_names(user_id, session_id)
 
     def drop_view(self, stream: StreamId, name: str) -> None:
-        """Forget one stored view of this session."""
         self.recorder.drop_views(*stream[:2], name=name)
 
     def drop_views(self, user_id: str, session_id: str) -> None:
-        """Forget the stored views of this session."""
         self.recorder.drop_views(user_id, session_id)
 
     def lagging(
         self, scope: Scope, *, by: int, limit: int, after: Place | None = None
     ) -> list[Lagging]:
-        """Stored views that are behind by so many events."""
         return self.recorder.lagging(scope, by=by, limit=limit, after=after)
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
@@ -123,11 +112,9 @@ class EncryptedLog(EncryptedStreams):
 
     @property
     def leases(self) -> Leases:
-        """The leases of all derived streams."""
         return self.recorder
 
     def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
-        """Replace what ``rewriting`` changes, and encrypt the session anew."""
         try:
             done = Rewriter(self, stream.main, rewriting, now).run()
             self.retire_keys(stream)
@@ -137,14 +124,12 @@ class EncryptedLog(EncryptedStreams):
         return done
 
     def retire_keys(self, stream: StreamId) -> int:
-        """Destroy the keys that a rewriting which was cut off left; how many."""
         if not self.retired_keys(stream):
             return 0
         self.recorder.flush()
         return self.keys.retire(*stream[:2], before=self.key(stream))
 
     def retired_keys(self, stream: StreamId) -> int:
-        """How many keys of before a rewriting are not destroyed yet."""
         return self.keys.older(*stream[:2], than=self.key(stream))
 
     def close(self) -> None:

@@ -62,7 +62,6 @@ class TreeSeals:
     def seal(
         self, *, now: int, sweep: bool = False, accept_loss: bool = False
     ) -> TreeHead | None:
-        """Seal what has moved since the newest tree head."""
         with self.anchor.held():
             self._anchor(accept_loss=accept_loss)
         ends, newest = self.tree.ends(), self.tree.newest()
@@ -167,14 +166,9 @@ class TreeSeals:
             )
 
     def verify(self) -> SealsVerified:
-        """Prove leaves, tree heads, signatures, certificates and anchor."""
         return TreeCheck(self).run()
 
     def prove(self, stream: StreamId, seq: int, *, size: int | None) -> JsonObject:
-        """The proof that the event is in the tree of that size, or in the newest.
-
-        Raises LookupError if there is no such tree, or it does not cover the event.
-        """
         head = _tree_head(self.tree, size)
         seal = next((s for s in self.tree.seals(stream) if s.seq >= seq), None)
         if seal is None or seal.leaf >= head.size:
@@ -198,10 +192,6 @@ class TreeSeals:
         }
 
     def prove_growth(self, old: int, new: int) -> JsonObject:
-        """The proof that the tree of size ``new`` begins with that of size ``old``.
-
-        Raises LookupError if one of them has no tree head, ValueError if old is larger.
-        """
         first, second = _tree_head(self.tree, old), _tree_head(self.tree, new)
         return {
             "proof": GROWTH,
@@ -211,11 +201,9 @@ class TreeSeals:
         }
 
     def heads(self) -> list[TreeHead]:
-        """All tree heads, the smallest first."""
         return self.tree.heads()
 
     def public_key(self) -> bytes:
-        """The key that tree heads are checked with."""
         return self.signer().public_key
 
 

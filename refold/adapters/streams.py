@@ -189,14 +189,13 @@ def _of_blob(address: bytes) -> bytes:
 
 
 class EncryptedStreams:
-    """Streams: a recorder for the rows, a key ring for what is in them."""
+    """Streams of an EventLog: a recorder for rows, a key ring for what they hold."""
 
     def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
         self.recorder, self.keys = recorder, keys
         self.mapper = EncryptingMapper(keys)
 
     def head(self, stream: StreamId) -> Head:
-        """The stream's end; seq 0 if there is no such stream."""
         return _twice(lambda: self.open_head(stream, self.recorder.head_row(stream)))
 
     def open_head(self, stream: StreamId, row: HeadRow | None) -> Head:
@@ -208,7 +207,6 @@ class EncryptedStreams:
         return opened_head(stream, row, self._key_of(stream, row.key_check))
 
     def append(self, request: Append) -> Outcome:
-        """Write all of the events after the base, or nothing."""
         if request.base.state.head_seq == 0:
             self._admit(request)
         try:
@@ -227,8 +225,6 @@ class EncryptedStreams:
     def append_soon(
         self, request: Append, done: Callable[[Outcome | Exception], None]
     ) -> bool:
-        """``append`` for who cannot wait; False if too much is waiting already."""
-
         def written(outcome: WriteOutcome | Exception) -> None:
             result: Outcome | Exception
             try:
@@ -252,7 +248,6 @@ class EncryptedStreams:
     def append_exclusive(
         self, stream: StreamId, build: Callable[[Head], Append]
     ) -> Outcome:
-        """Append what ``build`` makes of the head, while nobody else can move it."""
         requests: list[Append] = []
 
         def batch(row: HeadRow | None) -> Batch:
@@ -366,7 +361,6 @@ class EncryptedStreams:
             self._nothing(stream)
 
     def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
-        """The seqs that were written under this key, if it was used."""
         row = self.recorder.head_row(stream)
         if row is None:
             return None
@@ -386,8 +380,6 @@ class EncryptedStreams:
         newest: bool = False,
         spans: Sequence[Span] = (),
     ) -> list[Envelope]:
-        """The events with ``after < seq <= upto``, in order."""
-
         def rows() -> Sequence[EncryptedEvent]:
             found = self.recorder.select_events(
                 stream,
@@ -434,7 +426,6 @@ class EncryptedStreams:
             raise
 
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
-        """The whole text of that digest, if an event of this session was cut."""
         try:
             found = Blobs(self.recorder, self.keys, stream).read(sha256)
         except CorruptEvent:
@@ -468,7 +459,6 @@ class EncryptedStreams:
     def save_view(
         self, stream: StreamId, name: str, view: StoredView, *, replaces: int
     ) -> bool:
-        """Store it if the stored one stands at ``replaces``."""
         key = self.keys.session(stream.user_id, stream.session_id, now=None)
         context = _of_view(stream, name, view.through_seq, view.derived_seq)
         body = seal(key.cipher, pack(canonical(view.body)), context)
@@ -479,7 +469,6 @@ class EncryptedStreams:
         )
 
     def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
-        """Head, stored view and what is behind it, in one read."""
         return _twice(lambda: self._standing(stream, name, shown=shown))
 
     def _standing(self, stream: StreamId, name: str, *, shown: bool) -> Standing:
@@ -510,16 +499,7 @@ class EncryptedStreams:
 
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
         """What this user's pseudonyms are made with, derived from the user's key."""
-        return self._user(user_id, now=now).mac("pseudonym")
-
-    def _user(self, user_id: str, *, now: int) -> UserKey:
-        """The user's key; a new user's is made, but never in place of a lost one."""
-        try:
-            return self.keys.user(user_id, now=None)
-        except KeyUnavailable:
-            if self.recorder.knows(user_id):
-                raise
-        return self.keys.user(user_id, now=now)
+        return user_key(self.recorder, self.keys, user_id, now=now).mac("pseudonym")
 
     def key(self, stream: StreamId) -> SessionKey:
         """The session's key, if it is the one its rows were written with.
@@ -541,6 +521,16 @@ class EncryptedStreams:
                 remedy="restore the key store that belongs to this database",
             )
         return key
+
+
+def user_key(recorder: Recorder, keys: KeyRing, user_id: str, *, now: int) -> UserKey:
+    """The user's key; a new user's is made, but never in place of a lost one."""
+    try:
+        return keys.user(user_id, now=None)
+    except KeyUnavailable:
+        if recorder.knows(user_id):
+            raise
+    return keys.user(user_id, now=now)
 
 
 def _twice(read: Callable[[], T]) -> T:

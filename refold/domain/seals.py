@@ -206,7 +206,7 @@ class Seals(Protocol):
     def prove_growth(self, old: int, new: int) -> JsonObject:
         """The proof that the tree of the size ``new`` begins with that of ``old``.
 
-        Raises LookupError if there is no tree head of such a size.
+        Raises LookupError without such tree heads, ValueError if old is larger.
         """
 
     def verify(self) -> SealsVerified:

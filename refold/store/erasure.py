@@ -58,11 +58,10 @@ from refold.domain.ids import (
 from refold.domain.model import quiet
 from refold.domain.ports import Problem, Rewritten, SessionInfo, scope
 from refold.domain.session import SessionState
-from refold.redaction.guard import Limits
 from refold.store.access_log import AccessLog
 from refold.store.appends import Writer
 from refold.store.memory import expired_extracts, extract_names, keep_extracts
-from refold.store.proofs.verification import Verified, with_forks
+from refold.store.proofs.verification import Verified, with_forks, with_room
 
 _RETURNED: Final = "erased before; a backup of the database brought rows back"
 _TRIES: Final = 3
@@ -966,9 +965,4 @@ class _Unchanged:
     def record(self, event: RedactionApplied) -> Recordable:
         rules = self.writer.redactor.rule_set
         event = event.model_copy(update={"rules": rules})
-        limits = self.writer.limits
-        wider = Limits(limits.leaf_bytes, limits.event_bytes * 2)
-        now = self.writer.clock()
-        return self.writer.redacted(
-            Draft(event), user_id=self.user_id, now=now, limits=wider
-        )
+        return with_room(self.writer, Draft(event), self.user_id)

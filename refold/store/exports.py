@@ -35,7 +35,6 @@ from refold.store.memory import User
 
 FORMAT: Final = "refold-export/1"
 MANIFEST: Final = "manifest.json"
-_BLOCK: Final = 1 << 20
 
 
 class File(NamedTuple):
@@ -363,17 +362,15 @@ def _wrong(folder: Path, path: str, file: JsonObject) -> str:
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
         return "it is outside of the export"
-    hashed, size = hashlib.sha256(), 0
     try:
         with (folder / path).open("rb") as opened:
-            while block := opened.read(_BLOCK):
-                hashed.update(block)
-                size += len(block)
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+            size = opened.tell()
     except OSError:
         return "it is missing, or cannot be read"
-    if File(path, size, hashed.hexdigest()).to_json() != file:
+    if File(path, size, found).to_json() != file:
         return "it is not what was written"
-    if path.startswith("blobs/") and pure.name != hashed.hexdigest():
+    if path.startswith("blobs/") and pure.name != found:
         return "it is not the text of that digest"
     return ""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from sqlalchemy import (
     bindparam,
     create_engine,
     delete,
-    event,
     func,
     insert,
     literal,
@@ -27,12 +26,17 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
-from sqlalchemy.pool import QueuePool
 from sqlalchemy.schema import CreateSchema
 
 from refold.adapters.keys.master import create_private, remark_on_mode
 from refold.adapters.keys.store import PEPPER, KeyPlace, UserEntry
-from refold.adapters.sql.memory import begin, engine_in_memory, only_read, place_of
+from refold.adapters.sql.memory import (
+    connected,
+    engine_in_memory,
+    engine_of_file,
+    only_read,
+    place_of,
+)
 from refold.adapters.sql.tables import described
 from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
 from refold.domain.ports import JUNK
@@ -587,16 +591,7 @@ def _engine(url: str) -> tuple[Engine, bool]:
         remark_on_mode(path)
         readonly = only_read(path)
         place = place_of(path, readonly=readonly)
-        engine = create_engine(
-            "sqlite://",
-            creator=lambda: sqlite3.connect(
-                place, uri=True, timeout=10, check_same_thread=False
-            ),
-            poolclass=QueuePool,
-        )
-        event.listen(engine, "connect", _on_connect)
-        event.listen(engine, "begin", begin)
-        return engine, readonly
+        return engine_of_file(partial(connected, place), _on_connect), readonly
     if parsed.get_backend_name() in ("postgresql", "postgres"):
         url_ = parsed.set(drivername="postgresql+psycopg")
         engine = create_engine(url_, pool_size=2, max_overflow=8, pool_pre_ping=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from threading import RLock
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import QueuePool, StaticPool
 
 from refold.domain.errors import StoreUnavailable
+
+BUSY_MS: Final = 10_000
 
 
 class OnlyConnection(sqlite3.Connection):
@@ -62,13 +65,34 @@ def engine_in_memory() -> Engine:
     return engine
 
 
+def connected(place: str) -> sqlite3.Connection:
+    """A connection to the file of this URI, for any thread."""
+    return sqlite3.connect(
+        place,
+        uri=True,
+        timeout=BUSY_MS / 1000,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+
+
+def engine_of_file(
+    connect: Callable[[], Any], on_connect: Callable[..., None]
+) -> Engine:
+    """A pool of connections to a file, each prepared by ``on_connect``."""
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
 def _begin_in_memory(connection: Connection) -> None:
     # Each statement reads one moment by itself, and nobody else has a turn.
     if connection.get_execution_options().get("refold_begin"):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def begin(connection: Connection) -> None:
+def _begin(connection: Connection) -> None:
     """Begin a transaction of a file as the connection's options say."""
     mode = connection.get_execution_options().get("refold_begin", "DEFERRED")
     connection.exec_driver_sql(f"BEGIN {mode}")

@@ -125,7 +125,6 @@ class PostgresDatabase(Database):
             return bool(connection.exec_driver_sql(query).scalar())
 
     def translate(self, error: Exception) -> RefoldError | None:
-        """The error to raise for what the driver raised."""
         return translated(self.what, error)
 
     def prepare(self, connection: Connection) -> None:
@@ -352,7 +351,6 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
             self._pool = None
 
     def close(self) -> None:
-        """Close all connections."""
         self._writer.close()
         super().close()
 

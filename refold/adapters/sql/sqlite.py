@@ -13,18 +13,8 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    create_engine,
-    event,
-    literal_column,
-    text,
-    true,
-)
+from sqlalchemy import URL, Connection, Engine, literal_column, text, true
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import QueuePool
 
 from refold.adapters.rows import (
     Batch,
@@ -38,10 +28,12 @@ from refold.adapters.rows import (
 from refold.adapters.sql import tables
 from refold.adapters.sql.database import Database, Write
 from refold.adapters.sql.memory import (
+    BUSY_MS,
     OnePool,
     OnlyConnection,
-    begin,
+    connected,
     engine_in_memory,
+    engine_of_file,
     only_read,
     place_of,
 )
@@ -172,7 +164,6 @@ def _replace(connection: sqlite3.Connection, what: Rewrite) -> None:
 
 
 APPLICATION_ID: Final = int.from_bytes(b"RFLD", "big")
-_BUSY_MS: Final = 10_000
 _INHERITED: Final[list[object]] = []
 
 _HEAD = "SELECT {} FROM heads WHERE user_id=? AND session_id=? AND stream=?".format(
@@ -255,10 +246,7 @@ class SqliteDatabase(Database):
         _create(self.path)
         self.readonly = only_read(self.path)
         self._identify()
-        pool = create_engine("sqlite://", creator=self._open, poolclass=QueuePool)
-        event.listen(pool, "connect", self._on_connect)
-        event.listen(pool, "begin", begin)
-        return pool
+        return engine_of_file(self._open, self._on_connect)
 
     def _identify(self) -> None:
         """Refuse, before anything is set or written, a file of another program."""
@@ -274,13 +262,7 @@ class SqliteDatabase(Database):
             )
 
     def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(
-            place_of(self.path, readonly=self.readonly),
-            uri=True,
-            timeout=_BUSY_MS / 1000,
-            check_same_thread=False,
-            cached_statements=256,
-        )
+        return connected(place_of(self.path, readonly=self.readonly))
 
     def _check_writable(self) -> None:
         if self.readonly:
@@ -296,7 +278,6 @@ class SqliteDatabase(Database):
         connection.execute("PRAGMA secure_delete=ON")
 
     def reading(self, user_id: str | None = None) -> Connection:  # noqa: ARG002  # one file, one reader
-        """A connection that only reads."""
         return self.engine().connect()
 
     def writing(self, user_id: str | None = None) -> AbstractContextManager[Connection]:  # noqa: ARG002  # the same
@@ -323,11 +304,9 @@ class SqliteDatabase(Database):
                 driver.execute(f"PRAGMA synchronous={level}")
 
     def has_sessions(self) -> bool:
-        """Whether there is any session."""
         return bool(self._fetch("", "SELECT 1 FROM heads LIMIT 1", ()))
 
     def translate(self, error: Exception) -> RefoldError | None:
-        """The error to raise for what SQLite raised."""
         cause = error.orig if isinstance(error, DBAPIError) else error
         if not isinstance(cause, sqlite3.Error):
             return None
@@ -443,7 +422,6 @@ class SqliteDatabase(Database):
         query: str,
         values: Sequence[Any],
     ) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
         pooled = self.engine().raw_connection()
         try:
             driver = cast("sqlite3.Connection", pooled.driver_connection)
@@ -566,7 +544,7 @@ def _turn_to_wal(connection: sqlite3.Connection) -> None:
 
     SQLite does not wait for who is about it, but for a write lock it does.
     """
-    until = monotonic() + _BUSY_MS / 1000
+    until = monotonic() + BUSY_MS / 1000
     while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         try:
             connection.execute("PRAGMA journal_mode=WAL")

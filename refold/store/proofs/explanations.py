@@ -18,7 +18,7 @@ from refold.domain.errors import (
     RefoldError,
     UnknownModel,
 )
-from refold.domain.events import AgentResponse, Pin, RedactionApplied, Request
+from refold.domain.events import AgentResponse, Pin, Request
 from refold.domain.ids import StreamId
 from refold.domain.model import quiet
 from refold.domain.ports import EXPIRED, Problem
@@ -342,7 +342,9 @@ class Explainer:
         parts = why.parts_of(self.strategy, outline, view, events)
         out = why.unshown(self.strategy, outline, parts, nodes, list(events.values()))
         chosen = [part for part in parts if message in (None, part.message)]
-        past = Superseded(self.viewer.history, self._redacted())
+        log, history = self.viewer.log, self.viewer.history
+        redacted = log.read(self.viewer.stream, types=("redaction_applied",))
+        past = Superseded.of(history, redacted)
         live = [part.span.summary for part in chosen if part.span]
         behind = dict.fromkeys(seq for seq in live if seq is not None)
         return Explanation(
@@ -439,16 +441,6 @@ class Explainer:
         while main and main[0].seq <= upto:
             outline = self.strategy.fold(outline, main.popleft())
         return outline
-
-    def _redacted(self) -> dict[str, set[int]]:
-        """The seqs of the session's events that were redacted again, by stream."""
-        seqs: dict[str, set[int]] = {}
-        viewer = self.viewer
-        for envelope in viewer.log.read(viewer.stream, types=("redaction_applied",)):
-            if isinstance(envelope.payload, RedactionApplied):
-                named = envelope.payload
-                seqs.setdefault(named.stream, set()).update(named.seqs)
-        return seqs
 
     def _chains(self, *, with_derived: bool) -> Iterator[Chain]:
         """The chains of the session and of those it was forked from."""

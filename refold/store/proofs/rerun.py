@@ -20,7 +20,6 @@ from refold.domain.errors import InvalidConfiguration, InvalidEvent, RedactionFa
 from refold.domain.events import (
     Event,
     JsonObject,
-    RedactionApplied,
     Request,
     SystemPrompt,
     ToolCall,
@@ -312,7 +311,8 @@ class Rerunner:
         """
         if isinstance(model, str):
             raise InvalidConfiguration("a rerun takes what answers: LiveModel(name)")
-        past, total = self._superseded(), len(self._requests)
+        own = (one for one in self._was.events if one.seq > 0)
+        past, total = Superseded.of(self._viewer.history, own), len(self._requests)
         same = gone = 0
         for number, (one, view, changed) in enumerate(self._made(), 1):
             if changed and past.main and min(past.main) <= one.through:
@@ -419,13 +419,6 @@ class Rerunner:
         except RedactionError as error:
             raise RedactionFailed(kind, reason=str(error)) from None
         return {**clean}
-
-    def _superseded(self) -> Superseded:
-        own: dict[str, set[int]] = {}
-        for one in self._was.events:
-            if isinstance(one.payload, RedactionApplied) and one.seq > 0:
-                own.setdefault(one.payload.stream, set()).update(one.payload.seqs)
-        return Superseded(self._viewer.history, own)
 
     def _difference(self, number: int, one: _Recorded, view: View | None) -> Difference:
         was = self._was.view(one, self._extras(one, now=False))

@@ -120,6 +120,15 @@ class Superseded:
         self._derived = {name: set(seqs) for name, seqs in own.items() if name != MAIN}
         self._main = {*own.get(MAIN, ()), *_inherited(history)}
 
+    @classmethod
+    def of(cls, history: History, events: Iterable[Envelope]) -> Superseded:
+        """Those that these events of the session's own say were redacted again."""
+        own: dict[str, set[int]] = {}
+        for envelope in events:
+            if isinstance(event := envelope.payload, RedactionApplied):
+                own.setdefault(event.stream, set()).update(event.seqs)
+        return cls(history, own)
+
     @property
     def main(self) -> frozenset[int]:
         """The seqs of the main stream that hold less than they did."""
@@ -688,7 +697,7 @@ class Rechecker:
             envelope.agent,
             Meta.of(meta),
         )
-        redacted = self._redacted(draft)
+        redacted = with_room(self._writer, draft, self._stream.user_id)
         kept = {blob.sha256 for blob in redacted.blobs}
         blobs = len((in_payload | in_meta) - kept)
         before = str(envelope.redaction.get("rules", ""))
@@ -722,14 +731,6 @@ class Rechecker:
             raise RedactionFailed(what, reason=str(error)) from None
         return types
 
-    def _redacted(self, draft: Draft) -> RedactedEvent:
-        """Redact with room to spare: a placeholder may be longer than its value."""
-        writer = self._writer
-        limits = writer.limits
-        wider = Limits(limits.leaf_bytes, limits.event_bytes * 2)
-        user_id, now = self._stream.user_id, writer.clock()
-        return writer.redacted(draft, user_id=user_id, now=now, limits=wider)
-
     def state(self, state: SessionState) -> SessionState:
         """The state without what the ids and tools of its calls must not say."""
         calls, user_id = {}, self._stream.user_id
@@ -759,7 +760,15 @@ class Rechecker:
             "types": dict(sorted(types.items())),
             "blobs": sum(one.blobs for one in again),
         }
-        return self._redacted(Draft(event.model_copy(update=update)))
+        draft = Draft(event.model_copy(update=update))
+        return with_room(self._writer, draft, self._stream.user_id)
+
+
+def with_room(writer: Writer, draft: Draft, user_id: str) -> RedactedEvent:
+    """What takes an event's place: a placeholder may be longer than its value."""
+    limits, now = writer.limits, writer.clock()
+    wider = Limits(limits.leaf_bytes, limits.event_bytes * 2)
+    return writer.redacted(draft, user_id=user_id, now=now, limits=wider)
 
 
 def recheck(writer: Writer, info: SessionInfo) -> Rechecked:
