@@ -14,12 +14,14 @@ from refold.adapters.cli.events import (
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import RefoldError
 from refold.domain.events import (
+    AgentError,
     AgentResponse,
     SessionEvent,
     ToolCall,
     ToolResult,
     UserInput,
 )
+from refold.projections.context.units import arrange
 
 
 def envelopes(*events: SessionEvent | tuple[SessionEvent, str]) -> list[Envelope]:
@@ -94,6 +96,14 @@ def test_another_name_is_another_response() -> None:
     log = envelopes((AgentResponse(), "m1"), (call("a"), "m2"))
 
     assert numbers(log) == [(1, None), (2, 1)]
+
+
+def test_what_no_context_tells_of_parts_no_response() -> None:
+    busy = AgentError(code="overloaded", context={"status": 529})
+    log = envelopes(AgentResponse(), busy, call("a"))
+
+    assert numbers(log) == [(1, None), (None, None), (1, 1)]
+    assert len(arrange(log)) == 1
 
 
 def test_what_a_call_was_made_on_ends_before_its_response() -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 from refold.adapters.cli.output import STUB
 from refold.domain import events
 from refold.domain.errors import RefoldError, counted
+from refold.projections.context.text import leaves
+from refold.projections.context.units import Thread, key_of, place
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
@@ -113,19 +115,12 @@ def marks(envelope: Envelope) -> Marks:
     """What was done to this event before it was written."""
     found = envelope.redaction.get("types")
     counts = found.items() if isinstance(found, dict) else ()
+    texts = leaves(envelope.payload.payload(), keys=False)
     return Marks(
         {str(kind): n for kind, n in counts if isinstance(n, int)},
-        sum(1 for text in _texts(envelope.payload.payload()) if STUB.search(text)),
+        sum(1 for text in texts if STUB.search(text)),
         tuple(warning.code for warning in envelope.meta.warnings),
     )
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
 
 
 def readable(value: Any) -> str:
@@ -302,15 +297,14 @@ class Numbered(NamedTuple):
 class Numbering:
     """Numbers events as they pass, from a session's first on.
 
-    A response is what the model said at once: events with one ``response_id``, else
-    an agent response and the calls that follow it directly.
+    A response is what a context takes for one; and all of it that has one
+    ``response_id``.
     """
 
     responses: int = 0
     calls: int = 0
     _began: int = 0
-    _response_id: str | None = None
-    _direct: bool = False
+    _thread: Thread = Thread()  # noqa: RUF009  # frozen
     _open: dict[str, int] = field(default_factory=dict)
 
     def number(self, envelopes: Iterable[Envelope]) -> Iterator[Numbered]:
@@ -320,37 +314,22 @@ class Numbering:
             yield self._numbered(envelope) if is_main else Numbered(envelope)
 
     def _numbered(self, envelope: Envelope) -> Numbered:
-        match envelope.payload:
-            case events.AgentResponse():
-                self._respond(envelope, direct=False)
-                return Numbered(envelope, response=self.responses, began=self._began)
-            case events.ToolCall(call_id=call_id):
-                self._respond(envelope, direct=self._direct)
-                self.calls += 1
-                self._open[call_id] = self.calls
-                return Numbered(envelope, self.responses, self.calls, self._began)
-            case events.ToolResult(call_id=call_id):
-                self._direct = False
-                return Numbered(envelope, call=self._open.pop(call_id, None))
-            case (
-                events.UserInput()
-                | events.Planner()
-                | events.Reflection()
-                | events.Aggregate()
-                | events.AgentError()
-            ):
-                self._direct = False
-        return Numbered(envelope)
-
-    def _respond(self, envelope: Envelope, *, direct: bool) -> None:
-        response_id = envelope.meta.response_id
-        same = response_id is not None and response_id == self._response_id
-        alike = response_id is None or self._response_id is None
-        if not (same or (direct and alike)):
+        event, before = envelope.payload, self._thread
+        self._thread, _ = place(before, envelope, str)
+        if isinstance(event, events.ToolResult):
+            return Numbered(envelope, call=self._open.pop(event.call_id, None))
+        if not isinstance(event, events.AgentResponse | events.ToolCall):
+            return Numbered(envelope)
+        name = envelope.meta.response_id
+        goes_on = name is not None and key_of(name) == before.response_key
+        if self._thread.response != before.response and not goes_on:
             self.responses += 1
-            self._began, self._response_id = envelope.seq, response_id
-        self._response_id = response_id or self._response_id
-        self._direct = True
+            self._began = envelope.seq
+        call = None
+        if isinstance(event, events.ToolCall):
+            self.calls += 1
+            call = self._open[event.call_id] = self.calls
+        return Numbered(envelope, self.responses, call, self._began)
 
 
 def before(envelopes: Iterable[Envelope], what: Countable, n: int) -> int:
