@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -16,6 +15,7 @@ import typer
 from refold.adapters import config
 from refold.adapters.cli.output import Result, paint
 from refold.domain.errors import (
+    InvalidConfiguration,
     InvalidEvent,
     RefoldError,
     SessionNotFound,
@@ -43,17 +43,13 @@ def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
     return checked
 
 
-_SPAN = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-
-
 def duration(text: str) -> timedelta:
     """The time that ``text`` says; refuses what is none, as a wrong argument."""
-    found = re.fullmatch(r"(\d{1,6})([dhms])", text.strip())
-    if found is None:
-        raise typer.BadParameter(
-            "write a time as a number with d, h, m or s, such as 30d"
-        )
-    return timedelta(**{_SPAN[found[2]]: int(found[1])})
+    from refold.domain.erasure import span
+
+    with suppress(InvalidConfiguration):
+        return span("a time", text.strip())
+    raise typer.BadParameter("write a time as a number with d, h, m or s, such as 30d")
 
 
 def flag(name: str, help: str) -> Any:  # noqa: A002  # as typer calls it
@@ -80,26 +76,34 @@ def option(
     )
 
 
-def user_option(does: str) -> Any:
+def argument(default: Any, help: str, *, of: str) -> Any:  # noqa: A002  # the same
+    """What a command takes by its place; ``of`` is its name in the help."""
+    return typer.Argument(default, metavar=of, help=help)
+
+
+def user_option(default: Any, does: str) -> Any:
     """``--user``, where it does something of its own."""
     check = _checked(partial(check_id, "user"))
-    return option(..., does, "--user", of="U", check=check)
+    return option(default, does, "--user", of="U", check=check)
 
 
-def session_option(does: str) -> Any:
+def session_option(default: Any, does: str) -> Any:
     """``--session``, where it does something of its own."""
-    return option(..., does, "--session", of="S", check=_checked(check_session_id))
+    return option(default, does, "--session", of="S", check=_checked(check_session_id))
 
 
-User = Annotated[str, user_option("Name of the user.")]
-OneSession = Annotated[str, session_option("Name of the session.")]
-SomeUser = Annotated[str | None, user_option("Only this user.  Without it: all users.")]
-SomeSession = Annotated[str | None, session_option("Only sessions of this name.")]
+User = Annotated[str, user_option(..., "Name of the user.")]
+OneSession = Annotated[str, session_option(..., "Name of the session.")]
+SomeUser = Annotated[
+    str | None, user_option(..., "Only this user.  Without it: all users.")
+]
+SomeSession = Annotated[str | None, session_option(..., "Only sessions of this name.")]
 NewSession = Annotated[
     str | None,
     session_option(
+        ...,
         "Name of the session; several become S-0001, S-0002 and so on.  Without it: "
-        "the name in the file, else the file's own."
+        "the name in the file, else the file's own.",
     ),
 ]
 SPEC = "name, name:key=value or @file.toml"
@@ -128,31 +132,22 @@ KeyBackups = Annotated[
 ]
 WHY = "Reason; it is redacted and recorded."
 
-
 Verbosity = Literal["default", "compact", "quiet"]
 """How much of a timeline is shown."""
-
 
 As = Literal["sent", "rebuilt"]
 """Which summaries a context at an earlier seq may show."""
 
-
 Summarizer = Literal["abridged", "anthropic"]
 """What writes the text of a summary."""
 
-
 WritesSummaries = Annotated[
     Summarizer,
-    option(
-        ...,
-        "What writes the summaries; abridged needs no model.",
-        "--summarizer",
-    ),
+    option(..., "What writes the summaries; abridged needs no model.", "--summarizer"),
 ]
 SummarizerModel = Annotated[
     str | None, option(..., "Model that anthropic asks.", "--model", of="M")
 ]
-
 
 Transcripts = Literal[
     "auto",
@@ -167,10 +162,8 @@ Transcripts = Literal[
 ]
 """The formats of transcripts; ``auto`` tells them by what is in a file."""
 
-
 Engines = Literal["auto", "vectorscan", "stdlib"]
 """What looks for values: all of them find the same."""
-
 
 Values = Literal["text", "json", "jsonl"]
 """What ``redact`` reads: text, one JSON value, or one in each line."""
@@ -182,12 +175,12 @@ class Call(typer.Context):
     @property
     def as_json(self) -> bool:
         """Whether a program reads what is printed."""
-        return bool(self.meta.get("json"))
+        return bool(self.meta.get("--json"))
 
     @property
     def url(self) -> str:
         """The store's: of ``--db``, else of the settings."""
-        return str(self.meta.get("db") or config.database())
+        return str(self.meta.get("--db") or config.database())
 
     def tell(self, result: Result) -> None:
         """Print a result at once: of a command that goes on."""
@@ -230,49 +223,41 @@ class Call(typer.Context):
                 self.url,
                 redactor=redactor,
                 limits=limits,
-                make_key=bool(self.meta.get("make_key")),
+                make_key=bool(self.meta.get("--make-key")),
                 count_uses=False,
             )
         )
 
 
-def _db(context: typer.Context, url: str | None) -> None:
-    if url is not None:  # behind the command it outweighs the one before
-        context.meta["db"] = url
+def _of_all(name: str, help: str, of: str | None = None) -> Any:  # noqa: A002  # the same
+    """An option of every command, before it or behind it: what is behind outweighs.
 
+    A ``Call`` finds its value.
+    """
 
-def _make_key(context: typer.Context, wanted: bool) -> None:
-    if wanted:  # before the command or behind it
-        context.meta["make_key"] = True
+    def keep(context: typer.Context, value: Any) -> None:
+        if value is not None and value is not False:
+            context.meta[name] = value
 
-
-def _json(context: typer.Context, wanted: bool) -> None:
-    context.meta["json"] = wanted
+    return typer.Option(name, metavar=of, callback=keep, expose_value=False, help=help)
 
 
 Db = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL",
-        callback=_db,
-        expose_value=False,
-        help="Database: sqlite:///FILE or postgresql://HOST/NAME.  Without it: "
-        "REFOLD_DB, else sqlite:///refold.db.",
+    _of_all(
+        "--db",
+        "Database: sqlite:///FILE or postgresql://HOST/NAME.  Without it: REFOLD_DB, "
+        "else sqlite:///refold.db.",
+        of="URL",
     ),
 ]
 MakeKey = Annotated[
     bool,
-    typer.Option(
-        "--make-key",
-        callback=_make_key,
-        expose_value=False,
-        help="Make a master key in REFOLD_HOME for a new PostgreSQL store.",
+    _of_all(
+        "--make-key", "Make a master key in REFOLD_HOME for a new PostgreSQL store."
     ),
 ]
-Json = Annotated[
-    bool,
-    typer.Option("--json", callback=_json, expose_value=False, help="Print JSON."),
-]
+Json = Annotated[bool, _of_all("--json", "Print JSON.")]
 
 
 def operator(name: str | None) -> str:

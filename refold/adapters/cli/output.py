@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -166,12 +166,10 @@ def number(value: float) -> str:
 
 def size(count: int) -> str:
     """A count of bytes as a person says it."""
-    amount = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if amount < 1024 or unit == "GiB":
-            break
-        amount /= 1024
-    return f"{count:,} bytes" if unit == "bytes" else f"{amount:,.1f} {unit}"
+    for unit, least in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= least:
+            return f"{count / least:,.1f} {unit}"
+    return f"{count:,} bytes"
 
 
 def types(counts: Mapping[str, int]) -> str:
@@ -268,6 +266,7 @@ STUB: Final = re.compile(
 _NARROWEST: Final = 40
 _SHORTEST: Final = 20
 _READABLE: Final = 16  # a column of prose is not made narrower
+_Span = tuple[int, int]
 
 
 class Terminal(Screen):
@@ -339,11 +338,9 @@ class Terminal(Screen):
             if nth:
                 self.line("")
             widths = self._fitted([spans[at] for at in places]) or ()
+            names = (columns[at] for at in places)
             self._grid(
-                [
-                    (columns[at], width)
-                    for at, width in zip(places, widths, strict=True)
-                ],
+                list(zip(names, widths, strict=True)),
                 ([row[at] for at in places] for row in cells),
             )
 
@@ -366,9 +363,9 @@ class Terminal(Screen):
     def _fitted(self, spans: Sequence[_Span]) -> list[int]:
         """How wide each column becomes; nothing if they do not fit."""
         room = self.width - _GAP * (len(spans) - 1)
-        widths = [max(span.least, min(span.most, room)) for span in spans]
+        widths = [max(least, min(most, room)) for least, most in spans]
         while sum(widths) > room:
-            wider = [at for at, width in enumerate(widths) if width > spans[at].least]
+            wider = [at for at, width in enumerate(widths) if width > spans[at][0]]
             if not wider:
                 return []
             widths[max(wider, key=widths.__getitem__)] -= 1
@@ -389,9 +386,8 @@ class Terminal(Screen):
                 width=width,
             )
         for row in rows:
-            lines = (
-                _wrapped(cell, w) for cell, (_, w) in zip(row, columns, strict=True)
-            )
+            cells = zip(row, columns, strict=True)
+            lines = (_wrapped(cell, width) for cell, (_, width) in cells)
             table.add_row(*(_styled("\n").join(cell) for cell in lines))
         self._console.print(table)
 
@@ -409,13 +405,6 @@ class Terminal(Screen):
                     self._console.print(piece, soft_wrap=True)
 
 
-class _Span(NamedTuple):
-    """How narrow and how wide a column can be."""
-
-    least: int
-    most: int
-
-
 # What is not broken: scripts without spaces are, between any two signs.
 _WORD: Final = re.compile(r"[^\s\u2e80-\uffff]+|[\u2e80-\uffff]")
 
@@ -428,10 +417,8 @@ def _wrapped(text: Text, width: int) -> list[Text]:
     for line in text.split("\n", allow_blank=True):
         begun, ends = 0, list[int]()
         for word in _WORD.finditer(line.plain):
-            if (
-                begun < word.start()
-                and cell_len(line.plain[begun : word.end()]) > width
-            ):
+            said = line.plain[begun : word.end()]
+            if begun < word.start() and cell_len(said) > width:
                 begun = word.start()
                 ends.append(begun)
         wrapped += line.divide(ends)
@@ -441,14 +428,15 @@ def _wrapped(text: Text, width: int) -> list[Text]:
 
 
 def _span(name: str, rows: Sequence[Sequence[Text]], at: int) -> _Span:
+    """How narrow and how wide a column can be."""
     from rich.cells import cell_len
 
     texts = [name.lstrip("#"), *(row[at].plain for row in rows)]
     most = max(cell_len(line) for text in texts for line in text.split("\n"))
     if name.startswith("#"):
-        return _Span(most, most)
+        return most, most
     words = (cell_len(word) for text in texts for word in _WORD.findall(text))
-    return _Span(max(*words, min(most, _READABLE), 1), most)
+    return max(*words, min(most, _READABLE), 1), most
 
 
 def _styled(*parts: Part) -> Text:
@@ -478,21 +466,21 @@ class Progress:
     """
 
     def __init__(self, total: int, *, of: str, shows: bool | None = None) -> None:
-        self._total, self._of, self._stack = total, of, ExitStack()
+        self._total, self._of = total, of
         is_terminal = sys.stderr.isatty()
-        self._has_bar = is_terminal and (total >= _LONG if shows is None else shows)
+        has_bar = is_terminal and (total >= _LONG if shows is None else shows)
+        self._bar = _bar(of, total) if has_bar else None
         self._has_lines = bool(shows) and not is_terminal and total > 0
-        self._bar: Bar | None = None
         self._done, self._next = 0, 0.0
 
     def __enter__(self) -> Self:
-        if self._has_bar:
-            self._bar = self._stack.enter_context(_bar(self._of))
-            self._bar.add_task("", total=self._total)
+        if self._bar is not None:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        if self._bar is not None:
+            self._bar.stop()
 
     @contextmanager
     def of(self, name: str, total: int) -> Iterator[Stretch]:
@@ -514,43 +502,29 @@ class Progress:
 
 
 class Stretch:
-    """Is told how many of a part are done, those that were there before first."""
+    """Is told how many of a part are done so far."""
 
     def __init__(self, progress: Progress, name: str) -> None:
-        self._progress, self._name = progress, name
-        self._before: int | None = None
-        self._done = 0
+        self._progress, self._name, self._done = progress, name, 0
 
     def __call__(self, done: int) -> None:
-        if self._before is None:
-            self._before = done
         self._progress.advance(self._name, done - self._done)
         self._done = done
 
-    @property
-    def written(self) -> int:
-        """How many were done beyond those that were there before."""
-        return self._done - (self._before or 0)
 
-
-def _bar(of: str) -> Bar:
+def _bar(of: str, total: int) -> Bar:
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
 
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(of),
-        TimeElapsedColumn(),
+    bar = progress.Progress(
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn(of),
+        progress.TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
     )
+    bar.add_task("", total=total)
+    return bar

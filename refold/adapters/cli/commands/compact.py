@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -30,14 +30,7 @@ from refold.adapters.cli.options import (
     sessions,
     user_option,
 )
-from refold.adapters.cli.output import (
-    Progress,
-    Result,
-    Screen,
-    Stretch,
-    mark,
-    shown,
-)
+from refold.adapters.cli.output import Progress, Result, Screen, Stretch, mark, shown
 from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
 from refold.projections import models
@@ -53,15 +46,12 @@ if TYPE_CHECKING:
 
 def compact(
     call: Call,
-    user: Annotated[
-        str | None, user_option("User of the session; with --watch: only this user.")
-    ] = None,
-    session: Annotated[
-        str | None,
-        session_option(
-            "Name of the session; with --watch: only sessions of this name."
-        ),
-    ] = None,
+    user: str | None = user_option(
+        None, "User of the session; with --watch: only this user."
+    ),
+    session: str | None = session_option(
+        None, "Name of the session; with --watch: only sessions of this name."
+    ),
     strategy: str | None = option(None, f"Strategy that decides: {SPEC}.", of="SPEC"),
     summarizer: WritesSummaries = "abridged",
     model: SummarizerModel = None,

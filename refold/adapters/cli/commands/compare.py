@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from refold.adapters.cli.options import SPEC, Call, OneSession, User, flag, option
-from refold.adapters.cli.output import (
-    Part,
-    Result,
-    Screen,
-    complain,
-    number,
-    visible,
-)
+from refold.adapters.cli.output import Part, Result, Screen, complain, number, visible
 from refold.domain.canonical import canonical
 from refold.domain.errors import InvalidConfiguration, counted
 

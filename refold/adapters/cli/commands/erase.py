@@ -47,10 +47,8 @@ SomeReason = Annotated[str | None, option(..., WHY, of="TEXT")]
 
 def erase(
     call: Call,
-    user: Annotated[str | None, user_option("User to erase.")] = None,
-    session: Annotated[
-        str | None, session_option("Erase only this session of --user.")
-    ] = None,
+    user: str | None = user_option(None, "User to erase."),
+    session: str | None = session_option(None, "Erase only this session of --user."),
     reason: SomeReason = None,
     operator: Operator = None,
     grace: Span = option(

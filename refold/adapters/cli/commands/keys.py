@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from refold.adapters.cli.options import Call, flag, session_option, user_option
+from refold.adapters.cli.options import (
+    Call,
+    argument,
+    flag,
+    session_option,
+    user_option,
+)
 from refold.adapters.cli.output import Result
 from refold.adapters.keys.master import VARIABLE, MasterKeyFile
 from refold.domain.errors import RefoldError, counted
@@ -23,17 +29,15 @@ Action = Literal["status", "rotate", "reconcile"]
 
 def keys(
     call: Call,
-    action: Annotated[
-        Action, typer.Argument(metavar="ACTION", help="status, rotate or reconcile.")
-    ],
+    action: Action = argument(..., "status, rotate or reconcile.", of="ACTION"),
     master: bool = flag("--master", "Rotate the master key."),
     drop_older: bool = flag(
         "--drop-older", "Remove the previous master key from its file."
     ),
-    user: Annotated[str | None, user_option("Rotate the key of this user.")] = None,
-    session: Annotated[
-        str | None, session_option("Rotate the key of this session of --user.")
-    ] = None,
+    user: str | None = user_option(None, "Rotate the key of this user."),
+    session: str | None = session_option(
+        None, "Rotate the key of this session of --user."
+    ),
 ) -> Result:
     """Show the keys, or replace them.
 

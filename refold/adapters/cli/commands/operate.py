@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 import typer
@@ -24,6 +24,7 @@ from refold.adapters.cli.options import (
     Call,
     SomeSession,
     SomeUser,
+    argument,
     duration,
     flag,
     option,
@@ -354,10 +355,9 @@ class Engine(StrEnum):
 
 
 def bench(
-    subject: Annotated[
-        Subject,
-        typer.Argument(metavar="WHAT", help="redaction, store, memory, compaction."),
-    ],
+    subject: Subject = argument(
+        ..., "redaction, store, memory, compaction.", of="WHAT"
+    ),
     quick: bool = flag("--quick", "Take a few minutes: fewer rounds, less data."),
     data: Path | None = option(
         None, "Also use this folder of labelled data or transcripts.", of="DIR"

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -19,6 +19,7 @@ from refold.adapters.cli.options import (
     SomeSession,
     SomeUser,
     Values,
+    argument,
     flag,
     option,
     sessions,
@@ -48,18 +49,14 @@ if TYPE_CHECKING:
 
 def redact(
     call: Call,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="File to read; - is stdin.")
-    ] = "-",
+    file: str = argument("-", "File to read; - is stdin.", of="FILE"),
     form: Values = option(
         "text",
         "text; json: one value; jsonl: one value a line, answered line by line.",
         "--format",
     ),
     policy: str | None = option(
-        None,
-        "Policy in TOML.  Without it: REFOLD_POLICY, else the default.",
-        of="FILE",
+        None, "Policy in TOML.  Without it: REFOLD_POLICY, else the default.", of="FILE"
     ),
     packs: str | None = option(
         None, "Packs of rules, instead of the policy's.", of="A,B"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 import typer
@@ -13,6 +13,7 @@ from refold.adapters.cli.events import DIGEST, OTHER_STYLE, STYLES, preview, rea
 from refold.adapters.cli.options import (
     Call,
     SomeSession,
+    argument,
     flag,
     operator,
     option,
@@ -42,23 +43,14 @@ Decision = Literal["accept", "reject", "corrected", "dismissed"]
 
 def review(
     call: Call,
-    action: Annotated[
-        Action, typer.Argument(metavar="ACTION", help="scan, list, show or decide.")
-    ],
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SESSION", help="show, decide: session of the question."
-        ),
-    ] = None,
-    seq: Annotated[
-        int | None,
-        typer.Argument(metavar="SEQ", help="show, decide: seq of the question."),
-    ] = None,
-    user: Annotated[
-        str | None,
-        user_option("show, decide: user of the session; list, scan: only this user."),
-    ] = None,
+    action: Action = argument(..., "scan, list, show or decide.", of="ACTION"),
+    name: str | None = argument(
+        None, "show, decide: session of the question.", of="SESSION"
+    ),
+    seq: int | None = argument(None, "show, decide: seq of the question.", of="SEQ"),
+    user: str | None = user_option(
+        None, "show, decide: user of the session; list, scan: only this user."
+    ),
     session: SomeSession = None,
     every: bool = flag("--all", "list: include decided questions."),
     decision: Decision | None = option(None, "decide: the decision."),
@@ -242,10 +234,7 @@ _MOST: Final = 4 << 20
 
 
 def replay(
-    bundle: Annotated[
-        str,
-        typer.Argument(metavar="BUNDLE", help="File with a review bundle; - is stdin."),
-    ],
+    bundle: str = argument(..., "File with a review bundle; - is stdin.", of="BUNDLE"),
 ) -> Result:
     """Show a review bundle and apply its rule again.
 

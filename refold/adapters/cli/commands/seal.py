@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from refold.adapters.cli.commands.compact import stopped_by_signals
 from refold.adapters.cli.options import (
@@ -87,8 +87,8 @@ def _line(head: TreeHead | None) -> str:
 
 def prove(
     call: Call,
-    user: Annotated[str | None, user_option("User of the event.")] = None,
-    session: Annotated[str | None, session_option("Session of the event.")] = None,
+    user: str | None = user_option(None, "User of the event."),
+    session: str | None = session_option(None, "Session of the event."),
     seq: int | None = option(None, "Seq of the event.", of="N", min=1),
     stream: str = option(
         "main", "Stream of the event: main, or a strategy's fingerprint.", of="NAME"

@@ -13,14 +13,7 @@ import typer
 
 from refold.adapters.cli.events import DIGEST, STYLES, preview
 from refold.adapters.cli.options import Call, OneSession, SomeStrategy, User, option
-from refold.adapters.cli.output import (
-    Result,
-    Screen,
-    cut,
-    shown,
-    types,
-    visible,
-)
+from refold.adapters.cli.output import Result, Screen, cut, shown, types, visible
 from refold.domain.errors import counted
 from refold.projections.context.units import spans_of
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
@@ -46,11 +39,7 @@ def why(
         None, "Explain only the N-th message, event by event.", of="N", min=1
     ),
     open_: int | None = option(
-        None,
-        "Open this summary down to its events.",
-        "--open",
-        of="SUMMARY",
-        min=1,
+        None, "Open this summary down to its events.", "--open", of="SUMMARY", min=1
     ),
     strategy: SomeStrategy = None,
 ) -> Result:
