@@ -28,9 +28,7 @@ from refold.domain.ids import StreamId
 from refold.domain.ports import (
     EVERYTHING,
     NO_LABELS,
-    Lagging,
     Leases,
-    Place,
     Problem,
     Rewriting,
     Rewritten,
@@ -48,6 +46,11 @@ class EncryptedLog(EncryptedStreams):
         self.erasures = StoredErasures(recorder, keys)
         self.retention = StoredRetention(recorder, keys, self.erasures)
         self.repairs = StoredRepairs(self)
+        # The recorder's own, which need no key.
+        self.shared, self.streams = recorder.shared, recorder.streams
+        self.view_names, self.drop_views = recorder.view_names, recorder.drop_views
+        self.lagging = recorder.lagging
+        self.leases: Leases = recorder
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
         yield from Auditor(self, stream).run()
@@ -56,10 +59,6 @@ class EncryptedLog(EncryptedStreams):
     def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
         yield from Auditor(self, stream).chain()
         yield from sealed_problems(self.tree, stream)
-
-    @property
-    def shared(self) -> bool:
-        return self.recorder.shared
 
     def sessions(
         self,
@@ -82,37 +81,19 @@ class EncryptedLog(EncryptedStreams):
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
         self.recorder.label(stream, dict(_places(self.keys, stream.user_id, labels)))
 
-    def streams(self, user_id: str, session_id: str) -> list[str]:
-        return self.recorder.streams(user_id, session_id)
-
     def orphans(self, scope: Scope = EVERYTHING) -> list[Problem]:
         return [
             Problem(*stream, None, "head", "the stream has no head row")
             for stream in self.recorder.orphans(scope)
         ]
 
-    def view_names(self, user_id: str, session_id: str) -> list[str]:
-        return self.recorder.view_names(user_id, session_id)
-
     def drop_view(self, stream: StreamId, name: str) -> None:
         self.recorder.drop_views(*stream[:2], name=name)
-
-    def drop_views(self, user_id: str, session_id: str) -> None:
-        self.recorder.drop_views(user_id, session_id)
-
-    def lagging(
-        self, scope: Scope, *, by: int, limit: int, after: Place | None = None
-    ) -> list[Lagging]:
-        return self.recorder.lagging(scope, by=by, limit=limit, after=after)
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
         """Sizes, rates, how far views are behind, and keys that should be gone."""
         found = self.recorder.stats(scope, now=now)
         return {**found, "retired_keys": self.keys.surplus(*scope)}
-
-    @property
-    def leases(self) -> Leases:
-        return self.recorder
 
     def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
         try:

@@ -491,28 +491,27 @@ _PARAMETERS: Final = zstandard.ZstdCompressionParameters.from_level(
 
 
 class _Codecs(local):
-    """What compresses and opens in one thread; made when it is first needed."""
+    """What compresses and opens in one thread, each made when it is first needed.
+
+    ``short`` and ``informed`` are with the dictionary.
+    """
 
     @cached_property
     def long(self) -> zstandard.ZstdCompressor:
-        """Of what is long."""
         return zstandard.ZstdCompressor(level=1)
 
     @cached_property
     def short(self) -> zstandard.ZstdCompressor:
-        """With the dictionary."""
         return zstandard.ZstdCompressor(
             dict_data=_dictionary(), compression_params=_PARAMETERS
         )
 
     @cached_property
     def plain(self) -> zstandard.ZstdDecompressor:
-        """Of what was compressed without a dictionary."""
         return zstandard.ZstdDecompressor()
 
     @cached_property
     def informed(self) -> zstandard.ZstdDecompressor:
-        """Of what was compressed with it."""
         return zstandard.ZstdDecompressor(
             dict_data=_dictionary(), format=zstandard.FORMAT_ZSTD1_MAGICLESS
         )

@@ -456,6 +456,7 @@ class Extract(NamedTuple):
 
 
 _KINDS: Final = {"tools": OF_TOOLS, "user": OF_USER}
+_MADE_BY: Final = {"tools": EXTRACTOR, "user": DECLARED_EXTRACTOR}
 _EXTRACT: Final = "extract"
 
 
@@ -489,10 +490,9 @@ def keep_extracts(
         now, until = writer.clock(), dict[str, Any](ends)
         if max(ends.values(), default=0) <= now:
             continue
-        versions = {"tools": EXTRACTOR, "user": DECLARED_EXTRACTOR}
         told_as_json = orjson.loads(canonical(shown))  # without tuples
         body: JsonObject = {"of": of, "until": until, "told": told_as_json}
-        body |= {"session_id": info.session_id, "extractor": versions[of]}
+        body |= {"session_id": info.session_id, "extractor": _MADE_BY[of]}
         body["used_at"] = used_at
         draft = Draft(StateUpdate(set={_EXTRACT: body}))
         clean = writer.redacted(draft, user_id=info.user_id, now=now)
@@ -517,11 +517,10 @@ def extracts(
 
 def _extract(log: EventLog, stream: StreamId, now: int) -> Extract | None:
     """As it was kept last; None of one that another extractor made."""
-    versions = {"tools": EXTRACTOR, "user": DECLARED_EXTRACTOR}
     for one in log.read(stream, types=("state",), limit=1, newest=True):
         event = whole_update(log, one)
         kept: Any = event.set.get(_EXTRACT)
-        if isinstance(kept, dict) and versions.get(kept["of"]) == kept["extractor"]:
+        if isinstance(kept, dict) and _MADE_BY.get(kept["of"]) == kept["extractor"]:
             until = kept["until"]
             gone = tuple(k for k in _KINDS[kept["of"]] if until.get(k, 0) <= now)
             name, told, used_at = kept["session_id"], kept["told"], kept["used_at"]

@@ -27,6 +27,7 @@ from sqlalchemy import URL, Connection, Executable, MetaData, Table, Uuid, inspe
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from refold.adapters.sql.database import Database, ErrorsTranslated, engine_of
+from refold.adapters.sql.libpq import Driver
 from refold.adapters.sql.postgres import PostgresDatabase, dropped_if_broken
 from refold.adapters.sql.recorder import Bell, Clock
 from refold.adapters.sql.sqlite import SqliteDatabase
@@ -298,7 +299,6 @@ def _plain(originator_id: UUID | str) -> str:
     return originator_id.hex if isinstance(originator_id, UUID) else originator_id
 
 
-Driver = psycopg.Connection[Any]
 _SCHEMA: Final = "refold_es"
 # The row stays locked until the commit: who takes later places commits later.
 _SEQUENCED: Final = """

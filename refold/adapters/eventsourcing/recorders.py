@@ -120,21 +120,6 @@ def positions(metadata: MetaData) -> Table:
     )
 
 
-def has_count(connection: Connection, positions: Table, events: Table) -> bool:
-    """Whether the ids of ``events`` are counted."""
-    query = select(positions.c.last_id).where(positions.c.name == events.name)
-    return connection.execute(query).first() is not None
-
-
-def begin_count(connection: Connection, positions: Table, events: Table) -> None:
-    """Count the ids of ``events`` from now on, after those it has."""
-    if has_count(connection, positions, events):
-        return
-    last = select(func.coalesce(func.max(events.c.notification_id), 0))
-    values = {"name": events.name, "last_id": connection.execute(last).scalar_one()}
-    connection.execute(insert(positions).values(values))
-
-
 _CONTEXT: Final = b"refold application key"
 _FORMAT: Final = b"\x01"
 
@@ -300,15 +285,24 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
             )
 
     def _is_finished(self, connection: Connection) -> bool:
-        counted = self._positions is None or has_count(
-            connection, self._positions, self.events
-        )
-        return counted and self._vault.exists(connection)
+        return self._is_counted(connection) and self._vault.exists(connection)
+
+    def _is_counted(self, connection: Connection) -> bool:
+        """Whether notification ids are, or there are none."""
+        if self._positions is None:
+            return True
+        query = select(self._positions.c.last_id)
+        query = query.where(self._positions.c.name == self.events.name)
+        return connection.execute(query).first() is not None
 
     def _finish(self, connection: Connection) -> None:
         self._vault.make(connection, self.events)
-        if self._positions is not None:
-            begin_count(connection, self._positions, self.events)
+        if self._positions is None or self._is_counted(connection):
+            return
+        # From now on, after those that are there.
+        last = select(func.coalesce(func.max(self.events.c.notification_id), 0))
+        row = {"name": self.events.name, "last_id": connection.scalar(last)}
+        connection.execute(insert(self._positions).values(row))
 
     def insert_events(
         self, stored_events: Sequence[StoredEvent], **kwargs: Any

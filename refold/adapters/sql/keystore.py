@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
     Connection,
@@ -42,6 +42,7 @@ from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
 from refold.domain.ports import JUNK
 
 SCHEMA = "refold_keys"
+T = TypeVar("T")
 
 
 _SESSION: Final = "user_ref session_ref"
@@ -110,9 +111,9 @@ class SqlKeyStore:
     def get_setting(self, name: str) -> bytes | None:
         """The value of that name."""
         settings = self._t.settings.c
-        with self._guarded():
-            found = self._rows(select(settings.value).where(settings.name == name))
-            return _octets(found[0][0]) if found else None
+        query = select(settings.value).where(settings.name == name)
+        found = self._read(query, lambda row: _octets(row[0]))
+        return found[0] if found else None
 
     def remember(self, name: str, value: bytes) -> None:
         """Keep the value under that name, in place of another."""
@@ -130,9 +131,8 @@ class SqlKeyStore:
         settings = self._t.settings.c
         query = select(settings.name, settings.value)
         query = query.where(settings.name.startswith(prefix, autoescape=True))
-        with self._guarded():
-            found = self._rows(query)
-            return {row[0][len(prefix) :]: _octets(row[1]) for row in found}
+        found = self._read(query, lambda row: (row[0][len(prefix) :], _octets(row[1])))
+        return dict(found)
 
     def forget_names(self, prefix: str) -> None:
         """Keep nothing any more under names that begin so."""
@@ -171,9 +171,8 @@ class SqlKeyStore:
         """The user of that hash."""
         users = self._t.users.c
         query = select(users.epoch, users.wrapped).where(users.user_ref == user_ref)
-        with self._guarded():
-            found = self._rows(query)
-            return _entry(found[0]) if found else None
+        found = self._read(query, _entry)
+        return found[0] if found else None
 
     def add_user(
         self, user_ref: str, wrapped: bytes, now: int, *, pepper: bytes
@@ -205,8 +204,7 @@ class SqlKeyStore:
                 )
             )
         )
-        with self._guarded():
-            found = {int(row[0]): _octets(row[1]) for row in self._rows(query)}
+        found = dict(self._read(query, lambda row: (int(row[0]), _octets(row[1]))))
         if 0 in found:
             raise Erased("the session")
         return found
@@ -268,13 +266,11 @@ class SqlKeyStore:
             )
         ).subquery()
         each = select(keys.c.user_ref, keys.c.session_ref).distinct().subquery()
-        ((every, sessions),) = self._rows(
-            select(
-                select(func.count()).select_from(keys).scalar_subquery(),
-                select(func.count()).select_from(each).scalar_subquery(),
-            )
+        every, sessions = (
+            select(func.count()).select_from(some).scalar_subquery()
+            for some in (keys, each)
         )
-        return int(every - sessions)
+        return self._read(select(every - sessions), lambda row: int(row[0]))[0]
 
     def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
         """Destroy the session's keys of lower versions for good; returns how many."""
@@ -402,9 +398,7 @@ class SqlKeyStore:
         users = self._t.users.c
         query = select(users.user_ref, users.epoch, users.wrapped)
         query = query.where(users.user_ref > after).order_by(users.user_ref)
-        with self._guarded():
-            found = self._rows(query.limit(limit))
-            return [(_text(row[0]), _entry(row[1:])) for row in found]
+        return self._read(query.limit(limit), _named)
 
     def keys_of(self, user_ref: str) -> dict[KeyPlace, bytes]:
         """The wrapped keys of all sessions of the user."""
@@ -428,8 +422,7 @@ class SqlKeyStore:
         query = select(users.user_ref, users.epoch, held.wrapped).where(
             held.user_ref == users.user_ref, held.session_ref == ""
         )
-        with self._guarded():
-            return [(_text(row[0]), _entry(row[1:])) for row in self._rows(query)]
+        return self._read(query, _named)
 
     def swap_held(self, user_ref: str, old: bytes, new: bytes) -> bool:
         """Replace a user's key that is put aside, if it is ``old``."""
@@ -488,7 +481,8 @@ class SqlKeyStore:
             "held": select(func.count()).select_from(t.held),
         }
         one = select(*(query.scalar_subquery() for query in queries.values()))
-        return dict(zip(queries, map(int, self._rows(one)[0]), strict=True))
+        (found,) = self._read(one, partial(map, int))
+        return dict(zip(queries, found, strict=True))
 
     def _swap(self, table: Table, new: bytes, *where: Any, old: bytes) -> bool:
         """Replace the value or the key of a row, if it is ``old``."""
@@ -509,9 +503,10 @@ class SqlKeyStore:
         known = connection.execute(query.with_for_update()).scalar()
         self._put(connection, GENERATION, b"%d" % raised(int(known or b"0")))
 
-    def _rows(self, query: Any) -> Sequence[Any]:
+    def _read(self, query: Any, opened: Callable[[Any], T]) -> list[T]:
+        """What each row says."""
         with self._guarded(), self._engine.connect() as connection:
-            return connection.execute(query).all()
+            return [opened(row) for row in connection.execute(query).all()]
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -571,6 +566,10 @@ def _octets(value: object) -> bytes:
 
 def _entry(row: Any) -> UserEntry:
     return UserEntry(int(row[0]), None if row[1] is None else _octets(row[1]))
+
+
+def _named(row: Any) -> tuple[str, UserEntry]:
+    return _text(row[0]), _entry(row[1:])
 
 
 def _engine(url: str) -> tuple[Engine, bool]:

@@ -236,7 +236,7 @@ class PostgresDatabase(Database):
         def attempt() -> bool:
             with self._connected() as driver, driver.transaction():
                 if self._sight == "one":
-                    roles.bind(driver, stream.user_id)
+                    driver.execute(roles.BIND, (stream.user_id,))
                 what = build(heads(driver, stream))
                 if what is None:
                     return False

@@ -64,6 +64,11 @@ COLUMNS: Final = (
     *("hash", "body", "first_digest"),
 )
 _COLUMNS: Final = ", ".join(COLUMNS)
+# Of its head, in the order of SessionInfo.
+_SESSION: Final = (
+    *("user_id", "session_id", "seq", "status", "tokens"),
+    *("created_at", "updated_at"),
+)
 BEFORE: Final = (
     "(SELECT b.hash FROM {events} b WHERE b.user_id=e.user_id AND "
     "b.session_id=e.session_id AND b.stream=e.stream AND b.seq=e.seq-1)"
@@ -426,20 +431,12 @@ class Recorder(ApplicationRecorder):
     ) -> list[SessionInfo]:
         """Those of a user, or of all, by user and name, with labels at these places."""
         heads, marks = self._t.heads.c, self._t.labels.c
-        query = select(
-            heads.user_id,
-            heads.session_id,
-            heads.seq,
-            heads.status,
-            heads.tokens,
-            heads.created_at,
-            heads.updated_at,
-        ).where(
-            heads.stream == MAIN, *within(self._t.heads, Scope(user_id, session_id))
-        )
+        query = select(*(heads[name] for name in _SESSION))
+        mine = within(self._t.heads, Scope(user_id, session_id))
+        query = query.where(heads.stream == MAIN, *mine)
         for address in labels:
-            mine = marks.user_id == user_id, marks.address == address
-            labelled = select(marks.session_id).where(*mine)
+            of_user = marks.user_id == user_id, marks.address == address
+            labelled = select(marks.session_id).where(*of_user)
             query = query.where(heads.session_id.in_(labelled))
         place = heads.user_id, heads.session_id
         if after is not None:
@@ -584,7 +581,7 @@ class Recorder(ApplicationRecorder):
         )
 
     def lagging(
-        self, scope: Scope, *, by: int, limit: int, after: Place | None
+        self, scope: Scope, *, by: int, limit: int, after: Place | None = None
     ) -> list[Lagging]:
         """Stored views that are behind by so many events, in order of their places."""
         query = Sizes(self._t, scope).lagging(by=by, limit=limit, after=after)

@@ -254,11 +254,6 @@ def fetch(
     return line.pipeline([[bound, (statement, values)]])[1]
 
 
-def bind(driver: psycopg.Connection[Any], user_id: str) -> None:
-    """Say for whom the transaction is."""
-    driver.execute(BIND, (user_id,))
-
-
 def any_session(seen: Sight) -> str:
     """What asks whether there is any session: a role that sees one user's cannot."""
     if seen == "owner":
