@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -79,6 +79,15 @@ def option(
 def argument(default: Any, help: str, *, of: str) -> Any:  # noqa: A002  # the same
     """What a command takes by its place; ``of`` is its name in the help."""
     return typer.Argument(default, metavar=of, help=help)
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that were given."""
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None and value is not False
+    }
 
 
 def user_option(default: Any, does: str) -> Any:
@@ -236,8 +245,7 @@ def _of_all(name: str, help: str, of: str | None = None) -> Any:  # noqa: A002  
     """
 
     def keep(context: typer.Context, value: Any) -> None:
-        if value is not None and value is not False:
-            context.meta[name] = value
+        context.meta.update(given({name: value}))
 
     return typer.Option(name, metavar=of, callback=keep, expose_value=False, help=help)
 

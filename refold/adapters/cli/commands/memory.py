@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from refold.adapters.cli.events import preview
-from refold.adapters.cli.options import Call, User, flag, option, sessions
+from refold.adapters.cli.options import Call, User, flag, given, option, sessions
 from refold.adapters.cli.output import Part, Result, Screen, complain, shown
 from refold.domain.errors import (
     CorruptEvent,
@@ -68,12 +68,11 @@ def memory(
     the log and names its events.  An item needs three sessions; --all lists others
     too.
     """
-    shows = {"item": item, "advice": advice, "profile": profile, "effect": effect}
-    does = {"forget": forget, "refresh": refresh}
+    shows = _given(item=item, advice=advice, profile=profile, effect=effect)
     _check(
-        [*_given(shows), *_given(does)],
-        _given({"user": user, "everyone": everyone}),
-        _given({"scenario": scenario, "all": every, "tokens": tokens}),
+        [*shows, *_given(forget=forget, refresh=refresh)],
+        _given(user=user, everyone=everyone),
+        _given(scenario=scenario, all=every, tokens=tokens),
     )
     store = call.store()
     if user is not None:
@@ -105,13 +104,9 @@ def memory(
     return _items(found, items, scenario)
 
 
-def _given(options: Mapping[str, object]) -> list[str]:
+def _given(**options: object) -> list[str]:
     """Those that were given, as they are written."""
-    return [
-        f"--{name}"
-        for name, value in options.items()
-        if value is not None and value is not False
-    ]
+    return [f"--{name}" for name in given(options)]
 
 
 def _check(what: list[str], whose: list[str], how: Iterable[str]) -> None:

@@ -27,6 +27,7 @@ from refold.adapters.cli.options import (
     argument,
     duration,
     flag,
+    given,
     option,
     sessions,
 )
@@ -177,11 +178,8 @@ def audit(
             _record(screen, record)
         if record is None:
             whose = "" if user is None else f" of user {user!r}"
-            hint = (
-                ""
-                if store.access_log.is_on
-                else ": turn them on with REFOLD_AUDIT=table"
-            )
+            how = ": turn them on with REFOLD_AUDIT=table"
+            hint = "" if store.access_log.is_on else how
             complain(f"there are no records{whose}{hint}")
 
     return Result((record.to_json() for record in records), show)
@@ -291,7 +289,6 @@ def _written(path: Path) -> Iterator[BinaryIO]:
 Database = Literal["postgresql", "sqlite"]
 """The engines that have a schema."""
 
-
 _HEADS: Final = {
     False: "-- The tables of Refold on {}.  Refold makes and upgrades them by itself.",
     True: "-- The roles of Refold.  Run this as the owner of the tables, and again "
@@ -325,10 +322,7 @@ def schema(
             f"{name} has no roles: use --roles with --engine postgresql"
         )
     statements = written.roles() if roles else written.schema(name)
-    said = [
-        _HEADS[roles].format(name),
-        *(f"\n{statement};" for statement in statements),
-    ]
+    said = [_HEADS[roles].format(name), *(f"\n{one};" for one in statements)]
     return Result({"engine": name, "statements": statements}, "\n".join(said))
 
 
@@ -336,22 +330,9 @@ Subject = Literal["redaction", "store", "memory", "compaction"]
 """What can be measured."""
 
 
-class Part(StrEnum):
-    """What the benchmark of the store is made of."""
-
-    APPEND = "append"
-    LOAD = "load"
-    IMPORT = "import"
-    READ = "read"
-    FOLD = "fold"
-
-
-class Engine(StrEnum):
-    """Where the store is measured."""
-
-    POSTGRESQL = "postgresql"
-    FULL = "sqlite-full"
-    NORMAL = "sqlite-normal"
+# Of these a list is asked for, which typer takes of no Literal.
+Part = StrEnum("Part", ["append", "load", "import", "read", "fold"])
+Engine = StrEnum("Engine", ["postgresql", "sqlite-full", "sqlite-normal"])
 
 
 def bench(
@@ -372,8 +353,8 @@ def bench(
         None, "store: number of events in the longest session.", of="N", min=1
     ),
     only: list[Part] | None = option(None, "store: only this part; repeat for more."),
-    engine: list[Engine] | None = option(
-        None, "store: only this engine; repeat for more."
+    engines: list[Engine] | None = option(
+        None, "store: only this engine; repeat for more.", "--engine"
     ),
     json: Path | None = option(None, "Write the figures as JSON.", of="FILE"),
     plot: Path | None = option(None, "Draw the figures as a PNG.", of="FILE"),
@@ -386,24 +367,9 @@ def bench(
     Measures other tools on the same data.  Needs a checkout of Refold.  Exits with 1
     if something that must hold does not.
     """
+    chosen = given(locals())
+    del chosen["subject"]
     run = _benchmark(subject)
-    given: dict[str, object] = {
-        "quick": quick,
-        "data": data,
-        "laws": laws,
-        "misses": misses,
-        "events": events,
-        "only": only,
-        "engines": engine,
-        "json": json,
-        "plot": plot,
-        "markdown": markdown,
-    }
-    chosen = {
-        name: value
-        for name, value in given.items()
-        if value is not None and value is not False
-    }
     known = {field.name for field in fields(run.Options)}
     for name in chosen:
         if name not in known:
