@@ -597,10 +597,10 @@ def _respelt(
 ) -> str:
     """A token of JSON for ``new``: of a string, what both share keeps its spelling."""
     if not (isinstance(old, str) and isinstance(new, str)):
-        return _spelt(new)
+        return compact_json(new)
     spelt = _CHARACTERS.findall(token, 1, len(token) - 1)
     if len(spelt) != len(old):
-        return _spelt(new)  # half of a pair somewhere
+        return compact_json(new)  # half of a pair somewhere
     out, place = ['"'], 0
     # What is between placeholders stood in the old text, in this order.
     pieces = placeholders.pieces(new)
@@ -609,14 +609,14 @@ def _respelt(
         if at >= 0 and index and index == len(pieces) - 1:
             at = max(at, len(old) - len(piece))
         if at < 0:
-            out.append(_spelt(piece)[1:-1])
+            out.append(compact_json(piece)[1:-1])
         else:
             place = at + len(piece)
             out += spelt[at:place]
     return "".join((*out, '"'))
 
 
-def _spelt(value: JsonValue) -> str:
+def compact_json(value: JsonValue) -> str:
     """``value`` as compact JSON."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:

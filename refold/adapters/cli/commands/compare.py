@@ -51,20 +51,15 @@ def compare(
     """
     if plot is not None:
         _check_plot(plot)
+    chosen = call.store().session(user_id=user, session_id=session)
     how: How = {"model": model, "prices": prices, "recorded": recorded}
-    compared = (
-        call.store()
-        .session(user_id=user, session_id=session)
-        .compare(strategy or None, **how)
-    )
+    compared = chosen.compare(strategy or None, **how)
     if plot is not None:
         draw(compared.outcomes, plot)
     for name, why in compared.skipped:
         complain(f"skipped {name}: {why}")
-    return Result(
-        [outcome.to_json() for outcome in compared.outcomes],
-        lambda screen: _show(screen, compared),
-    )
+    told = [outcome.to_json() for outcome in compared.outcomes]
+    return Result(told, lambda screen: _show(screen, compared))
 
 
 def rerun(
@@ -96,9 +91,7 @@ def rerun(
         prompt=None if prompt is None else _text(prompt),
         model=None if model is None else _live(call, model),
     )
-    return Result(
-        ran.to_json, lambda screen: _show_rerun(screen, ran), int(ran.differs)
-    )
+    return Result(ran.to_json, lambda out: _show_rerun(out, ran), int(ran.differs))
 
 
 def _text(path: Path) -> str:
@@ -140,14 +133,12 @@ def _show_rerun(screen: Screen, ran: Rerun) -> None:
         for name, calls in found.call._asdict().items() if found.call else ():
             screen.line((f"calls {name}: ", "bold"), visible(_calls(calls)))
     if ran.superseded:
-        screen.line(
-            f"{ran.superseded:,} made of events that were redacted later: not proved"
-        )
+        later = "made of events that were redacted later: not proved"
+        screen.line(f"{ran.superseded:,} {later}")
     if live is not None:
-        screen.line(
-            f"live from request {live.request}: {counted(live.answers, 'answer')}, "
-            f"{counted(live.results, 'recorded result')}"
-        )
+        answers = counted(live.answers, "answer")
+        results = counted(live.results, "recorded result")
+        screen.line(f"live from request {live.request}: {answers}, {results}")
         if live.call is not None:
             said = visible(_calls([live.call]))
             screen.line(("no recorded result: ", "yellow"), said)
@@ -173,16 +164,8 @@ def _check_plot(path: Path) -> None:
 
 
 _COLUMNS: Final = (
-    "strategy",
-    "#tokens",
-    "#peak",
-    "#cached",
-    "#written",
-    "#rest",
-    "#compactions",
-    "#cost $",
-    "#recall",
-    "#files",
+    *("strategy", "#tokens", "#peak", "#cached", "#written", "#rest"),
+    *("#compactions", "#cost $", "#recall", "#files"),
 )
 _DASH: Final = "–"
 
@@ -243,28 +226,23 @@ def _notes(compared: Compared) -> list[str]:
         "files: of those read, written and deleted, how many it still saw by name",
     ]
     if made := [_added(one) for one in compared.outcomes if one.done]:
-        notes += [
-            "Summaries here are free (no model).  With a model they would add:",
-            *made,
-        ]
-    return notes + [
-        f"{visible(one.label)} is up to {counted(one.over_budget, 'token')} over the "
-        "window"
-        for one in compared.outcomes
-        if one.over_budget
-    ]
+        notes += ["Summaries here are free (no model).  With a model they would add:"]
+        notes += made
+    for one in compared.outcomes:
+        if one.over_budget:
+            over = f"up to {counted(one.over_budget, 'token')} over the window"
+            notes.append(f"{visible(one.label)} is {over}")
+    return notes
 
 
 def _added(outcome: Outcome) -> str:
     cost = outcome.summarizer_cost
     price = "" if cost is None else f"${_dollars(cost)}, "
     failed = len(outcome.done) - len(outcome.compactions)
+    some = f"; {failed} of them failed" if failed else ""
     calls = counted(len(outcome.done), "call")
-    return (
-        f"  {visible(outcome.label)}: {price}{calls}, "
-        f"{counted(outcome.summarizer_tokens, 'token')}"
-        + (f"; {failed} of them failed" if failed else "")
-    )
+    tokens = counted(outcome.summarizer_tokens, "token")
+    return f"  {visible(outcome.label)}: {price}{calls}, {tokens}{some}"
 
 
 # Told apart by people who see fewer colours too, with the dashes.
@@ -272,6 +250,12 @@ _COLOURS: Final = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000",
     "#8c564b", "#7f7f7f", "#6a3d9a", "#999933", "#882255", "#44aa99",
 )  # fmt: skip
+_LOOK: Final = {
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 12,
+    "text.parse_math": False,  # a label may have two dollars
+}
 _DASHES: Final = ("-", "--", "-.", ":")
 _LONGEST: Final = 40
 
@@ -284,14 +268,15 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
     from matplotlib import pyplot
 
     height = max(5.0, 2.5 + 0.34 * len(outcomes))
-    figure, (left, right) = pyplot.subplots(
-        1, 2, figsize=(13, height), width_ratios=(3, 1.15), layout="constrained"
-    )
-    _tokens(left, outcomes)
-    _recall(right, outcomes)
-    image = io.BytesIO()
-    figure.savefig(image, dpi=120, format="png")
-    pyplot.close(figure)
+    with mpl.rc_context(_LOOK):
+        figure, (left, right) = pyplot.subplots(
+            1, 2, figsize=(13, height), width_ratios=(3, 1.15), layout="constrained"
+        )
+        _tokens(left, outcomes)
+        _recall(right, outcomes)
+        image = io.BytesIO()
+        figure.savefig(image, dpi=120, format="png")
+        pyplot.close(figure)
     path.write_bytes(image.getvalue())
 
 
@@ -302,7 +287,7 @@ def _tokens(axes: Any, outcomes: Sequence[Outcome]) -> None:
         tokens = [request.tokens for request in first.sent]
         marked = sorted({done.request for done in first.compactions})
         marked = [place for place in marked if place < len(tokens)]
-        colour = _colour(group[0])
+        colour = _COLOURS[group[0] % len(_COLOURS)]
         axes.plot(
             range(1, len(tokens) + 1),
             tokens,
@@ -321,16 +306,13 @@ def _tokens(axes: Any, outcomes: Sequence[Outcome]) -> None:
             zorder=3,
         )
     axes.plot([], [], "v", color="#555555", label="compacted before this request")
-    axes.set_title("Tokens sent per request", fontsize=12)
+    axes.set_title("Tokens sent per request")
     axes.set_xlabel("request")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y", color="#dddddd", linewidth=0.8)
-    legend = axes.legend(fontsize=9, frameon=False, loc="upper left")
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    _bare(axes)
+    axes.legend(fontsize=9, frameon=False, loc="upper left")
 
 
 def _alike(outcomes: Sequence[Outcome]) -> list[list[int]]:
@@ -358,28 +340,16 @@ def _recall(axes: Any, outcomes: Sequence[Outcome]) -> None:
     bars = axes.barh(
         places,
         [share or 0.0 for share in shares],
-        color=[_colour(index) for index in places],
+        color=[_COLOURS[index % len(_COLOURS)] for index in places],
         height=0.7,
     )
     labels = ["no references" if one is None else f"{one:.1%}" for one in shares]
     axes.bar_label(bars, labels, padding=3, fontsize=9)
     axes.set_yticks(places, [_name(outcome) for outcome in outcomes], fontsize=9)
-    for text in axes.get_yticklabels():
-        text.set_parse_math(False)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.25)
     axes.set_xticks([0, 0.5, 1], ["0 %", "50 %", "100 %"])
-    axes.set_title("Reference recall", fontsize=12)
-    _bare(axes)
-
-
-def _bare(axes: Any) -> None:
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-
-
-def _colour(index: int) -> str:
-    return _COLOURS[index % len(_COLOURS)]
+    axes.set_title("Reference recall")
 
 
 def _name(outcome: Outcome) -> str:

@@ -96,9 +96,9 @@ def erase(
         return _plan(store.erasures.plan(user, session_id=session))
     if not reason:
         raise typer.BadParameter("give --reason, for the certificate")
-    if not yes and not sys.stdin.isatty():
-        raise typer.BadParameter("this cannot be undone: add --yes if you mean it")
     if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("this cannot be undone: add --yes if you mean it")
         plan = store.erasures.plan(user, session_id=session)
         events = counted(plan.counts.get("events", 0), "event")
         of = counted(len(plan.sessions), "session")
@@ -185,24 +185,18 @@ def _certificate(screen: Screen, said: dict[str, Any], salt: str) -> None:
 def _files(screen: Screen, erased: Erasure) -> None:
     files = dict(erased.files.get("files", {}))
     if files and not erased.files["names"]:
-        screen.line(
-            ("  raw-file search skipped: ids this short match by chance", "dim")
-        )
+        short = "  raw-file search skipped: ids this short match by chance"
+        screen.line((short, "dim"))
         files = {}
     for file, found in files.items():
         names = counted(erased.files["names"], "name")
         screen.line(mark(not found), f"searched {file} for {names}: {found} found")
     if erased.cleaned.get("wal_emptied") is False:
-        screen.line(
-            mark(None),
-            "the write-ahead log could not be emptied because others read: close them "
-            "and run this again",
-        )
+        why = "the write-ahead log could not be emptied because others read"
+        screen.line(mark(None), f"{why}: close them and run this again")
     if advice := erased.cleaned.get("advice"):
-        screen.line(
-            mark(None),
-            "names may remain in freed space until it is rewritten: use --vacuum, or",
-        )
+        where = "names may remain in freed space until it is rewritten"
+        screen.line(mark(None), f"{where}: use --vacuum, or")
         screen.line(f"  {advice}")
 
 
@@ -332,12 +326,12 @@ def retain(
     certificate.  Keeps those that are used meanwhile, held, frozen, or the origin of a
     fork in use.  If it is cut off, the next run completes it.
     """
-    if (policy is None) == (preset is None):
-        raise typer.BadParameter("give one of --policy FILE and --preset NAME")
-    if policy is not None:
+    if policy is not None and preset is None:
         chosen = RetentionPolicy.read(policy.read_bytes())
+    elif preset is not None and policy is None:
+        chosen = RetentionPolicy.preset(preset)
     else:
-        chosen = RetentionPolicy.preset(preset or "")
+        raise typer.BadParameter("give one of --policy FILE and --preset NAME")
     done = call.store().erasures.retain(
         chosen, dry_run=dry_run, operator=who(operator), key_backups=key_backups
     )

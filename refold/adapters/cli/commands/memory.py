@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,7 @@ import typer
 
 from refold.adapters.cli.events import preview
 from refold.adapters.cli.options import Call, User, flag, given, option, sessions
-from refold.adapters.cli.output import Part, Result, Screen, complain, shown
+from refold.adapters.cli.output import Result, Screen, complain, shown
 from refold.domain.errors import (
     CorruptEvent,
     Erased,
@@ -27,7 +27,7 @@ from refold.projections.memory.sessions import GENERAL
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
     from refold.projections.context.budget import Advice
-    from refold.projections.memory.items import Item
+    from refold.projections.memory.items import Item, Lift
     from refold.projections.memory.profile import Profile
     from refold.store import SessionStore
     from refold.store.memory import Memory
@@ -139,21 +139,15 @@ def profiled(profile: Profile, now: int) -> Result:
     now: in microseconds since 1970, as the profile was made.
     """
 
+    def row(one: Item) -> tuple[str, ...]:
+        says, sure = shown(told(one)), f"{one.confidence:.2f}"
+        unsaid = "; ".join(_unsaid(profile, one, now))
+        return one.memory_id, _kind(one), says, str(one.sessions), sure, unsaid
+
     def show(screen: Screen) -> None:
-        rows: list[Sequence[Part]] = [
-            (
-                one.memory_id,
-                _kind(one),
-                shown(told(one)),
-                str(one.sessions),
-                f"{one.confidence:.2f}",
-                "; ".join(_unsaid(profile, one, now)),
-            )
-            for one in profile.items
-        ]
         head = ("item", "kind", "what", "#sessions", "#confidence", "withheld because")
-        if rows:
-            screen.table(head, rows)
+        if profile.items:
+            screen.table(head, map(row, profile.items))
         for area in profile.improvement_areas:
             because = f"  because of {', '.join(area.because)}"
             screen.line("improve: ", shown(area.name), (because, "dim"))
@@ -187,22 +181,15 @@ _LINE: Final = 100  # characters of an event behind an item
 def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result:
     some = [one for one in items if scenario in (None, one.scenario)]
 
+    def row(one: Item) -> tuple[str, ...]:
+        what = (one.memory_id, one.kind, shown(one.scenario), shown(said(one)))
+        sure = f"{one.confidence:.2f}"
+        return *what, str(one.sessions), _said(one.success), sure
+
     def show(screen: Screen) -> None:
-        rows: list[Sequence[Part]] = [
-            (
-                one.memory_id,
-                one.kind,
-                shown(one.scenario),
-                shown(said(one)),
-                str(one.sessions),
-                _said(one.success),
-                f"{one.confidence:.2f}",
-            )
-            for one in some[:_SHOWN]
-        ]
         head = ("item", "kind", "scenario", "what", "#sessions", "#success")
-        if rows:
-            screen.table((*head, "#confidence"), rows)
+        if some:
+            screen.table((*head, "#confidence"), map(row, some[:_SHOWN]))
         if len(some) > _SHOWN:
             screen.line(
                 (f"and {len(some) - _SHOWN:,} more: use --json to see all", "dim")
@@ -292,7 +279,6 @@ def _events(store: SessionStore, one: Item) -> Iterator[Envelope]:
 
 
 def _advice(advice: Advice) -> Result:
-
     def show(screen: Screen) -> None:
         for line in advice.text.splitlines():
             screen.line(shown(line))
@@ -300,37 +286,29 @@ def _advice(advice: Advice) -> Result:
         left = f", {len(advice.left_out)} left out" if advice.left_out else ""
         screen.line((f"{count}, {counted(advice.tokens, 'token')}{left}", "dim"))
 
-    told = {
-        "text": advice.text,
-        "items": list(advice.items),
-        "tokens": advice.tokens,
-        "left_out": list(advice.left_out),
-    }
-    return Result(told, show)
+    names = ("text", "items", "tokens", "left_out")
+    return Result({name: getattr(advice, name) for name in names}, show)
 
 
 def _effect(found: Memory) -> Result:
+    def row(lift: Lift) -> list[str]:
+        item, low, high = found.named(lift.memory_id), lift.low, lift.high
+        known = low is not None and high is not None
+        return [
+            lift.memory_id,
+            shown(said(item)) if item else "(gone)",
+            *(str(lift.shown), _said(lift.success)),
+            *(str(lift.without), _said(lift.otherwise)),
+            f"{low:+.0%} to {high:+.0%}" if known else "",
+            _said(lift.iterations, ".1f"),
+            _said(lift.iterations_otherwise, ".1f"),
+        ]
 
     def show(screen: Screen) -> None:
-        rows: list[Sequence[Part]] = []
-        for lift in found.effect[:_SHOWN]:
-            item, low, high = found.named(lift.memory_id), lift.low, lift.high
-            known = low is not None and high is not None
-            row: list[Part] = [
-                lift.memory_id,
-                shown(said(item)) if item else "(gone)",
-                str(lift.shown),
-                _said(lift.success),
-                str(lift.without),
-                _said(lift.otherwise),
-                f"{low:+.0%} to {high:+.0%}" if known else "",
-                _said(lift.iterations, ".1f"),
-                _said(lift.iterations_otherwise, ".1f"),
-            ]
-            rows.append(row)
         head = ("item", "what", "#shown", "#success", "#not shown", "#success then")
-        if rows:
-            screen.table((*head, "#difference", "#reflections", "#and then"), rows)
+        if lifts := found.effect[:_SHOWN]:
+            more = ("#difference", "#reflections", "#and then")
+            screen.table((*head, *more), map(row, lifts))
         count = counted(len(found.effect), "item")
         screen.line(f"{count} shown in sessions that ended; this shows no cause")
 

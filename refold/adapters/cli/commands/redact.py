@@ -35,6 +35,7 @@ from refold.adapters.cli.output import (
 )
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 from refold.opener import make_redactor
+from refold.redaction.documents import compact_json
 from refold.redaction.engines import start_quickly
 from refold.redaction.policy import Policy, PolicyError
 from refold.redaction.redactor import RedactionError
@@ -91,12 +92,9 @@ def redact(
     for rechecked in look(user, session_id=session):
         found.append(rechecked)
         call.remark(partial(_session, one=rechecked))
-    failed = any(rechecked.problem for rechecked in found)
-    return Result(
-        _told(found, apply=apply),
-        lambda screen: _total(screen, found, apply=apply),
-        int(failed),
-    )
+    told = _told(found, apply=apply)
+    show = partial(_total, found=found, apply=apply)
+    return Result(told, show, int(bool(told["problems"])))
 
 
 def _told(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:
@@ -122,10 +120,7 @@ def _named(one: Rechecked) -> dict[str, str]:
 
 
 def _types(exposures: list[Exposure]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for exposure in exposures:
-        counts.update(exposure.types)
-    return counts
+    return sum((Counter(exposure.types) for exposure in exposures), Counter())
 
 
 def _session(screen: Screen, one: Rechecked) -> None:
@@ -170,13 +165,11 @@ def _check(call: Call, *, recheck: bool) -> None:
     wrong = _OF_FILTER if recheck else _OF_RECHECK
     for name, written in wrong.items():
         source = call.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE":
-            continue
-        if recheck:
+        if source is not None and source.name == "COMMANDLINE":
+            how = "without" if recheck else "with"
             raise typer.BadParameter(
-                f"use {written} without --recheck, which scans the store"
+                f"use {written} {how} --recheck, which scans the store"
             )
-        raise typer.BadParameter(f"use {written} with --recheck, which scans the store")
 
 
 def _policy(
@@ -207,13 +200,13 @@ def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> No
             for clean, counts in _cleaned(redactor, form, name, source):
                 found.update(counts.types)
                 if as_json:
-                    receipt = redactor.receipt(counts)
-                    write_line(_dumped({"value": clean, "redaction": receipt}))
+                    told = {"value": clean, "redaction": redactor.receipt(counts)}
+                    write_line(compact_json(told).encode())
                 elif form == "text":
                     sys.stdout.flush()
                     sys.stdout.buffer.write(clean.encode())
                 else:
-                    write_line(_dumped(clean))
+                    write_line(compact_json(clean).encode())
                 sys.stdout.buffer.flush()
         except RedactionError as error:
             raise RefoldError(
@@ -260,11 +253,3 @@ def _decoded(data: bytes, where: str) -> str:
             f"{where}: byte {error.start} is not UTF-8: convert it first, for instance "
             "with `iconv -f LATIN1 -t UTF-8`"
         ) from None
-
-
-def _dumped(value: Any) -> bytes:
-    """Compact JSON; what UTF-8 cannot hold stays as the escape that it came as."""
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()

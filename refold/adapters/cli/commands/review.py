@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Action = Literal["list", "show", "decide", "scan"]
 """What to do with questions to humans."""
 
-
 Decision = Literal["accept", "reject", "corrected", "dismissed"]
 """What can be decided."""
 
@@ -102,42 +101,35 @@ def _given(
     return user, name, seq
 
 
-_HEAD = ("severity", "asked (UTC)", "user", "session", "#seq", "rule", "question")
+_HEAD: Final = (
+    *("severity", "asked (UTC)", "user", "session", "#seq"),
+    *("rule", "question", "decided"),
+)
 
 
 def _list(
     store: SessionStore, user: str | None, session: str | None, *, every: bool
 ) -> Result:
-    """A line a question, the gravest first; of bundles, nothing.
-
-    A session that cannot be read is told, and the exit code is 1 then.
-    """
+    """A line a question, the gravest first; of bundles, nothing."""
     found = store.reviews.list(user, session_id=session, open_only=not every)
     for one in found.unreadable:
         complain(f"session {one.session_id!r}: {one.error}")
 
     def show(screen: Screen) -> None:
-        rows = [
-            (
-                one.severity,
-                one.at[:19].replace("T", " "),
-                one.user_id,
-                one.session_id,
-                str(one.seq),
-                shown_in_line(one.trigger),
-                shown_in_line(one.question),
-                shown_in_line(_state(one)),
-            )
-            for one in found
-        ]
-        if rows:
-            screen.table((*_HEAD, "decided"), rows)
+        if found:
+            screen.table(_HEAD, map(_row, found))
         screen.line(counted(len(found), "question" if every else "open question"))
 
     told = [one.to_json() for one in found]
     for question in told:
         question.pop("bundle", None)
     return Result(told, show, int(bool(found.unreadable)))
+
+
+def _row(one: Review) -> list[str]:
+    about = (one.trigger, one.question, _state(one))
+    place = [one.severity, one.at[:19].replace("T", " "), one.user_id, one.session_id]
+    return [*place, str(one.seq), *map(shown_in_line, about)]
 
 
 _STYLES: Final = {"critical": "bold red", "high": "red", "medium": "yellow"}
@@ -193,10 +185,9 @@ def _scan(
         if info.status != "open" or info.session_id.startswith("_"):
             skipped += info.status != "open"
             continue
+        one = store.session(user_id=info.user_id, session_id=info.session_id)
         try:
-            reviewed = store.session(
-                user_id=info.user_id, session_id=info.session_id
-            ).review(chosen)
+            reviewed = one.review(chosen)
         except RefoldError as error:
             failed += 1
             complain(f"session {info.session_id!r}: {error}")

@@ -146,9 +146,8 @@ def _figures(screen: Screen, explained: Explanation) -> None:
     screen.line((f"  digest      {view.digest}", "dim"))
     _request(screen, explained)
     if min(explained.events) < 1:
-        screen.line(
-            "  seqs        0 and below belong to the session it was forked from"
-        )
+        origin = "0 and below belong to the session it was forked from"
+        screen.line(f"  seqs        {origin}")
     for chain in explained.chains:
         name = chain.stream.stream
         stream = name if name == "main" else f"derived stream {name[:DIGEST]}"
