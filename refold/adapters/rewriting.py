@@ -29,14 +29,9 @@ from refold.adapters.streams import (
     opened_head,
 )
 from refold.adapters.verification import PAGE
+from refold.domain import errors
 from refold.domain.chain import resealed
 from refold.domain.envelope import Blob
-from refold.domain.errors import (
-    CorruptEvent,
-    Expired,
-    SessionNotFound,
-    StoreUnavailable,
-)
 from refold.domain.events import RedactionApplied
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Append, Rewriting, Rewritten
@@ -84,7 +79,7 @@ class Rewriter:
 
         done = self._log.recorder.rewrite(self._stream, finished)
         if not drafts or not (done or drafts[-1].is_there()):
-            raise StoreUnavailable(
+            raise errors.StoreUnavailable(
                 f"other processes keep encrypting session {self._stream.session_id!r}",
                 remedy="try again when they are done",
             )
@@ -95,7 +90,7 @@ class Rewriter:
         user_id, session_id, _ = self._stream
         row = self._log.recorder.head_row(self._stream)
         if row is None:
-            raise SessionNotFound(user_id, session_id)
+            raise errors.SessionNotFound(user_id, session_id)
         check_not_erased(self._stream, row)
         check_not_frozen(row)
         old = self._log.key(self._stream)
@@ -104,7 +99,7 @@ class Rewriter:
         try:
             for name in self._log.recorder.streams(user_id, session_id):
                 draft.read(name)
-        except CorruptEvent:
+        except errors.CorruptEvent:
             if self._log.key(self._stream).check == old.check:
                 raise
             return None
@@ -175,7 +170,7 @@ class _Draft:
         for sha256 in digests:
             try:
                 data = self._blobs.read(sha256)
-            except Expired:
+            except errors.Expired:
                 self._expired.add(sha256)
                 continue
             if data is not None:
@@ -185,7 +180,7 @@ class _Draft:
         """The whole session, read to these heads; None if its key is another now."""
         if MAIN not in heads:  # it was erased meanwhile, or somebody deleted the row
             self._log.keys.refuse_erased(*self._stream[:2])
-            raise SessionNotFound(*self._stream[:2])
+            raise errors.SessionNotFound(*self._stream[:2])
         for name, head in heads.items():
             check_not_erased(self._stream._replace(stream=name), head)
             check_not_frozen(head)

@@ -19,17 +19,10 @@ from threading import Lock, Thread
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
+from refold.domain import errors
 from refold.domain.access_log import NOTHING, Access, AccessRecord, AccessTrail, Counts
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import Accesses, Retention
-from refold.domain.errors import (
-    Erased,
-    Frozen,
-    InvalidConfiguration,
-    OnHold,
-    RefoldError,
-    SessionNotFound,
-)
 from refold.domain.ids import StreamId, check_id, check_session_id
 from refold.domain.ports import Head, scope
 from refold.store.appends import Order, Receipt, Writer
@@ -40,7 +33,7 @@ APPEND: Final = "session_append_event"
 EVERY: Final = 30.0  # seconds: what a killed process loses at most
 MOST: Final = 10_000  # sessions; of more, the others are counted from the next time on
 
-_DENIED: Final = (SessionNotFound, Erased, Frozen, OnHold)
+_DENIED: Final = (errors.SessionNotFound, errors.Erased, errors.Frozen, errors.OnHold)
 _IDS: Final = ("user_id", "session_id")
 _inside: ContextVar[str | None] = ContextVar("refold_access_inside", default=None)
 _called: ContextVar[str | None] = ContextVar("refold_access_called", default=None)
@@ -93,7 +86,7 @@ class Reads:
             for user_id, accesses in users.items():
                 try:
                     self._retention.add_accesses(user_id, accesses)
-                except RefoldError as error:
+                except errors.RefoldError as error:
                     log.debug("uses of sessions are not written yet: %s", error)
                     self._take_back(accesses)
 
@@ -158,9 +151,9 @@ class AccessLog:
         if session_id is not None:
             check_session_id(session_id)
             if user_id is None:
-                raise InvalidConfiguration("name the user of the session, too")
+                raise errors.InvalidConfiguration("name the user of the session, too")
         if since is not None and since.tzinfo is None:
-            raise InvalidConfiguration("since needs a time zone")
+            raise errors.InvalidConfiguration("since needs a time zone")
         at = None if since is None else microseconds(since)
         return self._kept.find(user_id, session_id, since=at)
 
@@ -170,7 +163,7 @@ class AccessLog:
         Raises InvalidConfiguration for an age below zero.
         """
         if older_than < timedelta(0):
-            raise InvalidConfiguration("the age of records cannot be negative")
+            raise errors.InvalidConfiguration("the age of records cannot be negative")
         age = older_than // timedelta(microseconds=1)
         return self._kept.purge(self.writer.clock() - age)
 
@@ -202,7 +195,7 @@ class AccessLog:
     @property
     def _kept(self) -> AccessTrail:
         if self.trail is None:
-            raise InvalidConfiguration("this store keeps no audit log")
+            raise errors.InvalidConfiguration("this store keeps no audit log")
         return self.trail
 
 
@@ -275,7 +268,7 @@ def _failed(access: Access, error: BaseException, spent: int) -> Access:
     Of ours it has the type's name; the name of another's could say anything.
     """
     name = "Unexpected" if isinstance(error, Exception) else "Interrupted"
-    if type(error).__module__ == RefoldError.__module__:
+    if type(error).__module__ == errors.RefoldError.__module__:
         name = type(error).__name__
     return access._replace(
         duration_us=spent // 1000,

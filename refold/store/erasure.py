@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
+from refold.domain import errors
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
 from refold.domain.erasure import (
@@ -31,20 +32,6 @@ from refold.domain.erasure import (
     Whose,
     subject,
     timestamp,
-)
-from refold.domain.errors import (
-    CorruptEvent,
-    Erased,
-    EventTooLarge,
-    InvalidConfiguration,
-    InvalidEvent,
-    KeyUnavailable,
-    NotErased,
-    OnHold,
-    RedactionFailed,
-    SessionNotFound,
-    StoreUnavailable,
-    UserNotFound,
 )
 from refold.domain.events import RedactionApplied
 from refold.domain.ids import (
@@ -124,7 +111,9 @@ class Ask:
         for name in ("grace", "key_backups"):
             span = getattr(self, name)
             if span is not None and not timedelta(0) <= span <= LONGEST:
-                raise InvalidConfiguration(f"{name} must be from 0 to 999999 days")
+                raise errors.InvalidConfiguration(
+                    f"{name} must be from 0 to 999999 days"
+                )
 
 
 class Retained(NamedTuple):
@@ -210,7 +199,7 @@ class Erasures:
                 job = replace(job, facts={**job.facts, **said})
                 signed = eraser.restored(job) or signed
         if signed is None:
-            raise NotErased("that user has no erasure that can be undone")
+            raise errors.NotErased("that user has no erasure that can be undone")
         return signed
 
     def readmit(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
@@ -248,7 +237,7 @@ class Erasures:
         check_id("user_id", user_id)
         name = self._name(user_id, name)
         if not self.writer.log.erasures.release(user_id, name):
-            raise NotErased(f"there is no legal hold {name!r} on that user")
+            raise errors.NotErased(f"there is no legal hold {name!r} on that user")
         return self._said("legal hold released", user_id, reason, operator, hold=name)
 
     def holds(self, user_id: str) -> list[LegalHold]:
@@ -354,7 +343,7 @@ class Erasures:
 
 def _check_hold(name: str) -> None:
     if name == FREEZE:
-        raise InvalidEvent(
+        raise errors.InvalidEvent(
             f"{name!r} names no legal hold: store.erasures.freeze and unfreeze"
         )
 
@@ -365,7 +354,9 @@ def whose_of(user_id: str, session_id: str | None) -> Whose:
     if session_id is None:
         return Whose(user_id)
     if session_id == USER_SESSION:
-        raise InvalidEvent(f"{USER_SESSION!r} is of the whole user: erase the user")
+        raise errors.InvalidEvent(
+            f"{USER_SESSION!r} is of the whole user: erase the user"
+        )
     return Whose(user_id, (check_session_id(session_id),))
 
 
@@ -402,7 +393,7 @@ class Eraser:
         if job is None:
             try:
                 self._refuse_erased(ask.whose)
-            except Erased:
+            except errors.Erased:
                 # A backup of the database may have come back since.
                 if not any(self.erasures.left(ask.whose).values()):
                     kept = self._extracts(ask.whose)
@@ -434,7 +425,7 @@ class Eraser:
                 continue
             # What lost its head is not listed any more, and can be erased all the same.
             if not any(self.erasures.left(Whose(whose.user_id, (name,))).values()):
-                raise SessionNotFound(whose.user_id, name)
+                raise errors.SessionNotFound(whose.user_id, name)
 
     def _refuse_absent(self, ask: Ask) -> None:
         """Sign nothing for a name that was mistyped, or is in another database."""
@@ -444,7 +435,7 @@ class Eraser:
         # Who has no row left may have been here: certificates say so.
         known = any(self.erasures.left(ask.whose).values())
         if not (known or self.erasures.certificates(user_id)):
-            raise UserNotFound(user_id, database=self.erasures.database)
+            raise errors.UserNotFound(user_id, database=self.erasures.database)
 
     def _erased_before(self, ask: Ask) -> Erasure:
         """Nothing is left to do but to clean up behind a run that was cut off."""
@@ -582,7 +573,7 @@ class Eraser:
                     self.progress(table, done[table], int(totals.get(table, 0)))
             if not any(self.erasures.left(job.whose).values()):
                 return
-        raise StoreUnavailable(
+        raise errors.StoreUnavailable(
             "rows of what was erased keep appearing",
             remedy="close what writes them, and run `refold erase --due`",
         )
@@ -678,8 +669,8 @@ def _microseconds(span: timedelta) -> int:
 
 # What cannot be read, or is too much to be kept, goes with its session.
 _NOT_KEPT: Final = (
-    *(CorruptEvent, KeyUnavailable, Erased),
-    *(EventTooLarge, RedactionFailed, InvalidEvent),
+    *(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased),
+    *(errors.EventTooLarge, errors.RedactionFailed, errors.InvalidEvent),
 )
 
 
@@ -715,10 +706,10 @@ class Retainer:
         for user_id, infos in self._users():
             try:
                 self._of_user(eraser, user_id, infos)
-            except (CorruptEvent, KeyUnavailable):
+            except (errors.CorruptEvent, errors.KeyUnavailable):
                 # What it was forked from cannot be told, so nothing of the user goes.
                 self._keep("unreadable", 1)
-            with suppress(CorruptEvent, KeyUnavailable, Erased):
+            with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):
                 self._of_memory(eraser, user_id)
         blobs, erasures = self._blobs(), self._erasures
         if not self.dry_run and (completed or erasures or blobs):
@@ -743,7 +734,7 @@ class Retainer:
                 if not kept and blobs.session_id not in forked:
                     some = len(blobs.addresses)
                     done += some if self.dry_run else retention.expire_blobs(blobs)
-            except (CorruptEvent, KeyUnavailable):
+            except (errors.CorruptEvent, errors.KeyUnavailable):
                 self._keep("unreadable", 1)
         return done
 
@@ -837,7 +828,7 @@ class Retainer:
         if name not in known:
             try:
                 state = self.writer.log.head(StreamId(user_id, name, MAIN)).state
-            except Erased:
+            except errors.Erased:
                 return None
             known[name] = state.forked_from[0] if state.forked_from else None
         return known[name]
@@ -878,7 +869,7 @@ class Retainer:
         unused = Unused(at, self.policy.since == "access", known)
         try:
             begun = self.writer.log.retention.begin_unused(job, unused)
-        except (OnHold, Erased):
+        except (errors.OnHold, errors.Erased):
             return None
         if begun is None:
             return None

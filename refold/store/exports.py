@@ -15,17 +15,11 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from refold.domain import errors
 from refold.domain.canonical import digest
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import timestamp
-from refold.domain.errors import (
-    Erased,
-    Expired,
-    ExportFailed,
-    InvalidConfiguration,
-    SessionNotFound,
-)
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import EventLog, Head, Scope, SessionInfo
@@ -119,7 +113,7 @@ def export_user(writer: Writer, user_id: str, out: Path) -> Exported:
 def _whole_or_nothing(out: Path) -> Iterator[Path]:
     """A directory of the owner's alone that takes its name once it is whole."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ExportFailed(
+        raise errors.ExportFailed(
             f"{str(out)!r} is there already: export to a new or empty folder"
         )
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -151,7 +145,7 @@ class _Export:
         for info in infos:
             now = found.get(info.session_id)
             if now is None or now.status == "erased":
-                raise Erased(f"session {info.session_id!r}")
+                raise errors.Erased(f"session {info.session_id!r}")
         return manifest
 
     def _sessions(self) -> list[SessionInfo]:
@@ -160,12 +154,12 @@ class _Export:
         infos = [info for info in found if info.status != "erased"]
         if not infos:
             if found:
-                raise Erased("the user")
-            raise SessionNotFound(self.user_id, "*")
+                raise errors.Erased("the user")
+            raise errors.SessionNotFound(self.user_id, "*")
         lost = self.log.orphans(Scope(self.user_id))
         if lost:
             names = ", ".join(sorted({repr(one.session_id) for one in lost})[:_NAMED])
-            raise ExportFailed(
+            raise errors.ExportFailed(
                 f"there are events of {names} and no head, so they are not listed: "
                 f"`refold repair --user {self.user_id} --apply` lists them again"
             )
@@ -210,7 +204,7 @@ class _Export:
         while after < head.seq:
             page = self.log.read(stream, after=after, upto=head.seq, limit=_PAGE)
             if not page:
-                raise Erased(f"session {stream.session_id!r}")
+                raise errors.Erased(f"session {stream.session_id!r}")
             yield from page
             after = page[-1].seq
 
@@ -221,7 +215,7 @@ class _Export:
         def write(sha256: str) -> None:
             path = f"blobs/{sha256}"
             if path not in self.files.written:
-                with suppress(Expired):
+                with suppress(errors.Expired):
                     data = self.log.blob(main, sha256)
                     if data is not None:
                         self.files.write(path, data)
@@ -320,7 +314,7 @@ def check_export(folder: Path) -> ExportChecked:
     except (OSError, orjson.JSONDecodeError):
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise InvalidConfiguration(
+        raise errors.InvalidConfiguration(
             f"there is no {MANIFEST} of an export in {str(folder)!r}: name a folder "
             "that `refold export --out` made"
         )

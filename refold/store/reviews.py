@@ -7,20 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Final, NamedTuple
 
+from refold.domain import errors
 from refold.domain.envelope import Draft, Meta
-from refold.domain.errors import (
-    AlreadyDecided,
-    CorruptEvent,
-    Erased,
-    EventTooLarge,
-    IdempotencyConflict,
-    InvalidConfiguration,
-    InvalidEvent,
-    KeyUnavailable,
-    RedactionFailed,
-    RefoldError,
-    SessionNotFound,
-)
 from refold.domain.events import HumanReview, JsonObject
 from refold.domain.ids import StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import EventLog, Head, StoredView
@@ -49,7 +37,7 @@ _WORTH: Final = 200
 # So many of the newest events of a turn are looked at for a bundle.
 _NEWEST: Final = 200
 # What a store can have against a bundle; with less in it, it may take it.
-_REFUSED: Final = (EventTooLarge, InvalidEvent, RedactionFailed)
+_REFUSED: Final = (errors.EventTooLarge, errors.InvalidEvent, errors.RedactionFailed)
 _SMALLER: Final = (MOST_BYTES, MOST_BYTES // 4, MOST_BYTES // 16)
 
 
@@ -58,7 +46,7 @@ class Unreadable(NamedTuple):
 
     user_id: str
     session_id: str
-    error: CorruptEvent | KeyUnavailable
+    error: errors.CorruptEvent | errors.KeyUnavailable
 
 
 class ReviewList(list[Review]):
@@ -103,9 +91,9 @@ class Reviews:
             try:
                 asked = read_on(log, stream, types=(_TYPE,))
                 found += reviews_of(asked, closed=closed)
-            except Erased:
+            except errors.Erased:
                 continue  # meanwhile
-            except (CorruptEvent, KeyUnavailable) as error:
+            except (errors.CorruptEvent, errors.KeyUnavailable) as error:
                 unreadable.append(Unreadable(*stream[:2], error))
         wanted = [one for one in found if one.is_open] if open_only else found
         return ReviewList(sorted(wanted, key=urgency), unreadable)
@@ -122,13 +110,13 @@ def decide(
 ) -> Receipt:
     """Record what a human decided, once; ``Session.decide`` says how."""
     if decision not in DECISIONS:
-        raise InvalidEvent(f"a decision is one of {', '.join(DECISIONS)}")
+        raise errors.InvalidEvent(f"a decision is one of {', '.join(DECISIONS)}")
     if not isinstance(by, str) or not by.strip():
-        raise InvalidEvent("by says who decided: a name or a role")
+        raise errors.InvalidEvent("by says who decided: a name or a role")
     if not isinstance(note, str):
-        raise InvalidEvent("a note is a text")
+        raise errors.InvalidEvent("a note is a text")
     if writer.log.head(stream).seq == 0:
-        raise SessionNotFound(stream.user_id, stream.session_id)
+        raise errors.SessionNotFound(stream.user_id, stream.session_id)
     asked = _question(writer.log, stream, seq)
     event = HumanReview(
         trigger=asked.trigger,
@@ -141,26 +129,26 @@ def decide(
     key = f"refold.decision/{asked.seq}"
     try:
         receipt = writer.append(Order(stream, (Draft(event, meta=meta),), key))
-    except IdempotencyConflict as earlier:
-        raise AlreadyDecided(seq, decided_at=earlier.first_seq) from None
+    except errors.IdempotencyConflict as earlier:
+        raise errors.AlreadyDecided(seq, decided_at=earlier.first_seq) from None
     if receipt.duplicate:
-        raise AlreadyDecided(seq, decided_at=receipt.first_seq)
+        raise errors.AlreadyDecided(seq, decided_at=receipt.first_seq)
     return receipt
 
 
 def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
     if type(seq) is not int:
-        raise InvalidEvent("seq says which question: a whole number")
+        raise errors.InvalidEvent("seq says which question: a whole number")
     seq = bounded("seq", seq)
     found = reviews_of(read_on(log, stream, after=max(seq - 1, 0), types=(_TYPE,)))
     if not found or found[0].seq != seq:
-        raise InvalidEvent(
+        raise errors.InvalidEvent(
             f"seq {seq} of the session is not a question to a human: "
             "`refold review list` lists the questions"
         )
     decided = found[0].decided
     if decided is not None:
-        raise AlreadyDecided(seq, decided_at=decided.seq)
+        raise errors.AlreadyDecided(seq, decided_at=decided.seq)
     return found[0]
 
 
@@ -186,10 +174,12 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
     if rules is None:
         rules = ReviewRules.default()
     if not isinstance(rules, ReviewRules):
-        raise InvalidConfiguration("rules: they are made by ReviewRules.read(text)")
+        raise errors.InvalidConfiguration(
+            "rules: they are made by ReviewRules.read(text)"
+        )
     watch = _watched(writer.log, head, rules)
     asked: list[int] = []
-    refused: RefoldError | None = None
+    refused: errors.RefoldError | None = None
     for due in watch.unasked():
         source = _source(writer.log, head.state.stream, rules, due)
         try:
@@ -224,7 +214,7 @@ def _ask(writer: Writer, stream: StreamId, source: Source) -> int:
 
     A bundle that is refused is asked with less of it, then without its events.
     """
-    refused: RefoldError | None = None
+    refused: errors.RefoldError | None = None
     for most in _SMALLER:
         bundle = bundle_of(source, most)
         if not bundle.events:
@@ -252,7 +242,7 @@ def _append(writer: Writer, stream: StreamId, due: Due, bundle: JsonObject) -> i
     key = f"refold.review/{due.rule.name}/{due.first_seq}"
     try:
         receipt = writer.append(Order(stream, (Draft(event),), key))
-    except IdempotencyConflict:
+    except errors.IdempotencyConflict:
         return 0  # by other rules, or another version: it is asked all the same
     return 0 if receipt.duplicate else receipt.first_seq
 

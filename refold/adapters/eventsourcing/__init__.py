@@ -8,14 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn, TypeVar, cast
 
+from eventsourcing import persistence
 from eventsourcing.application import Application
-from eventsourcing.persistence import (
-    InfrastructureFactory,
-    InfrastructureFactoryError,
-    JSONTranscoder,
-    Mapper,
-    StoredEvent,
-)
 from eventsourcing.utils import Environment, EnvType, resolve_topic, strtobool
 
 # As a module: the library looks here for factories, and takes one alone.
@@ -47,7 +41,7 @@ R = TypeVar("R", bound=SqlRecorder)
 _TYPES: Final[dict[str, Originators]] = {"uuid": "uuid", "text": "text"}
 
 
-class Factory(InfrastructureFactory[SqlTrackingRecorder]):
+class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
     """Recorders for an application, in the database that ``REFOLD_DB`` names.
 
     Raises InfrastructureFactoryError for settings that cannot be used.
@@ -62,12 +56,12 @@ class Factory(InfrastructureFactory[SqlTrackingRecorder]):
         try:
             return open_database(self.env.get("REFOLD_DB") or config.database())
         except RefoldError as error:
-            raise InfrastructureFactoryError(str(error)) from None
+            raise persistence.InfrastructureFactoryError(str(error)) from None
 
     def _originator_id_type(self) -> Originators:
         given = self.env.get("ORIGINATOR_ID_TYPE", "uuid").lower()
         if given not in _TYPES:
-            raise InfrastructureFactoryError(
+            raise persistence.InfrastructureFactoryError(
                 f"ORIGINATOR_ID_TYPE is {given!r}: set it to uuid or text"
             )
         return _TYPES[given]
@@ -110,21 +104,21 @@ class Factory(InfrastructureFactory[SqlTrackingRecorder]):
 def _resolved(given: str | type[Any] | None, base: type[R]) -> type[R]:
     kind = resolve_topic(given) if isinstance(given, str) and given else given or base
     if not isinstance(kind, type) or not issubclass(kind, base):
-        raise InfrastructureFactoryError(
+        raise persistence.InfrastructureFactoryError(
             f"{getattr(kind, '__qualname__', kind)} is no subclass of "
             f"refold.adapters.eventsourcing.{base.__name__}: derive it from that"
         )
     return kind
 
 
-class EnvelopeMapper(Mapper[str]):
+class EnvelopeMapper(persistence.Mapper[str]):
     """Opens what a follower is notified of into envelopes; it seals nothing.
 
     A notification has a place and no more: the row is read again, as it is now.
     """
 
     def __init__(self, log: sessions.EncryptedLog) -> None:
-        super().__init__(JSONTranscoder())
+        super().__init__(persistence.JSONTranscoder())
         self._log = log
 
     def to_stored_event(
@@ -134,7 +128,7 @@ class EnvelopeMapper(Mapper[str]):
         """Refuse it.  Raises TypeError."""
         raise TypeError("a session is written with refold.open(…).session(…).append")
 
-    def to_domain_event(self, stored_event: StoredEvent) -> Any:
+    def to_domain_event(self, stored_event: persistence.StoredEvent) -> Any:
         """The envelope at that place.  Raises CorruptEvent, Erased, KeyUnavailable."""
         stream = StreamId.parse(str(stored_event.originator_id))
         seq = stored_event.originator_version

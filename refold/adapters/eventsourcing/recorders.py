@@ -11,39 +11,10 @@ from functools import cached_property, partial
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
+import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from eventsourcing.persistence import (
-    AggregateRecorder,
-    ApplicationRecorder,
-    DataError,
-    IntegrityError,
-    Notification,
-    ProcessRecorder,
-    ProgrammingError,
-    StoredEvent,
-    Subscription,
-    Tracking,
-    TrackingRecorder,
-)
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Integer,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    Select,
-    Table,
-    Text,
-    UniqueConstraint,
-    Uuid,
-    func,
-    insert,
-    select,
-    text,
-)
+from eventsourcing import persistence
 
 from refold.adapters.eventsourcing.engines import Before, EventsDatabase, Row
 from refold.adapters.keys.ring import seal, unseal
@@ -56,7 +27,7 @@ from refold.opener import master_key
 Originators: TypeAlias = Literal["uuid", "text"]
 _PLAIN: Final = re.compile("[a-z0-9_]{1,40}")
 _PURPOSE: Final = re.compile("(?!keys$|positions$)[a-z0-9]{1,16}")
-_WHOLE: Final = BigInteger().with_variant(Integer(), "sqlite")
+_WHOLE: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def application_key(application: str) -> str:
@@ -82,7 +53,7 @@ def table_name(application: str, purpose: str) -> str:
     Raises ProgrammingError for any other purpose.
     """
     if not _PURPOSE.fullmatch(purpose):
-        raise ProgrammingError(
+        raise persistence.ProgrammingError(
             f"{purpose!r} cannot be part of the name of a table: take 1 to 16 "
             "lower-case letters and digits, but not 'keys' or 'positions'"
         )
@@ -90,26 +61,28 @@ def table_name(application: str, purpose: str) -> str:
 
 
 def events(
-    metadata: MetaData, name: str, *, originators: Originators, sequenced: bool
-) -> Table:
+    metadata: sa.MetaData, name: str, *, originators: Originators, sequenced: bool
+) -> sa.Table:
     """Events or snapshots; ``sequenced``: each has its place in the application."""
-    place = Column("notification_id", _WHOLE, primary_key=True, autoincrement=False)
+    place = sa.Column("notification_id", _WHOLE, primary_key=True, autoincrement=False)
     key = ("originator_id", "originator_version")
-    return Table(
+    return sa.Table(
         name,
         metadata,
         *((place,) if sequenced else ()),
-        Column(
-            "originator_id", Uuid() if originators == "uuid" else Text(), nullable=False
+        sa.Column(
+            "originator_id",
+            sa.Uuid() if originators == "uuid" else sa.Text(),
+            nullable=False,
         ),
-        Column("originator_version", BigInteger, nullable=False),
-        Column("topic", Text, nullable=False),
-        Column("state", LargeBinary, nullable=False),
-        UniqueConstraint(*key) if sequenced else PrimaryKeyConstraint(*key),
+        sa.Column("originator_version", sa.BigInteger, nullable=False),
+        sa.Column("topic", sa.Text, nullable=False),
+        sa.Column("state", sa.LargeBinary, nullable=False),
+        sa.UniqueConstraint(*key) if sequenced else sa.PrimaryKeyConstraint(*key),
     )
 
 
-def positions(metadata: MetaData) -> Table:
+def positions(metadata: sa.MetaData) -> sa.Table:
     """The last notification id that was given out, for each table of events.
 
     A row is written at every insert; room in its page keeps the table small.
@@ -128,12 +101,12 @@ class Vault:
     """Seals the states of one table's events under its application's key."""
 
     def __init__(
-        self, database: EventsDatabase, keys: Table, application: str, purpose: str
+        self, database: EventsDatabase, keys: sa.Table, application: str, purpose: str
     ) -> None:
         self._database, self._keys = database, keys
         self._application, self._purpose = application, purpose
 
-    def seal(self, event: StoredEvent) -> bytes:
+    def seal(self, event: persistence.StoredEvent) -> bytes:
         """The event's state, compressed and encrypted, bound to its place and topic.
 
         Raises OperationalError if there is no key.
@@ -145,42 +118,42 @@ class Vault:
 
         Raises DataError if it was sealed for another row or under another key.
         """
-        row = StoredEvent(originator_id, version, topic, state)
+        row = persistence.StoredEvent(originator_id, version, topic, state)
         try:
             if state[:1] != _FORMAT:
                 raise InvalidTag
             return unpack(unseal(self._cipher, state[1:], self._context(row)))
         except (InvalidTag, ValueError):
-            raise DataError(
+            raise persistence.DataError(
                 f"version {version} of {originator_id} does not open with the key of "
                 f"its application: the row in {self._purpose} was changed, or is of "
                 "another database"
             ) from None
 
-    def _context(self, event: StoredEvent) -> bytes:
+    def _context(self, event: persistence.StoredEvent) -> bytes:
         """What the state is bound to; the lengths keep its parts apart."""
         id_, topic = str(event.originator_id).encode(), event.topic.encode()
         place = (event.originator_version, len(id_), len(topic))
         return b"%d %d %d " % place + id_ + topic + self._purpose.encode()
 
-    def exists(self, connection: Connection) -> bool:
+    def exists(self, connection: sa.Connection) -> bool:
         """Whether the application has a key."""
         return connection.execute(self._query()).first() is not None
 
-    def make(self, connection: Connection, events: Table) -> None:
+    def make(self, connection: sa.Connection, events: sa.Table) -> None:
         """Make the key if there is none, while no other process does.
 
         Raises KeyUnavailable if there are ``events``, for they were written with one.
         """
         if self.exists(connection):
             return
-        if connection.execute(select(events.c.topic).limit(1)).first() is not None:
+        if connection.execute(sa.select(events.c.topic).limit(1)).first() is not None:
             raise self._lost()
-        others = connection.execute(select(self._keys.c.name).limit(1)).first()
+        others = connection.execute(sa.select(self._keys.c.name).limit(1)).first()
         master = master_key(self._database.url, create=others is None)
         wrapped = master.wrap(os.urandom(32), _CONTEXT)
         values = {"name": self._application, "wrapped": wrapped}
-        connection.execute(insert(self._keys).values(values))
+        connection.execute(sa.insert(self._keys).values(values))
 
     @cached_property
     def _cipher(self) -> AESGCM:
@@ -191,9 +164,9 @@ class Vault:
             master = master_key(self._database.url, create=False)
             return AESGCM(master.unwrap(bytes(found[0].wrapped), _CONTEXT))
 
-    def _query(self) -> Select[Any]:
+    def _query(self) -> sa.Select[Any]:
         keys = self._keys.c
-        return select(keys.wrapped).where(keys.name == self._application)
+        return sa.select(keys.wrapped).where(keys.name == self._application)
 
     def _lost(self) -> KeyUnavailable:
         return KeyUnavailable(
@@ -228,7 +201,7 @@ class SqlRecorder:
         self.database, self.application = database, application
         self.originators: Originators = originators
         self.purpose = purpose
-        self.metadata = MetaData(schema=database.schema)
+        self.metadata = sa.MetaData(schema=database.schema)
         self.define_tables()
 
     def define_tables(self) -> None:
@@ -248,21 +221,21 @@ class SqlRecorder:
             self.metadata, is_done=self._is_finished, finish=self._finish
         )
 
-    def _is_finished(self, connection: Connection) -> bool:  # noqa: ARG002  # a hook
+    def _is_finished(self, connection: sa.Connection) -> bool:  # noqa: ARG002  # a hook
         return True
 
-    def _finish(self, connection: Connection) -> None:
+    def _finish(self, connection: sa.Connection) -> None:
         """What is to be done once the tables are there."""
 
 
-class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
+class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
     """Events or snapshots of aggregates, each sealed under the application's key."""
 
     def define_tables(self) -> None:
         """Events or snapshots, and the keys and counts of all applications."""
         super().define_tables()
         name, sequenced = self.table_name(self.purpose), self.purpose == "events"
-        self.events: Table = events(
+        self.events: sa.Table = events(
             self.metadata, name, originators=self.originators, sequenced=sequenced
         )
         self._positions = positions(self.metadata) if sequenced else None
@@ -277,35 +250,37 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
         """
         super().create_table()
         found = self.database.columns(self.events)
-        kind = "text" if isinstance(found.get("originator_id"), Text) else "uuid"
+        kind = "text" if isinstance(found.get("originator_id"), sa.Text) else "uuid"
         if kind != self.originators:
-            raise ProgrammingError(
+            raise persistence.ProgrammingError(
                 f"{self.events.name} was made for ORIGINATOR_ID_TYPE={kind}, and this "
                 f"application says {self.originators}"
             )
 
-    def _is_finished(self, connection: Connection) -> bool:
+    def _is_finished(self, connection: sa.Connection) -> bool:
         return self._is_counted(connection) and self._vault.exists(connection)
 
-    def _is_counted(self, connection: Connection) -> bool:
+    def _is_counted(self, connection: sa.Connection) -> bool:
         """Whether notification ids are, or there are none."""
         if self._positions is None:
             return True
-        query = select(self._positions.c.last_id)
+        query = sa.select(self._positions.c.last_id)
         query = query.where(self._positions.c.name == self.events.name)
         return connection.execute(query).first() is not None
 
-    def _finish(self, connection: Connection) -> None:
+    def _finish(self, connection: sa.Connection) -> None:
         self._vault.make(connection, self.events)
         if self._positions is None or self._is_counted(connection):
             return
         # From now on, after those that are there.
-        last = select(func.coalesce(func.max(self.events.c.notification_id), 0))
+        last = sa.select(
+            sa.func.coalesce(sa.func.max(self.events.c.notification_id), 0)
+        )
         row = {"name": self.events.name, "last_id": connection.scalar(last)}
-        connection.execute(insert(self._positions).values(row))
+        connection.execute(sa.insert(self._positions).values(row))
 
     def insert_events(
-        self, stored_events: Sequence[StoredEvent], **kwargs: Any
+        self, stored_events: Sequence[persistence.StoredEvent], **kwargs: Any
     ) -> Sequence[int] | None:
         """Write all events or none.
 
@@ -317,9 +292,9 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
 
     def _write(
         self,
-        stored_events: Sequence[StoredEvent],
+        stored_events: Sequence[persistence.StoredEvent],
         *,
-        tracking: Tracking | None = None,
+        tracking: persistence.Tracking | None = None,
         **_others: Any,
     ) -> list[int]:
         """Returns the notification ids; what else ``save`` was given is ignored."""
@@ -331,15 +306,15 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
             self.events, rows, taken=self._taken(stored_events), before=before
         )
 
-    def _before(self, tracking: Tracking | None) -> Before:
+    def _before(self, tracking: persistence.Tracking | None) -> Before:
         """What is written before the events, in the same transaction."""
         if tracking is not None:
-            raise ProgrammingError(
+            raise persistence.ProgrammingError(
                 "this recorder keeps no tracking: take that of process_recorder()"
             )
         return None
 
-    def _sealed(self, event: StoredEvent) -> Row:
+    def _sealed(self, event: persistence.StoredEvent) -> Row:
         self._check(event.originator_id)
         sealed = self._vault.seal(event)
         return Row(event.originator_id, event.originator_version, event.topic, sealed)
@@ -347,12 +322,12 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
     def _check(self, originator_id: UUID | str) -> None:
         if isinstance(originator_id, UUID) != (self.originators == "uuid"):
             kind = type(originator_id).__name__
-            raise ProgrammingError(
+            raise persistence.ProgrammingError(
                 f"an aggregate has an id of type {kind}, ORIGINATOR_ID_TYPE is "
                 f"{self.originators}: set it to uuid or text"
             )
 
-    def _taken(self, events: Sequence[StoredEvent]) -> str:
+    def _taken(self, events: Sequence[persistence.StoredEvent]) -> str:
         if not events:
             return "the tracking was recorded by another process"
         versions = [event.originator_version for event in events]
@@ -370,7 +345,7 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
         lte: int | None = None,
         desc: bool = False,
         limit: int | None = None,
-    ) -> Sequence[StoredEvent]:
+    ) -> Sequence[persistence.StoredEvent]:
         """The events with ``gt < version <= lte``, in order or newest first.
 
         Raises DataError if one was changed since it was written.
@@ -378,7 +353,7 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
         self._check(originator_id)
         events = self.events.c
         version = events.originator_version
-        query = select(version, events.topic, events.state)
+        query = sa.select(version, events.topic, events.state)
         query = query.where(events.originator_id == originator_id)
         if gt is not None:
             query = query.where(version > gt)
@@ -386,7 +361,7 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
             query = query.where(version <= lte)
         query = query.order_by(version.desc() if desc else version).limit(limit)
         return [
-            StoredEvent(
+            persistence.StoredEvent(
                 originator_id, row[0], row[1], self._opened(originator_id, *row)
             )
             for row in self.database.read(query)
@@ -398,14 +373,14 @@ class SqlAggregateRecorder(SqlRecorder, AggregateRecorder):
         return self._vault.open(originator_id, version, topic, bytes(state))
 
 
-class SqlApplicationRecorder(SqlAggregateRecorder, ApplicationRecorder):
+class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecorder):
     """Events of an application in one order: that in which they were committed.
 
     Notification ids rise by one, whatever was refused, and are never given out again.
     """
 
     def insert_events(
-        self, stored_events: Sequence[StoredEvent], **kwargs: Any
+        self, stored_events: Sequence[persistence.StoredEvent], **kwargs: Any
     ) -> Sequence[int] | None:
         """Write all events or none; returns their notification ids.
 
@@ -421,14 +396,14 @@ class SqlApplicationRecorder(SqlAggregateRecorder, ApplicationRecorder):
         topics: Sequence[str] = (),
         *,
         inclusive_of_start: bool = True,
-    ) -> Sequence[Notification]:
+    ) -> Sequence[persistence.Notification]:
         """At most ``limit`` events with ids from ``start`` to ``stop``, in order.
 
         Raises DataError if one was changed since it was written.
         """
         events = self.events.c
         id_ = events.notification_id
-        query = select(
+        query = sa.select(
             id_,
             events.originator_id,
             events.originator_version,
@@ -443,24 +418,26 @@ class SqlApplicationRecorder(SqlAggregateRecorder, ApplicationRecorder):
             query = query.where(events.topic.in_(topics))
         found = self.database.read(query.order_by(id_).limit(limit))
         return [
-            Notification(row[1], row[2], row[3], self._opened(*row[1:]), row[0])
+            persistence.Notification(
+                row[1], row[2], row[3], self._opened(*row[1:]), row[0]
+            )
             for row in found
         ]
 
     def max_notification_id(self) -> int | None:
         """The highest id of an event that is there, or None without any."""
-        query = select(func.max(self.events.c.notification_id))
+        query = sa.select(sa.func.max(self.events.c.notification_id))
         ((last,),) = self.database.read(query)
         return None if last is None else int(last)
 
     def subscribe(
         self, gt: int | None = None, topics: Sequence[str] = ()
-    ) -> Subscription[ApplicationRecorder]:
+    ) -> persistence.Subscription[persistence.ApplicationRecorder]:
         """Follow the events with ids above ``gt``, of these topics or of all."""
         return Following(self, gt, topics, self.database.bell(self.events))
 
 
-class SqlTrackingRecorder(SqlRecorder, TrackingRecorder):
+class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
     """How far upstream applications were followed; the base of views kept with it.
 
     A view of your own adds its tables in ``define_tables``, and changes them in
@@ -471,12 +448,12 @@ class SqlTrackingRecorder(SqlRecorder, TrackingRecorder):
         """The table of progress."""
         super().define_tables()
         name, columns = self.table_name("tracking"), "notification_id:big"
-        self.tracking: Table = described(
+        self.tracking: sa.Table = described(
             self.metadata, name, "application_name", columns
         )
 
     @contextmanager
-    def transaction(self, tracking: Tracking) -> Iterator[Connection]:
+    def transaction(self, tracking: persistence.Tracking) -> Iterator[sa.Connection]:
         """A transaction that records ``tracking`` with what is done in it, or neither.
 
         Raises IntegrityError if it is not ahead of what is recorded.
@@ -485,17 +462,19 @@ class SqlTrackingRecorder(SqlRecorder, TrackingRecorder):
         with self.database.transaction(track) as connection:
             yield connection
 
-    def insert_tracking(self, tracking: Tracking) -> None:
+    def insert_tracking(self, tracking: persistence.Tracking) -> None:
         """Record progress.  Raises IntegrityError if it is none."""
         with self.transaction(tracking):
             pass
 
-    def _track(self, connection: Connection, *, tracking: Tracking) -> None:
+    def _track(
+        self, connection: sa.Connection, *, tracking: persistence.Tracking
+    ) -> None:
         name = connection.dialect.identifier_preparer.format_table(self.tracking)
         values = {"name": tracking.application_name, "id": tracking.notification_id}
-        moved = connection.execute(text(_TRACK.format(table=name)), values)
+        moved = connection.execute(sa.text(_TRACK.format(table=name)), values)
         if moved.first() is None:
-            raise IntegrityError(
+            raise persistence.IntegrityError(
                 f"notification {tracking.notification_id} of "
                 f"{tracking.application_name} was processed already, or a later one"
             )
@@ -504,15 +483,17 @@ class SqlTrackingRecorder(SqlRecorder, TrackingRecorder):
         """How far this application was followed, or None if it was not."""
         columns = self.tracking.c
         found = self.database.read(
-            select(columns.notification_id).where(
+            sa.select(columns.notification_id).where(
                 columns.application_name == application_name
             )
         )
         return int(found[0][0]) if found else None
 
 
-class SqlProcessRecorder(SqlTrackingRecorder, SqlApplicationRecorder, ProcessRecorder):
+class SqlProcessRecorder(
+    SqlTrackingRecorder, SqlApplicationRecorder, persistence.ProcessRecorder
+):
     """Events of an application, recorded with the progress they are the outcome of."""
 
-    def _before(self, tracking: Tracking | None) -> Before:
+    def _before(self, tracking: persistence.Tracking | None) -> Before:
         return None if tracking is None else partial(self._track, tracking=tracking)

@@ -9,22 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    MetaData,
-    Table,
-    bindparam,
-    create_engine,
-    delete,
-    func,
-    insert,
-    literal,
-    make_url,
-    select,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
@@ -66,7 +51,7 @@ class KeyTables:
     """
 
     def __init__(self, *, schema: bool) -> None:
-        self.metadata = MetaData(schema=SCHEMA if schema else None)
+        self.metadata = sa.MetaData(schema=SCHEMA if schema else None)
         (
             self.settings,
             self.users,
@@ -111,7 +96,7 @@ class SqlKeyStore:
     def get_setting(self, name: str) -> bytes | None:
         """The value of that name."""
         settings = self._t.settings.c
-        query = select(settings.value).where(settings.name == name)
+        query = sa.select(settings.value).where(settings.name == name)
         found = self._read(query, lambda row: _octets(row[0]))
         return found[0] if found else None
 
@@ -120,16 +105,16 @@ class SqlKeyStore:
         with self._writing() as connection:
             self._put(connection, name, value)
 
-    def _put(self, connection: Connection, name: str, value: bytes) -> None:
+    def _put(self, connection: sa.Connection, name: str, value: bytes) -> None:
         settings = self._t.settings
-        here = update(settings).where(settings.c.name == name)
+        here = sa.update(settings).where(settings.c.name == name)
         if not connection.execute(here.values(value=value)).rowcount:
-            connection.execute(insert(settings).values(name=name, value=value))
+            connection.execute(sa.insert(settings).values(name=name, value=value))
 
     def remembered(self, prefix: str) -> dict[str, bytes]:
         """What is kept under names that begin so, by what follows in them."""
         settings = self._t.settings.c
-        query = select(settings.name, settings.value)
+        query = sa.select(settings.name, settings.value)
         query = query.where(settings.name.startswith(prefix, autoescape=True))
         found = self._read(query, lambda row: (row[0][len(prefix) :], _octets(row[1])))
         return dict(found)
@@ -139,7 +124,7 @@ class SqlKeyStore:
         settings = self._t.settings
         with self._writing() as connection:
             begins = settings.c.name.startswith(prefix, autoescape=True)
-            connection.execute(delete(settings).where(begins))
+            connection.execute(sa.delete(settings).where(begins))
 
     def add_setting(self, name: str, value: bytes) -> bytes:
         """Keep the value unless there is one of that name; gives the one kept."""
@@ -170,7 +155,7 @@ class SqlKeyStore:
     def get_user(self, user_ref: str) -> UserEntry | None:
         """The user of that hash."""
         users = self._t.users.c
-        query = select(users.epoch, users.wrapped).where(users.user_ref == user_ref)
+        query = sa.select(users.epoch, users.wrapped).where(users.user_ref == user_ref)
         found = self._read(query, _entry)
         return found[0] if found else None
 
@@ -184,7 +169,7 @@ class SqlKeyStore:
         """
         row = {"user_ref": user_ref, "epoch": 1, "wrapped": wrapped, "created_at": now}
         settings = self._t.settings.c
-        known = select(settings.value).where(settings.name == PEPPER)
+        known = sa.select(settings.value).where(settings.name == PEPPER)
         if not self._add(self._t.users, row, known, pepper):
             return None
         return self.get_user(user_ref)
@@ -192,15 +177,15 @@ class SqlKeyStore:
     def session_keys(self, user_ref: str, session_ref: str) -> dict[int, bytes]:
         """The session's keys by version.  Raises Erased if it was erased."""
         first, rotated, gone = self._t.sessions, self._t.rotated, self._t.erased
-        query = union_all(
+        query = sa.union_all(
             *(
-                select(version, wrapped).where(
+                sa.select(version, wrapped).where(
                     table.c.user_ref == user_ref, table.c.session_ref == session_ref
                 )
                 for table, version, wrapped in (
-                    (first, literal(1).label("version"), first.c.wrapped),
+                    (first, sa.literal(1).label("version"), first.c.wrapped),
                     (rotated, rotated.c.version, rotated.c.wrapped),
-                    (gone, literal(0), literal(b"")),
+                    (gone, sa.literal(0), sa.literal(b"")),
                 )
             )
         )
@@ -229,7 +214,7 @@ class SqlKeyStore:
         table = self._t.sessions if version == 1 else self._t.rotated
         row |= {} if version == 1 else {"version": version}
         users = self._t.users.c
-        known = select(users.wrapped).where(users.user_ref == user_ref)
+        known = sa.select(users.wrapped).where(users.user_ref == user_ref)
         if not self._add(table, row, known, under):
             return None
         # None if the user was erased since: who asks then is told so by the user's key.
@@ -237,7 +222,7 @@ class SqlKeyStore:
 
     def _add(
         self,
-        table: Table,
+        table: sa.Table,
         row: Mapping[str, object],
         known: Any = None,
         expected: bytes = b"",
@@ -249,7 +234,7 @@ class SqlKeyStore:
                 found = connection.execute(shared).scalar()
                 if found is None or _octets(found) != expected:
                     return False
-            connection.execute(insert(table).values(row))
+            connection.execute(sa.insert(table).values(row))
         return True
 
     def surplus(
@@ -257,31 +242,31 @@ class SqlKeyStore:
     ) -> int:
         """How many keys there are beyond one for each session of these."""
         wanted = {"user_ref": user_ref, "session_ref": session_ref}
-        keys = union_all(
+        keys = sa.union_all(
             *(
-                select(table.c.user_ref, table.c.session_ref).where(
+                sa.select(table.c.user_ref, table.c.session_ref).where(
                     *(table.c[k] == ref for k, ref in wanted.items() if ref is not None)
                 )
                 for table in (self._t.sessions, self._t.rotated)
             )
         ).subquery()
-        each = select(keys.c.user_ref, keys.c.session_ref).distinct().subquery()
+        each = sa.select(keys.c.user_ref, keys.c.session_ref).distinct().subquery()
         every, sessions = (
-            select(func.count()).select_from(some).scalar_subquery()
+            sa.select(sa.func.count()).select_from(some).scalar_subquery()
             for some in (keys, each)
         )
-        return self._read(select(every - sessions), lambda row: int(row[0]))[0]
+        return self._read(sa.select(every - sessions), lambda row: int(row[0]))[0]
 
     def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
         """Destroy the session's keys of lower versions for good; returns how many."""
         rotated = self._t.rotated
         with self._writing() as connection:
             mine = _of(rotated, user_ref, [session_ref])
-            gone = delete(rotated).where(*mine, rotated.c.version < before)
+            gone = sa.delete(rotated).where(*mine, rotated.c.version < before)
             found = connection.execute(gone).rowcount
             if before > 1:
                 first = self._t.sessions
-                gone = delete(first).where(*_of(first, user_ref, [session_ref]))
+                gone = sa.delete(first).where(*_of(first, user_ref, [session_ref]))
                 found += connection.execute(gone).rowcount
             return found
 
@@ -297,7 +282,7 @@ class SqlKeyStore:
                 for place, wrapped in self._found(connection, user_ref, sessions)
             ]
             if held:
-                connection.execute(insert(self._t.held), held)
+                connection.execute(sa.insert(self._t.held), held)
             self._take(connection, user_ref, sessions, now)
             return self._counted(connection, len(held))
 
@@ -306,26 +291,26 @@ class SqlKeyStore:
         t, held = self._t, self._t.held
         mine = _of(held, user_ref, sessions)
         if sessions is None:  # but for sessions that were put aside alone
-            alone = select(t.erased.c.session_ref)
+            alone = sa.select(t.erased.c.session_ref)
             alone = alone.where(t.erased.c.user_ref == user_ref)
             mine.append(held.c.session_ref.not_in(alone))
         with self._writing() as connection:
-            rows = connection.execute(select(held).where(*mine)).mappings().all()
+            rows = connection.execute(sa.select(held).where(*mine)).mappings().all()
             for row in rows:
                 key = dict(row)
                 version = key.pop("version")
                 if (row["session_ref"], version) == _USER:
-                    back: Any = update(t.users).where(t.users.c.user_ref == user_ref)
+                    back: Any = sa.update(t.users).where(t.users.c.user_ref == user_ref)
                     back = back.values(wrapped=row["wrapped"])
                 elif version == 1:
-                    back = insert(t.sessions).values(key)
+                    back = sa.insert(t.sessions).values(key)
                 else:
-                    back = insert(t.rotated).values(dict(row))
+                    back = sa.insert(t.rotated).values(dict(row))
                 connection.execute(back)
             if sessions is not None:
-                gone = delete(t.erased).where(*_of(t.erased, user_ref, sessions))
+                gone = sa.delete(t.erased).where(*_of(t.erased, user_ref, sessions))
                 connection.execute(gone)
-            connection.execute(delete(held).where(*mine))
+            connection.execute(sa.delete(held).where(*mine))
             return self._counted(connection, len(rows))
 
     def destroy(self, user_ref: str, sessions: Sequence[str] | None, now: int) -> int:
@@ -336,7 +321,7 @@ class SqlKeyStore:
         held = self._t.held
         with self._writing() as connection:
             gone = len(list(self._found(connection, user_ref, sessions)))
-            aside = delete(held).where(*_of(held, user_ref, sessions))
+            aside = sa.delete(held).where(*_of(held, user_ref, sessions))
             gone += connection.execute(aside).rowcount
             self._take(connection, user_ref, sessions, now)
             self._counted(connection, gone)
@@ -348,11 +333,11 @@ class SqlKeyStore:
         return gone
 
     def _found(
-        self, connection: Connection, user_ref: str, sessions: Sequence[str] | None
+        self, connection: sa.Connection, user_ref: str, sessions: Sequence[str] | None
     ) -> Iterator[tuple[tuple[str, int], bytes]]:
         users = self._t.users.c
         if sessions is None:
-            query = select(users.wrapped).where(users.user_ref == user_ref)
+            query = sa.select(users.wrapped).where(users.user_ref == user_ref)
             wrapped = connection.execute(query.with_for_update()).scalar()
             if wrapped is not None:
                 yield _USER, _octets(wrapped)
@@ -363,7 +348,7 @@ class SqlKeyStore:
 
     def _take(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         user_ref: str,
         sessions: Sequence[str] | None,
         now: int,
@@ -371,24 +356,24 @@ class SqlKeyStore:
         """Take the keys out, and leave the hash of whose they were."""
         t = self._t
         for table in (t.sessions, t.rotated):
-            connection.execute(delete(table).where(*_of(table, user_ref, sessions)))
+            connection.execute(sa.delete(table).where(*_of(table, user_ref, sessions)))
         if sessions is None:
-            gone = update(t.users).where(t.users.c.user_ref == user_ref)
+            gone = sa.update(t.users).where(t.users.c.user_ref == user_ref)
             if not connection.execute(gone.values(wrapped=None)).rowcount:
                 row = {"user_ref": user_ref, "epoch": 1, "created_at": now}
-                connection.execute(insert(t.users).values(row))
+                connection.execute(sa.insert(t.users).values(row))
             return
-        query = select(t.erased.c.session_ref).where(t.erased.c.user_ref == user_ref)
+        query = sa.select(t.erased.c.session_ref).where(t.erased.c.user_ref == user_ref)
         known = set(connection.execute(query).scalars())
         for ref in sorted(set(sessions) - known):
             row = {"user_ref": user_ref, "session_ref": ref, "erased_at": now}
-            connection.execute(insert(t.erased).values(row))
+            connection.execute(sa.insert(t.erased).values(row))
 
     def readmit(self, user_ref: str, wrapped: bytes, now: int, *, epoch: int) -> bool:
         """Give an erased user a new key; False unless ``epoch`` is the next one."""
         users = self._t.users
         erased = users.c.epoch == epoch - 1, users.c.wrapped.is_(None)
-        new = update(users).where(users.c.user_ref == user_ref, *erased)
+        new = sa.update(users).where(users.c.user_ref == user_ref, *erased)
         new = new.values(wrapped=wrapped, epoch=epoch, created_at=now)
         with self._writing() as connection:
             return self._counted(connection, connection.execute(new).rowcount) == 1
@@ -396,7 +381,7 @@ class SqlKeyStore:
     def users(self, after: str = "", limit: int = 500) -> list[tuple[str, UserEntry]]:
         """Users by their keyed hashes, from behind ``after`` on."""
         users = self._t.users.c
-        query = select(users.user_ref, users.epoch, users.wrapped)
+        query = sa.select(users.user_ref, users.epoch, users.wrapped)
         query = query.where(users.user_ref > after).order_by(users.user_ref)
         return self._read(query.limit(limit), _named)
 
@@ -405,11 +390,13 @@ class SqlKeyStore:
         with self._writing() as connection:
             return self._keys_of(connection, user_ref)
 
-    def _keys_of(self, connection: Connection, user_ref: str) -> dict[KeyPlace, bytes]:
+    def _keys_of(
+        self, connection: sa.Connection, user_ref: str
+    ) -> dict[KeyPlace, bytes]:
         first, rotated = self._t.sessions, self._t.rotated
         found: dict[KeyPlace, bytes] = {}
-        for table, version in ((first, literal(1)), (rotated, rotated.c.version)):
-            query = select(table.c.session_ref, version, table.c.wrapped)
+        for table, version in ((first, sa.literal(1)), (rotated, rotated.c.version)):
+            query = sa.select(table.c.session_ref, version, table.c.wrapped)
             rows = connection.execute(query.where(table.c.user_ref == user_ref))
             found |= {
                 KeyPlace(_text(row[0]), int(row[1])): _octets(row[2]) for row in rows
@@ -419,7 +406,7 @@ class SqlKeyStore:
     def held_users(self) -> list[tuple[str, UserEntry]]:
         """Users whose keys are put aside, with these keys."""
         users, held = self._t.users.c, self._t.held.c
-        query = select(users.user_ref, users.epoch, held.wrapped).where(
+        query = sa.select(users.user_ref, users.epoch, held.wrapped).where(
             held.user_ref == users.user_ref, held.session_ref == ""
         )
         return self._read(query, _named)
@@ -444,14 +431,14 @@ class SqlKeyStore:
         users = self._t.users
         of_user = users.c.user_ref == user_ref
         with self._writing() as connection:
-            query = select(users.c.wrapped).where(of_user).with_for_update()
+            query = sa.select(users.c.wrapped).where(of_user).with_for_update()
             known = connection.execute(query).scalar()
             if known is None or _octets(known) != old:
                 return False
             there = self._keys_of(connection, user_ref).keys()
             if keys is not None and there != keys.keys():
                 return False
-            connection.execute(update(users).where(of_user).values(wrapped=new))
+            connection.execute(sa.update(users).where(of_user).values(wrapped=new))
             for table, later in ((self._t.sessions, False), (self._t.rotated, True)):
                 rows = [
                     {"ref": place.session_ref, "number": place.version, "key": key}
@@ -459,10 +446,12 @@ class SqlKeyStore:
                     if (place.version > 1) == later
                 ]
                 mine = [table.c.user_ref == user_ref]
-                mine.append(table.c.session_ref == bindparam("ref"))
+                mine.append(table.c.session_ref == sa.bindparam("ref"))
                 if later:
-                    mine.append(table.c.version == bindparam("number"))
-                new_key = update(table).where(*mine).values(wrapped=bindparam("key"))
+                    mine.append(table.c.version == sa.bindparam("number"))
+                new_key = (
+                    sa.update(table).where(*mine).values(wrapped=sa.bindparam("key"))
+                )
                 if rows:
                     connection.execute(new_key, rows)
             self._counted(connection, 1)
@@ -473,33 +462,33 @@ class SqlKeyStore:
         t = self._t
         live = t.users.c.wrapped.is_not(None)
         queries = {
-            "users": select(func.count()).where(live),
-            "erased_users": select(func.count()).where(~live),
-            "sessions": select(func.count()).select_from(t.sessions),
-            "rotated": select(func.count()).select_from(t.rotated),
-            "erased_sessions": select(func.count()).select_from(t.erased),
-            "held": select(func.count()).select_from(t.held),
+            "users": sa.select(sa.func.count()).where(live),
+            "erased_users": sa.select(sa.func.count()).where(~live),
+            "sessions": sa.select(sa.func.count()).select_from(t.sessions),
+            "rotated": sa.select(sa.func.count()).select_from(t.rotated),
+            "erased_sessions": sa.select(sa.func.count()).select_from(t.erased),
+            "held": sa.select(sa.func.count()).select_from(t.held),
         }
-        one = select(*(query.scalar_subquery() for query in queries.values()))
+        one = sa.select(*(query.scalar_subquery() for query in queries.values()))
         (found,) = self._read(one, partial(map, int))
         return dict(zip(queries, found, strict=True))
 
-    def _swap(self, table: Table, new: bytes, *where: Any, old: bytes) -> bool:
+    def _swap(self, table: sa.Table, new: bytes, *where: Any, old: bytes) -> bool:
         """Replace the value or the key of a row, if it is ``old``."""
         value = table.c.value if table is self._t.settings else table.c.wrapped
-        changed = update(table).where(*where, value == old).values({value: new})
+        changed = sa.update(table).where(*where, value == old).values({value: new})
         with self._writing() as connection:
             return self._counted(connection, connection.execute(changed).rowcount) == 1
 
-    def _counted(self, connection: Connection, changed: int) -> int:
+    def _counted(self, connection: sa.Connection, changed: int) -> int:
         """Count the generation up if anything was changed; gives ``changed``."""
         if changed:
             self._raise(connection, lambda known: known + 1)
         return changed
 
-    def _raise(self, connection: Connection, raised: Callable[[int], int]) -> None:
+    def _raise(self, connection: sa.Connection, raised: Callable[[int], int]) -> None:
         settings = self._t.settings.c
-        query = select(settings.value).where(settings.name == GENERATION)
+        query = sa.select(settings.value).where(settings.name == GENERATION)
         known = connection.execute(query.with_for_update()).scalar()
         self._put(connection, GENERATION, b"%d" % raised(int(known or b"0")))
 
@@ -509,12 +498,12 @@ class SqlKeyStore:
             return [opened(row) for row in connection.execute(query).all()]
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
+    def _writing(self) -> Iterator[sa.Connection]:
         """A transaction that writes what follows from what it reads."""
         with self._guarded(), self._begun() as connection:
             yield connection
 
-    def _begun(self) -> AbstractContextManager[Connection]:
+    def _begun(self) -> AbstractContextManager[sa.Connection]:
         mode = "DEFERRED" if self.readonly else "IMMEDIATE"
         return self._engine.execution_options(refold_begin=mode).begin()
 
@@ -543,7 +532,7 @@ class SqlKeyStore:
             ) from None
 
 
-def _of(table: Table, user_ref: str, sessions: Sequence[str] | None) -> list[Any]:
+def _of(table: sa.Table, user_ref: str, sessions: Sequence[str] | None) -> list[Any]:
     mine: list[Any] = [table.c.user_ref == user_ref]
     if sessions is not None:
         mine.append(table.c.session_ref.in_(list(sessions)))
@@ -572,12 +561,12 @@ def _named(row: Any) -> tuple[str, UserEntry]:
     return _text(row[0]), _entry(row[1:])
 
 
-def _engine(url: str) -> tuple[Engine, bool]:
+def _engine(url: str) -> tuple[sa.Engine, bool]:
     """What reaches the key store, and whether it can only be read."""
     if url == "memory://":
         return engine_in_memory(), False
     try:
-        parsed = make_url(url)
+        parsed = sa.make_url(url)
     except ArgumentError:
         raise InvalidConfiguration(
             "REFOLD_KEYS is not a database URL: sqlite:///keys.db or postgresql://…"
@@ -593,7 +582,7 @@ def _engine(url: str) -> tuple[Engine, bool]:
         return engine_of_file(partial(connected, place), _on_connect), readonly
     if parsed.get_backend_name() in ("postgresql", "postgres"):
         url_ = parsed.set(drivername="postgresql+psycopg")
-        engine = create_engine(url_, pool_size=2, max_overflow=8, pool_pre_ping=True)
+        engine = sa.create_engine(url_, pool_size=2, max_overflow=8, pool_pre_ping=True)
         return engine, False
     raise InvalidConfiguration("a key store is SQLite or PostgreSQL")
 

@@ -7,20 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    SmallInteger,
-    Table,
-    Text,
-    UniqueConstraint,
-    and_,
-)
+import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
 from refold.domain.ports import Scope
@@ -35,24 +22,24 @@ STREAM: Final = "user_id=? AND session_id=? AND stream=?"
 class Tables:
     """The tables of a store, in one MetaData."""
 
-    metadata: MetaData
-    settings: Table
-    heads: Table
-    events: Table
-    blobs: Table
-    receipts: Table
-    views: Table
-    leases: Table
-    subjects: Table
-    erasures: Table
-    certificates: Table
-    holds: Table
-    leaves: Table
-    seals: Table
-    tree_heads: Table
-    audit: Table
-    accesses: Table
-    labels: Table
+    metadata: sa.MetaData
+    settings: sa.Table
+    heads: sa.Table
+    events: sa.Table
+    blobs: sa.Table
+    receipts: sa.Table
+    views: sa.Table
+    leases: sa.Table
+    subjects: sa.Table
+    erasures: sa.Table
+    certificates: sa.Table
+    holds: sa.Table
+    leaves: sa.Table
+    seals: sa.Table
+    tree_heads: sa.Table
+    audit: sa.Table
+    accesses: sa.Table
+    labels: sa.Table
 
 
 _STREAM: Final = "user_id session_id stream"
@@ -103,12 +90,12 @@ _EVENTS: Final = (
     "hash:bytes body:bytes first_digest:bytes?"
 )
 _TYPES: Final[dict[str, type[TypeEngine[Any]]]] = {
-    "": Text,
-    "text": Text,
-    "int": Integer,
-    "small": SmallInteger,
-    "big": BigInteger,
-    "bytes": LargeBinary,
+    "": sa.Text,
+    "text": sa.Text,
+    "int": sa.Integer,
+    "small": sa.SmallInteger,
+    "big": sa.BigInteger,
+    "bytes": sa.LargeBinary,
 }
 
 
@@ -118,11 +105,11 @@ def build(schema: str | None, *, rowid: bool) -> Tables:
 
     Made once, for describing them takes longer than opening a file.
     """
-    metadata = MetaData(schema=schema)
+    metadata = sa.MetaData(schema=schema)
     made = {name: described(metadata, name, *of) for name, of in _COLUMNS.items()}
-    Index("leaves_erasure", made["leaves"].c.erasure)
-    Index("labels_address", made["labels"].c.user_id, made["labels"].c.address)
-    Index("audit_user", made["audit"].c.user_hash, made["audit"].c.record_id)
+    sa.Index("leaves_erasure", made["leaves"].c.erasure)
+    sa.Index("labels_address", made["labels"].c.user_id, made["labels"].c.address)
+    sa.Index("audit_user", made["audit"].c.user_hash, made["audit"].c.record_id)
     return Tables(metadata, events=_events(metadata, rowid=rowid), **made)
 
 
@@ -134,7 +121,7 @@ def stream_of(table: Any) -> tuple[Any, ...]:
 def of_stream(table: Any, stream: Iterable[Any]) -> Any:
     """The condition: the row is of this stream, or of that in another's columns."""
     pairs = zip(stream_of(table), stream, strict=True)
-    return and_(*(column == name for column, name in pairs))
+    return sa.and_(*(column == name for column, name in pairs))
 
 
 def within(table: Any, scope: Scope) -> list[Any]:
@@ -144,19 +131,19 @@ def within(table: Any, scope: Scope) -> list[Any]:
 
 
 def described(
-    metadata: MetaData, name: str, key: str, rest: str, **options: Any
-) -> Table:
+    metadata: sa.MetaData, name: str, key: str, rest: str, **options: Any
+) -> sa.Table:
     """The table of these columns, described as those above."""
-    ids = PrimaryKeyConstraint(*(one.partition(":")[0] for one in key.split()))
+    ids = sa.PrimaryKeyConstraint(*(one.partition(":")[0] for one in key.split()))
     columns = (*_columns(key), *_columns(rest))
-    return Table(name, metadata, *columns, ids, **options)
+    return sa.Table(name, metadata, *columns, ids, **options)
 
 
-def _columns(said: str) -> Iterator[Column[Any]]:
+def _columns(said: str) -> Iterator[sa.Column[Any]]:
     for one in said.split():
         column, _, default = one.partition("=")
         name, _, kind = column.partition(":")
-        yield Column(
+        yield sa.Column(
             name,
             _TYPES[kind.rstrip("?")],
             nullable=kind.endswith("?"),
@@ -165,20 +152,20 @@ def _columns(said: str) -> Iterator[Column[Any]]:
         )
 
 
-def _events(metadata: MetaData, *, rowid: bool) -> Table:
-    place: Column[int] = (
-        Column("position", Integer, primary_key=True)
+def _events(metadata: sa.MetaData, *, rowid: bool) -> sa.Table:
+    place: sa.Column[int] = (
+        sa.Column("position", sa.Integer, primary_key=True)
         if rowid
-        else Column("position", BigInteger, nullable=False)
+        else sa.Column("position", sa.BigInteger, nullable=False)
     )
     keys = (*_STREAM.split(), "seq")
-    table = Table(
+    table = sa.Table(
         "events",
         metadata,
         place,
         *_columns(f"{_STREAM} {_EVENTS}"),
-        UniqueConstraint(*keys) if rowid else PrimaryKeyConstraint(*keys),
+        sa.UniqueConstraint(*keys) if rowid else sa.PrimaryKeyConstraint(*keys),
     )
     if not rowid:
-        Index("events_position", table.c.position)
+        sa.Index("events_position", table.c.position)
     return table

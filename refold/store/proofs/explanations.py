@@ -10,14 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
+from refold.domain import errors
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import timestamp
-from refold.domain.errors import (
-    InvalidConfiguration,
-    InvalidEvent,
-    RefoldError,
-    UnknownModel,
-)
 from refold.domain.events import AgentResponse, Pin, Request
 from refold.domain.ids import StreamId
 from refold.domain.model import quiet
@@ -155,7 +150,7 @@ class Explanation:
         known = {record.node.seq: record for record in self.records}
         if summary not in known:
             there = ", ".join(map(str, sorted(known))) or "none"
-            raise InvalidEvent(
+            raise errors.InvalidEvent(
                 f"summary {summary} is not in this context (there is: {there})"
             )
         nodes = {seq: record.node for seq, record in known.items()}
@@ -333,7 +328,7 @@ class Explainer:
         at = view.at if at is None else at
         events = {event.seq: event for event in self.viewer.history.events(upto=at)}
         if message is not None and not 1 <= message <= len(view.messages):
-            raise InvalidEvent(
+            raise errors.InvalidEvent(
                 f"message {message} is not in this context: it has "
                 f"{len(view.messages)}, counted from 1"
             )
@@ -560,7 +555,7 @@ def compare(
     if (prices := how.get("prices")) is not None:
         table = settings.read_toml(Path(prices)).get("models")
         if not isinstance(table, dict):
-            raise InvalidConfiguration(f"{prices} has no table [models]")
+            raise errors.InvalidConfiguration(f"{prices} has no table [models]")
         models.register_models(table, where=os.fspath(prices))
     named = [(given, settings.strategy(given)) for given in strategies or ()]
     model = how.get("model")
@@ -583,7 +578,7 @@ def compare(
         try:
             one = _default(name, comparison.model, settings)
             outcomes.append(under(one, name))
-        except RefoldError as error:
+        except errors.RefoldError as error:
             skipped.append(Skipped(name, str(error)))
     return Compared(tuple(outcomes), tuple(skipped), comparison.model, len(events))
 
@@ -592,7 +587,7 @@ def _default(name: str, model: ModelInfo, settings: Settings) -> Strategy:
     """The strategy as configured; for the compared model if it has to know one."""
     try:
         return settings.strategy(name)
-    except RefoldError:
+    except errors.RefoldError:
         if "model" not in spec.STRATEGIES[name].model_fields:
             raise
         return spec.strategy(name, {"model": model.name})
@@ -616,6 +611,6 @@ def _model_of(events: Sequence[Envelope]) -> ModelInfo:
     named = next((e.meta.model for e in answers if e.meta.model), None)
     try:
         info = models.model_info(named or DEFAULT_MODEL)
-    except UnknownModel:
+    except errors.UnknownModel:
         info = models.model_info(DEFAULT_MODEL)
     return info if info.prices else models.model_info(DEFAULT_MODEL)
