@@ -83,9 +83,7 @@ class ErasuresContract:
         assert log.erasures.jobs("bob") == []
         assert begin(log).job_id == job.job_id
 
-    def test_how_far_it_is_can_only_be_moved_from_where_it_is(
-        self, log: EventLog
-    ) -> None:
+    def test_a_stage_moves_only_from_where_it_is(self, log: EventLog) -> None:
         job = begin(log)
         held = job.at("held", keys=3)
 
@@ -140,9 +138,7 @@ class ErasuresContract:
         assert not refused(log, ADA)
         assert not refused(log, ADA._replace(session_id="new"))
 
-    def test_all_rows_are_counted_then_deleted_and_no_others(
-        self, log: EventLog
-    ) -> None:
+    def test_all_rows_are_counted_and_deleted_no_others(self, log: EventLog) -> None:
         fill(log)
         cut(log)
         job = shred(log)
@@ -197,9 +193,7 @@ class ErasuresContract:
         assert log.erasures.certificates("ada") == [signed]
         assert log.erasures.certificates("bob") == []
 
-    def test_only_who_was_erased_is_readmitted_and_in_the_next_epoch(
-        self, log: EventLog
-    ) -> None:
+    def test_only_who_was_erased_is_readmitted(self, log: EventLog) -> None:
         fill(log)
         with pytest.raises(errors.NotErased):
             log.erasures.readmit("ada", now=NOW)
@@ -394,9 +388,7 @@ class RepairsContract:
 
         assert log.repairs.unnamed_blobs(ADA) == Scanned({"main": 1}, ())
 
-    def test_blobs_are_dropped_where_nothing_moved_meanwhile(
-        self, log: EventLog
-    ) -> None:
+    def test_blobs_are_dropped_where_nothing_moved(self, log: EventLog) -> None:
         digest, found = self._blob(log)
 
         assert not log.repairs.drop_blobs(ADA, Scanned({"main": 7}, found.addresses))
@@ -433,9 +425,7 @@ class SealsContract:
         assert (found.tree_heads, found.leaves, found.anchored) == (1, 3, 1)
         assert (found.unsealed, found.problems) == (1, [])
 
-    def test_an_event_is_proved_once_it_is_sealed(
-        self, log: EventLog, seals: Seals
-    ) -> None:
+    def test_an_event_is_proved_when_sealed(self, log: EventLog, seals: Seals) -> None:
         fill(log)
         seals.seal(now=NOW)
         write(log, ADA, *said("on"))
@@ -448,9 +438,7 @@ class SealsContract:
             with pytest.raises(LookupError):
                 seals.prove(ADA, seq, size=size)
 
-    def test_a_tree_is_proved_to_begin_with_an_older_one(
-        self, log: EventLog, seals: Seals
-    ) -> None:
+    def test_a_tree_is_proved_to_have_grown(self, log: EventLog, seals: Seals) -> None:
         for stream in (ADA, BOB):
             write(log, stream, *said("a"))
             seals.seal(now=NOW)
@@ -461,9 +449,7 @@ class SealsContract:
         with pytest.raises(LookupError):
             seals.prove_growth(1, 3)
 
-    def test_leaves_of_who_is_erased_stay_and_are_of_the_erasure(
-        self, log: EventLog, seals: Seals
-    ) -> None:
+    def test_leaves_of_who_is_erased_stay(self, log: EventLog, seals: Seals) -> None:
         fill(log)
         seals.seal(now=NOW)
         job = shred(log)

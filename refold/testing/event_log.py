@@ -477,9 +477,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert all(isinstance(outcome, Appended) for outcome in outcomes)
         assert texts(log.read(ADA, after=1)) == [f"after {i}" for i in range(1, 7)]
 
-    def test_an_exclusive_append_that_fails_leaves_all_as_it_was(
-        self, log: EventLog
-    ) -> None:
+    def test_an_exclusive_append_that_fails_writes_nothing(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
 
         def build(_: Head) -> Append:

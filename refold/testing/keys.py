@@ -83,9 +83,7 @@ class KeyStoreContract:
         assert keys.add_session("u", "s", b"late", NOW, under=_USER) == first
         assert keys.add_setting("pepper", b"late") == _PEPPER
 
-    def test_nothing_is_added_under_a_key_that_was_replaced(
-        self, keys: SqlKeyStore
-    ) -> None:
+    def test_nothing_is_added_under_a_replaced_key(self, keys: SqlKeyStore) -> None:
         self._user(keys)
 
         assert keys.add_user("v", _USER, NOW, pepper=b"older") is None
@@ -109,9 +107,7 @@ class KeyStoreContract:
         assert keys.generation() > before
         assert keys.destroy("u", None, NOW) == 0
 
-    def test_who_never_had_a_key_is_known_as_erased_too(
-        self, keys: SqlKeyStore
-    ) -> None:
+    def test_who_never_had_a_key_is_known_as_erased(self, keys: SqlKeyStore) -> None:
         assert keys.destroy("u", None, NOW) == 0
 
         assert keys.get_user("u") == UserEntry(1, None)
@@ -130,9 +126,7 @@ class KeyStoreContract:
         assert keys.session_keys("u", "t") == {1: other}
         assert keys.get_user("u") == UserEntry(1, _USER)
 
-    def test_keys_put_aside_are_not_found_until_they_are_released(
-        self, keys: SqlKeyStore
-    ) -> None:
+    def test_keys_put_aside_are_found_once_released(self, keys: SqlKeyStore) -> None:
         self._user(keys)
         kept = {KeyPlace("s", n): self._session(keys, "s", n) for n in (1, 2)}
         kept[KeyPlace("t", 1)] = self._session(keys, "t")
@@ -161,9 +155,7 @@ class KeyStoreContract:
         assert keys.release("u", None) == 0
         assert keys.held_users() == []
 
-    def test_who_was_erased_is_readmitted_in_the_next_epoch_only(
-        self, keys: SqlKeyStore
-    ) -> None:
+    def test_who_is_readmitted_is_in_the_next_epoch(self, keys: SqlKeyStore) -> None:
         self._user(keys)
         assert not keys.readmit("u", _OTHER, NOW, epoch=2)
         keys.destroy("u", None, NOW)
@@ -173,9 +165,7 @@ class KeyStoreContract:
 
         assert keys.get_user("u") == UserEntry(2, _OTHER)
 
-    def test_a_users_key_is_replaced_with_all_of_its_sessions_or_not(
-        self, keys: SqlKeyStore
-    ) -> None:
+    def test_a_users_key_is_replaced_whole_or_not(self, keys: SqlKeyStore) -> None:
         self._user(keys)
         for version in (1, 2):
             self._session(keys, "s", version)
@@ -189,9 +179,7 @@ class KeyStoreContract:
         assert keys.get_user("u") == UserEntry(1, b"new")
         assert keys.keys_of("u") == again
 
-    def test_settings_and_what_is_put_aside_are_replaced_by_compare_and_set(
-        self, keys: SqlKeyStore
-    ) -> None:
+    def test_what_others_replaced_is_not_replaced(self, keys: SqlKeyStore) -> None:
         self._user(keys)
         keys.hold("u", None, NOW)
 
@@ -221,9 +209,7 @@ class KeyStoreContract:
 
         assert keys.generation() == 7
 
-    def test_an_erasure_and_new_sessions_at_once_leave_no_key(
-        self, keys: SqlKeyStore
-    ) -> None:
+    def test_an_erasure_beside_new_keys_leaves_none(self, keys: SqlKeyStore) -> None:
         self._user(keys)
 
         def act(number: int) -> None:

@@ -43,9 +43,7 @@ class AccessSinkContract:
     ``written`` gives what the sink was given, as ``to_json`` has it.
     """
 
-    def test_all_records_are_written_in_their_order(
-        self, sink: AccessSink, written: Written
-    ) -> None:
+    def test_records_keep_their_order(self, sink: AccessSink, written: Written) -> None:
         records = [record(number) for number in range(700)]
 
         sink.write(records[:600])
@@ -53,9 +51,7 @@ class AccessSinkContract:
 
         assert list(written()) == [one.to_json() for one in records]
 
-    def test_a_record_is_written_with_all_that_it_says(
-        self, sink: AccessSink, written: Written
-    ) -> None:
+    def test_a_record_is_kept_whole(self, sink: AccessSink, written: Written) -> None:
         bare = record(
             1, user=None, session=None, state_version=None, meta={}, duration_us=0
         )
@@ -72,9 +68,7 @@ class AccessSinkContract:
 
         assert list(written()) == [bare.to_json(), full.to_json()]
 
-    def test_nothing_is_written_of_nothing(
-        self, sink: AccessSink, written: Written
-    ) -> None:
+    def test_nothing_writes_nothing(self, sink: AccessSink, written: Written) -> None:
         sink.write([record(1)])
         sink.write([])
 
@@ -175,9 +169,7 @@ class AnchorContract:
         assert anchor.newest() is None
         assert list(anchor.read()) == []
 
-    def test_what_was_added_is_there_in_order(
-        self, opened: Callable[[], Anchor]
-    ) -> None:
+    def test_heads_are_kept_in_their_order(self, opened: Callable[[], Anchor]) -> None:
         anchor = opened()
         with anchor.held():
             anchor.add(HEADS[:1])

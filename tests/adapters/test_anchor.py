@@ -38,7 +38,7 @@ class Noop:
 
 @pytest.mark.parametrize(
     "promise",
-    ["test_what_was_added_is_there_in_order", "test_what_is_not_larger_is_left_out"],
+    ["test_heads_are_kept_in_their_order", "test_what_is_not_larger_is_left_out"],
 )
 def test_the_contract_bites(promise: str) -> None:
     with pytest.raises(AssertionError):

@@ -52,9 +52,9 @@ def duration(text: str) -> timedelta:
     raise typer.BadParameter("write a time as a number with d, h, m or s, such as 30d")
 
 
-def flag(name: str, help: str) -> Any:  # noqa: A002  # as typer calls it
+def flag(help: str, *names: str) -> Any:  # noqa: A002  # as typer calls it
     """An option without a value: what it does if it is given."""
-    return typer.Option(False, name, help=help)
+    return typer.Option(False, *names, help=help)
 
 
 def option(

@@ -178,6 +178,11 @@ def types(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{kind}×{n:,}" if n > 1 else kind for kind, n in ordered)
 
 
+def whose(one: Any) -> dict[str, str]:
+    """The user and the session of what is some session's, by name."""
+    return {"user_id": one.user_id, "session_id": one.session_id}
+
+
 def mark(ok: bool | None) -> tuple[str, str]:
     """The sign before a line: it is well, it is not, or (None) somebody should look."""
     if ok is None:

@@ -50,6 +50,8 @@ class Command(TyperCommand):
     context_class = Call
 
     def __init__(self, *, params: list[Any], **given: Any) -> None:
+        for param in params:
+            param.secondary_opts = []  # no flag has a --no-… beside it
         named = {name for param in params for name in param.opts}
         common = [one for one in _common() if named.isdisjoint(one.opts)]
         super().__init__(params=params + common, **given)

@@ -30,7 +30,15 @@ from refold.adapters.cli.options import (
     sessions,
     user_option,
 )
-from refold.adapters.cli.output import Progress, Result, Screen, Stretch, mark, shown
+from refold.adapters.cli.output import (
+    Progress,
+    Result,
+    Screen,
+    Stretch,
+    mark,
+    shown,
+    whose,
+)
 from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
 from refold.projections import models
@@ -55,9 +63,9 @@ def compact(
     strategy: str | None = option(None, f"Strategy that decides: {SPEC}.", of="SPEC"),
     summarizer: WritesSummaries = "abridged",
     model: SummarizerModel = None,
-    until_idle: bool = flag("--until-idle", "Repeat until nothing is due."),
+    until_idle: bool = flag("Repeat until nothing is due."),
     watch: bool = flag(
-        "--watch", "Keep running and compact whatever becomes due; stop with Ctrl-C."
+        "Keep running and compact whatever becomes due; stop with Ctrl-C."
     ),
     every: float | None = option(
         None,
@@ -97,10 +105,8 @@ def compact(
     if every is not None:
         raise _wrong("use --every with --watch only")
     store = call.store()
-    one, decides = (
-        store.session(user_id=user, session_id=session),
-        store.settings.strategy(strategy),
-    )
+    one = store.session(user_id=user, session_id=session)
+    decides = store.settings.strategy(strategy)
     before = len(one.derived(decides.fingerprint))
     while one.compact(decides, summarizer=writes) and until_idle:
         pass
@@ -115,11 +121,8 @@ def compact(
             waits = one.compactor(decides).waits_for()
             screen.line("nothing is due: ", shown(waits))
 
-    return Result(
-        [{**record.payload(), "seq": seq} for seq, record in made],
-        show,
-        int(failed),  # why has been said, as a warning
-    )
+    every_one = [{**record.payload(), "seq": seq} for seq, record in made]
+    return Result(every_one, show, int(failed))  # why has been said, as a warning
 
 
 def _wrong(why: str) -> InvalidConfiguration:
@@ -179,14 +182,13 @@ def _tell_done(call: Call, session: Session, strategy: Strategy, known: int) -> 
         for envelope in session.derived(strategy.fingerprint)
         if envelope.seq > known and isinstance(envelope.payload, Summary)
     ]
-    whose = {"user_id": session.user_id, "session_id": session.session_id}
 
     def show(screen: Screen) -> None:
         screen.line((f"{session.user_id} {session.session_id}", "bold"))
         for _, record in made:
             _record(screen, record)
 
-    lines = ({**whose, **record.payload(), "seq": seq} for seq, record in made)
+    lines = ({**whose(session), **record.payload(), "seq": seq} for seq, record in made)
     call.tell(Result(lines, show))
     sys.stdout.flush()
 
@@ -221,11 +223,11 @@ def rebuild(
     summarizer: WritesSummaries = "abridged",
     model: SummarizerModel = None,
     jobs: int = option(1, "Sessions to rebuild in parallel.", of="N", min=1),
-    dry_run: bool = flag("--dry-run", "Show what would be done; change nothing."),
-    yes: bool = flag("--yes", "Do not ask before a model is paid."),
-    strict: bool = flag("--strict", "Stop at the first failure of the summarizer."),
+    dry_run: bool = flag("Show what would be done; change nothing."),
+    yes: bool = flag("Do not ask before a model is paid."),
+    strict: bool = flag("Stop at the first failure of the summarizer."),
     activate: bool = flag(
-        "--activate", "Afterwards, make this the strategy of reads that name none."
+        "Afterwards, make this the strategy of reads that name none."
     ),
     retire: str | None = option(
         None, "Afterwards, retire the summaries of this strategy.", of="OLD"
@@ -304,11 +306,7 @@ class _Done:
             **totals,
             "seconds": round(seconds, 3),
             "problems": [
-                {
-                    "user_id": one.user_id,
-                    "session_id": one.session_id,
-                    "detail": one.problem,
-                }
+                {**whose(one), "detail": one.problem}
                 for one in self.sessions
                 if one.problem
             ],
@@ -363,12 +361,8 @@ class _Work:
             raise InvalidConfiguration(
                 "--retire names the strategy to rebuild: name another"
             )
-        if activate:
-            return
-        for info in self.sessions:
-            session = self.store.session(
-                user_id=info.user_id, session_id=info.session_id
-            )
+        for info in self.sessions if not activate else ():
+            session = self.store.session(**whose(info))
             is_open = info.status == "open"
             if is_open and session.default_fingerprint() == self.old:
                 raise InvalidConfiguration(
@@ -383,8 +377,8 @@ class _Work:
         parts: dict[tuple[str, str], Stretch] = {}
 
         def walked(info: SessionInfo, events: int) -> None:
-            name = (info.user_id, info.session_id)
-            parts.setdefault(name, Stretch(progress, info.session_id))(events)
+            part = Stretch(progress, info.session_id)
+            parts.setdefault((info.user_id, info.session_id), part)(events)
 
         # Before the bar is shown: its thread would forbid processes.
         rebuilt = self.store.rebuild(
@@ -407,7 +401,7 @@ class _Work:
         for one in done.sessions:
             if one.problem:
                 continue
-            session = self.store.session(user_id=one.user_id, session_id=one.session_id)
+            session = self.store.session(**whose(one))
             if activate and session.activate(self.strategy):
                 done.switched["activated"] += 1
             if self.old and session.default_fingerprint() != self.old:

@@ -39,7 +39,7 @@ def compare(
     prices: Path | None = option(
         None, "Your own prices: TOML with a table [models].", of="FILE"
     ),
-    recorded: bool = flag("--recorded", "Use only the summaries that are in the log."),
+    recorded: bool = flag("Use only the summaries that are in the log."),
     plot: Path | None = option(
         None, "Draw tokens per request, and recall.", of="FILE.png"
     ),

@@ -12,6 +12,7 @@ from refold.adapters.cli.events import DIGEST, before, content, marks, readable
 from refold.adapters.cli.options import As, Call, OneSession, SomeStrategy, User, option
 from refold.adapters.cli.output import Result, Screen, types
 from refold.domain.errors import counted
+from refold.projections.context.units import holds
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
@@ -58,9 +59,8 @@ def context(
     if before_response is not None:
         at = before(chosen.pages(), "response", before_response)
     view = chosen.context(strategy, at=at, as_=as_)
-    return Result(
-        view.to_json, lambda out: _show(out, view, chosen.pages(upto=view.at))
-    )
+    behind = chosen.pages(upto=view.at)
+    return Result(view.to_json, lambda out: _show(out, view, behind))
 
 
 _TALL: Final = 8
@@ -123,11 +123,9 @@ def _said(block: Mapping[str, Any]) -> tuple[str, str, str]:
             head = f"calls {block.get('name')} ({block.get('id')})"
             return head, readable(block.get("input")), "yellow"
         case "tool_result":
-            failed = bool(block.get("is_error"))
-            head = (
-                f"result{' (failed)' if failed else ''} of {block.get('tool_use_id')}"
-            )
-            return head, content(block.get("content")), "red" if failed else "green"
+            how = " (failed)" if block.get("is_error") else ""
+            head = f"result{how} of {block.get('tool_use_id')}"
+            return head, content(block.get("content")), "red" if how else "green"
         case kind:
             rest = {key: item for key, item in block.items() if key != "type"}
             return str(kind), readable(rest), "magenta"
@@ -140,13 +138,10 @@ def _hidden(
     found: Counter[str] = Counter()
     places: dict[str, list[int]] = {}
     stubs: list[int] = []
-    shown = [
-        range(span["first"], span["last"] + 1)
-        for span in spans
-        if span.get("first") is not None
-    ]
+    placed = [span for span in spans if span.get("first") is not None]
+    shown = tuple((span["first"], span["last"]) for span in placed)
     for envelope in behind:
-        if not any(envelope.seq in span for span in shown):
+        if not holds(shown, envelope.seq):
             continue
         hidden = marks(envelope)
         found.update(hidden.redacted)
@@ -157,9 +152,8 @@ def _hidden(
     screen.line("")
     screen.line(("replaced before storing", "bold"), " in the events of this context")
     for kind, count in sorted(found.items(), key=lambda item: (-item[1], item[0])):
-        screen.line(
-            "  ", (types({kind: count}), "red"), f"  in seq {_listed(places[kind])}"
-        )
+        where = f"  in seq {_listed(places[kind])}"
+        screen.line("  ", (types({kind: count}), "red"), where)
     if stubs:
         what = "texts moved to blobs (too large, or base64):"
         screen.line("  ", (what, "yellow"), f" in seq {_listed(stubs)}")

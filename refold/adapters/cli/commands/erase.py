@@ -59,21 +59,15 @@ def erase(
         parser=duration,
     ),
     key_backups: KeyBackups = None,
-    vacuum: bool = flag(
-        "--vacuum", "Rewrite the tables on disk; others wait meanwhile."
-    ),
-    absent_ok: bool = flag(
-        "--absent-ok", "Sign a certificate even if there is nothing of the user."
-    ),
-    dry_run: bool = flag("--dry-run", "Show what would be erased; change nothing."),
-    due: bool = flag(
-        "--due", "Complete erasures that were cut off, or whose grace is over."
-    ),
-    listed: bool = flag("--list", "List certificates and unfinished erasures."),
+    vacuum: bool = flag("Rewrite the tables on disk; others wait meanwhile."),
+    absent_ok: bool = flag("Sign a certificate even if there is nothing of the user."),
+    dry_run: bool = flag("Show what would be erased; change nothing."),
+    due: bool = flag("Complete erasures that were cut off, or whose grace is over."),
+    listed: bool = flag("List certificates and unfinished erasures.", "--list"),
     out: Path | None = option(
         None, "Also write the certificate to this file.", of="FILE"
     ),
-    yes: bool = flag("--yes", "Do not ask before erasing."),
+    yes: bool = flag("Do not ask before erasing."),
 ) -> Result:
     """Erase a user or one session, and sign a certificate.
 
@@ -260,7 +254,7 @@ def hold(
         None, "Name of the hold.  Without it: list the holds.", of="NAME"
     ),
     reason: SomeReason = None,
-    release: bool = flag("--release", "Release the hold."),
+    release: bool = flag("Release the hold."),
     operator: Operator = None,
 ) -> Result:
     """Forbid erasing a user: set or release a legal hold."""
@@ -289,7 +283,7 @@ def freeze(
     reason: str | None = option(
         None, f"{WHY}  Without it: show whether the user is frozen.", of="TEXT"
     ),
-    lift: bool = flag("--lift", "End the freeze."),
+    lift: bool = flag("End the freeze."),
     operator: Operator = None,
 ) -> Result:
     """Refuse new events for a user; --lift ends the freeze.
@@ -316,7 +310,7 @@ def retain(
     preset: str | None = option(
         None, "Ready policy; seed: sessions 30d, memory 90d, audit 14d.", of="NAME"
     ),
-    dry_run: bool = flag("--dry-run", "Show what would be erased; change nothing."),
+    dry_run: bool = flag("Show what would be erased; change nothing."),
     key_backups: KeyBackups = None,
     operator: Operator = None,
 ) -> Result:

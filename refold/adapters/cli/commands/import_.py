@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, get_args
 
@@ -60,11 +60,9 @@ def import_(
         "auto", f"Read every file as this format: {_FORMATS}.", "--format", of="FORMAT"
     ),
     keep_going: bool = flag(
-        "--keep-going", "Import the other files if one fails; exit with 1 at the end."
+        "Import the other files if one fails; exit with 1 at the end."
     ),
-    progress: bool = flag(
-        "--progress", "Show progress even if stderr is not a terminal."
-    ),
+    progress: bool = flag("Show progress even if stderr is not a terminal."),
 ) -> Result:
     """Import transcripts, each as a session.
 
@@ -141,9 +139,7 @@ class _Import:
                 except ImportFailed as error:
                     self._fail(error, others=len(different) > 1)
                     transcripts = []
-                found.append(
-                    (path, [*map(Outline.of, range(len(transcripts)), transcripts)])
-                )
+                found.append((path, list(map(Outline.of, count(), transcripts))))
                 self.skipped += [item for one in transcripts for item in one.skipped]
                 progress.advance("read", 1)
         return [one for one in named(found, session, self._fail) if one.outline.events]
@@ -216,22 +212,17 @@ def _head(session: Session) -> int:
     return 0
 
 
+def _row(item: Named, result: Extended) -> list[str]:
+    counts = (result.events, result.duplicates, result.redactions.total())
+    return [item.session, *map(number, counts)]
+
+
 def _show(screen: Screen, done: _Import) -> None:
     if done.sessions:
-        screen.table(
-            ("session", "#new", "#already there", "#redacted"),
-            (
-                (
-                    item.session,
-                    number(result.events),
-                    number(result.duplicates),
-                    number(sum(result.redactions.values())),
-                )
-                for item, result in done.sessions
-            ),
-        )
+        names = ("session", "#new", "#already there", "#redacted")
+        screen.table(names, (_row(*one) for one in done.sessions))
         screen.line("")
-    found = sum(done.redactions.values())
+    found = done.redactions.total()
     screen.line(
         (f"{counted(done.events, 'event')} written", "bold"),
         f" to {counted(len(done.sessions), 'session')}",

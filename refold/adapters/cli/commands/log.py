@@ -35,6 +35,7 @@ from refold.adapters.cli.output import (
     rfc3339,
     shown,
     types,
+    whose,
 )
 from refold.domain import events
 from refold.domain.errors import Erased, SessionNotFound, counted
@@ -72,8 +73,7 @@ def sessions(
 
     told = [
         {
-            "user_id": info.user_id,
-            "session_id": info.session_id,
+            **whose(info),
             "head_seq": info.head_seq,
             "created_at": rfc3339(info.created_at),
             "updated_at": rfc3339(info.updated_at),

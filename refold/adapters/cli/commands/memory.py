@@ -43,24 +43,22 @@ _WRONG: Final = {
 def memory(
     call: Call,
     user: str | None = option(None, "Show this user's memory.", of="U"),
-    everyone: bool = flag("--everyone", "Show only what many users have in common."),
+    everyone: bool = flag("Show only what many users have in common."),
     scenario: str | None = option(
         None, "Only this kind of task; general holds for all.", of="S"
     ),
     every: bool = flag(
-        "--all", "Include items that too few, or tainted, sessions show."
+        "Include items that too few, or tainted, sessions show.", "--all"
     ),
     item: str | None = option(None, "Show one item and the events behind it.", of="ID"),
-    profile: bool = flag("--profile", "Show what is known of a user who consented."),
-    advice: bool = flag("--advice", "Show the advice that a model would get now."),
+    profile: bool = flag("Show what is known of a user who consented."),
+    advice: bool = flag("Show the advice that a model would get now."),
     tokens: int | None = option(
         None, f"Budget of --advice in tokens; default {_TOKENS}.", of="N", min=0
     ),
-    effect: bool = flag(
-        "--effect", "Compare how sessions ended with and without an item."
-    ),
+    effect: bool = flag("Compare how sessions ended with and without an item."),
     forget: str | None = option(None, "Forget an item for good.", of="ID"),
-    refresh: bool = flag("--refresh", "Bring memory up to date, for all users or one."),
+    refresh: bool = flag("Bring memory up to date, for all users or one."),
 ) -> Result:
     """Show what was learned from a user's sessions.
 
@@ -370,8 +368,8 @@ def consent(
         None, "Allow this: declarative_memory, or a scope of your own.", of="K"
     ),
     withdraw: str | None = option(None, "Withdraw what was allowed.", of="K"),
-    opt_out: bool = flag("--opt-out", "Keep everything of the user out of memory."),
-    opt_in: bool = flag("--opt-in", "End the opt-out."),
+    opt_out: bool = flag("Keep everything of the user out of memory."),
+    opt_in: bool = flag("End the opt-out."),
     reason: str = option("", "Reason; it is redacted and recorded.", of="TEXT"),
 ) -> Result:
     """Show or change what a user allows.

@@ -59,7 +59,7 @@ def stats(
     call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    cost: bool = flag("--cost", "Show what models' answers used and cost instead."),
+    cost: bool = flag("Show what models' answers used and cost instead."),
     by: By = option("session", "Sum costs by session, user or day.", of="WHAT"),
 ) -> Result:
     """Show how much is stored, and how fast it grows.
@@ -298,9 +298,7 @@ _HEADS: Final = {
 
 def schema(
     call: Call,
-    roles: bool = flag(
-        "--roles", "Print the roles, grants and row-level security of PostgreSQL."
-    ),
+    roles: bool = flag("Print the roles, grants and row-level security of PostgreSQL."),
     engine: Database | None = option(
         None, "Engine.  Without it: the engine of --db.", "--engine"
     ),
@@ -339,7 +337,7 @@ def bench(
     subject: Subject = argument(
         ..., "redaction, store, memory, compaction.", of="WHAT"
     ),
-    quick: bool = flag("--quick", "Take a few minutes: fewer rounds, less data."),
+    quick: bool = flag("Take a few minutes: fewer rounds, less data."),
     data: Path | None = option(
         None, "Also use this folder of labelled data or transcripts.", of="DIR"
     ),

@@ -31,6 +31,7 @@ from refold.adapters.cli.output import (
     mark,
     shown,
     types,
+    whose,
     write_line,
 )
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
@@ -63,8 +64,8 @@ def redact(
         None, "Packs of rules, instead of the policy's.", of="A,B"
     ),
     engine: Engines | None = option(None, "Engine, instead of the policy's."),
-    recheck: bool = flag("--recheck", "Scan what is stored with the rules of today."),
-    apply: bool = flag("--apply", "With --recheck: replace what is found, for good."),
+    recheck: bool = flag("Scan what is stored with the rules of today."),
+    apply: bool = flag("With --recheck: replace what is found, for good."),
     user: SomeUser = None,
     session: SomeSession = None,
 ) -> Result | None:
@@ -108,15 +109,13 @@ def _told(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:
         "exposures": [exposure.to_json() for exposure in exposures],
         "superseded": sum(done.events for done in applied),
         "blobs": sum(done.blobs for done in applied),
-        "unfinished": [_named(one) for one in found if one.unfinished],
+        "unfinished": [whose(one.session) for one in found if one.unfinished],
         "problems": [
-            {**_named(one), "detail": one.problem} for one in found if one.problem
+            {**whose(one.session), "detail": one.problem}
+            for one in found
+            if one.problem
         ],
     }
-
-
-def _named(one: Rechecked) -> dict[str, str]:
-    return {"user_id": one.session.user_id, "session_id": one.session.session_id}
 
 
 def _types(exposures: list[Exposure]) -> Counter[str]:

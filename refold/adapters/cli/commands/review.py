@@ -20,7 +20,7 @@ from refold.adapters.cli.options import (
     sessions,
     user_option,
 )
-from refold.adapters.cli.output import Result, Screen, complain, shown_in_line
+from refold.adapters.cli.output import Result, Screen, complain, shown_in_line, whose
 from refold.domain.errors import InvalidEvent, RefoldError, counted
 from refold.projections.review.bundle import FORMAT, fires_again, read_bundle
 from refold.projections.review.rules import ReviewRules
@@ -51,7 +51,7 @@ def review(
         None, "show, decide: user of the session; list, scan: only this user."
     ),
     session: SomeSession = None,
-    every: bool = flag("--all", "list: include decided questions."),
+    every: bool = flag("list: include decided questions.", "--all"),
     decision: Decision | None = option(None, "decide: the decision."),
     by: str | None = option(
         None, "decide: who decided.  Without it: your login.", of="NAME"
@@ -185,7 +185,7 @@ def _scan(
         if info.status != "open" or info.session_id.startswith("_"):
             skipped += info.status != "open"
             continue
-        one = store.session(user_id=info.user_id, session_id=info.session_id)
+        one = store.session(**whose(info))
         try:
             reviewed = one.review(chosen)
         except RefoldError as error:
@@ -196,8 +196,7 @@ def _scan(
             done.append((info, reviewed))
     looked = [
         {
-            "user_id": info.user_id,
-            "session_id": info.session_id,
+            **whose(info),
             "asked": reviewed.asked,
             "recoveries": [one.to_json() for one in reviewed.recoveries],
         }

@@ -26,16 +26,12 @@ if TYPE_CHECKING:
 
 def seal(
     call: Call,
-    sweep: bool = flag(
-        "--sweep", "Check every stream, not only those with new events."
-    ),
+    sweep: bool = flag("Check every stream, not only those with new events."),
     accept_loss: bool = flag(
-        "--accept-loss", "Forget what a restored backup lacks; move the anchor first."
+        "Forget what a restored backup lacks; move the anchor first."
     ),
-    listed: bool = flag("--list", "List the tree heads; seal nothing."),
-    watch: bool = flag(
-        "--watch", "Keep running and seal what is new; stop with Ctrl-C."
-    ),
+    listed: bool = flag("List the tree heads; seal nothing.", "--list"),
+    watch: bool = flag("Keep running and seal what is new; stop with Ctrl-C."),
     every: float | None = option(
         None, "With --watch: seconds between two seals; default 60.", of="SEC"
     ),
@@ -45,19 +41,16 @@ def seal(
     Adds the signature to the anchor.  From then on `refold verify` finds whatever is
     changed, cut off or removed.  Appends go on meanwhile.
     """
+    hint = "see `refold seal --help`"
     if every is not None and not watch:
-        raise InvalidConfiguration(
-            "use --every with --watch only: see `refold seal --help`"
-        )
+        raise InvalidConfiguration(f"use --every with --watch only: {hint}")
     if listed and (watch or sweep or accept_loss):
-        raise InvalidConfiguration("leave --list out to seal: see `refold seal --help`")
+        raise InvalidConfiguration(f"leave --list out to seal: {hint}")
     store = call.store()
     if listed:
         heads = store.seals.heads()
-        return Result(
-            [head.to_json() for head in heads],
-            "\n".join(map(_line, heads)) or _line(None),
-        )
+        lines = "\n".join(map(_line, heads)) or _line(None)
+        return Result([head.to_json() for head in heads], lines)
     if not watch:
         return _sealed(store.seal(sweep=sweep, accept_loss=accept_loss))
     if accept_loss:
@@ -106,7 +99,7 @@ def prove(
     out: Path | None = option(
         None, "Write to this file.  Without it: to stdout.", of="FILE"
     ),
-    public_key: bool = flag("--public-key", "Print the key that checks proofs."),
+    public_key: bool = flag("Print the key that checks proofs."),
 ) -> Result | None:
     """Write a proof of an event, or that a tree only grew.
 
@@ -130,11 +123,9 @@ def prove(
                 "`refold prove --help`"
             )
         else:
-            of = store.session(user_id=user, session_id=session).stream._replace(
-                stream=stream
-            )
+            of = store.session(user_id=user, session_id=session).stream
             sessions(store, user, session)
-            proof = store.seals.prove(of, seq, size=new)
+            proof = store.seals.prove(of._replace(stream=stream), seq, size=new)
     except (LookupError, ValueError) as error:
         if isinstance(error, RefoldError):
             raise

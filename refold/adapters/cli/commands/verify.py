@@ -32,9 +32,7 @@ def verify(
     call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    chain_only: bool = flag(
-        "--chain-only", "Check only the hash chains; decrypt nothing."
-    ),
+    chain_only: bool = flag("Check only the hash chains; decrypt nothing."),
     proof: Path | None = option(
         None, "Check only this proof of `refold prove`.", of="FILE"
     ),
@@ -135,9 +133,8 @@ def _seals(screen: Screen, seals: SealsVerified) -> None:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    told = [
-        counted(counts[f"{one}s"], one) for one in ("event", "compaction", "request")
-    ]
+    kinds = ("event", "compaction", "request")
+    told = [counted(counts[f"{one}s"], one) for one in kinds]
     for name, what in (("superseded", "event"), ("superseded_digests", "digest")):
         if counts[name]:
             told.append(counted(counts[name], f"superseded {what}"))
@@ -163,11 +160,8 @@ def _proof(call: Call, file: Path, public_key: Path | None) -> Result:
         holds, said = False, f"does not hold: {refused}"
     except ValueError as error:
         raise InvalidConfiguration(f"{file}: {error}") from None
-    return Result(
-        {"ok": holds, "detail": said},
-        lambda screen: screen.line(mark(holds), shown(said)),
-        int(not holds),
-    )
+    told = {"ok": holds, "detail": said}
+    return Result(told, lambda out: out.line(mark(holds), shown(said)), int(not holds))
 
 
 def _key(file: Path) -> bytes:
@@ -269,9 +263,7 @@ def repair(
     call: Call,
     user: SomeUser = None,
     session: SomeSession = None,
-    apply: bool = flag(
-        "--apply", "Repair what can be repaired.  Without it: only report."
-    ),
+    apply: bool = flag("Repair what can be repaired.  Without it: only report."),
 ) -> Result:
     """Report damage, and repair what can be repaired.
 
