@@ -8,6 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -54,17 +55,14 @@ class AccessNames:
 
     def remembering(self) -> Callable[[Access], Names]:
         """What names the accesses of one batch, each user and session hashed once."""
-        known: dict[tuple[str, str | None], Names] = {}
+        names_of = cache(self._of)
 
         def named(access: Access) -> Names:
-            user_id, session_id = access.user_id, access.session_id
+            user_id = access.user_id
             # A key that is still in memory here must not name who was erased.
             if user_id is None or access.error == "Erased":
                 return Names()
-            names = known.get((user_id, session_id))
-            if names is None:
-                names = self._of(user_id, session_id)
-                known[user_id, session_id] = names
+            names = names_of(user_id, access.session_id)
             if access.request_id is None or names.user is None:
                 return names
             key = self.keys.user(user_id, now=None)

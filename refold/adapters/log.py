@@ -22,19 +22,10 @@ from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import EncryptedStreams
 from refold.adapters.verification import Auditor, sealed_problems
+from refold.domain import ports
 from refold.domain.envelope import Envelope
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
-from refold.domain.ports import (
-    EVERYTHING,
-    NO_LABELS,
-    Leases,
-    Problem,
-    Rewriting,
-    Rewritten,
-    Scope,
-    SessionInfo,
-)
 
 
 class EncryptedLog(EncryptedStreams):
@@ -50,13 +41,13 @@ class EncryptedLog(EncryptedStreams):
         self.shared, self.streams = recorder.shared, recorder.streams
         self.view_names, self.drop_views = recorder.view_names, recorder.drop_views
         self.lagging = recorder.lagging
-        self.leases: Leases = recorder
+        self.leases: ports.Leases = recorder
 
-    def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
+    def audit(self, stream: StreamId) -> Iterator[Envelope | ports.Problem]:
         yield from Auditor(self, stream).run()
         yield from sealed_problems(self.tree, stream)
 
-    def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
+    def audit_chain(self, stream: StreamId) -> Iterator[int | ports.Problem]:
         yield from Auditor(self, stream).chain()
         yield from sealed_problems(self.tree, stream)
 
@@ -65,10 +56,10 @@ class EncryptedLog(EncryptedStreams):
         user_id: str | None = None,
         *,
         session_id: str | None = None,
-        labels: Mapping[str, str] = NO_LABELS,
+        labels: Mapping[str, str] = ports.NO_LABELS,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
-    ) -> list[SessionInfo]:
+    ) -> list[ports.SessionInfo]:
         found: Sequence[bytes] = ()
         if labels:
             if user_id is None or not self.recorder.knows(user_id):
@@ -81,21 +72,23 @@ class EncryptedLog(EncryptedStreams):
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
         self.recorder.label(stream, dict(_places(self.keys, stream.user_id, labels)))
 
-    def orphans(self, scope: Scope = EVERYTHING) -> list[Problem]:
+    def orphans(self, scope: ports.Scope = ports.EVERYTHING) -> list[ports.Problem]:
         return [
-            Problem(*stream, None, "head", "the stream has no head row")
+            ports.Problem(*stream, None, "head", "the stream has no head row")
             for stream in self.recorder.orphans(scope)
         ]
 
     def drop_view(self, stream: StreamId, name: str) -> None:
         self.recorder.drop_views(*stream[:2], name=name)
 
-    def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
+    def stats(self, scope: ports.Scope, *, now: int) -> dict[str, Any]:
         """Sizes, rates, how far views are behind, and keys that should be gone."""
         found = self.recorder.stats(scope, now=now)
         return {**found, "retired_keys": self.keys.surplus(*scope)}
 
-    def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
+    def rewrite(
+        self, stream: StreamId, rewriting: ports.Rewriting, *, now: int
+    ) -> ports.Rewritten:
         try:
             done = Rewriter(self, stream.main, rewriting, now).run()
             self.retire_keys(stream)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from refold.domain import errors
+from refold.domain import errors, ids
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
 from refold.domain.erasure import (
@@ -34,14 +34,6 @@ from refold.domain.erasure import (
     timestamp,
 )
 from refold.domain.events import RedactionApplied
-from refold.domain.ids import (
-    KEPT,
-    MAIN,
-    USER_SESSION,
-    StreamId,
-    check_id,
-    check_session_id,
-)
 from refold.domain.model import quiet
 from refold.domain.ports import Problem, Rewritten, SessionInfo, scope
 from refold.domain.session import SessionState
@@ -207,7 +199,7 @@ class Erasures:
 
         Earlier data does not come back.  Raises NotErased.
         """
-        check_id("user_id", user_id)
+        ids.check_id("user_id", user_id)
         epoch = self.writer.log.erasures.readmit(user_id, now=self.writer.clock())
         return self._said("readmitted", user_id, reason, operator, epoch=epoch)
 
@@ -218,7 +210,7 @@ class Erasures:
 
         It keeps an erasure from beginning, not one that is under way.
         """
-        check_id("user_id", user_id)
+        ids.check_id("user_id", user_id)
         _check_hold(name)
         self.writer.log.erasures.refuse_erased(user_id)
         eraser = Eraser(self.writer)
@@ -234,7 +226,7 @@ class Erasures:
     ) -> Signed:
         """End a legal hold.  Raises NotErased if there is none of that name."""
         _check_hold(name)
-        check_id("user_id", user_id)
+        ids.check_id("user_id", user_id)
         name = self._name(user_id, name)
         if not self.writer.log.erasures.release(user_id, name):
             raise errors.NotErased(f"there is no legal hold {name!r} on that user")
@@ -242,7 +234,7 @@ class Erasures:
 
     def holds(self, user_id: str) -> list[LegalHold]:
         """The legal holds on a user."""
-        return self.writer.log.erasures.holds(check_id("user_id", user_id))
+        return self.writer.log.erasures.holds(ids.check_id("user_id", user_id))
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
         """What was signed, of a user or all, the oldest first."""
@@ -261,7 +253,7 @@ class Erasures:
 
         Raises Erased.
         """
-        check_id("user_id", user_id)
+        ids.check_id("user_id", user_id)
         said = Eraser(self.writer).redacted(reason, Whose(user_id))
         freeze = LegalHold(FREEZE, said, self.writer.clock())
         if not self.writer.log.retention.freeze(user_id, freeze):
@@ -272,14 +264,14 @@ class Erasures:
         self, user_id: str, reason: str, *, operator: str = ""
     ) -> Signed | None:
         """Let a user go on; returns a certificate, None if they were not frozen."""
-        check_id("user_id", user_id)
+        ids.check_id("user_id", user_id)
         if not self.writer.log.retention.unfreeze(user_id):
             return None
         return self._said("unfrozen", user_id, reason, operator)
 
     def is_frozen(self, user_id: str) -> bool:
         """Whether the user is frozen at present."""
-        holds = self.writer.log.erasures.holds(check_id("user_id", user_id))
+        holds = self.writer.log.erasures.holds(ids.check_id("user_id", user_id))
         return any(hold.name == FREEZE for hold in holds)
 
     def retain(
@@ -310,7 +302,7 @@ class Erasures:
 
     def _name(self, user_id: str, given: str) -> str:
         """The name of a hold as it is kept: another, if something is found in it."""
-        return self.writer.recorded_id(user_id, check_id("name", given))
+        return self.writer.recorded_id(user_id, ids.check_id("name", given))
 
     def _said(
         self,
@@ -350,14 +342,14 @@ def _check_hold(name: str) -> None:
 
 def whose_of(user_id: str, session_id: str | None) -> Whose:
     """The user, or a session of theirs.  Raises InvalidEvent for no such name."""
-    check_id("user_id", user_id)
+    ids.check_id("user_id", user_id)
     if session_id is None:
         return Whose(user_id)
-    if session_id == USER_SESSION:
+    if session_id == ids.USER_SESSION:
         raise errors.InvalidEvent(
-            f"{USER_SESSION!r} is of the whole user: erase the user"
+            f"{ids.USER_SESSION!r} is of the whole user: erase the user"
         )
-    return Whose(user_id, (check_session_id(session_id),))
+    return Whose(user_id, (ids.check_session_id(session_id),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +412,7 @@ class Eraser:
     def _refuse_erased(self, whose: Whose) -> None:
         self.erasures.refuse_erased(whose.user_id)
         for name in whose.sessions or ():
-            stream = StreamId(whose.user_id, name, MAIN)
+            stream = ids.StreamId(whose.user_id, name, ids.MAIN)
             if self.writer.log.head(stream).seq:
                 continue
             # What lost its head is not listed any more, and can be erased all the same.
@@ -474,7 +466,7 @@ class Eraser:
         """What memory keeps of these sessions, as sessions of their own."""
         log, user_id = self.writer.log, whose.user_id
         there = {info.session_id for info in log.sessions(user_id)}
-        if not any(name.startswith(KEPT) for name in there):
+        if not any(name.startswith(ids.KEPT) for name in there):
             return ()
         names = {
             kept
@@ -541,7 +533,7 @@ class Eraser:
         meanwhile looks afterwards whether they are there, and may have been killed.
         """
         if job.whose.sessions is not None:
-            self.writer.log.drop_views(job.whose.user_id, USER_SESSION)
+            self.writer.log.drop_views(job.whose.user_id, ids.USER_SESSION)
 
     def _to(self, job: Job, stage: Stage, **facts: Any) -> Job:
         """Keep how far it is, unless others took it further."""
@@ -827,7 +819,9 @@ class Retainer:
         """What a session was forked from; nothing ever changes that."""
         if name not in known:
             try:
-                state = self.writer.log.head(StreamId(user_id, name, MAIN)).state
+                state = self.writer.log.head(
+                    ids.StreamId(user_id, name, ids.MAIN)
+                ).state
             except errors.Erased:
                 return None
             known[name] = state.forked_from[0] if state.forked_from else None
@@ -917,7 +911,7 @@ class Keys:
 
         Raises KeyUnavailable, Erased.
         """
-        return self.writer.log.erasures.rotate_user(check_id("user_id", user_id))
+        return self.writer.log.erasures.rotate_user(ids.check_id("user_id", user_id))
 
     def rotate_session(self, user_id: str, *, session_id: str) -> Rewritten:
         """Encrypt a session again under a new key, and destroy the old key.
@@ -926,8 +920,8 @@ class Keys:
 
         Raises SessionNotFound, KeyUnavailable, Erased.
         """
-        check_id("user_id", user_id)
-        stream = StreamId(user_id, check_session_id(session_id), MAIN)
+        ids.check_id("user_id", user_id)
+        stream = ids.StreamId(user_id, ids.check_session_id(session_id), ids.MAIN)
         log, now = self.writer.log, self.writer.clock()
         return log.rewrite(stream, _Unchanged(self.writer, user_id), now=now)
 

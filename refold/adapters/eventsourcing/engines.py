@@ -17,12 +17,6 @@ from uuid import UUID
 
 import psycopg
 from eventsourcing import persistence
-from eventsourcing.persistence import (
-    IntegrityError,
-    OperationalError,
-    PersistenceError,
-    ProgrammingError,
-)
 from sqlalchemy import URL, Connection, Executable, MetaData, Table, Uuid, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
@@ -55,9 +49,9 @@ def is_sequenced(table: Table) -> bool:
     return "notification_id" in table.columns
 
 
-def no_position(table: Table) -> ProgrammingError:
+def no_position(table: Table) -> persistence.ProgrammingError:
     """The error where the table's row in ``es_positions`` is missing."""
-    return ProgrammingError(
+    return persistence.ProgrammingError(
         f"es_positions has no row for {table.name}: construct the application once "
         "with CREATE_TABLE=yes"
     )
@@ -193,17 +187,18 @@ def _close(database: Database, pid: int) -> None:
 
 def _translated(
     database: Database, taken: str, error: Exception
-) -> PersistenceError | None:
+) -> persistence.PersistenceError | None:
     if isinstance(error, RefoldError):
-        return OperationalError(str(error))
+        return persistence.OperationalError(str(error))
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error | psycopg.Error):
         if _is_missing_table(cause):
-            return ProgrammingError(_NO_TABLES)
+            return persistence.ProgrammingError(_NO_TABLES)
         kind = _same_kind(cause)
-        return kind(taken if kind is IntegrityError else str(database.translate(cause)))
+        is_taken = kind is persistence.IntegrityError
+        return kind(taken if is_taken else str(database.translate(cause)))
     if isinstance(error, SQLAlchemyError):
-        return OperationalError(
+        return persistence.OperationalError(
             f"the database cannot be used ({type(error).__name__}): try again"
         )
     return None
@@ -214,11 +209,11 @@ def _is_missing_table(cause: Exception) -> bool:
     return undefined or "no such table" in str(cause)
 
 
-def _same_kind(cause: Exception) -> type[PersistenceError]:
+def _same_kind(cause: Exception) -> type[persistence.PersistenceError]:
     """The library's error of the same name: both have the names of the DB-API."""
     for kind in type(cause).__mro__:
         ours = getattr(persistence, kind.__name__, None)
-        if isinstance(ours, type) and issubclass(ours, PersistenceError):
+        if isinstance(ours, type) and issubclass(ours, persistence.PersistenceError):
             return ours
     return persistence.DatabaseError
 
@@ -366,7 +361,7 @@ class PostgresEvents(PostgresDatabase):
                     if before is not None:
                         before(connection)
                     return _insert(driver, table, rows)
-            except (psycopg.errors.UniqueViolation, IntegrityError):
+            except (psycopg.errors.UniqueViolation, persistence.IntegrityError):
                 # The first attempt may have been committing while this one looked.
                 with self._one_statement() as connection:
                     ids = _written(_driver(connection), table, rows) if tried else None

@@ -15,13 +15,7 @@ from sqlalchemy.schema import CreateSchema
 
 from refold.adapters.keys.master import create_private, remark_on_mode
 from refold.adapters.keys.store import PEPPER, KeyPlace, UserEntry
-from refold.adapters.sql.memory import (
-    connected,
-    engine_in_memory,
-    engine_of_file,
-    only_read,
-    place_of,
-)
+from refold.adapters.sql import memory
 from refold.adapters.sql.tables import described
 from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
 from refold.domain.ports import JUNK
@@ -564,7 +558,7 @@ def _named(row: Any) -> tuple[str, UserEntry]:
 def _engine(url: str) -> tuple[sa.Engine, bool]:
     """What reaches the key store, and whether it can only be read."""
     if url == "memory://":
-        return engine_in_memory(), False
+        return memory.engine_in_memory(), False
     try:
         parsed = sa.make_url(url)
     except ArgumentError:
@@ -577,9 +571,11 @@ def _engine(url: str) -> tuple[sa.Engine, bool]:
         path = Path(parsed.database).absolute()
         create_private(path)
         remark_on_mode(path)
-        readonly = only_read(path)
-        place = place_of(path, readonly=readonly)
-        return engine_of_file(partial(connected, place), _on_connect), readonly
+        readonly = memory.only_read(path)
+        place = memory.place_of(path, readonly=readonly)
+        return memory.engine_of_file(
+            partial(memory.connected, place), _on_connect
+        ), readonly
     if parsed.get_backend_name() in ("postgresql", "postgres"):
         url_ = parsed.set(drivername="postgresql+psycopg")
         engine = sa.create_engine(url_, pool_size=2, max_overflow=8, pool_pre_ping=True)

@@ -15,16 +15,9 @@ from struct import Struct, pack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import psycopg
-from psycopg import generators
+from psycopg import generators, pq
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import (
-    ConnStatus,
-    ExecStatus,
-    Format,
-    PipelineStatus,
-    TransactionStatus,
-)
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -161,21 +154,21 @@ class Line:
         pgconn, wait = self.driver.pgconn, self.driver.wait
         results = [wait(generators.fetch_many(pgconn))[-1] for _ in range(count)]
         end = wait(generators.fetch(pgconn))
-        if end is None or end.status != ExecStatus.PIPELINE_SYNC:
+        if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
             raise psycopg.OperationalError("the commit failed")
         return results
 
     def leave(self) -> None:
         """Close it, if an answer may be on its way that nobody waits for."""
         pgconn = self.driver.pgconn
-        if pgconn.transaction_status != TransactionStatus.IDLE or (
-            pgconn.pipeline_status != PipelineStatus.OFF
+        if pgconn.transaction_status != pq.TransactionStatus.IDLE or (
+            pgconn.pipeline_status != pq.PipelineStatus.OFF
         ):
             self.driver.close()
 
     def rows(self, result: PGresult) -> list[tuple[Any, ...]]:
         """What a query found."""
-        self._loader.set_pgresult(result, format=Format.BINARY)
+        self._loader.set_pgresult(result, format=pq.Format.BINARY)
         return self._loader.load_rows(0, result.ntuples, tuple)
 
     def _send(self, statement: Statement, values: Sequence[Any]) -> None:
@@ -224,8 +217,8 @@ def _result(driver: Driver) -> PGresult:
 
 
 def _checked(driver: Driver, result: PGresult) -> PGresult:
-    if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+    if result.status in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
         return result
-    if driver.pgconn.status != ConnStatus.OK:
+    if driver.pgconn.status != pq.ConnStatus.OK:
         raise psycopg.OperationalError("the connection is lost")
     raise error_from_result(result, driver.info.encoding)

@@ -25,18 +25,8 @@ from refold.adapters.rows import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import tables
+from refold.adapters.sql import memory, tables
 from refold.adapters.sql.database import Database, Write
-from refold.adapters.sql.memory import (
-    BUSY_MS,
-    OnePool,
-    OnlyConnection,
-    connected,
-    engine_in_memory,
-    engine_of_file,
-    only_read,
-    place_of,
-)
 from refold.domain.errors import (
     IncompatibleStore,
     InvalidConfiguration,
@@ -244,9 +234,9 @@ class SqliteDatabase(Database):
 
     def _make_pool(self) -> Engine:
         _create(self.path)
-        self.readonly = only_read(self.path)
+        self.readonly = memory.only_read(self.path)
         self._identify()
-        return engine_of_file(self._open, self._on_connect)
+        return memory.engine_of_file(self._open, self._on_connect)
 
     def _identify(self) -> None:
         """Refuse, before anything is set or written, a file of another program."""
@@ -262,7 +252,7 @@ class SqliteDatabase(Database):
             )
 
     def _open(self) -> sqlite3.Connection:
-        return connected(place_of(self.path, readonly=self.readonly))
+        return memory.connected(memory.place_of(self.path, readonly=self.readonly))
 
     def _check_writable(self) -> None:
         if self.readonly:
@@ -493,17 +483,17 @@ class SqliteInMemory(SqliteDatabase):
         self.path = Path("memory://")
         Database.__init__(self, "in memory", tables.build(None, rowid=True))
         self._synchronous = "OFF"
-        self._pool = pool = engine_in_memory()
+        self._pool = pool = memory.engine_in_memory()
         with pool.connect() as connection:
             only = connection.connection.driver_connection
-        self._writer = cast("OnlyConnection", only)
-        self._lock = cast("OnePool", pool.pool).turn
+        self._writer = cast("memory.OnlyConnection", only)
+        self._lock = cast("memory.OnePool", pool.pool).turn
 
     def _forget(self) -> None:
         """A forked child has a copy of its own."""
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        only = cast("OnlyConnection", self._writer)
+        only = cast("memory.OnlyConnection", self._writer)
         with self._lock:
             only.users += 1
             try:
@@ -544,7 +534,7 @@ def _turn_to_wal(connection: sqlite3.Connection) -> None:
 
     SQLite does not wait for who is about it, but for a write lock it does.
     """
-    until = monotonic() + BUSY_MS / 1000
+    until = monotonic() + memory.BUSY_MS / 1000
     while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         try:
             connection.execute("PRAGMA journal_mode=WAL")
