@@ -180,6 +180,11 @@ class SessionInfo:
         """Whether it may be added to, were it only by summaries."""
         return self.status in ("open", "closed")
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether it was erased, or is none of an agent: what a user allows, say."""
+        return self.status == "erased" or self.session_id.startswith("_")
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

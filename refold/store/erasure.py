@@ -733,7 +733,7 @@ class Retainer:
     def _forked(self, user_id: str) -> set[str]:
         """The sessions of a user that others go on from."""
         infos = self.writer.log.sessions(user_id)
-        names = [info.session_id for info in infos if not _is_apart(info)]
+        names = [info.session_id for info in infos if not info.is_apart]
         origins: dict[str, str | None] = {}
         found = {self._origin(user_id, name, origins) for name in names}
         return {name for name in found if name is not None}
@@ -787,7 +787,7 @@ class Retainer:
         self, user_id: str, infos: list[SessionInfo], origins: dict[str, str | None]
     ) -> _Due:
         """Which are unused; ``origins`` remembers what was forked from what."""
-        mine = [info for info in infos if not _is_apart(info)]
+        mine = [info for info in infos if not info.is_apart]
         last = self._reads(user_id)
         old = {
             info.session_id
@@ -883,11 +883,6 @@ class Retainer:
     def _keep(self, why: str, number: int) -> None:
         if number:
             self._kept[why] = self._kept.get(why, 0) + number
-
-
-def _is_apart(info: SessionInfo) -> bool:
-    """Erased already, or no session of an agent: what a user allows expires never."""
-    return info.status == "erased" or info.session_id.startswith("_")
 
 
 class Keys:

@@ -550,7 +550,7 @@ def _of_each(
 ) -> Iterator[tuple[SessionInfo, T]]:
     """What each session of an agent has to say, but for those that cannot be read."""
     for info in log.sessions(user_id):
-        if info.status != "erased" and not info.session_id.startswith("_"):
+        if not info.is_apart:
             with suppress(CorruptEvent, Erased, KeyUnavailable):
                 yield info, look(log, info)
 
@@ -932,9 +932,7 @@ class _Looking(NamedTuple):
         others = [
             info
             for info in self.log.sessions(self.stream.user_id)
-            if info.status != "erased"
-            and info.session_id not in mine
-            and not info.session_id.startswith("_")
+            if not info.is_apart and info.session_id not in mine
         ]
         others.sort(key=lambda info: (info.updated_at, info.session_id), reverse=True)
         names = [info.session_id for info in others[:_MOST_SESSIONS]]

@@ -84,7 +84,7 @@ class Reviews:
             check_session_id(session_id)
         found, unreadable, log = ReviewList(), [], self.writer.log
         for info in log.sessions(user_id, session_id=session_id):
-            if info.status == "erased" or info.session_id.startswith("_"):
+            if info.is_apart:
                 continue
             closed = info.status in ("closed", "frozen-closed")
             stream = StreamId(info.user_id, info.session_id)
