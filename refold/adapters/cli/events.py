@@ -238,6 +238,11 @@ def _span(first: int | None, last: int | None) -> str:
     return "" if first is None or last is None else f" · seq {first} to {last}"
 
 
+def seqs(first: int | None, last: int | None) -> str:
+    """Where something is, in words."""
+    return f"seq {first}" if first == last else f"seq {first} to {last}"
+
+
 LANES: Final = 3
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.events import DIGEST, before, content, marks, readable
+from refold.adapters.cli.events import DIGEST, before, content, marks, readable, seqs
 from refold.adapters.cli.options import As, Call, OneSession, SomeStrategy, User, option
 from refold.adapters.cli.output import Result, Screen, types
 from refold.domain.errors import counted
@@ -95,8 +95,7 @@ def _figures(screen: Screen, told: Mapping[str, Any]) -> None:
     for span in told["spans"]:
         said, first, last = span["kind"], span.get("first"), span.get("last")
         if first is not None:
-            until = "" if first == last else f" to {last}"
-            said = f"{said:<8} seq {first}{until}"
+            said = f"{said:<8} {seqs(first, last)}"
         screen.line(("  " + said, "blue" if span["kind"] == "summary" else "dim"))
 
 

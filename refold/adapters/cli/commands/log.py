@@ -62,14 +62,13 @@ def sessions(
     found = store.sessions(user, label=labels, after=after, limit=limit)
 
     def show(out: Screen) -> None:
-        if not found and (labels or after or limit is not None):
-            out.line("no other sessions are like that")
-            return
-        if not found:
-            out.line(_none(store, user))
-            return
         names = ("user", "session", "#events", "#tokens", "last write (UTC)")
-        out.table(names, map(_row, found))
+        if found:
+            out.table(names, map(_row, found))
+        elif labels or after or limit is not None:
+            out.line("no other sessions are like that")
+        else:
+            out.line(_none(store, user))
 
     told = [
         {
@@ -264,9 +263,9 @@ def _with_answers(numbered: Iterable[Numbered]) -> Iterator[tuple[Numbered, bool
     """Each event, and whether it is the user's or the last answer of its turn."""
     held: list[Numbered] = []
     for item in numbered:
-        payload = item.envelope.payload
-        if isinstance(payload, UserInput) or _is_answer(item):
-            yield from _released(held, last=isinstance(payload, UserInput))
+        users = isinstance(item.envelope.payload, UserInput)
+        if users or _is_answer(item):
+            yield from _released(held, last=users)
             held = []
         held.append(item)
     yield from _released(held, last=True)
@@ -279,7 +278,5 @@ def _released(held: list[Numbered], *, last: bool) -> Iterator[tuple[Numbered, b
 
 
 def _is_answer(item: Numbered) -> bool:
-    payload = item.envelope.payload
-    return isinstance(payload, AgentResponse | events.Final) and bool(
-        payload.text.strip()
-    )
+    said = item.envelope.payload
+    return isinstance(said, AgentResponse | events.Final) and bool(said.text.strip())

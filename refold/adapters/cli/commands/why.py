@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.events import DIGEST, STYLES, preview
+from refold.adapters.cli.events import DIGEST, STYLES, preview, seqs
 from refold.adapters.cli.options import Call, OneSession, SomeStrategy, User, option
 from refold.adapters.cli.output import Result, Screen, cut, shown, types, visible
 from refold.domain.errors import counted
@@ -117,7 +117,7 @@ def _show_opened(
     for record in records:
         indent = "  " * min(record.depth, _DEEPEST)
         summary = record.node.summary
-        span = _where(summary.first_seq, summary.last_seq)
+        span = seqs(summary.first_seq, summary.last_seq)
         level = "" if record.depth <= _DEEPEST else f"  {record.depth} deep"
         screen.line(
             indent,
@@ -182,7 +182,7 @@ def _part(screen: Screen, explained: Explanation, part: Part) -> None:
     span = part.span
     kind = "none" if span is None else span.kind
     style = "blue" if kind == "summary" else "yellow" if kind == "stub" else ""
-    where = "" if span is None or span.first is None else _where(span.first, span.last)
+    where = "" if span is None or span.first is None else seqs(span.first, span.last)
     number = f" {span.summary}" if span and span.summary is not None else ""
     events = [explained.events[seq] for seq in part.seqs]
     about = f"{_types(events)}  {events[0].ts:%H:%M:%S}" if events else ""
@@ -244,7 +244,7 @@ def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
             screen.line(indent, f"depends on time: decided at {at}")
         return
     made = asked.decided
-    other = "nothing" if made is None else _where(made.first_seq, made.last_seq)
+    other = "nothing" if made is None else seqs(made.first_seq, made.last_seq)
     why = ", because its source was redacted since" if source == "superseded" else ""
     screen.line(
         indent,
@@ -265,7 +265,7 @@ def _left_out(screen: Screen, explained: Explanation) -> None:
         if (meaning := LEFT_OUT[one.why] + summary) != before:
             screen.line("  ", meaning)
         before = meaning
-        spans = [_where(*span) for span in spans_of(event.seq for event in events)]
+        spans = [seqs(*span) for span in spans_of(event.seq for event in events)]
         listed = ", ".join(span.removeprefix("seq ") for span in spans)
         via = f"through {one.via}: " if one.via not in (None, one.summary) else ""
         _said(screen, f"{via}seq {listed}  {_types(events)}", "    ")
@@ -302,7 +302,3 @@ def _types(events: Iterable[Envelope]) -> str:
     few = types(Counter(event.type for event in events)).split(", ")
     more = f", {counted(len(few) - _FEW_TYPES, 'other type')}"
     return ", ".join(few[:_FEW_TYPES]) + (more if len(few) > _FEW_TYPES else "")
-
-
-def _where(first: int | None, last: int | None) -> str:
-    return f"seq {first}" if first == last else f"seq {first} to {last}"
