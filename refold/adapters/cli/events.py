@@ -254,32 +254,24 @@ class Rails:
 
     def open(self, call_id: str) -> str:
         """Begin the lane of a call; returns what to draw beside it."""
-        if None not in self._lanes:
-            return self.passing()
-        lane = self._lanes.index(None)
-        self._lanes[lane] = call_id
-        return self._drawn(lane, "╭")
+        return self._turned(None, call_id, "╭")
 
     def close(self, call_id: str) -> str:
         """End the lane of a call; returns what to draw beside its result."""
-        if call_id not in self._lanes:
-            return self.passing()
-        lane = self._lanes.index(call_id)
-        drawn = self._drawn(lane, "╰")
-        self._lanes[lane] = None
-        return drawn
+        return self._turned(call_id, None, "╰")
 
     def passing(self) -> str:
         """What to draw beside an event that opens and closes nothing."""
         return "".join("│" if call else " " for call in self._lanes)
 
-    def _drawn(self, lane: int, corner: str) -> str:
-        """The corner in its lane, and a line from there to the event."""
-        drawn = list(self.passing())
-        drawn[lane] = corner
-        for right in range(lane + 1, LANES):
-            drawn[right] = "┼" if self._lanes[right] else "─"
-        return "".join(drawn)
+    def _turned(self, held: str | None, then: str | None, corner: str) -> str:
+        """The corner in the lane of ``held``, and a line from there to the event."""
+        if held not in self._lanes:
+            return self.passing()
+        lane = self._lanes.index(held)
+        self._lanes[lane] = then
+        line = "".join("┼" if call else "─" for call in self._lanes[lane + 1 :])
+        return self.passing()[:lane] + corner + line
 
 
 Countable = Literal["tool call", "response"]
