@@ -470,9 +470,7 @@ class EventLogContract(RewritingContract, LeaseContract):
             return append_to(head, *said(f"after {head.seq}"))
 
         with ThreadPoolExecutor(6) as pool:
-            outcomes = list(
-                pool.map(lambda _: log.append_exclusive(ADA, build), range(6))
-            )
+            outcomes = list(pool.map(log.append_exclusive, [ADA] * 6, [build] * 6))
 
         assert all(isinstance(outcome, Appended) for outcome in outcomes)
         assert texts(log.read(ADA, after=1)) == [f"after {i}" for i in range(1, 7)]
@@ -690,9 +688,8 @@ class EventLogContract(RewritingContract, LeaseContract):
 
         proved = list(log.audit(ADA))
 
-        assert texts([item for item in proved if isinstance(item, Envelope)]) == [
-            *"abc"
-        ]
+        events = [item for item in proved if isinstance(item, Envelope)]
+        assert texts(events) == ["a", "b", "c"]
         assert not [item for item in proved if isinstance(item, Problem)]
         assert log.orphans() == []
 

@@ -86,9 +86,7 @@ class AccessTableContract:
         assert rows.find(limit=9) == [record(1), record(2), record(3)]
 
     def test_writers_at_once_lose_nothing(self, rows: AccessTable) -> None:
-        batches = [
-            [record(number * 100 + each) for each in range(100)] for number in range(8)
-        ]
+        batches = [[record(n * 100 + each) for each in range(100)] for n in range(8)]
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(rows.write, batches))

@@ -58,9 +58,9 @@ def flag(help: str, *names: str) -> Any:  # noqa: A002  # as typer calls it
 
 
 def option(
-    default: Any,
     help: str,  # noqa: A002  # the same
     *names: str,
+    default: Any = None,
     of: str | None = None,
     min: int | None = None,  # noqa: A002  # the same
     check: Callable[..., object] | None = None,
@@ -76,7 +76,7 @@ def option(
     )
 
 
-def argument(default: Any, help: str, *, of: str) -> Any:  # noqa: A002  # the same
+def argument(help: str, *, of: str, default: Any = ...) -> Any:  # noqa: A002  # the same
     """What a command takes by its place; ``of`` is its name in the help."""
     return typer.Argument(default, metavar=of, help=help)
 
@@ -90,53 +90,55 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def user_option(default: Any, does: str) -> Any:
+def user_option(does: str, default: Any = None) -> Any:
     """``--user``, where it does something of its own."""
     check = _checked(partial(check_id, "user"))
-    return option(default, does, "--user", of="U", check=check)
+    return option(does, default=default, of="U", check=check)
 
 
-def session_option(default: Any, does: str) -> Any:
+def session_option(does: str, default: Any = None) -> Any:
     """``--session``, where it does something of its own."""
-    return option(default, does, "--session", of="S", check=_checked(check_session_id))
+    return option(does, default=default, of="S", check=_checked(check_session_id))
 
 
-User = Annotated[str, user_option(..., "Name of the user.")]
-OneSession = Annotated[str, session_option(..., "Name of the session.")]
+User = Annotated[str, user_option("Name of the user.", default=...)]
+OneSession = Annotated[str, session_option("Name of the session.", default=...)]
 SomeUser = Annotated[
-    str | None, user_option(..., "Only this user.  Without it: all users.")
+    str | None, user_option("Only this user.  Without it: all users.", default=...)
 ]
-SomeSession = Annotated[str | None, session_option(..., "Only sessions of this name.")]
+SomeSession = Annotated[
+    str | None, session_option("Only sessions of this name.", default=...)
+]
 NewSession = Annotated[
     str | None,
     session_option(
-        ...,
         "Name of the session; several become S-0001, S-0002 and so on.  Without it: "
         "the name in the file, else the file's own.",
+        default=...,
     ),
 ]
 SPEC = "name, name:key=value or @file.toml"
 SomeStrategy = Annotated[
     str | None,
     option(
-        ...,
         f"Strategy: {SPEC}.  Without it: the strategy of the last request, else "
         "keep_all.",
-        "--strategy",
         of="SPEC",
+        default=...,
     ),
 ]
 Operator = Annotated[
-    str | None, option(..., "Who does this.  Without it: your login.", of="NAME")
+    str | None,
+    option("Who does this.  Without it: your login.", of="NAME", default=...),
 ]
 Span = timedelta | None
 KeyBackups = Annotated[
     Span,
     option(
-        ...,
         "How long backups of the key store live, such as 35d, for the certificate.",
         of="TIME",
         parser=duration,
+        default=...,
     ),
 ]
 WHY = "Reason; it is redacted and recorded."
@@ -152,10 +154,10 @@ Summarizer = Literal["abridged", "anthropic"]
 
 WritesSummaries = Annotated[
     Summarizer,
-    option(..., "What writes the summaries; abridged needs no model.", "--summarizer"),
+    option("What writes the summaries; abridged needs no model.", default=...),
 ]
 SummarizerModel = Annotated[
-    str | None, option(..., "Model that anthropic asks.", "--model", of="M")
+    str | None, option("Model that anthropic asks.", of="M", default=...)
 ]
 
 Transcripts = Literal[

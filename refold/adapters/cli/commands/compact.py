@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 def compact(
     call: Call,
     user: str | None = user_option(
-        None, "User of the session; with --watch: only this user."
+        "User of the session; with --watch: only this user."
     ),
     session: str | None = session_option(
-        None, "Name of the session; with --watch: only sessions of this name."
+        "Name of the session; with --watch: only sessions of this name."
     ),
-    strategy: str | None = option(None, f"Strategy that decides: {SPEC}.", of="SPEC"),
+    strategy: str | None = option(f"Strategy that decides: {SPEC}.", of="SPEC"),
     summarizer: WritesSummaries = "abridged",
     model: SummarizerModel = None,
     until_idle: bool = flag("Repeat until nothing is due."),
@@ -68,9 +68,7 @@ def compact(
         "Keep running and compact whatever becomes due; stop with Ctrl-C."
     ),
     every: float | None = option(
-        None,
-        "With --watch: seconds between two looks for new events; default 30.",
-        of="SEC",
+        "With --watch: seconds between two looks for new events; default 30.", of="SEC"
     ),
 ) -> Result | None:
     """Compact a session if a compaction is due.
@@ -216,13 +214,13 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 def rebuild(
     call: Call,
     strategy: str = option(
-        ..., f"Strategy whose summaries are made: {SPEC}.", of="SPEC"
+        f"Strategy whose summaries are made: {SPEC}.", of="SPEC", default=...
     ),
     user: SomeUser = None,
     session: SomeSession = None,
     summarizer: WritesSummaries = "abridged",
     model: SummarizerModel = None,
-    jobs: int = option(1, "Sessions to rebuild in parallel.", of="N", min=1),
+    jobs: int = option("Sessions to rebuild in parallel.", of="N", min=1, default=1),
     dry_run: bool = flag("Show what would be done; change nothing."),
     yes: bool = flag("Do not ask before a model is paid."),
     strict: bool = flag("Stop at the first failure of the summarizer."),
@@ -230,7 +228,7 @@ def rebuild(
         "Afterwards, make this the strategy of reads that name none."
     ),
     retire: str | None = option(
-        None, "Afterwards, retire the summaries of this strategy.", of="OLD"
+        "Afterwards, retire the summaries of this strategy.", of="OLD"
     ),
 ) -> Result:
     """Make the summaries a strategy would have made.

@@ -25,24 +25,20 @@ def compare(
     user: User,
     session: OneSession,
     strategy: list[str] | None = option(
-        None,
         f"Strategy to compare: {SPEC}; repeat for more.  Without it: all strategies "
         "with their defaults.",
         of="SPEC",
     ),
     model: str | None = option(
-        None,
         "Model whose prices, cache rules and window count.  Without it: the model "
         "that answered last.",
         of="M",
     ),
     prices: Path | None = option(
-        None, "Your own prices: TOML with a table [models].", of="FILE"
+        "Your own prices: TOML with a table [models].", of="FILE"
     ),
     recorded: bool = flag("Use only the summaries that are in the log."),
-    plot: Path | None = option(
-        None, "Draw tokens per request, and recall.", of="FILE.png"
-    ),
+    plot: Path | None = option("Draw tokens per request, and recall.", of="FILE.png"),
 ) -> Result:
     """Compare what strategies would have sent.
 
@@ -67,13 +63,12 @@ def rerun(
     user: User,
     session: OneSession,
     strategy: str | None = option(
-        None, f"Strategy for all requests: {SPEC}.  Without it: their own.", of="SPEC"
+        f"Strategy for all requests: {SPEC}.  Without it: their own.", of="SPEC"
     ),
     prompt: Path | None = option(
-        None, "System prompt instead of those recorded: a file of text.", of="FILE"
+        "System prompt instead of those recorded: a file of text.", of="FILE"
     ),
     model: str | None = option(
-        None,
         "Model of Anthropic's that answers from the first difference on, until a call "
         "has no recorded result.  Without it: no network is used.",
         of="M",

@@ -25,22 +25,19 @@ def context(
     session: OneSession,
     strategy: SomeStrategy = None,
     at: int | None = option(
-        None,
-        "Show the context as it was when this event was the last.",
-        of="SEQ",
-        min=1,
+        "Show the context as it was when this event was the last.", of="SEQ", min=1
     ),
     before_call: int | None = option(
-        None, "Show what the model was sent before its N-th tool call.", of="N", min=1
+        "Show what the model was sent before its N-th tool call.", of="N", min=1
     ),
     before_response: int | None = option(
-        None, "Show what the model was sent before its N-th response.", of="N", min=1
+        "Show what the model was sent before its N-th response.", of="N", min=1
     ),
     as_: As = option(
-        "sent",
         "sent: with the summaries that existed then; rebuilt: with those the strategy "
         "would have made by then.",
         "--as",
+        default="sent",
     ),
 ) -> Result:
     """Show what the model is sent, or was sent earlier.

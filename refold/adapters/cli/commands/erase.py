@@ -41,18 +41,17 @@ if TYPE_CHECKING:
     from refold.store import SessionStore
     from refold.store.erasure import Erasure, ErasurePlan, Retained
 
-Reason = Annotated[str, option(..., WHY, of="TEXT")]
-SomeReason = Annotated[str | None, option(..., WHY, of="TEXT")]
+Reason = Annotated[str, option(WHY, of="TEXT", default=...)]
+SomeReason = Annotated[str | None, option(WHY, of="TEXT", default=...)]
 
 
 def erase(
     call: Call,
-    user: str | None = user_option(None, "User to erase."),
-    session: str | None = session_option(None, "Erase only this session of --user."),
+    user: str | None = user_option("User to erase."),
+    session: str | None = session_option("Erase only this session of --user."),
     reason: SomeReason = None,
     operator: Operator = None,
     grace: Span = option(
-        None,
         "Time until the data is destroyed, such as 30d or 12h.  It is unreadable at "
         "once; `refold restore` undoes that until then.",
         of="TIME",
@@ -64,9 +63,7 @@ def erase(
     dry_run: bool = flag("Show what would be erased; change nothing."),
     due: bool = flag("Complete erasures that were cut off, or whose grace is over."),
     listed: bool = flag("List certificates and unfinished erasures.", "--list"),
-    out: Path | None = option(
-        None, "Also write the certificate to this file.", of="FILE"
-    ),
+    out: Path | None = option("Also write the certificate to this file.", of="FILE"),
     yes: bool = flag("Do not ask before erasing."),
 ) -> Result:
     """Erase a user or one session, and sign a certificate.
@@ -251,7 +248,7 @@ def hold(
     call: Call,
     user: User,
     name: str | None = option(
-        None, "Name of the hold.  Without it: list the holds.", of="NAME"
+        "Name of the hold.  Without it: list the holds.", of="NAME"
     ),
     reason: SomeReason = None,
     release: bool = flag("Release the hold."),
@@ -281,7 +278,7 @@ def freeze(
     call: Call,
     user: User,
     reason: str | None = option(
-        None, f"{WHY}  Without it: show whether the user is frozen.", of="TEXT"
+        f"{WHY}  Without it: show whether the user is frozen.", of="TEXT"
     ),
     lift: bool = flag("End the freeze."),
     operator: Operator = None,
@@ -305,10 +302,10 @@ def freeze(
 def retain(
     call: Call,
     policy: Path | None = option(
-        None, 'Policy in TOML, such as sessions = "30d".', of="FILE"
+        'Policy in TOML, such as sessions = "30d".', of="FILE"
     ),
     preset: str | None = option(
-        None, "Ready policy; seed: sessions 30d, memory 90d, audit 14d.", of="NAME"
+        "Ready policy; seed: sessions 30d, memory 90d, audit 14d.", of="NAME"
     ),
     dry_run: bool = flag("Show what would be erased; change nothing."),
     key_backups: KeyBackups = None,

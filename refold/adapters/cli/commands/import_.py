@@ -18,6 +18,7 @@ from refold.adapters.cli.options import (
     NewSession,
     Transcripts,
     User,
+    argument,
     flag,
     option,
 )
@@ -51,13 +52,14 @@ _FORMATS = ", ".join(get_args(Transcripts))
 
 def import_(
     call: Call,
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH", help="Files with transcripts.")
-    ],
+    paths: Annotated[list[Path], argument("Files with transcripts.", of="PATH")],
     user: User,
     session: NewSession = None,
     form: Transcripts = option(
-        "auto", f"Read every file as this format: {_FORMATS}.", "--format", of="FORMAT"
+        f"Read every file as this format: {_FORMATS}.",
+        "--format",
+        of="FORMAT",
+        default="auto",
     ),
     keep_going: bool = flag(
         "Import the other files if one fails; exit with 1 at the end."

@@ -29,13 +29,11 @@ Action = Literal["status", "rotate", "reconcile"]
 
 def keys(
     call: Call,
-    action: Action = argument(..., "status, rotate or reconcile.", of="ACTION"),
+    action: Action = argument("status, rotate or reconcile.", of="ACTION"),
     master: bool = flag("Rotate the master key."),
     drop_older: bool = flag("Remove the previous master key from its file."),
-    user: str | None = user_option(None, "Rotate the key of this user."),
-    session: str | None = session_option(
-        None, "Rotate the key of this session of --user."
-    ),
+    user: str | None = user_option("Rotate the key of this user."),
+    session: str | None = session_option("Rotate the key of this session of --user."),
 ) -> Result:
     """Show the keys, or replace them.
 

@@ -51,10 +51,10 @@ def sessions(
     call: Call,
     user: SomeUser = None,
     label: list[str] | None = option(
-        None, "Only sessions with this label; repeat it for several.", of="NAME=VALUE"
+        "Only sessions with this label; repeat it for several.", of="NAME=VALUE"
     ),
-    after: str | None = option(None, "Only those after this session.", of="S"),
-    limit: int | None = option(None, "Show at most N sessions.", of="N", min=0),
+    after: str | None = option("Only those after this session.", of="S"),
+    limit: int | None = option("Show at most N sessions.", of="N", min=0),
 ) -> Result:
     """List sessions with their size and age."""
     store = call.store()
@@ -116,12 +116,12 @@ def log(
     call: Call,
     user: User,
     session: OneSession,
-    after: int = option(0, "Show events after this seq.", of="N", min=0),
-    limit: int | None = option(None, "Show at most N entries.", of="N", min=0),
+    after: int = option("Show events after this seq.", of="N", min=0, default=0),
+    limit: int | None = option("Show at most N entries.", of="N", min=0),
     verbosity: Verbosity = option(
-        "default",
         "default: everything; compact: one line for each event but the user's words "
         "and the answers; quiet: only the last answer.",
+        default="default",
     ),
 ) -> Result:
     """Show the timeline of a session.

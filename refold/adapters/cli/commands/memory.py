@@ -20,7 +20,7 @@ from refold.domain.errors import (
     RefoldError,
     counted,
 )
-from refold.projections.memory.advice import Choice, said, why_not as advice_why_not
+from refold.projections.memory.advice import Choice, said, why_not as unadvised
 from refold.projections.memory.profile import place, told, why_not
 from refold.projections.memory.sessions import GENERAL
 
@@ -42,22 +42,22 @@ _WRONG: Final = {
 
 def memory(
     call: Call,
-    user: str | None = option(None, "Show this user's memory.", of="U"),
+    user: str | None = option("Show this user's memory.", of="U"),
     everyone: bool = flag("Show only what many users have in common."),
     scenario: str | None = option(
-        None, "Only this kind of task; general holds for all.", of="S"
+        "Only this kind of task; general holds for all.", of="S"
     ),
     every: bool = flag(
         "Include items that too few, or tainted, sessions show.", "--all"
     ),
-    item: str | None = option(None, "Show one item and the events behind it.", of="ID"),
+    item: str | None = option("Show one item and the events behind it.", of="ID"),
     profile: bool = flag("Show what is known of a user who consented."),
     advice: bool = flag("Show the advice that a model would get now."),
     tokens: int | None = option(
-        None, f"Budget of --advice in tokens; default {_TOKENS}.", of="N", min=0
+        f"Budget of --advice in tokens; default {_TOKENS}.", of="N", min=0
     ),
     effect: bool = flag("Compare how sessions ended with and without an item."),
-    forget: str | None = option(None, "Forget an item for good.", of="ID"),
+    forget: str | None = option("Forget an item for good.", of="ID"),
     refresh: bool = flag("Bring memory up to date, for all users or one."),
 ) -> Result:
     """Show what was learned from a user's sessions.
@@ -246,9 +246,7 @@ def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
     one = found.named(name)
     if one is None:
         return None
-    reasons = advice_why_not(
-        one, now=now, threshold=Choice().threshold, means=found.means
-    )
+    reasons = unadvised(one, now=now, threshold=Choice().threshold, means=found.means)
     facts, mean = [_sure(one)], found.means.get(one.scenario)
     if one.success is not None and mean is not None:
         facts.insert(0, f"success {one.success:.0%}; all sessions {mean:.0%}")
@@ -365,12 +363,12 @@ def consent(
     call: Call,
     user: User,
     grant: str | None = option(
-        None, "Allow this: declarative_memory, or a scope of your own.", of="K"
+        "Allow this: declarative_memory, or a scope of your own.", of="K"
     ),
-    withdraw: str | None = option(None, "Withdraw what was allowed.", of="K"),
+    withdraw: str | None = option("Withdraw what was allowed.", of="K"),
     opt_out: bool = flag("Keep everything of the user out of memory."),
     opt_in: bool = flag("End the opt-out."),
-    reason: str = option("", "Reason; it is redacted and recorded.", of="TEXT"),
+    reason: str = option("Reason; it is redacted and recorded.", of="TEXT", default=""),
 ) -> Result:
     """Show or change what a user allows.
 

@@ -60,7 +60,7 @@ def stats(
     user: SomeUser = None,
     session: SomeSession = None,
     cost: bool = flag("Show what models' answers used and cost instead."),
-    by: By = option("session", "Sum costs by session, user or day.", of="WHAT"),
+    by: By = option("Sum costs by session, user or day.", of="WHAT", default="session"),
 ) -> Result:
     """Show how much is stored, and how fast it grows.
 
@@ -157,7 +157,6 @@ def audit(
     user: SomeUser = None,
     session: SomeSession = None,
     since: datetime | None = option(
-        None,
         "Only records since then: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
         of="D",
         parser=_since,
@@ -186,9 +185,8 @@ def audit(
 
 
 def _record(screen: Screen, record: AccessRecord) -> None:
-    whose = " ".join(
-        (name or "")[:_HASH].ljust(_HASH) for name in (record.user, record.session)
-    )
+    names = (record.user, record.session)
+    whose = " ".join((name or "")[:_HASH].ljust(_HASH) for name in names)
     about = [f"{name} {value:,}" for name, value in record.meta.items()]
     if record.state_version is not None:
         about.insert(0, f"seq {record.state_version}")
@@ -208,7 +206,6 @@ def export(
     user: SomeUser = None,
     session: SomeSession = None,
     out: Path | None = option(
-        None,
         "Write to a file, if PATH ends in .jsonl; else write everything of --user to "
         "a new folder.  Without --out: to stdout.",
         of="PATH",
@@ -300,7 +297,7 @@ def schema(
     call: Call,
     roles: bool = flag("Print the roles, grants and row-level security of PostgreSQL."),
     engine: Database | None = option(
-        None, "Engine.  Without it: the engine of --db.", "--engine"
+        "Engine.  Without it: the engine of --db.", "--engine"
     ),
 ) -> Result:
     """Print the SQL of the tables or the roles.
@@ -334,30 +331,28 @@ Engine = StrEnum("Engine", ["postgresql", "sqlite-full", "sqlite-normal"])
 
 
 def bench(
-    subject: Subject = argument(
-        ..., "redaction, store, memory, compaction.", of="WHAT"
-    ),
+    subject: Subject = argument("redaction, store, memory, compaction.", of="WHAT"),
     quick: bool = flag("Take a few minutes: fewer rounds, less data."),
     data: Path | None = option(
-        None, "Also use this folder of labelled data or transcripts.", of="DIR"
+        "Also use this folder of labelled data or transcripts.", of="DIR"
     ),
     laws: int | None = option(
-        None, "redaction: number of generated cases for the laws.", of="N"
+        "redaction: number of generated cases for the laws.", of="N"
     ),
     misses: bool | None = option(
-        None, "redaction: write what was missed to --json.", "--misses"
+        "redaction: write what was missed to --json.", "--misses"
     ),
     events: int | None = option(
-        None, "store: number of events in the longest session.", of="N", min=1
+        "store: number of events in the longest session.", of="N", min=1
     ),
-    only: list[Part] | None = option(None, "store: only this part; repeat for more."),
+    only: list[Part] | None = option("store: only this part; repeat for more."),
     engines: list[Engine] | None = option(
-        None, "store: only this engine; repeat for more.", "--engine"
+        "store: only this engine; repeat for more.", "--engine"
     ),
-    json: Path | None = option(None, "Write the figures as JSON.", of="FILE"),
-    plot: Path | None = option(None, "Draw the figures as a PNG.", of="FILE"),
+    json: Path | None = option("Write the figures as JSON.", of="FILE"),
+    plot: Path | None = option("Draw the figures as a PNG.", of="FILE"),
     markdown: Path | None = option(
-        None, "Replace the results between the marks of a page.", of="FILE"
+        "Replace the results between the marks of a page.", of="FILE"
     ),
 ) -> None:
     """Run the benchmarks of redaction, store, memory or compaction.

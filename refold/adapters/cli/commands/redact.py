@@ -51,19 +51,17 @@ if TYPE_CHECKING:
 
 def redact(
     call: Call,
-    file: str = argument("-", "File to read; - is stdin.", of="FILE"),
+    file: str = argument("File to read; - is stdin.", of="FILE", default="-"),
     form: Values = option(
-        "text",
         "text; json: one value; jsonl: one value a line, answered line by line.",
         "--format",
+        default="text",
     ),
     policy: str | None = option(
-        None, "Policy in TOML.  Without it: REFOLD_POLICY, else the default.", of="FILE"
+        "Policy in TOML.  Without it: REFOLD_POLICY, else the default.", of="FILE"
     ),
-    packs: str | None = option(
-        None, "Packs of rules, instead of the policy's.", of="A,B"
-    ),
-    engine: Engines | None = option(None, "Engine, instead of the policy's."),
+    packs: str | None = option("Packs of rules, instead of the policy's.", of="A,B"),
+    engine: Engines | None = option("Engine, instead of the policy's."),
     recheck: bool = flag("Scan what is stored with the rules of today."),
     apply: bool = flag("With --recheck: replace what is found, for good."),
     user: SomeUser = None,

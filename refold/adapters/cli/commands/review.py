@@ -42,23 +42,23 @@ Decision = Literal["accept", "reject", "corrected", "dismissed"]
 
 def review(
     call: Call,
-    action: Action = argument(..., "scan, list, show or decide.", of="ACTION"),
+    action: Action = argument("scan, list, show or decide.", of="ACTION"),
     name: str | None = argument(
-        None, "show, decide: session of the question.", of="SESSION"
+        "show, decide: session of the question.", of="SESSION", default=None
     ),
-    seq: int | None = argument(None, "show, decide: seq of the question.", of="SEQ"),
+    seq: int | None = argument(
+        "show, decide: seq of the question.", of="SEQ", default=None
+    ),
     user: str | None = user_option(
-        None, "show, decide: user of the session; list, scan: only this user."
+        "show, decide: user of the session; list, scan: only this user."
     ),
     session: SomeSession = None,
     every: bool = flag("list: include decided questions.", "--all"),
-    decision: Decision | None = option(None, "decide: the decision."),
-    by: str | None = option(
-        None, "decide: who decided.  Without it: your login.", of="NAME"
-    ),
-    note: str = option("", "decide: the reason; it is redacted.", of="TEXT"),
+    decision: Decision | None = option("decide: the decision."),
+    by: str | None = option("decide: who decided.  Without it: your login.", of="NAME"),
+    note: str = option("decide: the reason; it is redacted.", of="TEXT", default=""),
     rules: Path | None = option(
-        None, "scan: your own rules in TOML, instead of the shipped ones.", of="FILE"
+        "scan: your own rules in TOML, instead of the shipped ones.", of="FILE"
     ),
 ) -> Result:
     """Find, list, show and decide questions to humans.
@@ -224,7 +224,7 @@ _MOST: Final = 4 << 20
 
 
 def replay(
-    bundle: str = argument(..., "File with a review bundle; - is stdin.", of="BUNDLE"),
+    bundle: str = argument("File with a review bundle; - is stdin.", of="BUNDLE"),
 ) -> Result:
     """Show a review bundle and apply its rule again.
 

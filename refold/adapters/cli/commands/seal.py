@@ -33,7 +33,7 @@ def seal(
     listed: bool = flag("List the tree heads; seal nothing.", "--list"),
     watch: bool = flag("Keep running and seal what is new; stop with Ctrl-C."),
     every: float | None = option(
-        None, "With --watch: seconds between two seals; default 60.", of="SEC"
+        "With --watch: seconds between two seals; default 60.", of="SEC"
     ),
 ) -> Result | None:
     """Sign the end of every stream that has new events.
@@ -80,25 +80,22 @@ def _line(head: TreeHead | None) -> str:
 
 def prove(
     call: Call,
-    user: str | None = user_option(None, "User of the event."),
-    session: str | None = session_option(None, "Session of the event."),
-    seq: int | None = option(None, "Seq of the event.", of="N", min=1),
+    user: str | None = user_option("User of the event."),
+    session: str | None = session_option("Session of the event."),
+    seq: int | None = option("Seq of the event.", of="N", min=1),
     stream: str = option(
-        "main", "Stream of the event: main, or a strategy's fingerprint.", of="NAME"
+        "Stream of the event: main, or a strategy's fingerprint.",
+        of="NAME",
+        default="main",
     ),
-    old: int | None = option(
-        None, "Size of the older tree.", "--from", of="SIZE", min=1
-    ),
+    old: int | None = option("Size of the older tree.", "--from", of="SIZE", min=1),
     new: int | None = option(
-        None,
         "Size of the newer tree; for an event, the newest by default.",
         "--to",
         of="SIZE",
         min=1,
     ),
-    out: Path | None = option(
-        None, "Write to this file.  Without it: to stdout.", of="FILE"
-    ),
+    out: Path | None = option("Write to this file.  Without it: to stdout.", of="FILE"),
     public_key: bool = flag("Print the key that checks proofs."),
 ) -> Result | None:
     """Write a proof of an event, or that a tree only grew.

@@ -33,20 +33,18 @@ def verify(
     user: SomeUser = None,
     session: SomeSession = None,
     chain_only: bool = flag("Check only the hash chains; decrypt nothing."),
-    proof: Path | None = option(
-        None, "Check only this proof of `refold prove`.", of="FILE"
-    ),
+    proof: Path | None = option("Check only this proof of `refold prove`.", of="FILE"),
     certificate: Path | None = option(
-        None, "Check only this certificate of `refold erase`.", of="FILE"
+        "Check only this certificate of `refold erase`.", of="FILE"
     ),
     salt: str | None = option(
-        None, "Salt of the certificate: check that it is of --user.", of="HEX"
+        "Salt of the certificate: check that it is of --user.", of="HEX"
     ),
     export: Path | None = option(
-        None, "Check only this folder of `refold export --out`.", of="DIR"
+        "Check only this folder of `refold export --out`.", of="DIR"
     ),
     public_key: Path | None = option(
-        None, "Public key.  Without it: the key of the store.", of="FILE"
+        "Public key.  Without it: the key of the store.", of="FILE"
     ),
 ) -> Result:
     """Check that what is stored is what was written.

@@ -29,17 +29,16 @@ def why(
     user: User,
     session: OneSession,
     at: int | None = option(
-        None,
         "Explain the context as it was when this event was the last; a request as it "
         "was sent.  Without it: now.",
         of="SEQ",
         min=1,
     ),
     message: int | None = option(
-        None, "Explain only the N-th message, event by event.", of="N", min=1
+        "Explain only the N-th message, event by event.", of="N", min=1
     ),
     open_: int | None = option(
-        None, "Open this summary down to its events.", "--open", of="SUMMARY", min=1
+        "Open this summary down to its events.", "--open", of="SUMMARY", min=1
     ),
     strategy: SomeStrategy = None,
 ) -> Result:
