@@ -261,12 +261,8 @@ def rebuild(
 
 
 _COUNTED: Final = (
-    "events",
-    "compactions",
-    "there_before",
-    "failures",
-    "tokens_in",
-    "tokens_out",
+    *("events", "compactions", "there_before"),
+    *("failures", "tokens_in", "tokens_out"),
 )
 
 
@@ -280,9 +276,8 @@ class _Done:
 
     @property
     def totals(self) -> dict[str, int]:
-        return {
-            what: sum(getattr(one, what) for one in self.sessions) for what in _COUNTED
-        }
+        rebuilt = self.sessions
+        return {what: sum(getattr(one, what) for one in rebuilt) for what in _COUNTED}
 
     def result(self, *, model: str | None, seconds: float) -> Result:
         """``model`` is the one whose price is said, in US dollars, if it is known."""

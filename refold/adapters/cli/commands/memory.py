@@ -82,10 +82,8 @@ def memory(
         return _items(everybody, everybody.items, scenario)
     if forget is not None:
         receipt = store.user(user).forget(forget)
-        return Result(
-            {"forgotten": forget, "seq": receipt.last_seq},
-            f"{forget} is forgotten, also when memory is made anew",
-        )
+        done = f"{forget} is forgotten, also when memory is made anew"
+        return Result({"forgotten": forget, "seq": receipt.last_seq}, done)
     if item is not None:
         return _item(store, user, item)
     if profile:
@@ -188,10 +186,8 @@ def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result
         head = ("item", "kind", "scenario", "what", "#sessions", "#success")
         if some:
             screen.table((*head, "#confidence"), map(row, some[:_SHOWN]))
-        if len(some) > _SHOWN:
-            screen.line(
-                (f"and {len(some) - _SHOWN:,} more: use --json to see all", "dim")
-            )
+        if (more := len(some) - _SHOWN) > 0:
+            screen.line((f"and {more:,} more: use --json to see all", "dim"))
         if found.opted_out:
             screen.line("the user opted out of memory")
             return

@@ -116,13 +116,12 @@ def _seals(screen: Screen, seals: SealsVerified) -> None:
     if not seals.tree_heads and not seals.problems:
         screen.line(("nothing is sealed: `refold seal` does it", "dim"))
         return
-    said = [
-        counted(seals.tree_heads, "tree head"),
-        f"{seals.anchored:,} anchored",
-        counted(seals.leaves, "leaf", "leaves"),
-        counted(seals.unsealed, "stream") + " not sealed to the end",
-    ]
-    screen.line(mark(not seals.problems), "seals", (f"  {', '.join(said)}", "dim"))
+    heads, leaves = counted(seals.tree_heads, "tree head"), seals.leaves
+    said = (
+        f"  {heads}, {seals.anchored:,} anchored, {counted(leaves, 'leaf', 'leaves')}"
+    )
+    rest = f", {counted(seals.unsealed, 'stream')} not sealed to the end"
+    screen.line(mark(not seals.problems), "seals", (said + rest, "dim"))
     for problem in seals.problems:
         whose = f"{problem.user_id} / {problem.session_id} " if problem.user_id else ""
         place = "" if problem.seq is None else f"{problem.seq}: "
