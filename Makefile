@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage check fix lock bench bench-redaction simulate soak \
+.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction simulate soak \
 	fuzz clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -20,6 +20,8 @@ help:
 	@echo "make demo    import, redact, compact, erase: the whole tour on your machine"
 	@echo "make test    all tests, on SQLite and on a PostgreSQL that they start;"
 	@echo "             ARGS='-k word' or ARGS=tests/a_file.py for some of them"
+	@echo "make test-frameworks"
+	@echo "             only those of the adapters of frameworks"
 	@echo "make coverage"
 	@echo "             the same, and which lines no test reaches"
 	@echo "make simulate"
@@ -54,8 +56,21 @@ help:
 demo: .venv/.refold
 	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh
 
-test: .venv/.refold
+test: .venv/.refold .venv/frameworks/.ready
 	@$(PYTHON_RUN) -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(if $(ARGS),,$(FRAMEWORKS))
+
+# The adapters of frameworks, with all of these in one environment.
+FRAMEWORKS = env -u PYTHONDONTWRITEBYTECODE .venv/frameworks/bin/python -m pytest -n 2 tests/frameworks
+.venv/frameworks/.ready: requirements/frameworks.txt pyproject.toml .venv/.refold
+	@test -x .venv/frameworks/bin/python || $(PYTHON) -m venv .venv/frameworks
+	@echo "installing the frameworks into .venv/frameworks"
+	@$(BIN)/uv pip sync --quiet --require-hashes --python .venv/frameworks/bin/python requirements/frameworks.txt
+	@$(BIN)/uv pip install --quiet --no-deps --python .venv/frameworks/bin/python -e .
+	@touch $@
+
+test-frameworks: .venv/frameworks/.ready
+	@$(FRAMEWORKS) $(ARGS)
 
 # Apart from the tests: counting lines doubles their time.
 coverage: .venv/.refold
@@ -105,6 +120,8 @@ fix: .venv/.refold
 lock: .venv/.refold
 	@$(COMPILE) --upgrade pyproject.toml --group dev -o requirements/dev.txt
 	@$(COMPILE) --upgrade pyproject.toml -c requirements/dev.txt -o requirements/run.txt
+	@$(COMPILE) --upgrade pyproject.toml --all-extras --group frameworks \
+		-o requirements/frameworks.txt
 
 # The tools it compares with want versions of their own.
 .venv/bench/.ready: pyproject.toml .venv/.refold

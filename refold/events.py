@@ -1,6 +1,6 @@
 """The types of events, what they hold, and what stands beside one."""
 
-from refold.domain.envelope import Draft, Envelope, Meta
+from refold.domain.envelope import Draft, Envelope, Format, Meta, Native
 from refold.domain.events import (
     AgentError,
     AgentResponse,
@@ -13,6 +13,7 @@ from refold.domain.events import (
     Forget,
     Fork,
     HumanReview,
+    Item,
     Pin,
     Planner,
     ProviderEdit,
@@ -30,6 +31,7 @@ from refold.domain.events import (
     UserInput,
     Verdict,
 )
+from refold.projections.items import NativeItem
 
 __all__ = [
     "AgentError",
@@ -44,8 +46,12 @@ __all__ = [
     "Final",
     "Forget",
     "Fork",
+    "Format",
     "HumanReview",
+    "Item",
     "Meta",
+    "Native",
+    "NativeItem",
     "Pin",
     "Planner",
     "ProviderEdit",

@@ -88,10 +88,10 @@ def open_store(
 
     Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
     """
-    from refold.adapters.access_log import AccessTable, open_trail
     from refold.adapters.erasure import check_belongs
     from refold.adapters.keys.ring import KeyRing
     from refold.adapters.log import LogFactory
+    from refold.adapters.sql.access_log import AccessTable, open_trail
     from refold.adapters.sql.subjects import Subjects
     from refold.redaction.guard import Limits
     from refold.store import SessionStore

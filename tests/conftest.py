@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ settings.load_profile("refold")
 # all the same.
 _MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes its own directories there
 _ROOM = 4 << 30
+
+# They run in an environment of their own, which has the frameworks.
+collect_ignore = [] if find_spec("langgraph") else ["frameworks"]
 
 _shared = pytest.StashKey[Postgres]()
 _handed = pytest.StashKey[dict[str, str]]()

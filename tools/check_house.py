@@ -14,19 +14,20 @@ from functools import cached_property
 from pathlib import Path
 
 MOST_LINES = 64_000
-MOST_FILES = 200
+MOST_FILES = 230
 MOST_ENTRIES = 16
 SHARD = 100
 """A file of fewer lines that only one sibling needs is a piece of that sibling."""
 
 REGISTRIES = (
     "refold/adapters/cli/commands",
+    "refold/adapters/frameworks",
     "refold/adapters/importers",
     "refold/projections/context/strategies",
     "refold/redaction/rules",
 )
 """Folders whose files are entries that are found by name: each may be short, and its
-name is that of a command, a format, a strategy or a pack."""
+name is that of a command, a framework, a format, a strategy or a pack."""
 
 PROPER_NAMES = frozenset({"libpq", "postgres", "sqlite", "stdlib", "vectorscan"})
 """Files that are named after what they speak to, which no glossary has to explain."""

@@ -27,11 +27,11 @@ from sqlalchemy import (
     update,
 )
 
-from refold.adapters.access_log import AccessTable, to_forget
 from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
 from refold.adapters.keys.ring import KeyRing, seal, unseal, user_context
 from refold.adapters.rows import FROZEN, THAWED, HeadRow
+from refold.adapters.sql.access_log import AccessTable, to_forget
 from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.recorder import Recorder

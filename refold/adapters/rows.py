@@ -406,10 +406,19 @@ class StandingRows(NamedTuple):
     derived: list[EncryptedEvent]
 
 
+class Used(NamedTuple):
+    """The receipt of a key: where it is, and the seqs that were written under it."""
+
+    address: bytes
+    first_seq: int
+    last_seq: int
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Rows to write if the stream's head is at this seq and hash (0: there is none).
 
+    ``receipt`` is where that of the append's key is, ``uses`` are all of its receipts.
     ``refs`` say whose session begins with it, if one does.
     """
 
@@ -420,6 +429,7 @@ class Batch:
     events: tuple[EncryptedEvent, ...]
     blobs: tuple[BlobRow, ...] = ()
     receipt: bytes | None = None
+    uses: tuple[Used, ...] = ()
     refs: Refs = NO_REFS
 
     def __post_init__(self) -> None:

@@ -34,6 +34,7 @@ from refold.adapters.rows import (
     PlacedEvent,
     QueueFull,
     Reading,
+    Used,
     ViewRow,
     WriteOutcome,
     Wrote,
@@ -61,6 +62,7 @@ from refold.domain.ports import (
     Conflict,
     Duplicate,
     Head,
+    Keyed,
     Outcome,
     Standing,
     Status,
@@ -70,6 +72,7 @@ from refold.domain.session import SessionState
 from refold.redaction.chokepoint import RedactedEvent
 
 T = TypeVar("T")
+_OF_DRAFT: Final = "draft\0"  # before the key of one: it is none of an append
 _EXPIRED: Final = b"\xffexpired"  # no codec has this mark
 
 
@@ -274,10 +277,13 @@ class EncryptedStreams:
         if key is None:
             key = self.keys.session(stream.user_id, stream.session_id, now=None)
         rows, cut, used = [], list[Blob](), request.idempotency_key
+        names = _drafts(request.keys) if request.keys else {}
         for index, event in enumerate(request.events):
             if type(event) is not RedactedEvent:
                 raise TypeError("only an event that passed redaction can be written")
-            if used is None:
+            if index in names:
+                event_id = idempotent_id(key.user, stream.session_id, *names[index])
+            elif used is None:
                 event_id = uuid7(now)
             else:
                 event_id = idempotent_id(key.user, stream.session_id, used, index)
@@ -300,6 +306,7 @@ class EncryptedStreams:
             tuple(rows),
             Blobs(self.recorder, self.keys, stream).rows(cut, key) if cut else (),
             None if used is None else receipt_address(key.user, stream, used),
+            _uses(request, key) if request.keys or used is not None else (),
             NO_REFS if expected else self._refs(state, key),
         )
 
@@ -368,6 +375,16 @@ class EncryptedStreams:
         user = self.keys.user(stream.user_id, now=None)
         address = receipt_address(user, stream, idempotency_key)
         return self.recorder.receipt(stream, address)
+
+    def known(self, stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
+        """The seqs that were written of drafts with these keys, of those that were."""
+        try:
+            user = self.keys.user(stream.user_id, now=None)
+        except KeyUnavailable:
+            return {}  # a new user; of another, the append says so
+        names = {receipt_address(user, stream, _OF_DRAFT + key): key for key in keys}
+        found = self.recorder.uses(stream, [*names])
+        return {names[use.address]: Duplicate(*use[1:]) for use in found}
 
     def read(
         self,
@@ -531,6 +548,32 @@ def user_key(recorder: Recorder, keys: KeyRing, user_id: str, *, now: int) -> Us
         if recorder.knows(user_id):
             raise
     return keys.user(user_id, now=now)
+
+
+def _drafts(keys: Sequence[Keyed]) -> dict[int, tuple[str, int]]:
+    """By the index of an event, the key of its draft, and its place there."""
+    return {
+        one.first + place: (_OF_DRAFT + one.key, place)
+        for one in keys
+        for place in range(one.events)
+    }
+
+
+def _uses(request: Append, key: SessionKey) -> tuple[Used, ...]:
+    """The receipts of an append: of its key, and of those of its drafts."""
+    stream, base, last = request.state.stream, request.base.seq, request.state.head_seq
+    found = [
+        Used(
+            receipt_address(key.user, stream, _OF_DRAFT + one.key),
+            base + one.first + 1,
+            base + one.first + one.events,
+        )
+        for one in request.keys
+    ]
+    if request.idempotency_key is not None:
+        address = receipt_address(key.user, stream, request.idempotency_key)
+        found.append(Used(address, base + 1, last))
+    return tuple(found)
 
 
 def _twice(read: Callable[[], T]) -> T:

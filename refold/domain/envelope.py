@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
@@ -21,7 +21,7 @@ from pydantic import (
 
 from refold.domain.chain import Columns
 from refold.domain.errors import InvalidEvent
-from refold.domain.events import Event, JsonObject, SessionEvent
+from refold.domain.events import Event, Item, JsonObject, SessionEvent
 from refold.domain.ids import StreamId
 from refold.domain.model import Model, built, explain
 
@@ -40,7 +40,9 @@ class Meta(Model):
     """What is known of an event beside its payload; further keys are allowed.
 
     ``response_id`` is the provider's id of the response an event is part of.
-    ``source`` says where an imported event came from.
+    ``source`` says where an imported event came from.  ``native`` is the item of a
+    framework that the event, with those behind it, is the typed view of: where these
+    hold a text of it, it names their place.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -55,6 +57,7 @@ class Meta(Model):
     scenario: str | None = None
     response_id: str | None = None
     source: JsonObject | None = None
+    native: JsonObject | None = None
 
     @classmethod
     def of(cls, given: Self | Mapping[str, object] | None) -> Self:
@@ -290,19 +293,56 @@ def from_microseconds(value: int) -> datetime:
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+# Makes of an item's kind and value, and of the calls that are open, the events of it.
+TypedView: TypeAlias = (
+    "Callable[[str, Any, Mapping[str, Any]], Iterable[Event | Draft]]"
+)
+
+
+class Format(NamedTuple):
+    """How a framework writes down its history.
+
+    view: gives the events of an item; none, where it is of no type.  It is pure, and is
+          given the item redacted.
+    kind: what an item is to it; ``id``: its name there, if it has one.
+    """
+
+    name: str
+    view: TypedView = lambda kind, value, calls: ()  # noqa: ARG005  # as views are called
+    kind: Callable[[Any], str] = lambda value: ""  # noqa: ARG005
+    id: Callable[[Any], str | None] = lambda value: None  # noqa: ARG005
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """An item of a framework's history, as it is: JSON, and bytes in it."""
+
+    format: Format
+    kind: str = ""
+    id: str | None = field(default=None, repr=False)
+    value: Any = field(default=None, repr=False)
+
+
+LATER: Final = Item(format="")
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """An event and what its writer knows beside it; nothing of it is redacted yet.
 
     ``ts`` must carry a time zone; None is the writer's clock at append.
-    ``request_id`` traces and may be shared by many events.
+    ``request_id`` traces and may be shared by many events.  ``native`` becomes its
+    format's events, instead of ``event``.  What was appended to a session under ``key``
+    is not appended again.
     """
 
-    event: Event
+    event: Event = LATER
     ts: datetime | None = None
     request_id: str | None = field(default=None, repr=False)
     agent: str | None = field(default=None, repr=False)
     meta: Meta = NO_META
+    native: Native | None = None
+    key: str | None = field(default=None, repr=False)
 
 
 class Blob(NamedTuple):

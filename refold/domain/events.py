@@ -445,6 +445,18 @@ class Consent(Event):
     reason: str = ""
 
 
+class Item(Event):
+    """An entry of a framework's history that no event of another type says.
+
+    ``value`` is the entry, in its ``format``; it is never in a context.
+    """
+
+    type: Literal["item"] = "item"
+    format: str
+    kind: str = ""
+    value: JsonValue = None
+
+
 class Forget(Event):
     """The user wants an item of memory gone, also after a rebuild."""
 
@@ -474,7 +486,8 @@ SessionEvent: TypeAlias = Annotated[
     | ProviderEdit
     | RedactionApplied
     | Consent
-    | Forget,
+    | Forget
+    | Item,
     Field(discriminator="type"),
 ]
 

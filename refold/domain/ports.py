@@ -123,11 +123,19 @@ class Head(NamedTuple):
         return self.state.head_seq
 
 
+class Keyed(NamedTuple):
+    """The key of a draft, and its events: the index of the first, and how many."""
+
+    key: str
+    first: int
+    events: int
+
+
 class Append(NamedTuple):
     """Events to add to the end of a stream, all of them or none.
 
     ``base`` is the head they were decided on, ``state`` what follows from them.
-    ``idempotency_key`` makes a retry find the first attempt.
+    ``idempotency_key`` makes a retry find the first attempt, ``keys`` those of drafts.
     """
 
     base: Head
@@ -135,6 +143,7 @@ class Append(NamedTuple):
     events: Sequence[Recordable]
     now: int
     idempotency_key: str | None = None
+    keys: Sequence[Keyed] = ()
 
 
 class Appended(NamedTuple):
@@ -370,6 +379,9 @@ class EventLog(Protocol):
 
     def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
         """The seqs that were written under this key, if it was used."""
+
+    def known(self, stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
+        """The seqs that were written of drafts with these keys, of those that were."""
 
     def read(
         self,

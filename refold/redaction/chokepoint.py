@@ -87,6 +87,23 @@ _CLAIMS: Final[Mapping[str, Sequence[tuple[Path, _Shape]]]] = {
         "digest:digest",
     }.items()
 }
+# In items of frameworks, by format; the id of one is judged by itself, as of a call.
+_ITEMS: Final[Mapping[str, str]] = {
+    "claude-code": "uuid:name parentUuid:name logicalParentUuid:name leafUuid:name "
+    "sessionId:name requestId:name agentId:name message/id:name "
+    "message/content/*/id:name message/content/*/tool_use_id:name "
+    "message/content/*/signature:opaque message/content/*/data:opaque",
+    "langgraph": "id:name parent:name version:name task:name value/1/0:name "
+    "value/1/2/*:name writes/*/2/1/2/*:name checkpoint/1/id:name "
+    "checkpoint/1/channel_versions/*:name checkpoint/1/versions_seen/*/*:name "
+    "metadata/1/run_id:name metadata/1/parents/*:name 1/$ext/1/2/id:name "
+    "1/$ext/1/2/tool_calls/*/id:name 1/$ext/1/2/tool_call_id:name",
+}
+# What frameworks make up: none of it is judged.
+_MADE: Final = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|[0-9]{32}\.[0-9]\.[0-9]+"
+    r"|(?:call|toolu|msg|req|run|resp|fc|rs|chatcmpl)[_-][A-Za-z0-9]{6,64}"
+)
 # In these, what is found in the call's id is replaced by a name, always the same.
 _CALLS: Final = frozenset({"tool_call", "tool_result"})
 _CALL_ID: Final[Skip] = frozenset({("call_id",)})
@@ -125,7 +142,7 @@ def _alike(value: JsonValue, path: Path, shape: _Shape) -> Iterator[Path]:
         return
     items: Iterable[tuple[str, JsonValue]] = ()
     if isinstance(value, dict):
-        items = [(path[0], value.get(path[0]))]
+        items = [(path[0], value.get(path[0]))] if path[0] != "*" else value.items()
     elif isinstance(value, list) and path[0] == "*":
         items = [(str(index), item) for index, item in enumerate(value)]
     for name, item in items:
@@ -140,6 +157,126 @@ def recorded_id(redactor: Redactor, given: str, tag: Tagger | None) -> str:
     """
     clean, _ = redactor.text(given)
     return clean if clean == given or tag is None else f"redacted_{tag(_ID, given)}"
+
+
+def redact_native(
+    redactor: Redactor, native: PayloadJsonObject, tag: Tagger | None
+) -> tuple[PayloadJsonObject, Tally]:
+    """Redact an item of a framework as ``Meta.native`` holds it; ids stay or are named.
+
+    What a provider signed or encrypted goes if something is found beside it: of a block
+    that tells what a model thought, all of it.  Raises RedactionError.
+    """
+    signed = list[Path]()
+    ids: list[Path] = [("id",)] if native.get("id") else []
+    for path, shape in _item_claims(str(native.get("format"))):
+        found = signed if shape is _is_opaque else ids
+        found += [("value", *rest) for rest in _alike(native.get("value"), path, shape)]
+    digests = [("bytes", *rest) for rest in _alike(native.get("bytes"), ("*",), bool)]
+    skip = frozenset((*signed, *ids, *digests))
+    clean, tally = redactor.value(native, skip=skip, tag=tag)
+    broken = [p for p in signed if _part(clean, p[:-1]) is not _part(native, p[:-1])]
+    given: dict[Path, str] = {path: str(_part(native, path)) for path in ids}
+    given = {path: name for path, name in given.items() if not _MADE.fullmatch(name)}
+    named = dict[Path, str]()
+    if given and redactor.text("\n".join(given.values()))[1]:
+        names = {path: recorded_id(redactor, one, tag) for path, one in given.items()}
+        named = {path: name for path, name in names.items() if name != given[path]}
+    if broken or named:
+        clean = orjson.loads(orjson.dumps(clean))
+    for path, name in named.items():
+        _part(clean, path[:-1])[path[-1]] = name
+        tally.update(redactor.text(given[path])[1])
+    for path in sorted(broken, reverse=True):
+        block, around = _part(clean, path[:-1]), _part(clean, path[:-2])
+        if isinstance(around, list) and "thinking" in str(block.get("type")):
+            around.remove(block)
+        else:
+            del block[path[-1]]
+    return clean, tally
+
+
+class JudgedItem:
+    """An item of a framework that passed redaction, and what was found in it."""
+
+    __slots__ = ("_parts", "_texts", "found", "record")
+
+    def __init__(
+        self, redactor: Redactor, native: dict[str, Any], tag: Tagger | None
+    ) -> None:
+        """Raises InvalidEvent for what is not JSON, RedactionFailed."""
+        record = _storable("item", native)[0]
+        try:
+            self.record, self.found = redact_native(redactor, record, tag)
+        except RedactionError as error:
+            raise RedactionFailed("item", reason=str(error)) from None
+        said = (str(self.record["format"]), str(self.record["kind"]))
+        self._texts, self._parts = set(said), list[Any]()
+        self._take(self.record["value"])
+
+    def _take(self, value: Any) -> None:
+        if isinstance(value, str):
+            self._texts.add(value)
+        elif isinstance(value, dict | list):
+            self._parts.append(value)
+            for part in value.values() if isinstance(value, dict) else value:
+                self._take(part)
+
+    def holds(self, payload: PayloadJsonObject) -> bool:
+        """Whether all in it stands in the item as it does here: it was judged there."""
+        return not _said(payload) and all(map(self._holds, payload.values()))
+
+    def _holds(self, value: Any) -> bool:
+        if isinstance(value, str):
+            told = not value or value in self._texts
+            return told or (value[:1] in "[{" and self._holds_json(value))
+        if isinstance(value, dict | list):
+            return not value or value in self._parts
+        return not isinstance(value, int) or abs(value) < _TELLING
+
+    def _holds_json(self, text: str) -> bool:
+        """Whether it is a part of the item that is told as one text."""
+        try:
+            return orjson.loads(text) in self._parts
+        except orjson.JSONDecodeError:
+            return False
+
+
+@cache
+def _item_claims(name: str) -> Sequence[tuple[Path, _Shape]]:
+    claims = [claim.rsplit(":", 1) for claim in _ITEMS.get(name, "").split()]
+    return [(tuple(path.split("/")), _SHAPES[shape]) for path, shape in claims]
+
+
+def _part(value: Any, path: Iterable[str]) -> Any:
+    for step in path:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
+
+
+def redact_beside(
+    redactor: Redactor,
+    beside: PayloadJsonObject,
+    tag: Tagger | None = None,
+    data: bytes | None = None,
+    *,
+    judged: bool = False,
+) -> tuple[PayloadJsonObject, Tally]:
+    """Redact what stands beside a payload; the item in it too, if it was not yet."""
+    meta: Any = beside.get("meta") or {}
+    if "native" not in meta:
+        return redactor.value(beside, tag=tag, data=data)
+    native, found = meta["native"], Tally()
+    if not judged:
+        native, found = redact_native(redactor, native, tag)
+    others = {name: value for name, value in meta.items() if name != "native"}
+    clean: Any = {**beside, "meta": others}, Tally()
+    if others or beside["request_id"] or beside["agent"]:
+        clean = redactor.value(clean[0], tag=tag)
+    if native is meta["native"] and not clean[1]:
+        return beside, found
+    found.update(clean[1])
+    return {**clean[0], "meta": {**clean[0]["meta"], "native": native}}, found
 
 
 def redact_payload(
@@ -190,6 +327,7 @@ def _named(
     return ({**clean, "call_id": name} if name != given else clean), tally
 
 
+_TELLING: Final = 10**9  # a number from there on may be one of a person or a card
 _OCR: Final = re.compile(r"(?i)(?<![a-z])ocr(?![a-z])")
 
 
@@ -221,6 +359,18 @@ def _without_signed_findings(
         else:
             kept.append(block)
     return ({**payload, name: kept} if len(kept) < len(blocks) else payload), tally
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Draft):
+    """The draft of an item's event: the first one has the item beside it.
+
+    item:   the item as it was redacted; None if it was not.
+    opaque: the bytes in it.
+    """
+
+    item: JudgedItem | None = None
+    opaque: tuple[Blob, ...] = ()
 
 
 _PASS: Final = object()
@@ -285,7 +435,7 @@ def redact(
 
     Raises InvalidEvent for text that is not Unicode, RedactionFailed, EventTooLarge.
     """
-    event = draft.event
+    event, seen = draft.event, draft if isinstance(draft, Seen) else None
     kind = event.type
     if EVENT_CLASSES.get(kind) is not type(event):
         raise InvalidEvent("only the event classes of refold can be recorded")
@@ -294,7 +444,8 @@ def redact(
     beside = _beside(draft)
     try:
         _check_size(kind, payload, limits)
-        clean = _clean(kind, payload, beside, redactor, tag)
+        item = seen.item if seen else None
+        clean = _clean(kind, payload, beside, redactor, tag, item)
         guarded, clean_beside, blobs, sent = _guarded(kind, clean, limits)
     except RedactionError as error:
         raise RedactionFailed(kind, reason=str(error)) from None
@@ -304,6 +455,10 @@ def redact(
         raise  # of the key that names ids
     except Exception as error:
         raise RedactionFailed(kind, reason=type(error).__name__) from None
+    if seen:
+        blobs = (*blobs, *seen.opaque)
+        if item and draft.meta.native:
+            clean.tally.update(item.found)
     # What was valid and did not change is not validated, nor encoded, once more.
     same = guarded is payload[0]
     receipt: dict[str, Any] = redactor.receipt(clean.tally)
@@ -376,14 +531,18 @@ def _clean(
     beside: _Json,
     redactor: Redactor,
     tag: Tagger | None,
+    item: JudgedItem | None,
 ) -> _Clean:
     (value, data), (told, told_data) = payload, beside
-    kept, tally, warnings = redact_payload(
-        redactor, event_type, value, tag=tag, data=data
-    )
+    kept, tally, warnings = value, Tally(), list[str]()
+    if item is None or not item.holds(value):
+        kept, tally, warnings = redact_payload(
+            redactor, event_type, value, tag=tag, data=data
+        )
     kept_beside = told
     if beside is not _NOTHING_BESIDE:
-        kept_beside, more = redactor.value(told, tag=tag, data=told_data)
+        how = (redactor, told, tag, told_data)
+        kept_beside, more = redact_beside(*how, judged=item is not None)
         tally.update(more)
     if redactor.numbered and hasattr(tag, "told"):
         tag, ours = cast(Numbers, tag), event_type not in _OTHERS

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from refold.domain.access_log import Access, AccessTrail, Status
 from refold.domain.canonical import canonical, encodable
-from refold.domain.envelope import Draft, Envelope, Meta
+from refold.domain.envelope import (
+    LATER,
+    NO_META,
+    Blob,
+    Draft,
+    Envelope,
+    Meta,
+    Native,
+)
 from refold.domain.errors import (
     IdempotencyConflict,
     InvalidEvent,
@@ -26,19 +35,37 @@ from refold.domain.errors import (
 from refold.domain.events import (
     CompactionNote,
     Event,
+    Item,
+    JsonObject,
     RedactionApplied,
     Summary,
     ToolCall,
     ToolResult,
 )
 from refold.domain.ids import MAIN, RESERVED, StreamId
-from refold.domain.ports import Append, Appended, Duplicate, EventLog, Head, Outcome
+from refold.domain.ports import (
+    Append,
+    Appended,
+    Duplicate,
+    EventLog,
+    Head,
+    Keyed,
+    Outcome,
+)
 from refold.domain.session import SessionState, accepted_next, decide, evolve
-from refold.redaction.chokepoint import RedactedEvent, recorded_id, redact
-from refold.redaction.guard import Limits
+from refold.projections.items import changed_texts, replaced, skeleton, without_bytes
+from refold.redaction.chokepoint import (
+    JudgedItem,
+    RedactedEvent,
+    Seen,
+    recorded_id,
+    redact,
+)
+from refold.redaction.guard import Limits, TooLarge, guard, restored
 from refold.redaction.plan import Tagger, late, tagger
 from refold.redaction.redactor import RedactionError, Redactor
-from refold.store.vault import Numbering, Vault
+from refold.redaction.types import UNSCANNED
+from refold.store.vault import Numbering, Vault, unnumbered
 
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"
@@ -77,6 +104,7 @@ class Order(NamedTuple):
     ``prepared``: the drafts redacted already, if they were, one for one.
     ``unscanned``: what is done with a text over the policy's budget of work.
     ``numbers``: the table of numbered placeholders that what is prepared ends with.
+    ``plain``: each draft is of one event, and has no key.
     """
 
     stream: StreamId
@@ -86,6 +114,7 @@ class Order(NamedTuple):
     prepared: tuple[RedactedEvent, ...] = ()
     unscanned: Unscanned = "refuse"
     numbers: Mapping[str, int] | None = None
+    plain: bool = True
 
     def access(self, receipt: Receipt | None = None, spent: int = 0) -> Access:
         """What the access log says of it, ``spent`` nanoseconds after it began.
@@ -246,9 +275,13 @@ class Writer:
 
         Raises what is named in refold.domain.errors for an append.
         """
-        _check(order)
+        order = _checked(order)
         try:
             return self._append(order, born)
+        except _AllKnown as known:
+            first, last = known.args[0]
+            (envelope,) = self.log.read(order.stream, after=last - 1, upto=last)
+            return Receipt(first, last, envelope.hash, duplicate=True)
         except (InvalidEvent, SessionClosed, StaleSession):
             key = order.idempotency_key
             found = None if key is None else self.log.receipt(order.stream, key)
@@ -277,8 +310,7 @@ class Writer:
 
         Raises what ``append`` raises for an order that the head does not allow.
         """
-        _check(order)
-        return self._decided(head, order, {})
+        return self._decided(head, _checked(order), {})
 
     def acknowledged(self, request: Append, outcome: Appended) -> Receipt:
         """The receipt of an append that took effect."""
@@ -289,11 +321,13 @@ class Writer:
 
     def _at_hand(self, order: Order) -> Append | None:
         """The append on the head that was seen last; None where a thread is needed."""
+        order = _checked(order)
         head = self.heads.get(order.stream)
-        if head is None or self.redactor.recognizer is not None or not _light(order):
+        plain = order.plain and self.redactor.recognizer is None
+        if head is None or not plain or not _light(order):
             return None
         try:
-            return self.request(head, order)
+            return self._decided(head, order, {})
         except (InvalidEvent, SessionClosed, StaleSession):
             return None  # it may be allowed on the head that is stored
 
@@ -308,7 +342,9 @@ class Writer:
             if order.prepared
             else {}
         )
+        asked = order
         for _ in range(_OPTIMISTIC):
+            order = asked if asked.plain else self._unknown(asked)
             request = self._request(order, made, born)
             outcome = self.log.append(request)
             if isinstance(outcome, Appended):
@@ -320,7 +356,25 @@ class Writer:
             moved = (outcome.head.seq, outcome.head.hash) != (head.seq, head.hash)
             if moved and (order.expected_seq is not None or born is not None):
                 raise _stale(order, head.seq, outcome.head.seq)
-        return self._append_exclusive(order, made, born)
+        return self._append_exclusive(asked, made, born)
+
+    def _unknown(self, order: Order) -> Order:
+        """The order without what was appended under the key that it has.
+
+        Raises _AllKnown.
+        """
+        keys = [draft.key for draft in order.drafts if draft.key]
+        known = self.log.known(order.stream, keys)
+        left, new = list[Draft](), set[str]()
+        for draft in order.drafts:
+            if draft.key is None or draft.key not in (known.keys() | new):
+                left.append(draft)
+            new.add(draft.key or "")
+        if not left:
+            ends = [*known.values()]
+            first = min(one.first_seq for one in ends)
+            raise _AllKnown((first, max(one.last_seq for one in ends)))
+        return order._replace(drafts=tuple(left))
 
     def _append_exclusive(
         self, order: Order, made: _Made, born: Head | None
@@ -329,7 +383,8 @@ class Writer:
 
         def build(head: Head) -> Append:
             base = born if born is not None and head.seq == 0 else head
-            built.append(self._decided(base, order, made))
+            new = order if order.plain else self._unknown(order)
+            built.append(self._decided(base, new, made))
             return built[-1]
 
         for _ in range(_EXCLUSIVE):
@@ -358,14 +413,21 @@ class Writer:
         state, now = head.state, self.clock()
         if order.expected_seq not in (None, state.head_seq):
             raise _stale(order, order.expected_seq or 0, state.head_seq)
-        given = [draft.event for draft in order.drafts]
-        events, after = self.decided(state, given, user_id=order.stream.user_id)
         tag = None
         if self.redactor.numbered:
             if not order.prepared:
                 made.clear()  # on another head the numbers may be others
             tag = self.numbering(order.stream, order.numbers or state.numbers, now=now)
+        keys: Sequence[Keyed] = ()
+        items: Mapping[int, JsonObject] = {}
+        if not order.plain:
+            made.clear()  # as another state is, so are the events of an item
+            order, keys, items = self._seen(state, order, tag)
+        given = [draft.event for draft in order.drafts]
+        events, after = self.decided(state, given, user_id=order.stream.user_id)
         redacted = self._redacted(order, made, events, now, tag)
+        if items:
+            self._agree(order, items, events, redacted, tag)
         for one, event in zip(redacted, events, strict=True):
             if one.event is not event:
                 after = _evolved(state, redacted)
@@ -373,7 +435,90 @@ class Writer:
         if tag is not None and isinstance(tag, Numbering):
             self.vault.put(order.stream, tag.values)
             after = after._replace(numbers=tag.known)
-        return Append(head, after, redacted, now, order.idempotency_key)
+        if keys:
+            keys = [one for one in keys if one.key]
+        return Append(head, after, redacted, now, order.idempotency_key, keys)
+
+    def item(
+        self, native: Native, tag: Tagger, unscanned: Unscanned = "refuse"
+    ) -> tuple[JudgedItem, tuple[Blob, ...]]:
+        """An item as it may be written, and its bytes.
+
+        Raises InvalidEvent for what is not JSON, RedactionFailed.
+        """
+        redactor = self.redactor.stubbing if unscanned == "stub" else self.redactor
+        held: list[bytes] = []
+        value = without_bytes(native.value, held)
+        opaque = tuple(Blob(sha256(data).hexdigest(), data) for data in held)
+        record = {"format": native.format.name, "kind": native.kind, "value": value}
+        if native.id is not None:
+            record["id"] = native.id
+        if opaque:
+            record["bytes"] = [blob.sha256 for blob in opaque]
+        item = JudgedItem(redactor, record, tag)
+        for _ in opaque:
+            item.found.add(UNSCANNED)
+        return item, opaque
+
+    def _seen(
+        self, state: SessionState, order: Order, tag: Tagger | None
+    ) -> tuple[Order, list[Keyed], dict[int, JsonObject]]:
+        """The order with the events of its items, which draft has which, and the items.
+
+        An item is redacted first: what its format is shown holds nothing that must go.
+        """
+        tag = tag or self.tagger(order.stream.user_id)
+        drafts, places = list[Draft](), list[Keyed]()
+        items: dict[int, JsonObject] = {}
+        for draft in order.drafts:
+            new: Sequence[Draft] = [draft]
+            if draft.native is not None:
+                item, opaque = self.item(draft.native, tag, order.unscanned)
+                items[len(drafts)] = item.record
+                first, *more = _typed(state, draft, item, self.limits)
+                payloads = [one.event.payload() for one in (first, *more)]
+                meta = _beside(first.meta, item.record, payloads, self.limits)
+                new = [replace(first, meta=meta, opaque=opaque), *more]
+            places.append(Keyed(draft.key or "", len(drafts), len(new)))
+            for one in new:
+                state = evolve(state, one.event)
+            drafts += new
+        return order._replace(drafts=tuple(drafts)), places, items
+
+    def _agree(
+        self,
+        order: Order,
+        items: Mapping[int, JsonObject],
+        events: Sequence[Event],
+        redacted: list[RedactedEvent],
+        tag: Tagger | None,
+    ) -> None:
+        """Have an item say what its events say, where more was found in these."""
+        for index, clean in items.items():
+            draft = order.drafts[index]
+            native: Any = draft.meta.native
+            places = range(index, index + native["n"])
+            if all(redacted[at].event is events[at] for at in places):
+                continue
+            payloads, said = list[JsonObject](), dict[str, str]()
+            for at in places:
+                before = order.drafts[at].event.payload()
+                blobs = {blob.sha256: blob.data for blob in redacted[at].blobs}
+                after = restored(redacted[at].event.payload(), blobs.get)
+                pairs = [*changed_texts(before, after)] if after != before else []
+                new = {b: a for b, a in pairs if unnumbered(b) != unnumbered(a)}
+                payloads.append(after if new else before)
+                said |= new
+            if said:
+                again = {**clean, "value": replaced(clean["value"], said)}
+                meta = _beside(draft.meta, again, payloads, self.limits)
+                redacted[index] = self.redacted(
+                    replace(draft, meta=meta),
+                    user_id=order.stream.user_id,
+                    now=self.clock(),
+                    unscanned=order.unscanned,
+                    tag=tag,
+                )
 
     def _redacted(
         self,
@@ -424,6 +569,77 @@ class Writer:
         return Receipt(first, last, stored[-1].hash, duplicate=True)
 
 
+def _typed(
+    state: SessionState, draft: Draft, item: JudgedItem, limits: Limits
+) -> list[Seen]:
+    """The events of an item, as its format sees it and the session takes them.
+
+    It is an event of its own if it has none, or one that is none here.
+    """
+    native: Any = draft.native
+    kind, value = native.kind, item.record["value"]
+    found: list[Seen] = []
+    try:
+        for one in native.format.view(kind, value, state.open_calls):
+            told = one if isinstance(one, Draft) else Draft(one)
+            event = accepted_next(state, _within(told.event, limits))
+            state = evolve(state, event)
+            found.append(_one_of(draft, told, event, item))
+    except (InvalidEvent, ValueError, TypeError, LookupError, AttributeError):
+        found = []
+    if found:
+        return found
+    event = _within(Item(format=native.format.name, kind=kind, value=value), limits)
+    return [_one_of(draft, draft, event, item)]
+
+
+def _one_of(draft: Draft, told: Draft, event: Event, item: JudgedItem) -> Seen:
+    """The draft of an item's event; what it does not say is said of the item."""
+    return Seen(
+        event,
+        told.ts or draft.ts,
+        told.request_id or draft.request_id,
+        told.agent or draft.agent,
+        draft.meta if told.meta is NO_META else told.meta,
+        item=item,
+    )
+
+
+def _within(event: Event, limits: Limits) -> Event:
+    """The event; as one text what would be too large in many small pieces."""
+    payload = event.payload()
+    if len(canonical(payload)) <= limits.event_bytes:
+        return event
+    try:
+        guard(payload, limits)
+    except TooLarge:
+        return as_text(event) or event
+    return event
+
+
+def as_text(event: Event) -> Event | None:
+    """The event with what it holds in one text, which a blob can take; None if none."""
+    match event:
+        case ToolResult(content=list() | dict() as content):
+            update = {"content": canonical(content).decode()}
+        case ToolCall(arguments=dict() as arguments):
+            update = {"arguments": canonical(arguments).decode()}
+        case Item(value=list() | dict() as value):
+            update = {"value": canonical(value).decode()}
+        case _:
+            return None
+    return event.model_copy(update=update)
+
+
+def _beside(
+    meta: Meta, clean: JsonObject, payloads: Sequence[JsonObject], limits: Limits
+) -> Meta:
+    """``meta`` with what is left of the item beside its events."""
+    left = skeleton(clean["value"], payloads, most=limits.event_bytes // 2)
+    native = {**clean, "value": left, "n": len(payloads)}
+    return meta.model_copy(update={"native": native})
+
+
 def _evolved(state: SessionState, redacted: Sequence[RedactedEvent]) -> SessionState:
     for one in redacted:
         if isinstance(one.event, ToolCall):
@@ -433,18 +649,35 @@ def _evolved(state: SessionState, redacted: Sequence[RedactedEvent]) -> SessionS
     return state
 
 
+class _AllKnown(Exception):
+    """Each draft was appended before, under its key: at these seqs."""
+
+
 def _stale(order: Order, expected: int, actual: int) -> StaleSession:
     return StaleSession(order.stream.session_id, expected=expected, actual=actual)
 
 
-def _check(order: Order) -> None:
+def _checked(order: Order) -> Order:
     if not order.drafts:
         raise InvalidEvent("no events were given to append")
     for draft in order.drafts:
         if isinstance(draft.event, RedactionApplied):
             raise InvalidEvent("redaction_applied is recorded by store.reredact alone")
+        if draft.native or draft.key or draft.event is LATER:
+            order = order._replace(plain=False)
+            _check_keyed(order, draft)
     if order.idempotency_key is not None and not encodable(order.idempotency_key):
         raise InvalidEvent("an idempotency_key must be text without half of a pair")
+    return order
+
+
+def _check_keyed(order: Order, draft: Draft) -> None:
+    if order.idempotency_key is not None:
+        raise InvalidEvent("give drafts keys, or all of the append one: not both")
+    if draft.event is LATER and draft.native is None:
+        raise InvalidEvent("a draft is of an event, or of a native item")
+    if draft.key is not None and not encodable(draft.key):
+        raise InvalidEvent("a key must be text without half of a pair")
 
 
 def same_event(stored: Event, other: Event) -> bool:
@@ -471,6 +704,20 @@ class Heads:
     def __init__(self) -> None:
         self._heads: OrderedDict[StreamId, Head] = OrderedDict()
         self._lock = Lock()
+        self._waiting: dict[StreamId, list[Callable[[], object]]] = {}
+
+    @contextmanager
+    def heard(self, stream: StreamId, tell: Callable[[], object]) -> Iterator[None]:
+        """Have ``tell`` called, in any thread, when a head of the stream comes in."""
+        with self._lock:
+            self._waiting.setdefault(stream, []).append(tell)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting[stream].remove(tell)
+                if not self._waiting[stream]:
+                    del self._waiting[stream]
 
     def get(self, stream: StreamId) -> Head | None:
         """The head that was seen last, if it was an existing stream's."""
@@ -493,6 +740,9 @@ class Heads:
             self._heads.move_to_end(stream)
             if len(self._heads) > _CACHED:
                 self._heads.popitem(last=False)
+            told = [*self._waiting.get(stream, ())] if self._waiting else ()
+        for tell in told:
+            tell()
 
 
 _ONE: Final = (Event, Draft, str, bytes, Mapping)

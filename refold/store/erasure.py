@@ -380,6 +380,13 @@ class Eraser:
 
     def erase(self, ask: Ask) -> Erasure:
         """Do all of it, or what is left of it."""
+        job = self.begun(ask)
+        if isinstance(job, Erasure):
+            return job
+        return self.run(job, vacuum=ask.vacuum, at_once=ask.grace is None)
+
+    def begun(self, ask: Ask) -> Job | Erasure:
+        """The job of it, begun now or before; what came of it, if it is done."""
         self.writer.vault.forget(ask.whose.user_id)
         job = self._under_way(ask.whose)
         if job is None:
@@ -398,7 +405,7 @@ class Eraser:
             job = self.erasures.begin(self.asked(replace(ask, whose=whose)))
         elif job.stage == "held" and ask.grace is None:
             job = job.at("held", due_at=None)
-        return self.run(job, vacuum=ask.vacuum, at_once=ask.grace is None)
+        return job
 
     def _under_way(self, whose: Whose) -> Job | None:
         """The job that is of the same, once a restoration that was cut off is done."""
@@ -501,9 +508,7 @@ class Eraser:
                 if job.stage == "begun":
                     self._to(job, "held", keys=self.erasures.hold_keys(job, now=now))
                 return Erasure(due_at=job.due_at, database=self.erasures.database)
-            keys = self.erasures.destroy_keys(job, now=now)
-            moment = timestamp(self.writer.clock())
-            job = self._to(job, "shredded", keys=keys, unreadable_at=moment)
+            job = self.shredded(job, marked=True)
         if not job.past("counted"):
             job = self._counted(job)
         names = list(job.facts.get("names", ()))
@@ -511,6 +516,17 @@ class Eraser:
         self._forgotten(job)
         erasure = self._certified(self._to(job, "deleted"))
         return self._searched(job.whose, erasure, names, vacuum)
+
+    def shredded(self, job: Job, *, marked: bool = False) -> Job:
+        """Unreadable for good: the keys of what is marked are destroyed."""
+        if job.past("shredded"):
+            return job
+        if not marked:
+            job = self._marked(job)
+            self._forgotten(job)
+        keys = self.erasures.destroy_keys(job, now=self.writer.clock())
+        moment = timestamp(self.writer.clock())
+        return self._to(job, "shredded", keys=keys, unreadable_at=moment)
 
     def _marked(self, job: Job) -> Job:
         """Mark it, with forks that began until then: from an erased one none begins."""

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -27,21 +36,23 @@ from typing import (
     cast,
 )
 
-import orjson
-
 from refold.domain.canonical import repaired
 from refold.domain.envelope import (
     ACTIVATED,
+    LATER,
     NO_META,
     Draft,
     Envelope,
+    Format,
     Meta,
+    Native,
     from_microseconds,
 )
 from refold.domain.errors import (
     ContextTooLarge,
     CorruptEvent,
     EventTooLarge,
+    Expired,
     ImportFailed,
     InvalidConfiguration,
     InvalidEvent,
@@ -71,11 +82,14 @@ from refold.domain.events import (
 from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
 from refold.domain.model import quiet
 from refold.domain.ports import (
+    BESIDE,
     NO_LABELS,
+    PAGE,
     Head,
     Scope,
     Skipped,
     Standing,
+    StoredView,
     Transcript,
 )
 from refold.domain.session import LABEL, SessionState, labelling, labels_in
@@ -87,10 +101,18 @@ from refold.projections.context.strategy import Strategy, fitting
 from refold.projections.context.text import tagged
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
+from refold.projections.items import (
+    NativeItem,
+    first_of,
+    groups,
+    has_bytes,
+    whole,
+)
 from refold.projections.review.incidents import Decision
 from refold.projections.review.rules import ReviewRules
 from refold.projections.tokens import tokens_of
 from refold.redaction.chokepoint import RedactedEvent
+from refold.redaction.guard import restored
 from refold.redaction.plan import Tagger
 from refold.store.appends import (
     Appendable,
@@ -98,12 +120,14 @@ from refold.store.appends import (
     Receipt,
     Unscanned,
     Writer,
+    as_text,
     drafts_of,
     same_event,
     superseded,
 )
 from refold.store.compactions import Compactor, Upkeep
 from refold.store.contexts import (
+    WORTH_STORING,
     As,
     Handed,
     RequestedViews,
@@ -148,6 +172,7 @@ _NAMED_CALLS: Final = 20
 
 _ENDS: Final = ("final", "agent_response", "tool_call")
 _BATCH: Final = 200
+_LEAST_READ: Final = 64
 Progress = Callable[[int], None]
 _Prepared = tuple[Draft, RedactedEvent]
 
@@ -306,6 +331,9 @@ class Session:
     writer: Writer = field(repr=False)
     upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
     settings: Settings = field(default_factory=Settings, compare=False, repr=False)
+    begins: Mapping[str, str] = field(
+        default_factory=lambda: NO_LABELS, compare=False, repr=False
+    )
 
     @property
     def user_id(self) -> str:
@@ -356,6 +384,211 @@ class Session:
         if self.upkeep.is_due:
             self._keep_up(order)
         return receipt
+
+    def append_items(
+        self,
+        format: Format,  # noqa: A002  # as the field of Native is named
+        items: Iterable[Any],
+        *,
+        expected_seq: int | None = None,
+        request_id: str | None = None,
+        agent: str | None = None,
+        ts: datetime | None = None,
+        meta: Meta | Mapping[str, object] | None = None,
+        opaque: Literal["refuse", "keep"] = "refuse",
+        unscanned: Unscanned = "refuse",
+    ) -> Receipt:
+        """Record items of a framework, each as the events that its format sees in it.
+
+        What has an id is recorded once: of a batch that is known in part, the rest is
+        appended.
+
+        items:  as the framework gives them, or ``Native`` with kind and id.
+        opaque: what is done with bytes in them, which no rule can read: the append is
+                refused, or they are kept, and counted as unscanned.
+
+        Raises what ``append`` raises.
+        """
+        natives = [
+            one
+            if isinstance(one, Native)
+            else Native(format, format.kind(one), format.id(one), one)
+            for one in items
+        ]
+        if opaque == "refuse" and any(has_bytes(one.value) for one in natives):
+            raise InvalidEvent(
+                "bytes cannot be redacted: opaque='keep' keeps them as they are"
+            )
+        beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
+        drafts = [
+            Draft(LATER, *beside, native=one, key=_key_of(one)) for one in natives
+        ]
+        begins = bool(self.begins) and self.writer.log.head(self.stream).seq == 0
+        if begins:
+            drafts.insert(0, Draft(labelling(self.begins), key="labels"))
+        order = Order(
+            self.stream, tuple(drafts), None, expected_seq, unscanned=unscanned
+        )
+        receipt = self.writer.append(order)
+        if begins:
+            self.writer.log.label(self.stream, self.begins)
+        if self.upkeep.is_due:
+            self._keep_up(order)
+        return receipt
+
+    def would_store(
+        self,
+        format: Format,  # noqa: A002  # as the field of Native is named
+        items: Iterable[Any],
+    ) -> list[Any]:
+        """What would be read of these items if they were appended now."""
+        numbers = self.writer.log.head(self.stream).state.numbers
+        tag, found = self.writer.numbering(self.stream, numbers), []
+        for one in items:
+            item, opaque = self.writer.item(Native(format, value=one), tag)
+            clean = item.record
+            if isinstance(tag, Numbering):
+                clean = cast(JsonObject, tag.told(clean, ours=False))
+            held = {blob.sha256: blob.data for blob in opaque}
+            found.append(whole(clean, (), held.get))
+        return found
+
+    def put_bytes(
+        self, data: bytes, *, opaque: Literal["refuse", "keep"] = "refuse"
+    ) -> Receipt:
+        """Record bytes, which no rule can read: ``keep`` says that they may be kept."""
+        return self.append_items(Format("bytes"), [data], opaque=opaque)
+
+    def items(
+        self,
+        *,
+        kind: str | None = None,
+        after: int = 0,
+        newest: int | None = None,
+        spans: Sequence[tuple[int, int]] = (),
+    ) -> Iterator[NativeItem]:
+        """The items behind this seq, whole, with their events; others are passed over.
+
+        newest: only the last so many, in their order.
+        spans:  only those of these first and last seqs, which are in order.
+        """
+        self.writer.used(self.stream)
+        after = bounded("after", after)
+        if spans:
+            page = self.writer.log.read(self.stream, spans=spans)
+            return (one for one in self._natives(page) if _is_of(one, kind))
+        if newest is None:
+            envelopes = self.pages(after)
+            return (one for one in self._natives(envelopes) if _is_of(one, kind))
+        found: list[NativeItem] = []
+        newest = bounded("newest", newest)
+        if not newest:
+            return iter(())
+        upto, size = self.head().seq, max(4 * newest, _LEAST_READ)
+        while upto > after and len(found) < newest:
+            first, size = max(after, upto - size), 2 * size
+            page = self.writer.log.read(self.stream, after=first, upto=upto)
+            # An item that begins before the page is read with the next one, whole.
+            begin = first_of(page) if first > after else 0
+            if begin < len(page):
+                some = [one for one in self._natives(page[begin:]) if _is_of(one, kind)]
+                found, upto = some + found, page[begin].seq - 1
+        return iter(found[-newest:])
+
+    def _natives(self, envelopes: Iterable[Envelope]) -> Iterator[NativeItem]:
+        """The items in these events, and the events that are of none."""
+
+        def read(sha256: str) -> bytes | None:
+            try:
+                return self.writer.log.blob(self.stream, sha256)
+            except Expired:
+                return None
+
+        for native, events in groups(envelopes):
+            if native is None:
+                yield NativeItem(events[0].seq, "", events[0].type, None, None, events)
+                continue
+            record: Any = restored(dict(native), read)
+            payloads = [restored(one.payload.payload(), read) for one in events]
+            name, value = record.get("id"), whole(record, payloads, read)
+            said = str(record.get("format")), str(record.get("kind"))
+            yield NativeItem(events[0].seq, *said, name, value, events)
+
+    def fold(
+        self,
+        name: str,
+        *,
+        step: Callable[[Any, NativeItem], Any],
+        start: Any = None,
+        version: int = 1,
+    ) -> Any:
+        """What ``step`` makes, from ``start``, of each item and event in turn.
+
+        It is kept beside the session, so that only what is new is folded. It is JSON.
+
+        version: count it up when ``step`` changes.
+        """
+        key, log = f"fold{BESIDE}{name}{BESIDE}{version}", self.writer.log
+        stored = log.load_view(self.stream, check_id("name", key))
+        state, done = start, 0
+        if stored is not None and "state" in stored.body:
+            state, done = stored.body["state"], stored.through_seq
+        last = done
+        for item in self._natives(self.pages(done)):
+            state, last = step(state, item), item.events[-1].seq
+        if last - done >= WORTH_STORING:
+            view = StoredView(last, 0, {"state": state})
+            replaces = stored.through_seq if stored else 0
+            log.save_view(self.stream, key, view, replaces=replaces)
+        return state
+
+    def follow(self, *, after: int = 0, every: float = 1.0) -> Iterator[Envelope]:
+        """The events behind this seq, and those that come, until the session is closed.
+
+        Those of this process come at once; of others, after ``every`` seconds at most.
+
+        Raises SessionNotFound, and Erased once it is.
+        """
+        self.head()
+        new = threading.Event()
+        with self.writer.heads.heard(self.stream, new.set):
+            while True:
+                new.clear()
+                closed = self.writer.log.head(self.stream).state.closed
+                for envelope in self.pages(after):
+                    yield envelope
+                    after = envelope.seq
+                if closed:
+                    return
+                new.wait(every)
+
+    async def follow_async(
+        self, *, after: int = 0, every: float = 1.0
+    ) -> AsyncIterator[Envelope]:
+        """``follow`` for asyncio."""
+        await asyncio.to_thread(self.head)
+        new, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(new.set)
+
+        def read(place: int) -> tuple[list[Envelope], bool]:
+            closed = self.writer.log.head(self.stream).state.closed
+            return [*islice(self.pages(place), PAGE)], closed
+
+        with self.writer.heads.heard(self.stream, tell):
+            while True:
+                new.clear()
+                page, closed = await asyncio.to_thread(read, after)
+                for envelope in page:
+                    yield envelope
+                    after = envelope.seq
+                if closed and len(page) < PAGE:
+                    return
+                if len(page) < PAGE:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(new.wait(), every)
 
     async def append_async(
         self,
@@ -536,6 +769,24 @@ class Session:
         after = bounded("after", after)
         limit = None if limit is None else bounded("limit", limit)
         return self.writer.log.read(self.stream, after=after, limit=limit)
+
+    def delete(self, reason: str = "deleted", *, operator: str = "") -> None:
+        """Erase the session: unreadable when this returns, its rows gone soon after.
+
+        They are deleted in the background; what that is cut off from, ``refold erase
+        --due`` does. Who asks ``store.named`` for the name has a new session.
+
+        Raises OnHold under a legal hold, SessionNotFound.
+        """
+        from refold.store.erasure import Ask, Eraser, Erasure, whose_of
+
+        eraser = Eraser(self.writer)
+        whose = whose_of(self.user_id, self.session_id)
+        job = eraser.begun(Ask(whose, reason, operator))
+        if not isinstance(job, Erasure):
+            job = eraser.shredded(job)
+            name = ("delete", self.stream)
+            self.upkeep.background.ask(name, partial(eraser.run, job))
 
     def pages(self, after: int = 0, upto: int | None = None) -> Iterator[Envelope]:
         """The same as an iterator that reads a page at a time."""
@@ -1007,6 +1258,16 @@ class Session:
         return self.settings.strategy(None, last, prepares=prepares)
 
 
+def _key_of(native: Native) -> str | None:
+    if native.id is None:
+        return None
+    return "\0".join((native.format.name, native.kind, native.id))
+
+
+def _is_of(item: NativeItem, kind: str | None) -> bool:
+    return bool(item.format) and kind in (None, item.kind)
+
+
 class Extended(NamedTuple):
     """What an import did: events written, those that were there, findings by type."""
 
@@ -1184,15 +1445,9 @@ def _fitting(session: Session, draft: Draft, tag: Tagger) -> _Prepared:
     try:
         return draft, _redact(session, draft, tag)
     except EventTooLarge:
-        match draft.event:
-            case ToolResult(content=list() | dict() as content):
-                update = {"content": orjson.dumps(content).decode()}
-            case ToolCall(arguments=dict() as arguments):
-                update = {"arguments": orjson.dumps(arguments).decode()}
-            case _:
-                raise
-    event, meta = draft.event.model_copy(update=update), draft.meta
-    whole = replace(draft, event=event, meta=meta.warned("kept_as_text"))
+        if (event := as_text(draft.event)) is None:
+            raise
+    whole = replace(draft, event=event, meta=draft.meta.warned("kept_as_text"))
     return whole, _redact(session, whole, tag)
 
 

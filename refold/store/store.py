@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Self
 
 from refold.domain.access_log import AccessTrail
+from refold.domain.canonical import encodable
 from refold.domain.envelope import Envelope
-from refold.domain.errors import InvalidConfiguration
+from refold.domain.errors import Erased, InvalidConfiguration, InvalidEvent
 from refold.domain.ids import (
     KEPT,
     MAIN,
@@ -25,6 +29,7 @@ from refold.domain.ids import (
 )
 from refold.domain.model import quiet
 from refold.domain.ports import (
+    NO_LABELS,
     Damage,
     EventLog,
     Problem,
@@ -34,6 +39,7 @@ from refold.domain.ports import (
     scope,
 )
 from refold.domain.seals import Seals, SealsVerified, TreeHead
+from refold.domain.session import labelling
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy, fitting
@@ -151,6 +157,40 @@ class SessionStore:
         check_session_id(session_id)
         stream = StreamId(user_id, session_id, MAIN)
         return Session(stream, self.writer, self.upkeep, self.settings)
+
+    def named(
+        self,
+        name: str,
+        *,
+        user_id: str,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Session:
+        """The session that something else calls so: a thread, a path, a key of it.
+
+        The name may say anything: a keyed hash of it names the session, and it is kept
+        as its label ``name``, redacted.  One that was deleted begins again, as another
+        session.
+
+        labels: what it is found by besides, once it began.
+
+        Raises InvalidEvent, and Erased for a user who was.
+        """
+        check_id("user_id", user_id)
+        if not encodable(name):
+            raise InvalidEvent("a name must be a text without half of a pair")
+        labelling({**labels, "name": name})
+        key = self.log.pseudonym_key(user_id, now=self.clock())
+        said = hmac.digest(key, b"session name\0" + name.encode(), "sha256").hex()[:32]
+        for generation in count(1):
+            session_id = f"n-{said}" + (f"~{generation}" if generation > 1 else "")
+            session = self.session(user_id=user_id, session_id=session_id)
+            try:
+                self.log.head(session.stream)
+            except Erased:
+                self.log.erasures.refuse_erased(user_id)
+                continue
+            return replace(session, begins={**labels, "name": name})
+        raise AssertionError  # it counts on
 
     def sessions(
         self,

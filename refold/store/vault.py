@@ -39,6 +39,11 @@ def _foreign(found: re.Match[str]) -> str:
     return f"[~{found[0][1:]}" if found[1] in TYPES else found[0]
 
 
+def unnumbered(text: str) -> str:
+    """``text`` without its placeholders' numbers, and tags for which they are put."""
+    return _TAGGED.sub("[]", NUMBERED.sub("[]", text.replace("[~", "[")))
+
+
 # So many values have numbers in a session: the table is stored with each append.
 MOST_NUMBERED: Final = 1000
 _TAGGED = re.compile(r"\[[^\[\]#]{1,60}#([a-z2-7]{8})\]")

@@ -36,6 +36,7 @@ from refold.domain.ports import (
     Duplicate,
     EventLog,
     Head,
+    Keyed,
     Outcome,
     Problem,
     Scope,
@@ -504,6 +505,23 @@ class EventLogContract(RewritingContract, LeaseContract):
 
         assert len(set(ids)) == 4
         assert {value.version for value in ids} == {8}
+
+    def test_what_was_written_of_drafts_is_found_by_their_keys(
+        self, log: EventLog
+    ) -> None:
+        keys = [Keyed("one", 0, 2), Keyed("two", 2, 1)]
+        write(log, ADA, *said("a"))
+        request = append_to(log.head(ADA), *said("b", "c", "d", "e"))
+        log.append(request._replace(keys=keys))
+
+        found = log.known(ADA, ["one", "two", "three"])
+
+        assert found == {"one": Duplicate(2, 3), "two": Duplicate(4, 4)}
+        assert log.known(ADA._replace(session_id="s-2"), ["one"]) == {}
+        assert log.known(ADA._replace(user_id="bob"), ["one"]) == {}
+        assert log.receipt(ADA, "one") is None
+        versions = [event.event_id.version for event in log.read(ADA)]
+        assert versions == [7, 8, 8, 8, 7]
 
     def test_one_of_two_uses_of_a_key_at_once_writes(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any, Final
 
-from refold.adapters.access_log import AccessTable, record_id
+from refold.adapters.sql.access_log import AccessTable, record_id
 from refold.domain.access_log import AccessRecord, AccessSink
 from refold.domain.events import JsonObject
 from refold.domain.seals import Anchor, TreeHead

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from refold.adapters.access_log import LOGGER, AccessTable, LinesSink
+from refold.adapters.sql.access_log import LOGGER, AccessTable, LinesSink
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.access_log import AccessRecord, AccessSink

@@ -13,14 +13,14 @@ import pytest
 from sqlalchemy import make_url
 
 import refold
-from refold.adapters.access_log import (
+from refold.adapters.log import EncryptedLog
+from refold.adapters.sql.access_log import (
     BATCH,
     MOST,
     OVERFLOW,
     AccessNames,
     StoredTrail,
 )
-from refold.adapters.log import EncryptedLog
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.access_log import Access, AccessRecord, AccessSink

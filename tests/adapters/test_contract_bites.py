@@ -79,6 +79,9 @@ class NoopLog:
     def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
         return None
 
+    def known(self, stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
+        return {}
+
     def read(
         self,
         stream: StreamId,

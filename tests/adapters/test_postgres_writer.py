@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import make_url
 
 from refold.adapters.log import EncryptedLog
-from refold.adapters.rows import Batch, BlobRow, Moved, WriteOutcome, Wrote
+from refold.adapters.rows import Batch, BlobRow, Moved, Used, WriteOutcome, Wrote
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import StoreUnavailable
@@ -206,18 +206,23 @@ def test_ctrl_c_in_mid_write_ends_it_and_spoils_no_later_one(
     assert written.lines("one") == ["a", "later"]
 
 
+def keyed(batch: Batch, key: bytes) -> Batch:
+    first, last = batch.events[0].seq, batch.events[-1].seq
+    return replace(batch, receipt=key, uses=(Used(key, first, last),))
+
+
 def test_of_a_group_each_has_its_own_outcome(written: Written) -> None:
     begin(written, "goes on", "moved", "used", "with blob")
-    used = replace(written.batch("used", "b"), receipt=b"key")
+    used = keyed(written.batch("used", "b"), b"key")
     written.write(used)
     blob = BlobRow(b"address", b"sealed", 6)
     batches = [
         replace(written.batch("with blob", "b"), blobs=(blob,)),
         written.batch("moved", "b"),
-        replace(written.batch("used", "c"), receipt=b"key"),
+        keyed(written.batch("used", "c"), b"key"),
         written.batch("new", "b", "c"),
         written.batch("goes on", "b", "c"),
-        replace(written.batch("goes on", "d"), receipt=b"other"),
+        keyed(written.batch("goes on", "d"), b"other"),
     ]
     written.write(written.batch("moved", "sooner"))
 

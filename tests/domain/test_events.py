@@ -53,7 +53,7 @@ def test_the_types_are_those_of_the_contract() -> None:
         *("user_input", "agent_response", "planner", "tool_call", "tool_result"),
         *("reflection", "aggregate", "final", "summary", "hitl", "error", "system"),
         *("request", "state", "pin", "fork", "compaction", "provider_edit"),
-        *("redaction_applied", "consent", "forget"),
+        *("redaction_applied", "consent", "forget", "item"),
     }
 
 

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import refold
+from refold.domain.canonical import encodable
+from refold.domain.envelope import Format
 from refold.domain.errors import RefoldError
 from refold.store import Session, SessionStore
 from refold.store.access_log import AccessLog
@@ -65,6 +67,16 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "format": IDS,
     "label": st.dictionaries(TEXTS.filter(_is_something), TEXTS.filter(_is_something)),
     "unscanned": st.sampled_from(["refuse", "stub"]),
+    # Of a format only these calls take one that is no name.
+    "items": st.lists(st.none() | TEXTS | NUMBERS | st.binary(), max_size=3),
+    "data": st.binary(),
+    "opaque": st.sampled_from(["refuse", "keep"]),
+    "kind": st.none() | TEXTS,
+    "newest": NUMBERS,
+    "spans": st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=2),
+    "step": st.just(lambda state, item: [state, item.seq]),
+    "start": st.none() | TEXTS.filter(encodable),
+    "version": st.integers(0, 9),
     "decision": st.sampled_from(["accept", "dismissed", "yes", "", "\ud800"]),
     "by": TEXTS.filter(_is_something),
     "accept_loss": FLAGS,
@@ -98,6 +110,8 @@ LEFT_OUT = frozenset(
 # What ends the store, or begins with an object that others make.
 ENDS = frozenset(
     {"close", "export_user", "hand_over", "retain", "record_request", "revealed"}
+    # what goes on until somebody ends the session
+    | {"follow", "follow_async"}
 )
 
 KINDS = (SessionStore, Session, AccessLog, Erasures, Keys, Memories, Reviews)
@@ -133,10 +147,12 @@ def arguments(method: Callable[..., Any]) -> st.SearchStrategy[dict[str, Any]]:
             where = needed if parameter.default is parameter.empty else more
             may_be_none = "None" in str(parameter.annotation)
             values = GIVEN[name]
+            if "Format" in str(parameter.annotation):
+                values = st.just(Format("notes"))
             where[name] = values if may_be_none else values.filter(_is_something)
         elif name == "handed":
             more.update(HANDED)
-        elif name == "labels":
+        elif name == "labels" and parameter.kind is parameter.VAR_KEYWORD:
             more.update({"project": TEXTS, "Topic": TEXTS})
     return st.fixed_dictionaries(needed, optional=more)
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 import pytest
 
 import refold
+from refold.events import Format
 from refold.store import Session, SessionStore
 from refold.store.access_log import AccessLog
 from refold.store.erasure import Erasures, Keys
@@ -35,7 +36,13 @@ WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
 SHA: Final = hashlib.sha256(LONG.encode()).hexdigest()
 HERS: Final = "s-1"
 NOWHERE: Final = "s-0"  # as long, so that only existence can make a difference
+NOTES: Final = Format("notes")
 MARK: Final = "a word of hers"
+
+
+async def _first_of(session: Session) -> Any:
+    return await anext(session.follow_async())
+
 
 # What only looks: bob asks for a session that has a name of ada's, or no session's.
 LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
@@ -61,6 +68,12 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
     "parent": lambda session: session.parent(),
     "head": lambda session: session.head(),
     "labels": lambda session: session.labels(),
+    "items": lambda session: [*session.items()],
+    "fold": lambda session: session.fold("n", step=max, start=0),
+    "follow": lambda session: next(session.follow(every=0.01)),
+    "follow_async": lambda session: asyncio.run(_first_of(session)),
+    "would_store": lambda session: session.would_store(NOTES, [{"his": 1}]),
+    "delete": lambda session: session.delete(),
     "open_calls": lambda session: session.open_calls(),
     "pages": lambda session: list(session.pages()),
     "prepare": lambda session: session.prepare(WINDOW),
@@ -79,6 +92,8 @@ LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
 # What writes begins a session of bob's own, by whatever name.
 WRITES: Final[dict[str, Callable[[Session], Any]]] = {
     "append": lambda session: session.append(refold.UserInput(text="his")),
+    "append_items": lambda session: session.append_items(NOTES, [{"his": 1}]),
+    "put_bytes": lambda session: session.put_bytes(b"his", opaque="keep"),
     "append_async": lambda session: asyncio.run(
         session.append_async(refold.UserInput(text="his"))
     ),
@@ -88,7 +103,7 @@ WRITES: Final[dict[str, Callable[[Session], Any]]] = {
 }
 HOLDS_NOTHING: Final = {
     "close",  # it reads and writes nothing
-    *("session_id", "settings", "stream", "upkeep", "user_id", "writer"),
+    *("session_id", "settings", "stream", "upkeep", "user_id", "writer", "begins"),
     "hand_over",  # tested below, with the session it is given to
 }
 
@@ -143,7 +158,7 @@ OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
 # Of a user that is named too, and tested where they are at home.
 ELSEWHERE: Final = {
     *("export_user", "session", "erasures.readmit", "erasures.release"),
-    *("erasures.restore", "erasures.unfinished", "import_transcript"),
+    *("erasures.restore", "erasures.unfinished", "import_transcript", "named"),
 }
 # For whoever runs the store: they are of all users, and take the name of none.
 OF_ALL: Final = {

@@ -78,7 +78,7 @@ class ForgetsReceipts(Rows):
     """It does not know an idempotency key again."""
 
     def commit(self, batch: Batch) -> Result:
-        return super().commit(replace(batch, receipt=None))
+        return super().commit(replace(batch, receipt=None, uses=()))
 
 
 class TakesAnyKey(Rows):

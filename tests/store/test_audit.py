@@ -25,6 +25,9 @@ from tests.support.stores import open_at, prepare
 ELSEWHERE: Final = {
     "Session.append": "every append is recorded, by whatever it is made",
     "Session.append_async": "the same",
+    "Session.append_items": "the same",
+    "Session.put_bytes": "the same",
+    "Session.follow_async": "it is followed for asyncio, and read as ``pages`` is",
     "Session.acontext": "the context is recorded that it makes",
     "Session.aprepare": "the same",
     "Session.close": "it reads nothing, and writes nothing",
@@ -50,6 +53,7 @@ ELSEWHERE: Final = {
     "Session.parent": "it reads the first event",
     "SessionStore.verify": "each session is recorded, when it is proved",
     "SessionStore.session": "it reads nothing",
+    "SessionStore.named": "it reads nothing but whether it was deleted",
     "SessionStore.import_transcript": "its appends are recorded",
     "SessionStore.user": "it reads nothing",
     "Erasures.public_key": "it is public",

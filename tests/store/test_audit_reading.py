@@ -30,7 +30,7 @@ def test_records_go_by_their_age(memory_clock: Callable[[int], SessionStore]) ->
 @pytest.fixture
 def memory_clock() -> Iterator[Callable[[int], SessionStore]]:
     """A store in memory, and the seconds that its clock stands at."""
-    from refold.adapters.access_log import open_trail
+    from refold.adapters.sql.access_log import open_trail
     from refold.testing import memory_log
 
     at = [0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import refold
-from refold.adapters.access_log import AccessTable
+from refold.adapters.sql.access_log import AccessTable
 from refold.domain.access_log import AccessRecord
 from refold.store import Session, SessionStore
 from refold.testing import memory_database

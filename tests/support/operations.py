@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 import refold
-from refold.adapters.access_log import AccessTable
 from refold.adapters.log import EncryptedLog
+from refold.adapters.sql.access_log import AccessTable
 from refold.domain.erasure import Accesses, Unused, Whose
 from refold.domain.errors import StaleSession
 from refold.domain.ids import StreamId

@@ -99,6 +99,8 @@ def preview(event: events.SessionEvent) -> Preview:
             return Preview(f"{scope} {'granted' if granted else 'withdrawn'}", reason)
         case events.Forget(item_id=item, reason=reason):
             return Preview(f"item {item}", reason)
+        case events.Item(format=form, kind=kind, value=value):
+            return Preview(f"{form} {kind}".strip(), readable(value))
         case unknown:
             assert_never(unknown)
 

@@ -424,6 +424,21 @@ def accepted(
     return event, state
 
 
+def typed(found: Iterable[Found], origin: Origin) -> Iterator[Draft]:
+    """The drafts of what was found in an item; its usage is beside the first."""
+    usage = origin.usage
+    for piece in found:
+        if isinstance(piece, Piece):
+            meta = Meta(
+                model=origin.model,
+                usage=usage,
+                scenario=origin.scenario,
+                response_id=origin.response_id,
+            )
+            event, usage = event_of(piece.type, dict(piece.fields)), None
+            yield Draft(event, origin.ts, origin.request_id, origin.agent, meta)
+
+
 class Recording:
     """Takes what was found, keeps what a session accepts, says what it does not.
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from refold.adapters.importers import base, messages
+from refold.domain.envelope import Draft, Format
 from refold.domain.events import JsonObject, is_unreached
 
 _MAIN = ""
@@ -142,36 +143,53 @@ class _Conversations:
         return chain
 
     def _origin(self, entry: dict[str, Any], place: str) -> base.Origin:
-        source: JsonObject = {
-            name: entry[key]
-            for name, key in (("id", "uuid"), ("parent", "parentUuid"))
-            if base.text(entry.get(key))
-        }
-        source |= {
-            name: True for flag, name in _FLAGS.items() if entry.get(flag) is True
-        }
-        if entry.get("type") == "attachment":
-            attachment = base.mapping(entry.get("attachment"))
-            typed = attachment.get("commandMode") in (None, "prompt")
-            source["queued"] = True
-            if attachment.get("isMeta") is True or not typed:
-                source["meta"] = True
+        origin = _origin(entry, place)
         session = base.session_name(entry.get("sessionId"))
         if session and session != next(iter(self._sessions)):
-            source["session"] = session
-        message = base.mapping(entry.get("message"))
-        of_model = entry.get("type") == "assistant"
-        response = base.text(message.get("id")) or f"msg:{entry.get('uuid') or place}"
-        return base.Origin(
-            place,
-            ts=base.moment(entry.get("timestamp")),
-            request_id=base.text(entry.get("requestId")),
-            agent=base.text(entry.get("agentId")),
-            model=base.text(message.get("model")),
-            response_id=response if of_model else None,
-            usage=base.mapping(message.get("usage")) or None,
-            source=source,
-        )
+            origin.source["session"] = session
+        return origin
+
+
+def _origin(entry: dict[str, Any], place: str) -> base.Origin:
+    source: JsonObject = {
+        name: entry[key]
+        for name, key in (("id", "uuid"), ("parent", "parentUuid"))
+        if base.text(entry.get(key))
+    }
+    source |= {name: True for flag, name in _FLAGS.items() if entry.get(flag) is True}
+    if entry.get("type") == "attachment":
+        attachment = base.mapping(entry.get("attachment"))
+        typed = attachment.get("commandMode") in (None, "prompt")
+        source["queued"] = True
+        if attachment.get("isMeta") is True or not typed:
+            source["meta"] = True
+    message = base.mapping(entry.get("message"))
+    of_model = entry.get("type") == "assistant"
+    response = base.text(message.get("id")) or f"msg:{entry.get('uuid') or place}"
+    return base.Origin(
+        place,
+        ts=base.moment(entry.get("timestamp")),
+        request_id=base.text(entry.get("requestId")),
+        agent=base.text(entry.get("agentId")),
+        model=base.text(message.get("model")),
+        response_id=response if of_model else None,
+        usage=base.mapping(message.get("usage")) or None,
+        source=source,
+    )
+
+
+def _view(_: str, entry: Any, __: object) -> Iterator[Draft]:
+    found, entry = _found(base.mapping(entry)), base.mapping(entry)
+    return base.typed(() if isinstance(found, str) else found, _origin(entry, ""))
+
+
+# A line of a session file.
+FORMAT = Format(
+    ClaudeCode.name,
+    _view,
+    lambda entry: base.text(base.mapping(entry).get("type")) or "",
+    lambda entry: base.text(base.mapping(entry).get("uuid")),
+)
 
 
 def _transcript(chain: str, recording: base.Recording, session: str) -> base.Transcript:

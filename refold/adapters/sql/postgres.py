@@ -510,7 +510,8 @@ blobs AS (INSERT INTO {SCHEMA}.blobs (user_id, address, size, created_at, body,
 _RECEIPT = f"""
 receipt AS (INSERT INTO {SCHEMA}.receipts (user_id, session_id, stream, address,
   first_seq, last_seq)
-  SELECT :user, :session, :stream, :receipt, :first, :seq FROM head)
+  SELECT :user, :session, :stream, r.address, r.first, r.last
+  FROM head, unnest(:receipts, :firsts, :lasts) AS r(address, first, last))
 """
 # The heads of many streams: locked in the order that they are given in, which is one
 # for all writers, so that no two of them deadlock; then found again where they lie.
@@ -533,8 +534,8 @@ head AS (UPDATE {SCHEMA}.heads h SET seq=b.seq, hash=b.hash, status=b.status,
 _MANY_RECEIPTS = f"""
 receipt AS (INSERT INTO {SCHEMA}.receipts (user_id, session_id, stream, address,
   first_seq, last_seq)
-  SELECT user_id, session_id, stream, r.address, r.first, head.seq
-  FROM unnest(:receipt_of, :receipts, :firsts) AS r(n, address, first)
+  SELECT user_id, session_id, stream, r.address, r.first, r.last
+  FROM unnest(:receipt_of, :receipts, :firsts, :lasts) AS r(n, address, first, last)
     JOIN head USING (n)),
 """
 _MANY = f"""
@@ -586,7 +587,7 @@ def _write_many(
     """Whether each was written: first of those that one statement can write."""
     many: list[Command] = []
     if plain:
-        used = any(batch.receipt is not None for batch in plain)
+        used = any(batch.uses for batch in plain)
         many.append((_many(receipts=used), _many_values(plain)))
     each: list[Command] = []
     base = 0
@@ -655,7 +656,7 @@ _ROWS_PLACES: Final = (
 )
 _NEW_PLACES: Final = "user_ref:text session_ref:text epoch:int origin:text"
 _BLOB_PLACES: Final = "addresses:bytes[] blobs:bytes[] sizes:big[]"
-_RECEIPT_PLACES: Final = "receipt:bytes first:big"
+_RECEIPT_PLACES: Final = "receipts:bytes[] firsts:big[] lasts:big[]"
 
 
 class _Shape(NamedTuple):
@@ -666,7 +667,7 @@ class _Shape(NamedTuple):
     fork: bool
     one: bool
     blobs: bool
-    receipt: bool
+    uses: bool
 
     @classmethod
     def of(cls, batch: Batch) -> _Shape:
@@ -676,7 +677,7 @@ class _Shape(NamedTuple):
             bool(batch.refs.origin),
             len(batch.events) == 1,
             bool(batch.blobs),
-            batch.receipt is not None,
+            bool(batch.uses),
         )
 
 
@@ -693,7 +694,7 @@ def _statement(shape: _Shape) -> Statement:
     if shape.blobs:
         parts.append(_BLOBS)
         places.append(_BLOB_PLACES)
-    if shape.receipt:
+    if shape.uses:
         parts.append(_RECEIPT)
         places.append(_RECEIPT_PLACES)
     query = f"WITH {', '.join(parts)} {_EVENT if shape.one else _EVENTS}"
@@ -713,8 +714,8 @@ def _values(batch: Batch, base: int = 0) -> list[Any]:
     if batch.blobs:
         # Locked in one order, so that no two writers deadlock.
         values += zip(*sorted(batch.blobs), strict=True)
-    if batch.receipt is not None:
-        values += (batch.receipt, events[0].seq)
+    if batch.uses:
+        values += zip(*batch.uses, strict=True)
     return values
 
 
@@ -722,7 +723,7 @@ def _values(batch: Batch, base: int = 0) -> list[Any]:
 def _many(*, receipts: bool) -> Statement:
     places = f"{_MANY_PLACES} {_ROWS_PLACES}"
     if receipts:
-        places += " receipt_of:big[] receipts:bytes[] firsts:big[]"
+        places += f" receipt_of:big[] {_RECEIPT_PLACES}"
     query = f"WITH {_HELD}{_MANY_RECEIPTS * receipts}{_MANY}"
     return Statement.of(query, places)
 
@@ -738,11 +739,7 @@ def _many_values(batches: Sequence[Batch]) -> list[Any]:
     values: list[Any] = [*zip(*heads, strict=True)]
     values.append([number for number, batch in numbered for _ in batch.events])
     values += _columns(rows)
-    used = [
-        (number, batch.receipt, batch.events[0].seq)
-        for number, batch in numbered
-        if batch.receipt is not None
-    ]
+    used = [(number, *use) for number, batch in numbered for use in batch.uses]
     return [*values, *zip(*used, strict=True)]
 
 

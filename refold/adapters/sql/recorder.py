@@ -41,6 +41,7 @@ from refold.adapters.rows import (
     QueueFull,
     Rewrite,
     StandingRows,
+    Used,
     ViewRow,
     WriteOutcome,
     Wrote,
@@ -57,6 +58,7 @@ from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import JUNK, Duplicate, Lagging, Place, Scope, SessionInfo
 
+_KEYS: Final = 500  # in one statement
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
 _LAST: Final = 2**63 - 1
 COLUMNS: Final = (
@@ -79,6 +81,10 @@ _LIVE: Final = (
     "h.stream='main' AND h.status='erased')"
 )
 _HEAD: Final = f"SELECT {', '.join(HeadRow._fields)} FROM {{heads}} WHERE {STREAM}"
+_USES: Final = (
+    f"SELECT {', '.join(Used._fields)} FROM {{receipts}} WHERE {STREAM} "
+    "AND address IN ({})"
+)
 _VIEW: Final = (
     f"SELECT {', '.join(ViewRow._fields)} FROM {{views}} "
     f"WHERE user_id=? AND session_id=? AND name=? AND {_LIVE}"
@@ -404,6 +410,16 @@ class Recorder(ApplicationRecorder):
         query = query.where(of_stream(receipts, stream), receipts.c.address == key)
         found = self.database.read(stream.user_id, query)
         return Duplicate(*found[0]) if found else None
+
+    def uses(self, stream: StreamId, keys: Sequence[bytes]) -> list[Used]:
+        """The receipts of these keys that are there."""
+        found = list[Used]()
+        for at in range(0, len(keys), _KEYS):
+            some = keys[at : at + _KEYS]
+            query = _USES.format(", ".join("?" * len(some)), receipts="{receipts}")
+            rows = self.database.fetch(stream.user_id, query, (*stream, *some))
+            found += [Used(bytes(row[0]), *row[1:]) for row in rows]
+        return found
 
     def knows(self, user_id: str) -> bool:
         """Whether the user has any session."""

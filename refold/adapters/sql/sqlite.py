@@ -583,7 +583,7 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
     if more:
         values = [(*stream, *e.columns[1:], e.hash, e.state) for e in more]
         connection.executemany(_EVENT, values)
-    if batch.blobs or batch.receipt is not None:
+    if batch.blobs or batch.uses:
         _write_beside(connection, batch)
     return Wrote(batch.head)
 
@@ -611,6 +611,5 @@ def _write_beside(connection: sqlite3.Connection, batch: Batch) -> None:
             for b in batch.blobs
         ]
         connection.executemany(_BLOB, rows)
-    if batch.receipt is not None:
-        seqs = (batch.events[0].seq, batch.events[-1].seq)
-        connection.execute(_RECEIPT, (*stream, batch.receipt, *seqs))
+    if batch.uses:
+        connection.executemany(_RECEIPT, [(*stream, *use) for use in batch.uses])

@@ -150,6 +150,7 @@ def place(
             | events.RedactionApplied()
             | events.Consent()
             | events.Forget()
+            | events.Item()
         ):
             shown = False
         case unknown:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-from refold.domain.envelope import Draft, Envelope, Meta, microseconds
+from refold.domain.envelope import Blob, Draft, Envelope, Meta, microseconds
 from refold.domain.errors import (
     CorruptEvent,
     Erased,
@@ -49,7 +50,12 @@ from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
-from refold.redaction.chokepoint import RedactedEvent, redact_payload
+from refold.redaction.chokepoint import (
+    RedactedEvent,
+    Seen,
+    redact_beside,
+    redact_payload,
+)
 from refold.redaction.guard import Limits, restored
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
@@ -690,18 +696,27 @@ class Rechecker:
         types = self._found(beside, (envelope.type, payload))
         if not types:
             return None
-        draft = Draft(
+        draft = Seen(
             event_of(envelope.type, payload),
             envelope.ts,
             envelope.request_id,
             envelope.agent,
             Meta.of(meta),
+            opaque=self._opaque(meta),
         )
         redacted = with_room(self._writer, draft, self._stream.user_id)
         kept = {blob.sha256 for blob in redacted.blobs}
         blobs = len((in_payload | in_meta) - kept)
         before = str(envelope.redaction.get("rules", ""))
         return _Again(envelope, redacted, types, blobs, before)
+
+    def _opaque(self, meta: JsonObject) -> tuple[Blob, ...]:
+        """The bytes of an item, which no rule reads."""
+        native: Any = meta.get("native") or {}
+        read = partial(self._writer.log.blob, self._stream)
+        digests = [str(one) for one in native.get("bytes") or ()]
+        found = [(sha256, read(sha256)) for sha256 in digests]
+        return tuple(Blob(sha256, data) for sha256, data in found if data is not None)
 
     def _whole(self, value: JsonObject) -> tuple[JsonObject, set[str]]:
         """``value`` with its blobs in it, and which they are."""
@@ -723,7 +738,7 @@ class Rechecker:
     ) -> Counter[str]:
         redactor = self._writer.redactor
         try:
-            types = Counter(redactor.value(beside)[1].types)
+            types = Counter(redact_beside(redactor, beside)[1].types)
             if payload is not None:
                 types.update(redact_payload(redactor, *payload)[1].types)
         except RedactionError as error:

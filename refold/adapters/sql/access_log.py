@@ -403,7 +403,7 @@ class AccessTable:
         columns = self._t.c.keys()
         marks = ", ".join([database.mark] * len(columns))
         names = f"{self._t.fullname} ({', '.join(columns)})"
-        insert = f"INSERT INTO {names} VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608  # names of ours
+        insert = f"INSERT INTO {names} VALUES ({marks}) ON CONFLICT DO NOTHING"
         self._insert = insert
 
     def write(self, records: Sequence[AccessRecord]) -> None:

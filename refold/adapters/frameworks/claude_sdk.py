@@ -1,0 +1,134 @@
+"""The session store of the Claude Agent SDK.
+
+The client keeps its own files under ``CLAUDE_CONFIG_DIR`` too, as they are: what is
+redacted, erased or held here is still there.  Remove them, or have the client do so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from refold.adapters.frameworks import needed
+from refold.adapters.importers.claude_code import FORMAT
+from refold.domain.errors import SessionNotFound
+from refold.projections.items import NativeItem
+from refold.store.sessions import Session
+from refold.store.store import SessionStore
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import SessionStore as _Protocol
+else:
+    _Protocol = needed("claude_agent_sdk", "claude-sdk").SessionStore
+
+_PROJECT, _SESSION, _PART = "claude_project", "claude_session", "claude_part"
+_MAIN: Final = "main"
+Key = Mapping[str, Any]
+
+
+class RefoldSessionStore(_Protocol):
+    """Mirrors transcripts into the sessions of one user: ``session_store=`` takes it.
+
+    What the client reads back is what is stored: redacted.
+    """
+
+    def __init__(self, store: SessionStore, *, user_id: str) -> None:
+        self._store, self._user_id = store, user_id
+
+    async def append(self, key: Key, entries: Sequence[Any]) -> None:
+        """Append what is new of these entries."""
+        if entries:
+            session = await asyncio.to_thread(self._session, key)
+            await asyncio.to_thread(
+                session.append_items, FORMAT, entries, unscanned="stub"
+            )
+
+    async def load(self, key: Key) -> list[Any] | None:
+        """The entries as they are stored; None if there are none."""
+
+        def read() -> list[Any]:
+            return [item.value for item in self._session(key).items()]
+
+        return await asyncio.to_thread(read) or None
+
+    async def list_sessions(self, project_key: str) -> list[Any]:
+        """Names and times of the project's sessions, without sub-agents'."""
+        return await asyncio.to_thread(self._listed, project_key, _entry)
+
+    async def list_session_summaries(self, project_key: str) -> list[Any]:
+        """What the SDK folds of each session for its lists."""
+        return await asyncio.to_thread(self._listed, project_key, _summary)
+
+    async def delete(self, key: Key) -> None:
+        """Erase a session with its sub-agents', or one of these; they may begin again.
+
+        Raises OnHold under a legal hold.
+        """
+
+        def erase() -> None:
+            part = key.get("subpath")
+            for _, one in self._of(key["project_key"], key["session_id"], part):
+                one.delete("deleted through the Claude Agent SDK")
+
+        await asyncio.to_thread(erase)
+
+    async def list_subkeys(self, key: Key) -> list[str]:
+        """The sub-agents' parts of a session."""
+        place = key["project_key"], key["session_id"]
+        found = await asyncio.to_thread(self._of, *place)
+        return [labels[_PART] for labels, _ in found if labels[_PART] != _MAIN]
+
+    def _session(self, key: Key) -> Session:
+        labels = {
+            _PROJECT: key["project_key"],
+            _SESSION: key["session_id"],
+            _PART: key.get("subpath") or _MAIN,
+        }
+        name = "\0".join(labels.values())
+        return self._store.named(name, user_id=self._user_id, labels=labels)
+
+    def _of(
+        self, project: str, session: str | None = None, part: str | None = None
+    ) -> list[tuple[dict[str, str], Session]]:
+        """Sessions with their labels."""
+        wanted = {_PROJECT: project, _SESSION: session, _PART: part}
+        label = {name: value for name, value in wanted.items() if value is not None}
+        infos = self._store.sessions(self._user_id, label=label)
+        user_id = self._user_id
+        found = [
+            self._store.session(user_id=user_id, session_id=info.session_id)
+            for info in infos
+        ]
+        return [(one.labels(), one) for one in found]
+
+    def _listed(
+        self, project: str, made: Callable[[str, Session, int], Any]
+    ) -> list[Any]:
+        found = []
+        for labels, one in self._of(project, part=_MAIN):
+            try:
+                moved = one.head().updated_at // 1000
+            except SessionNotFound:
+                continue
+            found.append(made(labels[_SESSION], one, moved))
+        return found
+
+
+def _entry(name: str, _: Session, moved: int) -> Any:
+    return {"session_id": name, "mtime": moved}
+
+
+def _summary(name: str, session: Session, moved: int) -> Any:
+    data = session.fold("claude-summary", step=_folded)
+    return {"session_id": name, "mtime": moved, "data": data or {}}
+
+
+def _folded(data: Any, item: NativeItem) -> Any:
+    from claude_agent_sdk import fold_session_summary
+
+    if not item.format:
+        return data
+    before: Any = None if data is None else {"session_id": "", "mtime": 0, "data": data}
+    key: Any = {"project_key": "", "session_id": ""}
+    return fold_session_summary(before, key, [item.value])["data"]

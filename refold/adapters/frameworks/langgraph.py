@@ -1,0 +1,598 @@
+"""A checkpointer of LangGraph: threads as sessions, states item by item.
+
+What LangGraph keeps as msgpack is kept as JSON, so that each text in it is redacted;
+the items of lists are kept once each, by the digest of what is left of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections import OrderedDict
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from functools import partial, wraps
+from hashlib import sha256
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from refold.adapters.frameworks import needed
+from refold.domain.envelope import Format, Meta, Native
+from refold.domain.events import (
+    AgentResponse,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from refold.events import Draft
+from refold.projections.items import NativeItem
+from refold.store.sessions import Session
+from refold.store.store import SessionStore
+
+if TYPE_CHECKING:
+    import langgraph.checkpoint.base as lg
+else:
+    lg = needed("langgraph.checkpoint.base", "langgraph")
+import ormsgpack  # what the checkpointer's package brings
+
+_THREAD: Final = "langgraph_thread"
+_FRAMEWORK: Final = {"framework": "langgraph"}
+_KEYS: Final = ormsgpack.OPT_NON_STR_KEYS
+_PYDANTIC: Final = 5  # the extension type of a message
+_CHAIN: Final = 32  # so many versions of a list are told by what is new in them
+_CACHED: Final = 10_000
+
+
+class _Extension(NamedTuple):
+    code: int
+    value: Any
+    packed: bool = True
+
+
+def _unpacked(data: bytes) -> Any:
+    return ormsgpack.unpackb(data, ext_hook=_extension, option=_KEYS)
+
+
+def _extension(code: int, data: bytes) -> _Extension:
+    try:
+        return _Extension(code, _unpacked(data))
+    except ValueError:
+        return _Extension(code, bytes(data), packed=False)
+
+
+def _clear(value: Any) -> Any:
+    """What was unpacked as JSON; only bytes that are no msgpack stay bytes."""
+    if isinstance(value, _Extension):
+        return {"$ext": [value.code, _clear(value.value), value.packed]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(value)}
+    if isinstance(value, list | tuple):
+        return [_clear(item) for item in value]
+    if isinstance(value, dict):
+        if all(isinstance(key, str) and key[:1] != "$" for key in value):
+            return {key: _clear(item) for key, item in value.items()}
+        return {"$map": [[_clear(key), _clear(item)] for key, item in value.items()]}
+    return value
+
+
+def _unclear(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unclear(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$float" in value:
+        return float(value["$float"])
+    if "$map" in value:
+        pairs = [(_unclear(key), _unclear(item)) for key, item in value["$map"]]
+        return {tuple(k) if isinstance(k, list) else k: item for k, item in pairs}
+    if "$ext" in value:
+        code, inner, packed = value["$ext"]
+        inner = _unclear(inner)
+        data = ormsgpack.packb(inner, option=_KEYS) if packed else inner
+        return ormsgpack.Ext(code, data)
+    return {key: _unclear(item) for key, item in value.items()}
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = [part if isinstance(part, str) else part.get("text") for part in content]
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _view(kind: str, tree: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
+    """The events of a message; of anything else there are none."""
+    if kind != "message":
+        return
+    _, name, message, *_ = tree[1]["$ext"][1]
+    meta = Meta(response_id=message.get("id"), usage=message.get("usage_metadata"))
+    match name.removesuffix("Chunk"):
+        case "HumanMessage":
+            yield Draft(UserInput(text=_text(message["content"])))
+        case "SystemMessage":
+            yield Draft(SystemPrompt(text=_text(message["content"])))
+        case "AIMessage":
+            if text := _text(message["content"]):
+                yield Draft(AgentResponse(text=text), meta=meta)
+                meta = Meta(response_id=message.get("id"))
+            for call in message["tool_calls"]:
+                event = ToolCall(
+                    call_id=call["id"], tool_name=call["name"], arguments=call["args"]
+                )
+                yield Draft(event, meta=meta)
+                meta = Meta(response_id=message.get("id"))
+        case "ToolMessage" if message["tool_call_id"] in calls:
+            yield Draft(
+                ToolResult(
+                    call_id=message["tool_call_id"],
+                    content=message["content"],
+                    status="error" if message.get("status") == "error" else "ok",
+                )
+            )
+
+
+FORMAT = Format("langgraph", _view)
+
+
+def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
+    """Where the items of a thread are: by digest, version, checkpoint and task."""
+    span, value = [item.seq, item.events[-1].seq], item.value
+    match item.kind:
+        case "part" | "message":
+            state["parts"].setdefault(item.id, span)
+        case "blob":
+            name = json.dumps([value["ns"], value["channel"], value["version"]])
+            listed = value["value"] and value["value"][0] == "list"
+            state["blobs"][name] = value["value"][1] if listed else span
+            if listed:
+                state["last"][json.dumps([value["ns"], value["channel"]])] = name
+        case "point":
+            state["points"].setdefault(value["ns"], {})[value["id"]] = span
+        case "writes":
+            at = json.dumps([value["ns"], value["id"]])
+            state["writes"].setdefault(at, []).append(span)
+        case "drop":
+            for ns, checkpoint in value["points"]:
+                state["points"].get(ns, {}).pop(checkpoint, None)
+                state["writes"].pop(json.dumps([ns, checkpoint]), None)
+    return state
+
+
+class _Thread:
+    """A thread as far as it was read; what is known of it stays in memory."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        start: Any = {n: {} for n in ("parts", "blobs", "last", "points", "writes")}
+        self.state = session.fold("langgraph", step=_step, start=start)
+        spans = [*self.state["parts"].values()]
+        spans += [
+            one for some in self.state["points"].values() for one in some.values()
+        ]
+        spans += [one for some in self.state["writes"].values() for one in some]
+        self.seq = max((last for _, last in spans), default=0)
+        self.values: OrderedDict[str, Any] = OrderedDict()
+
+    def read_on(self) -> None:
+        """Take what came since; what was redacted again is read anew."""
+        for item in self.session.items(after=self.seq):
+            self.state, self.seq = _step(self.state, item), item.events[-1].seq
+        session = self.session
+        changed = session.writer.log.read(
+            session.stream, types=("redaction_applied",), limit=1, newest=True
+        )
+        if changed and changed[0].seq > self.seq:
+            self.seq = changed[0].seq
+            self.values.clear()
+
+    def at(self, spans: Sequence[Sequence[int]]) -> list[Any]:
+        """The values of the items at these places."""
+        if not spans:
+            return []
+        ordered = sorted({(first, last) for first, last in spans})
+        found = {one.seq: one.value for one in self.session.items(spans=ordered)}
+        return [found[first] for first, _ in spans]
+
+    def listed(self, name: str) -> tuple[str, ...]:
+        """The digests of a version of a list."""
+        base, kept, added = self.state["blobs"][name]
+        return (*(self.listed(base)[:kept] if base else ()), *added)
+
+    def length(self, name: str) -> int:
+        """How many versions a list is told by."""
+        length = 0
+        while name:
+            name, length = self.state["blobs"][name][0], length + 1
+        return length
+
+
+def _threaded(method: Callable[..., Any]) -> Any:
+    @wraps(method)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(method, *args, **kwargs)
+
+    call.__doc__ = f"``{method.__name__}`` for asyncio."
+    return call
+
+
+class RefoldSaver(lg.BaseCheckpointSaver[str]):
+    """Keeps the checkpoints of one user's threads.
+
+    What a graph reads back is what is stored: redacted.  Use ``pre_model_hook`` to have
+    a model sent the same.
+
+    opaque: what is done with bytes in a state, which no rule can read.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        *,
+        user_id: str,
+        serde: Any = None,
+        opaque: Literal["refuse", "keep"] = "refuse",
+    ) -> None:
+        super().__init__(serde=serde)
+        self._store, self._user_id, self._opaque = store, user_id, opaque
+        self._threads: OrderedDict[str, _Thread] = OrderedDict()
+        self._digests: OrderedDict[bytes, str] = OrderedDict()
+        self._lock = RLock()
+
+    def put(
+        self,
+        config: Any,
+        checkpoint: Any,
+        metadata: Any,
+        new_versions: Mapping[str, Any],
+    ) -> Any:
+        """Keep a checkpoint; messages in its state become events, in their order."""
+        place = config["configurable"]
+        ns, kept = place.get("checkpoint_ns", ""), dict(checkpoint)
+        values = kept.pop("channel_values")
+        with self._lock:
+            thread, new = self._thread(place["thread_id"]), dict[str, Native]()
+            for name, version in new_versions.items():
+                value = None
+                if name in values:
+                    value = self._kept(thread, values[name], new, (ns, name))
+                blob = {"ns": ns, "channel": name, "version": version, "value": value}
+                new[f"blob {name}"] = Native(FORMAT, "blob", None, blob)
+            about = lg.get_checkpoint_metadata(config, metadata)
+            point = {
+                "ns": ns,
+                "id": checkpoint["id"],
+                "parent": place.get("checkpoint_id"),
+                "checkpoint": self._tree(kept),
+                "metadata": self._tree(about),
+            }
+            new["point"] = Native(FORMAT, "point", None, point)
+            self._append(thread, new)
+        return _config(place["thread_id"], ns, checkpoint["id"])
+
+    def put_writes(
+        self,
+        config: Any,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Keep what a task wrote before its checkpoint."""
+        place = config["configurable"]
+        with self._lock:
+            thread, new = self._thread(place["thread_id"]), dict[str, Native]()
+            rows = [
+                [lg.WRITES_IDX_MAP.get(name, at), name, self._kept(thread, one, new)]
+                for at, (name, one) in enumerate(writes)
+            ]
+            value = {"ns": place.get("checkpoint_ns", ""), "id": place["checkpoint_id"]}
+            value |= {"task": task_id, "path": task_path, "writes": rows}
+            new["writes"] = Native(FORMAT, "writes", None, value)
+            self._append(thread, new)
+
+    def get_tuple(self, config: Any) -> Any:
+        """The checkpoint that is named, or the newest; None if there is none."""
+        place = config["configurable"]
+        with self._lock:
+            thread, ns = (
+                self._thread(place["thread_id"]),
+                place.get("checkpoint_ns", ""),
+            )
+            points = thread.state["points"].get(ns, {})
+            found: Any = lg.get_checkpoint_id(config) or max(points, default=None)
+            if found not in points:
+                return None
+            return self._tuple(thread, place["thread_id"], ns, found)
+
+    def list(
+        self,
+        config: Any,
+        *,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002  # LangGraph's word
+        before: Any = None,
+        limit: int | None = None,
+    ) -> Iterator[Any]:
+        """The checkpoints of a thread, or of all, the newest first."""
+        place = config["configurable"] if config else {}
+        wanted = lg.get_checkpoint_id(config) if config else None
+        stop = lg.get_checkpoint_id(before) if before else None
+        names = [place["thread_id"]] if config else self.threads()
+        left = limit
+        for name in names:
+            for ns, checkpoint in self._points(name, place.get("checkpoint_ns")):
+                if wanted not in (None, checkpoint) or (stop and checkpoint >= stop):
+                    continue
+                with self._lock:
+                    found = self._tuple(self._thread(name), name, ns, checkpoint)
+                about = filter.items() if filter else ()
+                if any(found.metadata.get(key) != value for key, value in about):
+                    continue
+                if left is not None and left <= 0:
+                    return
+                left = None if left is None else left - 1
+                yield found
+
+    def threads(self) -> Sequence[str]:
+        """The ids of the user's threads, redacted as all that is kept."""
+        found = self._store.sessions(self._user_id, label=_FRAMEWORK)
+        sessions = [
+            self._store.session(user_id=self._user_id, session_id=one.session_id)
+            for one in found
+        ]
+        return [session.labels()[_THREAD] for session in sessions]
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Erase a thread; it may begin again.  Raises OnHold under a legal hold."""
+        session = self._named(thread_id)
+        if self._store.log.head(session.stream).seq:
+            session.delete("deleted through LangGraph")
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Show the checkpoints of these runs no more; the log keeps them."""
+
+        def is_of(name: str, ns: str, checkpoint: str) -> bool:
+            found = self._tuple(self._thread(name), name, ns, checkpoint)
+            return found.metadata.get("run_id") in run_ids
+
+        for name in self.threads():
+            self._drop(name, is_of)
+
+    def prune(
+        self, thread_ids: Sequence[str], *, strategy: str = "keep_latest"
+    ) -> None:
+        """Show only the newest checkpoints; ``delete`` erases the threads."""
+        for name in thread_ids:
+            if strategy == "delete":
+                self.delete_thread(name)
+                continue
+            points = self._thread(name).state["points"]
+            newest = {(ns, max(some)) for ns, some in points.items() if some}
+            self._drop(name, partial(_is_old, newest))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Append what is kept of a thread to another."""
+        items = [
+            Native(FORMAT, item.kind, item.id, item.value)
+            for item in self._named(source_thread_id).items()
+        ]
+        if items:
+            target = self._named(target_thread_id)
+            target.append_items(FORMAT, items, opaque="keep")
+
+    def pre_model_hook(self, state: Any, config: Any) -> dict[str, Any]:
+        """For ``create_react_agent``: the model is sent what the log may keep."""
+        session = self._named(config["configurable"]["thread_id"])
+        trees = [self._tree(one) for one in state["messages"]]
+        told = session.would_store(FORMAT, trees)
+        return {"llm_input_messages": [self._value(tree) for tree in told]}
+
+    aput = _threaded(put)
+    aput_writes = _threaded(put_writes)
+    aget_tuple = _threaded(get_tuple)
+    adelete_thread = _threaded(delete_thread)
+    adelete_for_runs = _threaded(delete_for_runs)
+    aprune = _threaded(prune)
+    acopy_thread = _threaded(copy_thread)
+
+    async def alist(self, config: Any, **how: Any) -> AsyncIterator[Any]:
+        """``list`` for asyncio."""
+        for one in await asyncio.to_thread(lambda: [*self.list(config, **how)]):
+            yield one
+
+    def get_next_version(self, current: Any, channel: None) -> str:  # noqa: ARG002
+        """A version behind ``current``; two that are made at once differ."""
+        number = 0 if current is None else int(str(current).split(".", 1)[0])
+        return f"{number + 1:032}.{random.random():016}"  # noqa: S311  # no secret
+
+    def _named(self, thread_id: str) -> Session:
+        labels = {**_FRAMEWORK, _THREAD: thread_id}
+        name = f"langgraph\0{thread_id}"
+        return self._store.named(name, user_id=self._user_id, labels=labels)
+
+    def _thread(self, thread_id: str) -> _Thread:
+        session = self._named(thread_id)
+        found = self._threads.get(session.session_id)
+        if found is None:
+            found = self._threads[session.session_id] = _Thread(session)
+            while len(self._threads) > _CACHED:
+                self._threads.popitem(last=False)
+        found.read_on()
+        return found
+
+    def _append(self, thread: _Thread, new: Mapping[str, Native]) -> None:
+        thread.session.append_items(
+            FORMAT, new.values(), opaque=self._opaque, unscanned="stub"
+        )
+
+    def _tree(self, value: Any) -> Any:
+        kind, data = self.serde.dumps_typed(value)
+        if kind == "msgpack":
+            return [kind, _clear(_unpacked(data))]
+        return [kind, None if kind == "null" else data]
+
+    def _value(self, tree: Any) -> Any:
+        kind, data = tree
+        if kind == "msgpack":
+            data = ormsgpack.packb(_unclear(data), option=_KEYS)
+        return self.serde.loads_typed((kind, b"" if data is None else data))
+
+    def _kept(
+        self,
+        thread: _Thread,
+        value: Any,
+        new: dict[str, Native],
+        channel: tuple[str, str] | None = None,
+    ) -> Any:
+        """A value as it is kept: of a list, the items apart, each once.
+
+        channel: whose it is, of a checkpoint: its messages are events then.
+        """
+        if not isinstance(value, list) or not value:
+            return self._tree(value)
+        trees = [self._tree(item) for item in value]
+        digests = self._named_by(thread, trees)
+        for tree, digest in zip(trees, digests, strict=True):
+            said = channel is not None and _is_message(tree)
+            kind = "message" if said else "part"
+            if said or digest not in thread.state["parts"]:
+                new.setdefault(f"{kind} {digest}", Native(FORMAT, kind, digest, tree))
+        before = channel and thread.state["last"].get(json.dumps(channel))
+        if not before or thread.length(before) >= _CHAIN:
+            return ["list", ["", 0, digests]]
+        known, kept = thread.listed(before), 0
+        while kept < min(len(known), len(digests)) and known[kept] == digests[kept]:
+            kept += 1
+        return ["list", [before, kept, digests[kept:]]]
+
+    def _named_by(self, thread: _Thread, trees: Sequence[Any]) -> Sequence[str]:
+        """The digests of what redaction leaves of these: the same on its return."""
+        raw = [_digest([thread.session.session_id, tree]) for tree in trees]
+        unknown = [at for at, one in enumerate(raw) if one not in self._digests]
+        told = thread.session.would_store(FORMAT, [trees[at] for at in unknown])
+        for at, clean in zip(unknown, told, strict=True):
+            self._digests[raw[at]] = _digest(clean).hex()
+        found = [self._digests[one] for one in raw]
+        while len(self._digests) > _CACHED:
+            self._digests.popitem(last=False)
+        return found
+
+    def _loaded(self, thread: _Thread, kept: Sequence[Any]) -> Sequence[Any]:
+        """The values of these trees, and of lists, which are digests, read at once."""
+        lists = [part for part in kept if isinstance(part, tuple)]
+        digests = [one for part in lists for one in part]
+        missing = [one for one in dict.fromkeys(digests) if one not in thread.values]
+        trees = thread.at([thread.state["parts"][one] for one in missing])
+        thread.values.update(zip(missing, map(self._value, trees), strict=True))
+        found = [
+            [_copied(thread.values[one]) for one in part]
+            if isinstance(part, tuple)
+            else self._value(part)
+            for part in kept
+        ]
+        while len(thread.values) > _CACHED:
+            thread.values.popitem(last=False)
+        return found
+
+    def _tuple(self, thread: _Thread, name: str, ns: str, checkpoint: str) -> Any:
+        state = thread.state
+        writes = state["writes"].get(json.dumps([ns, checkpoint]), [])
+        point, *written = thread.at([state["points"][ns][checkpoint], *writes])
+        made = self._value(point["checkpoint"])
+        versions = {
+            channel: json.dumps([ns, channel, version])
+            for channel, version in made["channel_versions"].items()
+        }
+        there = {c: at for c, at in versions.items() if at in state["blobs"]}
+        single = [at for at in there.values() if len(state["blobs"][at]) == 2]
+        alone = zip(
+            single, thread.at([state["blobs"][at] for at in single]), strict=True
+        )
+        blobs = {at: blob["value"] for at, blob in alone}
+        kept = {
+            channel: blobs[at] if at in blobs else thread.listed(at)
+            for channel, at in there.items()
+        }
+        kept = {channel: one for channel, one in kept.items() if one is not None}
+        loaded = self._loaded(thread, [*kept.values()])
+        values: dict[str, Any] = dict(zip(kept, loaded, strict=True))
+        parent = point["parent"]
+        return lg.CheckpointTuple(
+            _config(name, ns, checkpoint),
+            {**made, "channel_values": values},
+            self._value(point["metadata"]),
+            _config(name, ns, parent) if parent else None,
+            self._pending(thread, written),
+        )
+
+    def _pending(self, thread: _Thread, written: Sequence[Any]) -> Any:
+        rows: dict[tuple[str, int], Any] = {}
+        for one in written:
+            for index, channel, value in one["writes"]:
+                key = one["task"], index
+                if index < 0 or key not in rows:
+                    rows[key] = one["path"], channel, value
+        order = sorted(rows, key=lambda key: lg.writes_sort_key(rows[key][0], *key))
+        kept = [_plain(rows[key][2]) for key in order]
+        values = zip(order, self._loaded(thread, kept), strict=True)
+        return [(key[0], rows[key][1], value) for key, value in values]
+
+    def _points(self, name: str, ns: str | None) -> Sequence[tuple[str, str]]:
+        with self._lock:
+            points = self._thread(name).state["points"]
+            return [
+                (place, one)
+                for place in points
+                if ns in (None, place)
+                for one in sorted(points[place], reverse=True)
+            ]
+
+    def _drop(self, name: str, goes: Callable[[str, str, str], bool]) -> None:
+        with self._lock:
+            gone = [
+                [ns, one] for ns, one in self._points(name, None) if goes(name, ns, one)
+            ]
+            if gone:
+                drop = Native(FORMAT, "drop", None, {"points": gone})
+                self._append(self._thread(name), {"drop": drop})
+
+
+def _is_old(newest: Collection[tuple[str, str]], _: str, ns: str, one: str) -> bool:
+    return (ns, one) not in newest
+
+
+def _config(thread_id: str, ns: str, checkpoint: str) -> Any:
+    place = {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint}
+    return {"configurable": place}
+
+
+def _is_message(tree: Any) -> bool:
+    inner = tree[1].get("$ext") if isinstance(tree[1], dict) else None
+    if not inner or inner[0] != _PYDANTIC or not isinstance(inner[1], list):
+        return False
+    return str(inner[1][0]).startswith("langchain_core.messages") and bool(
+        isinstance(inner[1][2], dict) and inner[1][2].get("id")
+    )
+
+
+def _plain(kept: Any) -> Any:
+    """A value that a task wrote: of a list, its digests."""
+    return tuple(kept[1][2]) if kept[0] == "list" else kept
+
+
+def _copied(value: Any) -> Any:
+    """A message of one's own: who changes it changes nothing that is kept."""
+    copy = getattr(value, "model_copy", None)
+    return value if copy is None else copy()
+
+
+def _digest(tree: Any) -> bytes:
+    data = json.dumps(tree, sort_keys=True, default=lambda one: bytes(one).hex())
+    return sha256(data.encode()).digest()

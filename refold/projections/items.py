@@ -1,0 +1,227 @@
+"""Items of frameworks: what is left of one beside its events, and it again of both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from refold.domain.canonical import canonical
+from refold.domain.envelope import Envelope
+
+# What stands in an item for a value in its events, for bytes in a blob, for all of it
+# as one text, and around an object that has such a key itself.
+_REF, _BYTES, _TEXT, _LITERAL = "$ref", "$bytes", "$text", "$literal"
+_SIGNS: Final = frozenset({_REF, _BYTES, _TEXT, _LITERAL})
+_TELLING: Final = 4  # characters that are looked for inside of other texts
+_LEAST: Final = 24  # bytes of JSON that a place is worth naming for
+# Redaction drops blocks from these, and what is behind has another place then.
+_MOVING: Final = frozenset({"thinking", "blocks", "edits"})
+_MARK: Final = re.compile(r"\[[A-Z][^\[\]\n]{1,60}\]")
+Payloads = Sequence[Mapping[str, Any]]
+
+
+class NativeItem(NamedTuple):
+    """What was appended at ``seq``: an item with its events, or an event alone.
+
+    value: the item as its framework wrote it, but for what was redacted.
+    """
+
+    seq: int
+    format: str
+    kind: str
+    id: str | None
+    value: Any
+    events: tuple[Envelope, ...]
+
+    def __repr__(self) -> str:
+        return f"NativeItem({self.seq}, {self.format!r}, {len(self.events)} events)"
+
+
+def without_bytes(value: Any, kept: list[bytes]) -> Any:
+    """``value`` as JSON: its bytes are put into ``kept``, and numbered in it."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        kept.append(bytes(value))
+        return {_BYTES: len(kept) - 1}
+    if isinstance(value, list | tuple):
+        return [without_bytes(item, kept) for item in value]
+    if isinstance(value, dict):
+        pairs = {key: without_bytes(item, kept) for key, item in value.items()}
+        return {_LITERAL: pairs} if _SIGNS & pairs.keys() else pairs
+    return value
+
+
+def has_bytes(value: Any) -> bool:
+    """Whether there are bytes in it."""
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, list | tuple):
+        return any(map(has_bytes, value))
+    return isinstance(value, bytes | bytearray | memoryview)
+
+
+def skeleton(value: Any, payloads: Payloads, *, most: int) -> Any:
+    """What is left of an item where its events' payloads hold a part of it.
+
+    most: what is left is one text if its JSON has more bytes.
+    """
+    texts: dict[str, str] = {}
+    parts: list[tuple[Any, str]] = []
+    for index, payload in enumerate(payloads):
+        for name, part in payload.items():
+            if name not in _MOVING:
+                _places(part, f"{index}/{_step(name)}", texts, parts)
+    left = _pointing(value, texts, parts)
+    data = orjson.dumps(left)
+    return {_TEXT: data.decode()} if len(data) > most else left
+
+
+def _places(
+    value: Any, place: str, texts: dict[str, str], parts: list[tuple[Any, str]]
+) -> None:
+    if isinstance(value, str):
+        if len(value) >= _LEAST:
+            texts.setdefault(value, place)
+    elif isinstance(value, dict | list):
+        parts.append((value, place))
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, part in pairs:
+            _places(part, f"{place}/{_step(name)}", texts, parts)
+
+
+def _step(name: object) -> str:
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def _pointing(
+    value: Any, texts: Mapping[str, str], parts: Sequence[tuple[Any, str]]
+) -> Any:
+    if isinstance(value, str):
+        place = texts.get(value) if len(value) >= _LEAST else None
+        return value if place is None else {_REF: place}
+    if not isinstance(value, dict | list) or not value:
+        return value
+    for part, place in parts:
+        # Equal in Python are 1, 1.0 and True; these must be the same JSON.
+        if len(part) == len(value) and type(part) is type(value) and part == value:
+            data = canonical(value)
+            if len(data) >= _LEAST and canonical(part) == data:
+                return {_REF: place}
+    if isinstance(value, list):
+        return [_pointing(item, texts, parts) for item in value]
+    return {key: _pointing(item, texts, parts) for key, item in value.items()}
+
+
+def replaced(value: Any, said: Mapping[str, str]) -> Any:
+    """``value`` with other texts where one of ``said`` is, or is a part of one."""
+    if isinstance(value, str):
+        if value in said:
+            return said[value]
+        for known, other in said.items():
+            if len(known) >= _TELLING and known in value:
+                value = value.replace(known, other)
+        return value
+    if isinstance(value, list):
+        return [replaced(item, said) for item in value]
+    if isinstance(value, dict):
+        return {key: replaced(item, said) for key, item in value.items()}
+    return value
+
+
+def changed_texts(before: Any, after: Any) -> Iterator[tuple[str, str]]:
+    """The texts of ``before`` that read otherwise, or are not there, in ``after``.
+
+    And the parts of them for which a placeholder stands now.
+    """
+    if isinstance(before, str):
+        if before != after:
+            yield before, after if isinstance(after, str) else ""
+            yield from _stood_for(before, str(after))
+    elif isinstance(before, list):
+        there = after if isinstance(after, list) and len(after) == len(before) else []
+        for index, item in enumerate(before):
+            yield from changed_texts(item, there[index] if there else None)
+    elif isinstance(before, dict):
+        known = after if isinstance(after, dict) else {}
+        for key, item in before.items():
+            yield from changed_texts(item, known.get(key))
+
+
+def _stood_for(before: str, after: str) -> Iterator[tuple[str, str]]:
+    """Each placeholder of ``after`` with what stood in its place."""
+    marks = [*_MARK.finditer(after)]
+    ends = [0, *(mark.end() for mark in marks)]
+    kept = [after[end : mark.start()] for end, mark in zip(ends, marks, strict=False)]
+    pattern = "(.*?)".join(map(re.escape, [*kept, after[ends[-1] :]]))
+    if marks and (found := re.fullmatch(pattern, before, re.DOTALL)):
+        pairs = zip(found.groups(), (mark[0] for mark in marks), strict=True)
+        yield from ((value, mark) for value, mark in pairs if value and value != mark)
+
+
+Bytes = Callable[[str], bytes | None]
+
+
+def whole(native: Mapping[str, Any], payloads: Payloads, read: Bytes) -> Any:
+    """The item that ``native`` is left of, ``read`` giving bytes by their digest.
+
+    What has expired, or was dropped when it was redacted again, is None.
+    """
+    digests = native.get("bytes") or []
+
+    def again(value: Any) -> Any:
+        if isinstance(value, list):
+            return [again(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        sign = next(iter(value)) if len(value) == 1 else None
+        if sign == _REF:
+            return again(_at(payloads, str(value[_REF])))
+        if sign == _TEXT:
+            try:
+                return again(orjson.loads(value[_TEXT]))
+            except orjson.JSONDecodeError:
+                return None  # the blob of it has expired
+        if sign == _BYTES:
+            index = value[_BYTES]
+            return read(str(digests[index])) if index in range(len(digests)) else None
+        inner = value[_LITERAL] if sign == _LITERAL else value
+        return {key: again(item) for key, item in inner.items()}
+
+    return again(native.get("value"))
+
+
+def _at(payloads: Payloads, place: str) -> Any:
+    index, *steps = place.split("/")
+    found: Any = payloads[int(index)]
+    try:
+        for step in steps:
+            name = step.replace("~1", "/").replace("~0", "~")
+            found = found[int(name)] if isinstance(found, list) else found[name]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+    return found
+
+
+def first_of(envelopes: Sequence[Envelope]) -> int:
+    """Which of these is the first that is not one of an item that began before them."""
+    for index, envelope in enumerate(envelopes):
+        if envelope.meta.native:
+            return index
+    return len(envelopes)
+
+
+def groups(
+    envelopes: Iterable[Envelope],
+) -> Iterator[tuple[Mapping[str, Any] | None, tuple[Envelope, ...]]]:
+    """Each item's record with its events, in order; events that are of none alone."""
+    rest = iter(envelopes)
+    for first in rest:
+        native = first.meta.native
+        n = native.get("n") if native else 0
+        if not isinstance(n, int) or n < 1:
+            yield None, (first,)
+            continue
+        more = [one for _, one in zip(range(n - 1), rest, strict=False)]
+        yield native, (first, *more)

@@ -1,0 +1,273 @@
+"""What every adapter of a framework promises, where there is something to redact.
+
+The frameworks' own suites plant nothing; an adapter inherits these tests besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import refold
+from refold.domain.errors import RefoldError
+
+SECRET = "ghp_Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6sVb1n"
+MAIL = "grace.hopper@navy-yard.org"
+LATER = "Quux-Seventeen-cabin"  # found by rules that come later
+ROOM = "Ask for the cabin of Quux-Seventeen-cabin at the desk, please."
+
+
+class Said(NamedTuple):
+    """One message of a conversation; ``call`` asks for a tool, or is answered."""
+
+    who: str
+    text: str = ""
+    call: str = ""
+    given: Any = None
+
+
+CONVERSATION = (
+    Said("user", f"Write to {MAIL} with the key {SECRET}, and wait for the answer."),
+    Said("assistant", "I write to them at once.", "call_7f3a", {"to": MAIL, "n": 3}),
+    Said("tool", f"sent to {MAIL}: token={SECRET} was accepted", "call_7f3a"),
+    Said("assistant", f"It is sent to {MAIL}, and accepted."),
+    Said("user", ROOM),
+    Said("assistant", "I look it up.", "call_8b1c", {"where": "desk", "deep": [ROOM]}),
+    Said("tool", "It is on the second floor, near the stairs.", "call_8b1c"),
+    Said("assistant", "The second floor."),
+)
+EVENTS = [
+    *("user_input", "agent_response", "tool_call", "tool_result", "agent_response"),
+    *("user_input", "agent_response", "tool_call", "tool_result", "agent_response"),
+]
+
+
+class RedactedContract(ABC):
+    """Inherit it, and say how your framework's items are made, saved and loaded."""
+
+    @abstractmethod
+    def adapter(self, store: refold.SessionStore) -> Any:
+        """The adapter on this store."""
+
+    @abstractmethod
+    def item(self, said: Said, number: int) -> Any:
+        """The framework's item for a message, with an id made of ``number``."""
+
+    @abstractmethod
+    async def save(
+        self, adapter: Any, thread: str, items: list[Any], new: list[Any]
+    ) -> None:
+        """Save ``new``, the last of ``items``, as the framework would."""
+
+    @abstractmethod
+    async def load(self, adapter: Any, thread: str) -> list[Any]:
+        """All items of the thread; none if there is no such thread."""
+
+    @abstractmethod
+    async def delete(self, adapter: Any, thread: str) -> None:
+        """Delete the thread."""
+
+    @abstractmethod
+    def plain(self, item: Any) -> Any:
+        """The item as JSON."""
+
+    @abstractmethod
+    def ids(self, item: Any) -> list[str]:
+        """What must stay byte for byte in it: its id, and ids of calls."""
+
+    def items(self) -> list[Any]:
+        """The conversation's items."""
+        return [self.item(said, number) for number, said in enumerate(CONVERSATION)]
+
+    @pytest.fixture
+    def store(self, url: str) -> Iterator[refold.SessionStore]:
+        with refold.open(url) as opened:
+            yield opened
+
+    def run(self, work: Any) -> Any:
+        return asyncio.run(work)
+
+    def told(self, items: list[Any]) -> str:
+        """Their JSON as one text."""
+        return json.dumps([self.plain(item) for item in items], ensure_ascii=False)
+
+    def test_secrets_are_nowhere_and_ids_stay(
+        self, store: refold.SessionStore, tmp_path: Path
+    ) -> None:
+        items = self.items()
+        adapter = self.adapter(store)
+        self.run(self.save(adapter, f"of {MAIL}", items, items))
+
+        loaded = self.run(self.load(adapter, f"of {MAIL}"))
+
+        told, kept = self.told(loaded), everything(store)
+        for secret in (SECRET, MAIL):
+            assert secret not in told
+            assert secret not in kept
+            for path in tmp_path.rglob("*"):
+                assert not path.is_file() or secret.encode() not in path.read_bytes()
+        assert "[REDACTED:EMAIL]" in told
+        assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
+
+    def test_saved_again_nothing_is_added(self, store: refold.SessionStore) -> None:
+        items, adapter = self.items(), self.adapter(store)
+        self.run(self.save(adapter, "t", items, items))
+        before = seqs(store, items_only=True)
+
+        loaded = self.run(self.load(adapter, "t"))
+        self.run(self.save(adapter, "t", loaded, loaded))
+        self.run(self.save(adapter, "t", items, items))
+
+        again = self.run(self.load(adapter, "t"))
+        assert self.told(again) == self.told(loaded)
+        assert seqs(store, items_only=True) == before
+
+    def test_of_a_half_known_batch_the_rest_is_added(
+        self, store: refold.SessionStore
+    ) -> None:
+        items, adapter = self.items(), self.adapter(store)
+        self.run(self.save(adapter, "t", items[:3], items[:3]))
+        self.run(self.save(adapter, "t", items[:6], items[1:6]))
+        self.run(self.save(adapter, "t", items, items))
+
+        loaded = self.run(self.load(adapter, "t"))
+        assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
+
+    def test_each_event_is_there_once_and_in_order(
+        self, store: refold.SessionStore
+    ) -> None:
+        items, adapter = self.items(), self.adapter(store)
+        for end in range(1, len(items) + 1):
+            self.run(self.save(adapter, "t", items[:end], items[end - 1 : end]))
+
+        (info,) = store.sessions()
+        session = store.session(user_id=info.user_id, session_id=info.session_id)
+        found = [event.type for event in session.events() if event.type in EVENTS]
+        assert found == EVENTS
+        assert session.open_calls() == []
+        roles = [message["role"] for message in session.context().messages]
+        assert roles == ["user", "assistant"] * 4
+        assert [one.problems for _, one in store.verify()] == [[]]
+
+    def test_later_rules_change_item_and_event_alike(self, url: str) -> None:
+        items = self.items()
+        with refold.open(url) as store:
+            self.run(self.save(self.adapter(store), "t", items, items))
+        rules = refold.redaction.Registered()
+        rules.register(LATER, "SECRET")
+
+        with refold.open(url, registered=rules) as store:
+            applied = [one.applied for one in store.reredact() if one.applied]
+            loaded = self.run(self.load(self.adapter(store), "t"))
+
+            assert sum(one.events for one in applied) >= 2
+            assert LATER not in self.told(loaded)
+            assert LATER not in everything(store)
+            assert "second floor" in self.told(loaded)
+            assert [one.problems for _, one in store.verify()] == [[]]
+
+    def test_a_large_item_comes_back_whole(self, store: refold.SessionStore) -> None:
+        adapter = self.adapter(store)
+        text = "A line of a very long file that somebody pasted here.\n" * 25_000
+        items = [
+            self.item(Said("user", text), 1),
+            self.item(Said("assistant", "ok"), 2),
+        ]
+        self.run(self.save(adapter, "t", items, items))
+
+        loaded = self.run(self.load(adapter, "t"))
+        assert [*map(self.plain, loaded)] == [*map(self.plain, items)]
+
+    def test_deleted_it_begins_again(self, store: refold.SessionStore) -> None:
+        items, adapter = self.items(), self.adapter(store)
+        self.run(self.save(adapter, "t", items, items))
+        self.run(self.save(adapter, "other", items[:1], items[:1]))
+
+        self.run(self.delete(adapter, "t"))
+        assert self.run(self.load(adapter, "t")) == []
+        self.run(self.save(adapter, "t", items[:2], items[:2]))
+
+        loaded = self.run(self.load(adapter, "t"))
+        assert [self.ids(item) for item in loaded] == [self.ids(i) for i in items[:2]]
+        assert len(self.run(self.load(adapter, "other"))) == 1
+        store.upkeep.background.wait_idle()
+        assert store.erasures.pending() == []
+
+    def test_two_writers_lose_nothing(self, url: str) -> None:
+        items = self.items()
+        with refold.open(url) as one, refold.open(url) as other:
+            adapters = [self.adapter(one), self.adapter(other)]
+
+            async def both() -> Any:
+                first = self.save(adapters[0], "t", items[:4], items[:4])
+                second = self.save(adapters[1], "t", items[:4], items[:4])
+                return await asyncio.gather(first, second, return_exceptions=True)
+
+            results = self.run(both())
+            assert sum(isinstance(one, BaseException) for one in results) <= 1
+
+            loaded = self.run(self.load(adapters[0], "t"))
+            assert [self.ids(i) for i in loaded] == [self.ids(i) for i in items[:4]]
+            assert self.told(self.run(self.load(adapters[1], "t"))) == self.told(loaded)
+            assert [found.problems for _, found in one.verify()] == [[]]
+
+    def test_cancelled_in_mid_write_all_or_nothing_is_there(
+        self, store: refold.SessionStore
+    ) -> None:
+        items, adapter = self.items(), self.adapter(store)
+
+        async def cancelled(after: float) -> None:
+            task = asyncio.ensure_future(self.save(adapter, "t", items, items))
+            await asyncio.sleep(after)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        for step in range(5):
+            self.run(cancelled(step * 0.002))
+            assert len(self.run(self.load(adapter, "t"))) in (0, len(items))
+        self.run(self.save(adapter, "t", items, items))
+        loaded = self.run(self.load(adapter, "t"))
+        assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
+        assert [found.problems for _, found in store.verify()] == [[]]
+
+    def test_another_user_sees_nothing(self, store: refold.SessionStore) -> None:
+        items, adapter = self.items(), self.adapter(store)
+        self.run(self.save(adapter, "t", items, items))
+        users = {info.user_id for info in store.sessions()}
+
+        store.erase(next(iter(users)), "asked")
+
+        with pytest.raises(RefoldError):
+            self.run(self.save(adapter, "t", items, items))
+        assert SECRET not in everything(store)
+
+
+def everything(store: refold.SessionStore) -> str:
+    """All that is kept of all sessions, decrypted: events, whole texts, views."""
+    told: list[str] = []
+    for info in store.sessions():
+        session = store.session(user_id=info.user_id, session_id=info.session_id)
+        for name in session.streams():
+            for event in session.derived(name) if name != "main" else session.pages():
+                told.append(event.model_dump_json())
+                told += [session.blob(sha256) for sha256 in event.blobs]
+        for name in store.log.view_names(info.user_id, info.session_id):
+            told.append(str(store.log.load_view(session.stream, name)))
+    return "\n".join(told)
+
+
+def seqs(store: refold.SessionStore, *, items_only: bool = False) -> int:
+    """How many events there are of conversations."""
+    return sum(
+        event.type in EVENTS or not items_only
+        for info in store.sessions()
+        for event in store.session(
+            user_id=info.user_id, session_id=info.session_id
+        ).pages()
+    )

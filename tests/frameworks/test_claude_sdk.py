@@ -1,0 +1,131 @@
+"""The Claude Agent SDK keeps its transcripts in sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from claude_agent_sdk import (
+    delete_session_via_store,
+    fork_session_via_store,
+    get_session_messages_from_store,
+    list_sessions_from_store,
+    project_key_for_directory,
+    rename_session_via_store,
+    tag_session_via_store,
+)
+from claude_agent_sdk.testing import run_session_store_conformance
+
+import refold
+from refold.adapters.frameworks.claude_sdk import RefoldSessionStore
+from refold.domain.errors import OnHold
+from tests.frameworks.contract import CONVERSATION, RedactedContract, Said
+
+SESSION = "5f0c1c2e-8c1b-4f7e-9a51-0d9f6c6f2a10"
+
+
+def uuid(number: int) -> str:
+    return f"{number:08d}-8c1b-4f7e-9a51-0d9f6c6f2a10"
+
+
+def entry(said: Said, number: int, session: str = SESSION) -> dict[str, Any]:
+    content: list[dict[str, Any]] = []
+    if said.who == "tool":
+        content = [
+            {"type": "tool_result", "tool_use_id": said.call, "content": said.text}
+        ]
+    elif said.text:
+        content = [{"type": "text", "text": said.text}]
+    if said.who == "assistant" and said.call:
+        use = {"id": said.call, "name": "send", "input": said.given}
+        content.append({"type": "tool_use", **use})
+    role = "assistant" if said.who == "assistant" else "user"
+    message: dict[str, Any] = {"role": role, "content": content}
+    if role == "assistant":
+        message |= {"id": f"msg_{number}", "usage": {"output_tokens": 5}}
+    return {
+        "type": role,
+        "uuid": uuid(number),
+        "parentUuid": uuid(number - 1) if number else None,
+        "sessionId": session,
+        "timestamp": f"2026-05-01T10:00:{number:02d}.000Z",
+        "cwd": "/srv/app",
+        "message": message,
+    }
+
+
+class TestContract(RedactedContract):
+    def adapter(self, store: refold.SessionStore) -> Any:
+        return RefoldSessionStore(store, user_id="ada")
+
+    def item(self, said: Said, number: int) -> Any:
+        return entry(said, number)
+
+    async def save(
+        self, adapter: Any, thread: str, items: list[Any], new: list[Any]
+    ) -> None:
+        await adapter.append({"project_key": "p", "session_id": thread}, new)
+
+    async def load(self, adapter: Any, thread: str) -> list[Any]:
+        return await adapter.load({"project_key": "p", "session_id": thread}) or []
+
+    async def delete(self, adapter: Any, thread: str) -> None:
+        await adapter.delete({"project_key": "p", "session_id": thread})
+
+    def plain(self, item: Any) -> Any:
+        return item
+
+    def ids(self, item: Any) -> list[str]:
+        blocks = item["message"]["content"]
+        calls = [block.get("id") or block.get("tool_use_id") for block in blocks]
+        return [item["uuid"], item["sessionId"], *filter(None, calls)]
+
+
+def test_the_published_suite_passes(url: str) -> None:
+    opened: list[refold.SessionStore] = []
+
+    def make() -> RefoldSessionStore:
+        opened.append(refold.open(url))
+        return RefoldSessionStore(opened[-1], user_id=f"user-{len(opened)}")
+
+    asyncio.run(run_session_store_conformance(make))
+    assert len(opened) == 15  # a probe, and 14 contracts
+    for store in opened:
+        store.close()
+
+
+def test_sessions_are_listed_renamed_tagged_forked_and_deleted(url: str) -> None:
+    entries = [entry(said, number) for number, said in enumerate(CONVERSATION)]
+    project = project_key_for_directory("/srv/app")
+    key: Any = {"project_key": project, "session_id": SESSION}
+
+    async def tour(mirror: Any) -> None:
+        await mirror.append(key, entries)
+        await rename_session_via_store(mirror, SESSION, "Of the key", "/srv/app")
+        await tag_session_via_store(mirror, SESSION, "mail", "/srv/app")
+        (listed,) = await list_sessions_from_store(mirror, "/srv/app")
+        assert listed.custom_title == "Of the key"
+        assert listed.tag == "mail"
+        messages = await get_session_messages_from_store(mirror, SESSION, "/srv/app")
+        assert len(messages) == len(entries)
+        forked = await fork_session_via_store(mirror, SESSION, "/srv/app")
+        assert len(await list_sessions_from_store(mirror, "/srv/app")) == 2
+        await delete_session_via_store(mirror, SESSION, "/srv/app")
+        (left,) = await list_sessions_from_store(mirror, "/srv/app")
+        assert left.session_id == forked.session_id
+
+    with refold.open(url) as store:
+        asyncio.run(tour(RefoldSessionStore(store, user_id="ada")))
+
+
+def test_a_held_session_is_not_deleted(url: str) -> None:
+    with refold.open(url) as store:
+        mirror = RefoldSessionStore(store, user_id="ada")
+        key = {"project_key": "p", "session_id": SESSION}
+        asyncio.run(mirror.append(key, [entry(CONVERSATION[0], 0)]))
+        store.erasures.hold("ada", "case-1", "an enquiry")
+
+        with pytest.raises(OnHold):
+            asyncio.run(mirror.delete(key))
+        assert asyncio.run(mirror.load(key))

@@ -1,0 +1,224 @@
+"""LangGraph keeps its threads in sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.graph import END, START, StateGraph, add_messages
+from langgraph.types import Command, interrupt
+
+import refold
+from refold.adapters.frameworks.langgraph import RefoldSaver
+from refold.domain.errors import InvalidEvent, OnHold
+from tests.frameworks.contract import MAIL, SECRET, RedactedContract, Said, everything
+
+
+def message(said: Said, number: int) -> Any:
+    name = f"m-{number:04d}"
+    if said.who == "user":
+        return HumanMessage(content=said.text, id=name)
+    if said.who == "tool":
+        return ToolMessage(content=said.text, id=name, tool_call_id=said.call)
+    calls = [{"name": "send", "args": said.given, "id": said.call}] if said.call else []
+    return AIMessage(content=said.text, id=name, tool_calls=calls)
+
+
+def config(thread: str, **more: Any) -> Any:
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": "", **more}}
+
+
+class TestContract(RedactedContract):
+    def adapter(self, store: refold.SessionStore) -> Any:
+        return RefoldSaver(store, user_id="ada")
+
+    def item(self, said: Said, number: int) -> Any:
+        return message(said, number)
+
+    async def save(
+        self, adapter: Any, thread: str, items: list[Any], new: list[Any]
+    ) -> None:
+        before = await adapter.aget_tuple(config(thread))
+        known = (
+            before.checkpoint["channel_versions"].get("messages") if before else None
+        )
+        version = adapter.get_next_version(known, None)
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"] = {"messages": items}
+        checkpoint["channel_versions"] = {"messages": version}
+        at = before.config if before else config(thread)
+        await adapter.aput(at, checkpoint, {"step": 1}, {"messages": version})
+
+    async def load(self, adapter: Any, thread: str) -> list[Any]:
+        found = await adapter.aget_tuple(config(thread))
+        return list(found.checkpoint["channel_values"]["messages"]) if found else []
+
+    async def delete(self, adapter: Any, thread: str) -> None:
+        await adapter.adelete_thread(thread)
+
+    def plain(self, item: Any) -> Any:
+        return item.model_dump(mode="json")
+
+    def ids(self, item: Any) -> list[str]:
+        calls = [call["id"] for call in getattr(item, "tool_calls", ())]
+        return [item.id, *calls, *filter(None, [getattr(item, "tool_call_id", None)])]
+
+
+def test_the_published_suite_passes(url: str) -> None:
+    users = iter(range(10_000))
+
+    with refold.open(url) as store:
+
+        @checkpointer_test(name="refold")
+        async def saver() -> AsyncIterator[RefoldSaver]:
+            yield RefoldSaver(store, user_id=f"user-{next(users)}", opaque="keep")
+
+        report = asyncio.run(validate(saver))
+
+    assert report.passed_all()
+    assert len(report.results) == 8
+    for name, result in report.results.items():
+        assert result.detected, name
+        assert result.passed, (name, result.failures)
+
+
+@dataclass
+class Note:
+    text: str
+    tags: set[str]
+
+
+class State(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+    notes: Annotated[list[Note], operator.add]
+    rate: float
+
+
+def graph(saver: RefoldSaver) -> Any:
+    def think(state: State) -> Any:
+        calls = [
+            {"name": "mail", "args": {"to": MAIL}, "id": f"c{len(state['notes'])}"}
+        ]
+        note = Note(f"asked for {MAIL}", {"a", "b"})
+        answer = AIMessage(content="I ask.", tool_calls=calls)
+        return {"messages": [answer], "notes": [note], "rate": float("inf")}
+
+    def ask(state: State) -> Any:
+        said = interrupt({"question": f"May I write to {MAIL}?"})
+        call = state["messages"][-1].tool_calls[0]["id"]
+        return {"messages": [ToolMessage(content=said, tool_call_id=call)]}
+
+    made = StateGraph(State)
+    made.add_node("think", think)
+    made.add_node("ask", ask)
+    made.add_edge(START, "think")
+    made.add_edge("think", "ask")
+    made.add_edge("ask", END)
+    return made.compile(checkpointer=saver)
+
+
+def test_a_graph_goes_on_in_another_process_and_travels_in_time(url: str) -> None:
+    with refold.open(url) as store:
+        first = graph(RefoldSaver(store, user_id="ada"))
+        asked = [HumanMessage(content=f"Write to {MAIL}, the key is {SECRET}.")]
+        stopped = first.invoke({"messages": asked, "notes": []}, config("t"))
+        assert "__interrupt__" in stopped
+
+    with refold.open(url) as store:
+        again = graph(RefoldSaver(store, user_id="ada"))
+        done = again.invoke(Command(resume="yes"), config("t"))
+        assert [type(one).__name__ for one in done["messages"]] == [
+            *("HumanMessage", "AIMessage", "ToolMessage"),
+        ]
+        assert done["notes"] == [Note("asked for [REDACTED:EMAIL]", {"a", "b"})]
+        assert done["rate"] == float("inf")
+        (session,) = [
+            store.session(user_id="ada", session_id=one.session_id)
+            for one in store.sessions("ada")
+        ]
+        told = [event.type for event in session.events() if event.type != "item"]
+        assert told[-4:] == ["user_input", "agent_response", "tool_call", "tool_result"]
+        assert session.verify().problems == []
+        assert MAIL not in everything(store)
+        assert SECRET not in everything(store)
+
+        past = [one for one in again.get_state_history(config("t")) if one.next]
+        early = next(one for one in past if one.next == ("think",))
+        replayed = again.invoke(None, early.config)
+        assert replayed["messages"][0].id == done["messages"][0].id
+
+
+def test_a_thread_is_kept_once_and_not_again_with_each_step(url: str) -> None:
+    with refold.open(url) as store:
+        saver, items = RefoldSaver(store, user_id="ada"), []
+        contract = TestContract()
+        text = "A message that is long enough to tell when it is kept more than once. "
+        for number in range(60):
+            items.append(message(Said("user", f"{number}: {text * 4}"), number))
+            asyncio.run(contract.save(saver, "t", items, items[-1:]))
+
+        (info,) = store.sessions("ada")
+        session = store.session(user_id="ada", session_id=info.session_id)
+        size = sum(len(event.model_dump_json()) for event in session.pages())
+        # Kept whole each time, it would be 30 times as much.
+        assert size < 60 * 5_000
+        assert len(asyncio.run(contract.load(saver, "t"))) == 60
+
+
+def test_bytes_are_refused_unless_they_may_be_kept(url: str) -> None:
+    checkpoint = empty_checkpoint()
+    checkpoint["channel_values"] = {"image": b"\0\xff" * 50}
+    with refold.open(url) as store:
+        with pytest.raises(InvalidEvent, match="opaque"):
+            RefoldSaver(store, user_id="ada").put(
+                config("t"), checkpoint, {}, {"image": "1"}
+            )
+        saver = RefoldSaver(store, user_id="ada", opaque="keep")
+        checkpoint["channel_versions"] = {"image": "1"}
+        saver.put(config("t"), checkpoint, {}, {"image": "1"})
+
+        found = saver.get_tuple(config("t"))
+        assert found.checkpoint["channel_values"] == {"image": b"\0\xff" * 50}
+
+
+def test_a_held_thread_is_not_deleted(url: str) -> None:
+    with refold.open(url) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        asyncio.run(TestContract().save(saver, "t", [message(Said("user"), 1)], []))
+        store.erasures.hold("ada", "case-1", "an enquiry")
+
+        with pytest.raises(OnHold):
+            saver.delete_thread("t")
+        assert saver.get_tuple(config("t"))
+
+
+def test_what_a_model_is_sent_is_what_is_kept(url: str) -> None:
+    with refold.open(url) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        asked = [HumanMessage(content=f"Write to {MAIL}.", id="m")]
+
+        sent = saver.pre_model_hook({"messages": asked}, config("t"))
+
+        (told,) = sent["llm_input_messages"]
+        assert (told.content, told.id) == ("Write to [REDACTED:EMAIL].", "m")
+
+
+def test_what_is_redacted_later_is_not_shown_from_memory(url: str) -> None:
+    asked = message(Said("user", "The word is Quux-Seventeen-cabin, remember it."), 1)
+    with refold.open(url) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        asyncio.run(TestContract().save(saver, "t", [asked], [asked]))
+        assert "Quux" in str(asyncio.run(TestContract().load(saver, "t")))
+        rules = refold.redaction.Registered()
+        rules.register("Quux-Seventeen-cabin", "SECRET")
+        with refold.open(url, registered=rules) as other:
+            assert [*other.reredact("ada")]
+
+        assert "Quux" not in str(asyncio.run(TestContract().load(saver, "t")))

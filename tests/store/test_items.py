@@ -1,0 +1,480 @@
+"""Items of frameworks: stored once, redacted as their events are, read as they were."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+import refold
+from refold import InvalidEvent, StaleSession
+from refold.domain.errors import Erased, OnHold
+from refold.events import Format, Native
+from refold.projections.items import skeleton, whole, without_bytes
+from tests.support.stores import prepare
+
+SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+SIGNED = (
+    "ErUBCkYIBRgCIkDDbw4j0k2g6Ff3l8hVtQz0m7qXpN9aYc5RkTzWvUe1sLdHxGiJbKoPqRsTuVwXyZ0A="
+)
+
+
+def view(_: str, value: Any, calls: Mapping[str, Any]) -> Iterator[refold.Draft | Any]:
+    for block in value["content"]:
+        match block:
+            case {"type": "text", "text": text} if value["role"] == "user":
+                yield refold.UserInput(text=text)
+            case {"type": "text", "text": text}:
+                yield refold.AgentResponse(text=text)
+            case {"type": "thinking"}:
+                thinking = refold.events.Thinking(**block)
+                yield refold.AgentResponse(text="", thinking=(thinking,))
+            case {"type": "tool_use", "id": call, "name": name, "input": given}:
+                yield refold.ToolCall(call_id=call, tool_name=name, arguments=given)
+            case {"type": "tool_result", "id": call, "content": content}:
+                if call in calls:
+                    yield refold.ToolResult(call_id=call, content=content)
+
+
+CHAT = Format(
+    "chat", view, lambda value: str(value.get("role", "")), lambda v: v.get("id")
+)
+
+
+def message(role: str, *blocks: Any, name: str | None = None) -> dict[str, Any]:
+    made = {"role": role, "content": [*blocks], "extra": {"n": 1, "f": 1.0, "b": True}}
+    return made if name is None else {"id": name, **made}
+
+
+def said(text: str, role: str = "user", name: str | None = None) -> dict[str, Any]:
+    return message(role, {"type": "text", "text": text}, name=name)
+
+
+@pytest.fixture
+def url(store_url: str, tmp_path: Path) -> str:
+    return prepare(store_url, tmp_path)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[refold.SessionStore]:
+    with refold.open(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(store: refold.SessionStore) -> refold.Session:
+    return store.session(user_id="ada", session_id="s")
+
+
+def text_of(event: Any) -> str:
+    return str(event.payload.text)
+
+
+def values(session: refold.Session, **how: Any) -> list[Any]:
+    return [item.value for item in session.items(**how)]
+
+
+def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -> None:
+    call = {
+        "type": "tool_use",
+        "id": "c1",
+        "name": "ls",
+        "input": {"path": "/srv/data"},
+    }
+    items = [
+        said("List what is there, please, all of it."),
+        message("assistant", {"type": "text", "text": "I look."}, call),
+        message("user", {"type": "tool_result", "id": "c1", "content": ["a", "b"]}),
+        message("title"),
+    ]
+
+    session.append_items(CHAT, items)
+
+    assert values(session) == items
+    assert json.dumps(values(session)[1], sort_keys=True) == json.dumps(
+        items[1], sort_keys=True
+    )  # 1, 1.0 and true are what they were
+    assert [event.type for event in session.events()] == [
+        *("user_input", "agent_response", "tool_call", "tool_result", "item"),
+    ]
+    assert session.verify().problems == []
+    assert "item" not in str(session.context().messages)
+
+
+def test_an_item_holds_no_text_that_its_events_hold(session: refold.Session) -> None:
+    text = "The budget of the third quarter is what we talk about."
+    session.append_items(CHAT, [said(text)])
+
+    (event,) = session.events()
+    assert text not in json.dumps(event.meta.native)
+
+
+def test_what_is_found_is_gone_from_item_and_event_alike(
+    session: refold.Session,
+) -> None:
+    session.append_items(CHAT, [said(f"My key is {SECRET} and bob@example.org mine.")])
+
+    (event,), (value,) = session.events(), values(session)
+    text = value["content"][0]["text"]
+    assert text_of(event) == text
+    assert "[REDACTED:EMAIL]" in text
+    assert SECRET not in text
+    assert event.redaction["n"] == 2
+
+
+def test_what_only_an_event_shows_is_gone_from_the_item_too(
+    session: refold.Session,
+) -> None:
+    def joined(_: str, value: Any, __: Any) -> Iterator[Any]:
+        yield refold.UserInput(text="password: " + value["word"])
+
+    session.append_items(Format("odd", joined), [{"word": "hunter2xyz9", "n": 1}])
+
+    (event,), (value,) = session.events(), values(session)
+    assert "hunter2xyz9" not in str(event.to_json())
+    assert "hunter2xyz9" not in str(value)
+    assert value["n"] == 1
+
+
+def test_a_known_item_is_passed_over_and_the_rest_is_added(
+    session: refold.Session,
+) -> None:
+    first = [said("one", name="a"), said("two", name="b")]
+    receipt = session.append_items(CHAT, first)
+
+    again = session.append_items(CHAT, first)
+    more = session.append_items(CHAT, [*first, said("three", name="c"), first[0]])
+
+    assert again.duplicate
+    assert (again.first_seq, again.last_seq) == (1, 2)
+    assert again.hash == receipt.hash
+    assert (more.first_seq, more.last_seq, more.duplicate) == (3, 3, False)
+    assert [value["id"] for value in values(session)] == ["a", "b", "c"]
+    assert session.verify().problems == []
+
+
+def test_known_items_are_told_before_a_stale_seq(session: refold.Session) -> None:
+    session.append_items(CHAT, [said("one", name="a")], expected_seq=0)
+
+    assert session.append_items(CHAT, [said("one", name="a")], expected_seq=0).duplicate
+    with pytest.raises(StaleSession):
+        session.append_items(CHAT, [said("two", name="b")], expected_seq=0)
+
+
+def test_two_writers_of_one_item_write_it_once(url: str) -> None:
+    with refold.open(url) as one, refold.open(url) as other:
+        sessions = [s.session(user_id="ada", session_id="s") for s in (one, other)]
+        sessions[0].append(refold.UserInput(text="hello"))
+        at_once = threading.Barrier(2)
+
+        def write(session: refold.Session) -> None:
+            for number in range(20):
+                at_once.wait(30)
+                session.append_items(CHAT, [said("x", name=str(number))])
+
+        threads = [threading.Thread(target=write, args=(one,)) for one in sessions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert [v["id"] for v in values(sessions[0])] == [str(n) for n in range(20)]
+        assert sessions[0].verify().problems == []
+
+
+def test_a_view_that_fails_leaves_the_item_whole(session: refold.Session) -> None:
+    odd = {"role": "user", "content": "not blocks"}
+    orphan = message("user", {"type": "tool_result", "id": "gone", "content": "x"})
+
+    session.append_items(CHAT, [odd, orphan, {"no": "role"}])
+
+    assert [event.type for event in session.events()] == ["item"] * 3
+    assert values(session) == [odd, orphan, {"no": "role"}]
+
+
+def test_an_item_over_the_limits_comes_back_whole(session: refold.Session) -> None:
+    long = said("A line of text that is long. " * 5_000)
+    wide = message("user") | {"cells": [f"cell {n}" for n in range(150_000)]}
+    call = {
+        "type": "tool_use",
+        "id": "c",
+        "name": "t",
+        "input": {"cells": wide["cells"]},
+    }
+    items = [long, wide, message("assistant", call)]
+
+    session.append_items(CHAT, items)
+
+    assert values(session) == items
+    assert session.verify().problems == []
+
+
+def test_bytes_are_kept_only_where_that_is_said(session: refold.Session) -> None:
+    item = {"role": "user", "content": [], "state": {"raw": [b"\0\xff" * 100]}}
+    with pytest.raises(InvalidEvent, match="opaque"):
+        session.append_items(CHAT, [item])
+
+    session.append_items(CHAT, [item], opaque="keep")
+
+    assert values(session) == [item]
+    assert session.events()[0].redaction["types"] == {"UNSCANNED": 1}
+
+
+def test_bytes_stay_where_an_item_is_redacted_again(url: str) -> None:
+    item = said("Call the office of Quux-7-cabin at noon.") | {"raw": b"\0\xff" * 100}
+    with refold.open(url) as before:
+        session = before.session(user_id="ada", session_id="s")
+        session.append_items(CHAT, [item], opaque="keep")
+
+    rules = refold.redaction.Registered()
+    rules.register("Quux-7-cabin", "SECRET")
+    with refold.open(url, registered=rules) as after:
+        assert [one.applied.events for one in after.reredact("ada") if one.applied] == [
+            1
+        ]
+        session = after.session(user_id="ada", session_id="s")
+
+        (value,), (event,) = values(session), session.events(limit=1)
+        assert value["raw"] == item["raw"]
+        assert "Quux-7-cabin" not in str(value)
+        assert value["content"][0]["text"] == text_of(event)
+        assert session.verify().problems == []
+
+
+@pytest.mark.parametrize("found", [False, True])
+def test_a_signed_block_stays_or_goes_whole(
+    session: refold.Session, *, found: bool
+) -> None:
+    text = f"I use {SECRET} here." if found else "I think about it for a while."
+    block = {"type": "thinking", "thinking": text, "signature": SIGNED}
+    entry = {
+        "type": "assistant",
+        "uuid": "u-1",
+        "message": {"content": [block, {"type": "text", "text": "Done, I think."}]},
+    }
+
+    session.append_items(Format("claude-code"), [entry])
+
+    blocks = values(session)[0]["message"]["content"]
+    assert (block in blocks) is not found
+    assert blocks[-1] == {"type": "text", "text": "Done, I think."}
+
+
+def test_an_id_that_looks_like_a_secret_is_named_the_same_each_time(
+    session: refold.Session,
+) -> None:
+    for _ in range(2):
+        session.append_items(
+            Format("claude-code"), [{"uuid": SECRET, "parentUuid": "a"}]
+        )
+
+    ids = {value["uuid"] for value in values(session)}
+    assert len(ids) == 1
+    assert next(iter(ids)).startswith("redacted_")
+
+
+def test_what_would_be_stored_is_what_is_stored(session: refold.Session) -> None:
+    items = [
+        said(f"Mail bob@example.org the key {SECRET}, now."),
+        {"a": {"$ref": "0/x"}},
+    ]
+
+    would = session.would_store(CHAT, items)
+    session.append_items(CHAT, items)
+
+    assert values(session) == would
+    assert session.would_store(CHAT, would) == would
+
+
+def test_the_newest_of_a_kind_are_read_from_the_end(session: refold.Session) -> None:
+    session.append_items(CHAT, [said(str(n), "user") for n in range(100)])
+    blocks = [{"type": "text", "text": f"part {n}"} for n in range(90)]
+    session.append_items(CHAT, [message("assistant", *blocks)])
+    session.append_items(CHAT, [said(str(n)) for n in range(3)])
+
+    assert values(session, newest=1, kind="assistant") == [
+        message("assistant", *blocks)
+    ]
+    assert values(session, newest=2) == [said("1"), said("2")]
+    assert len(values(session, newest=1_000)) == 104
+    assert values(session, kind="user", after=99, newest=9)[0] == said("99")
+
+
+def test_a_fold_is_kept_and_folds_only_what_is_new(session: refold.Session) -> None:
+    seen: list[int] = []
+
+    def step(state: Any, item: Any) -> Any:
+        seen.append(item.seq)
+        return {"n": state["n"] + 1, "last": item.seq}
+
+    session.append_items(CHAT, [said(str(n)) for n in range(70)])
+    assert session.fold("count", step=step, start={"n": 0}) == {"n": 70, "last": 70}
+    session.append_items(CHAT, [said("more")])
+    seen.clear()
+
+    assert session.fold("count", step=step, start={"n": 0}) == {"n": 71, "last": 71}
+    assert seen == [71]
+    assert session.fold("count", step=step, start={"n": 0}, version=2)["n"] == 71
+
+
+def test_a_follower_is_told_at_once_and_ends_with_the_session(
+    session: refold.Session,
+) -> None:
+    session.append(refold.UserInput(text="0"))
+    seen: list[int] = []
+
+    def follow() -> None:
+        seen.extend(event.seq for event in session.follow(every=60))
+
+    async def follow_async() -> list[int]:
+        return [event.seq async for event in session.follow_async(every=60)]
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    with asyncio.Runner() as runner:
+        task = runner.get_loop().create_task(follow_async())
+        for number in range(5):
+            runner.run(session.append_async(refold.UserInput(text=str(number))))
+        session.end()
+        found = runner.run(_result(task))
+    thread.join(30)
+
+    assert seen == found == [*range(1, 8)]
+
+
+async def _result(task: asyncio.Task[list[int]]) -> list[int]:
+    return await asyncio.wait_for(task, 30)
+
+
+def test_a_named_session_is_found_by_its_name_which_is_in_no_byte(
+    store: refold.SessionStore, tmp_path: Path
+) -> None:
+    name = "threads/bob@example.org/1"
+    session = store.named(name, user_id="ada", labels={"framework": "chat"})
+    session.append_items(CHAT, [said("hello")])
+
+    (found,) = store.sessions("ada", label={"name": name, "framework": "chat"})
+    assert found.session_id == session.session_id
+    assert store.named(name, user_id="ada").session_id == session.session_id
+    assert store.named(name, user_id="bob").session_id != session.session_id
+    assert "bob@" not in str([event.to_json() for event in session.events()])
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert b"bob@example" not in path.read_bytes()
+
+
+def test_a_deleted_session_is_unreadable_at_once_and_begins_again(
+    store: refold.SessionStore,
+) -> None:
+    session = store.named("thread", user_id="ada")
+    session.append_items(CHAT, [said("hello", name="a")])
+
+    session.delete()
+
+    with pytest.raises(Erased):
+        session.events()
+    again = store.named("thread", user_id="ada")
+    assert not again.append_items(CHAT, [said("hello", name="a")]).duplicate
+    store.upkeep.background.wait_idle()
+    assert store.erasures.pending() == []
+    assert values(again) == [said("hello", name="a")]
+    assert [found.problems for _, found in store.verify()] == [[]]
+
+
+def test_a_held_user_loses_no_session(store: refold.SessionStore) -> None:
+    session = store.named("thread", user_id="ada")
+    session.append_items(CHAT, [said("hello")])
+    store.erasures.hold("ada", "case-1", "an enquiry")
+
+    with pytest.raises(OnHold):
+        session.delete()
+    assert values(session) == [said("hello")]
+
+
+def test_an_erased_user_has_no_session_of_any_name(store: refold.SessionStore) -> None:
+    store.named("thread", user_id="ada").append_items(CHAT, [said("hello")])
+    store.erase("ada", "asked")
+
+    with pytest.raises(Erased):
+        store.named("thread", user_id="ada")
+
+
+def test_drafts_of_items_and_events_go_in_one_append(session: refold.Session) -> None:
+    native = Native(CHAT, "user", "a", said("hello", name="a"))
+    session.append([refold.Draft(native=native, key="a"), refold.UserInput(text="and")])
+    session.append(
+        [refold.Draft(native=native, key="a"), refold.UserInput(text="more")]
+    )
+
+    assert [text_of(event) for event in session.events()] == [
+        "hello",
+        "and",
+        "more",
+    ]
+    with pytest.raises(InvalidEvent, match="keys"):
+        session.append(refold.Draft(native=native), idempotency_key="x")
+    with pytest.raises(InvalidEvent, match="native"):
+        session.append(refold.Draft())
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_a_removed_receipt_of_an_item_is_seen(url: str, *, seal: bool) -> None:
+    with refold.open(url) as store:
+        session = store.session(user_id="ada", session_id="s")
+        session.append_items(CHAT, [said("one", name="a"), said("two", name="b")])
+        if seal:
+            store.seal()
+        log: Any = store.log
+        database = log.recorder.database
+        database.change("ada", lambda c: c.execute(database.tables.receipts.delete()))
+
+        codes = {problem.code for problem in session.verify().problems}
+        assert codes == {"receipt"} | ({"seal"} if seal else set())
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts | st.binary()
+names = texts | st.sampled_from(["$ref", "$bytes", "$text", "$literal"])
+trees = st.recursive(
+    scalars | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(trees, st.data())
+def test_any_item_comes_back_of_its_skeleton_and_events(tree: Any, data: Any) -> None:
+    held: list[bytes] = []
+    value = json.loads(json.dumps(without_bytes(tree, held)))
+    parts = [value, *_parts(value)]
+    payloads = [
+        {"text": data.draw(st.sampled_from(parts)), "other": data.draw(texts)}
+        for _ in range(data.draw(st.integers(0, 3)))
+    ]
+    most = data.draw(st.sampled_from([10, 100_000]))
+
+    left = skeleton(value, payloads, most=most)
+
+    blobs = {str(index): one for index, one in enumerate(held)}
+    native = {"value": left, "bytes": [*blobs]}
+    again = whole(native, payloads, blobs.get)
+    assert repr(again) == repr(tree)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if not isinstance(value, dict | list):
+        return
+    for part in value.values() if isinstance(value, dict) else value:
+        yield part
+        if isinstance(part, dict | list):
+            with suppress(RecursionError):
+                yield from _parts(part)
