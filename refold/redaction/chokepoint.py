@@ -93,8 +93,8 @@ _ITEMS: Final[Mapping[str, str]] = {
     "sessionId:name requestId:name agentId:name message/id:name "
     "message/content/*/id:name message/content/*/tool_use_id:name "
     "message/content/*/signature:opaque message/content/*/data:opaque",
-    "langgraph": "id:name parent:name version:name task:name value/1/0:name "
-    "value/1/2/*:name writes/*/2/1/2/*:name checkpoint/1/id:name "
+    "langgraph": "id:name parent:name task:name blobs/*/1:name blobs/*/2/1/0:name "
+    "blobs/*/2/1/2/*:name writes/*/2/1/2/*:name checkpoint/1/id:name "
     "checkpoint/1/channel_versions/*:name checkpoint/1/versions_seen/*/*:name "
     "metadata/1/run_id:name metadata/1/parents/*:name 1/$ext/1/2/id:name "
     "1/$ext/1/2/tool_calls/*/id:name 1/$ext/1/2/tool_call_id:name",

@@ -466,11 +466,13 @@ class Session:
         after: int = 0,
         newest: int | None = None,
         spans: Sequence[tuple[int, int]] = (),
+        others: bool = False,
     ) -> Iterator[NativeItem]:
         """The items behind this seq, whole, with their events; others are passed over.
 
         newest: only the last so many, in their order.
         spans:  only those of these first and last seqs, which are in order.
+        others: events that are of no item too, as items of no format.
         """
         self.writer.used(self.stream)
         after = bounded("after", after)
@@ -479,21 +481,22 @@ class Session:
             return (one for one in self._natives(page) if _is_of(one, kind))
         if newest is None:
             envelopes = self.pages(after)
-            return (one for one in self._natives(envelopes) if _is_of(one, kind))
-        found: list[NativeItem] = []
+            found = self._natives(envelopes)
+            return found if others else (one for one in found if _is_of(one, kind))
+        last: list[NativeItem] = []
         newest = bounded("newest", newest)
         if not newest:
             return iter(())
         upto, size = self.head().seq, max(4 * newest, _LEAST_READ)
-        while upto > after and len(found) < newest:
+        while upto > after and len(last) < newest:
             first, size = max(after, upto - size), 2 * size
             page = self.writer.log.read(self.stream, after=first, upto=upto)
             # An item that begins before the page is read with the next one, whole.
             begin = first_of(page) if first > after else 0
             if begin < len(page):
                 some = [one for one in self._natives(page[begin:]) if _is_of(one, kind)]
-                found, upto = some + found, page[begin].seq - 1
-        return iter(found[-newest:])
+                last, upto = some + last, page[begin].seq - 1
+        return iter(last[-newest:])
 
     def _natives(self, envelopes: Iterable[Envelope]) -> Iterator[NativeItem]:
         """The items in these events, and the events that are of none."""

@@ -19,6 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from copy import deepcopy
 from functools import partial, wraps
 from hashlib import sha256
 from threading import RLock
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from refold.adapters.frameworks import needed
 from refold.domain.envelope import Format, Meta, Native
+from refold.domain.errors import Erased
 from refold.domain.events import (
     AgentResponse,
     SystemPrompt,
@@ -48,8 +50,10 @@ _THREAD: Final = "langgraph_thread"
 _FRAMEWORK: Final = {"framework": "langgraph"}
 _KEYS: Final = ormsgpack.OPT_NON_STR_KEYS
 _PYDANTIC: Final = 5  # the extension type of a message
+_THREADS: Final = 1_000  # that stay in memory
 _CHAIN: Final = 32  # so many versions of a list are told by what is new in them
 _CACHED: Final = 10_000
+_AT = 4  # how long the place of a value is that is no list
 
 
 class _Extension(NamedTuple):
@@ -149,14 +153,16 @@ def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
     match item.kind:
         case "part" | "message":
             state["parts"].setdefault(item.id, span)
-        case "blob":
-            name = json.dumps([value["ns"], value["channel"], value["version"]])
-            listed = value["value"] and value["value"][0] == "list"
-            state["blobs"][name] = value["value"][1] if listed else span
-            if listed:
-                state["last"][json.dumps([value["ns"], value["channel"]])] = name
+            if item.kind == "message":
+                state["said"][item.id] = True
         case "point":
             state["points"].setdefault(value["ns"], {})[value["id"]] = span
+            for at, (channel, version, kept) in enumerate(value["blobs"]):
+                name = json.dumps([value["ns"], channel, version])
+                listed = kept and kept[0] == "list"
+                state["blobs"][name] = kept[1] if listed else [*span, at, ""]
+                if listed:
+                    state["last"][json.dumps([value["ns"], channel])] = name
         case "writes":
             at = json.dumps([value["ns"], value["id"]])
             state["writes"].setdefault(at, []).append(span)
@@ -172,7 +178,8 @@ class _Thread:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        start: Any = {n: {} for n in ("parts", "blobs", "last", "points", "writes")}
+        names = ("parts", "said", "blobs", "last", "points", "writes")
+        start: Any = {name: {} for name in names}
         self.state = session.fold("langgraph", step=_step, start=start)
         spans = [*self.state["parts"].values()]
         spans += [
@@ -181,18 +188,16 @@ class _Thread:
         spans += [one for some in self.state["writes"].values() for one in some]
         self.seq = max((last for _, last in spans), default=0)
         self.values: OrderedDict[str, Any] = OrderedDict()
+        # By its own id, the message that was seen last, and the digest of its tree.
+        self.seen: OrderedDict[str, tuple[Any, str]] = OrderedDict()
 
     def read_on(self) -> None:
         """Take what came since; what was redacted again is read anew."""
-        for item in self.session.items(after=self.seq):
+        for item in self.session.items(after=self.seq, others=True):
             self.state, self.seq = _step(self.state, item), item.events[-1].seq
-        session = self.session
-        changed = session.writer.log.read(
-            session.stream, types=("redaction_applied",), limit=1, newest=True
-        )
-        if changed and changed[0].seq > self.seq:
-            self.seq = changed[0].seq
-            self.values.clear()
+            if item.kind == "redaction_applied":
+                self.values.clear()
+                self.seen.clear()
 
     def at(self, spans: Sequence[Sequence[int]]) -> list[Any]:
         """The values of the items at these places."""
@@ -244,7 +249,6 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         super().__init__(serde=serde)
         self._store, self._user_id, self._opaque = store, user_id, opaque
         self._threads: OrderedDict[str, _Thread] = OrderedDict()
-        self._digests: OrderedDict[bytes, str] = OrderedDict()
         self._lock = RLock()
 
     def put(
@@ -260,12 +264,16 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         values = kept.pop("channel_values")
         with self._lock:
             thread, new = self._thread(place["thread_id"]), dict[str, Native]()
-            for name, version in new_versions.items():
-                value = None
-                if name in values:
-                    value = self._kept(thread, values[name], new, (ns, name))
-                blob = {"ns": ns, "channel": name, "version": version, "value": value}
-                new[f"blob {name}"] = Native(FORMAT, "blob", None, blob)
+            blobs = [
+                [
+                    name,
+                    version,
+                    self._kept(thread, values[name], new, (ns, name))
+                    if name in values
+                    else None,
+                ]
+                for name, version in new_versions.items()
+            ]
             about = lg.get_checkpoint_metadata(config, metadata)
             point = {
                 "ns": ns,
@@ -273,6 +281,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
                 "parent": place.get("checkpoint_id"),
                 "checkpoint": self._tree(kept),
                 "metadata": self._tree(about),
+                "blobs": blobs,
             }
             new["point"] = Native(FORMAT, "point", None, point)
             self._append(thread, new)
@@ -354,6 +363,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         session = self._named(thread_id)
         if self._store.log.head(session.stream).seq:
             session.delete("deleted through LangGraph")
+        self._threads.pop(thread_id, None)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Show the checkpoints of these runs no more; the log keeps them."""
@@ -418,12 +428,16 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         return self._store.named(name, user_id=self._user_id, labels=labels)
 
     def _thread(self, thread_id: str) -> _Thread:
-        session = self._named(thread_id)
-        found = self._threads.get(session.session_id)
-        if found is None:
-            found = self._threads[session.session_id] = _Thread(session)
-            while len(self._threads) > _CACHED:
-                self._threads.popitem(last=False)
+        found = self._threads.get(thread_id)
+        try:
+            if found is not None:
+                found.read_on()
+                return found
+        except Erased:
+            pass  # it was deleted, and may have begun again
+        found = self._threads[thread_id] = _Thread(self._named(thread_id))
+        while len(self._threads) > _THREADS:
+            self._threads.popitem(last=False)
         found.read_on()
         return found
 
@@ -457,13 +471,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         """
         if not isinstance(value, list) or not value:
             return self._tree(value)
-        trees = [self._tree(item) for item in value]
-        digests = self._named_by(thread, trees)
-        for tree, digest in zip(trees, digests, strict=True):
-            said = channel is not None and _is_message(tree)
-            kind = "message" if said else "part"
-            if said or digest not in thread.state["parts"]:
-                new.setdefault(f"{kind} {digest}", Native(FORMAT, kind, digest, tree))
+        digests = self._named_by(thread, value, new, says=channel is not None)
         before = channel and thread.state["last"].get(json.dumps(channel))
         if not before or thread.length(before) >= _CHAIN:
             return ["list", ["", 0, digests]]
@@ -472,16 +480,38 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             kept += 1
         return ["list", [before, kept, digests[kept:]]]
 
-    def _named_by(self, thread: _Thread, trees: Sequence[Any]) -> Sequence[str]:
-        """The digests of what redaction leaves of these: the same on its return."""
-        raw = [_digest([thread.session.session_id, tree]) for tree in trees]
-        unknown = [at for at, one in enumerate(raw) if one not in self._digests]
-        told = thread.session.would_store(FORMAT, [trees[at] for at in unknown])
-        for at, clean in zip(unknown, told, strict=True):
-            self._digests[raw[at]] = _digest(clean).hex()
-        found = [self._digests[one] for one in raw]
-        while len(self._digests) > _CACHED:
-            self._digests.popitem(last=False)
+    def _named_by(
+        self,
+        thread: _Thread,
+        values: Sequence[Any],
+        new: dict[str, Native],
+        *,
+        says: bool,
+    ) -> Sequence[str]:
+        """The digests of what redaction leaves of these: the same on its return.
+
+        What is not kept yet is put into ``new``, and messages that were not said.
+        """
+        found = [_seen_as(thread, one) for one in values]
+        unknown = [at for at, digest in enumerate(found) if not digest]
+        trees = {at: self._tree(values[at]) for at in unknown}
+        told = thread.session.would_store(FORMAT, [*trees.values()])
+        for (at, tree), clean in zip(trees.items(), told, strict=True):
+            digest = found[at] = _digest(clean).hex()
+            if name := _message_id(values[at]):
+                thread.seen[name] = _own(values[at]), digest
+            said = says and _is_message(tree)
+            kind = "message" if said else "part"
+            if said or digest not in thread.state["parts"]:
+                new.setdefault(f"{kind} {digest}", Native(FORMAT, kind, digest, tree))
+        for at, digest in enumerate(found):
+            if at not in trees and says and digest not in thread.state["said"]:
+                tree = self._tree(values[at])
+                if _is_message(tree):
+                    name = f"message {digest}"
+                    new.setdefault(name, Native(FORMAT, "message", digest, tree))
+        while len(thread.seen) > _CACHED:
+            thread.seen.popitem(last=False)
         return found
 
     def _loaded(self, thread: _Thread, kept: Sequence[Any]) -> Sequence[Any]:
@@ -492,7 +522,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         trees = thread.at([thread.state["parts"][one] for one in missing])
         thread.values.update(zip(missing, map(self._value, trees), strict=True))
         found = [
-            [_copied(thread.values[one]) for one in part]
+            [_shown(thread, one) for one in part]
             if isinstance(part, tuple)
             else self._value(part)
             for part in kept
@@ -511,11 +541,12 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             for channel, version in made["channel_versions"].items()
         }
         there = {c: at for c, at in versions.items() if at in state["blobs"]}
-        single = [at for at in there.values() if len(state["blobs"][at]) == 2]
-        alone = zip(
-            single, thread.at([state["blobs"][at] for at in single]), strict=True
-        )
-        blobs = {at: blob["value"] for at, blob in alone}
+        single = {at: b for at in there.values() if len(b := state["blobs"][at]) == _AT}
+        alone = thread.at([(first, last) for first, last, *_ in single.values()])
+        blobs = {
+            at: one["blobs"][place[2]][2]
+            for (at, place), one in zip(single.items(), alone, strict=True)
+        }
         kept = {
             channel: blobs[at] if at in blobs else thread.listed(at)
             for channel, at in there.items()
@@ -587,10 +618,37 @@ def _plain(kept: Any) -> Any:
     return tuple(kept[1][2]) if kept[0] == "list" else kept
 
 
-def _copied(value: Any) -> Any:
+def _message_id(value: Any) -> str | None:
+    name = getattr(value, "id", None)
+    return name if isinstance(name, str) and hasattr(value, "model_copy") else None
+
+
+def _seen_as(thread: _Thread, value: Any) -> str:
+    """The digest of a message that is what it was when it was seen; else nothing."""
+    known = thread.seen.get(_message_id(value) or "")
+    if known is None or type(known[0]) is not type(value):
+        return ""
+    return known[1] if known[0].__dict__ == value.__dict__ else ""
+
+
+def _shown(thread: _Thread, digest: str) -> Any:
+    value = thread.values[digest]
+    if name := _message_id(value):
+        thread.seen[name] = value, digest
+    return _own(value)
+
+
+def _own(value: Any) -> Any:
     """A message of one's own: who changes it changes nothing that is kept."""
-    copy = getattr(value, "model_copy", None)
-    return value if copy is None else copy()
+    if _message_id(value) is None:
+        return deepcopy(value)
+    copy = value.model_copy()
+    copy.__dict__.update(
+        (name, deepcopy(part))
+        for name, part in value.__dict__.items()
+        if part and isinstance(part, list | dict)
+    )
+    return copy
 
 
 def _digest(tree: Any) -> bytes:
