@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -517,6 +518,12 @@ class EncryptedStreams:
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
         """What this user's pseudonyms are made with, derived from the user's key."""
         return user_key(self.recorder, self.keys, user_id, now=now).mac("pseudonym")
+
+    def session_proof_key(self, stream: StreamId) -> bytes:
+        """What proves things about this session, derived from its key."""
+        cipher = self.keys.session(*stream[:2], now=None).cipher
+        # Nothing else is encrypted under this nonce.
+        return hashlib.sha256(cipher.encrypt(bytes(12), b"proof", b"derived")).digest()
 
     def key(self, stream: StreamId) -> SessionKey:
         """The session's key, if it is the one its rows were written with.

@@ -497,6 +497,9 @@ class EventLog(Protocol):
         The key of a user who has nothing in the log yet is made at ``now``.
         """
 
+    def session_proof_key(self, stream: StreamId) -> bytes:
+        """What proves things about the session; it goes when its key goes."""
+
     @property
     def leases(self) -> Leases:
         """The leases of all derived streams; they hold nothing of what is in them."""

@@ -94,6 +94,7 @@ _UNRULED: Final = (
 )
 _NONE: Final[Mapping[str, OpenCall]] = MappingProxyType({})
 _NUMBERS: Final[Mapping[str, int]] = MappingProxyType({})
+_KEPT: Final[Mapping[str, tuple[str, int]]] = MappingProxyType({})
 
 
 class SessionState(NamedTuple):
@@ -102,7 +103,8 @@ class SessionState(NamedTuple):
     ``answered`` counts the calls that have their result: a call that is neither
     open nor new was answered or never made, and takes no result.  ``last_request``
     is the seq of the newest recorded request, 0 if there is none.  ``numbers`` are
-    those of placeholders, by type and keyed hash; they follow from no event.
+    those of placeholders, by type and keyed hash, and ``kept`` the values that a policy
+    keeps, with the time of each; they follow from no event.
     """
 
     stream: StreamId
@@ -113,6 +115,7 @@ class SessionState(NamedTuple):
     forked_from: tuple[str, int] | None = None
     last_request: int = 0
     numbers: Mapping[str, int] = _NUMBERS
+    kept: Mapping[str, tuple[str, int]] = _KEPT
 
     def __repr__(self) -> str:
         return f"SessionState({self.stream!r}, {self.head_seq}, closed={self.closed})"
@@ -129,6 +132,7 @@ class SessionState(NamedTuple):
             "fork": list(self.forked_from) if self.forked_from else None,
             "request": self.last_request,
             **({"numbers": dict(self.numbers)} if self.numbers else {}),
+            **({"kept": {**self.kept}} if self.kept else {}),  # type: ignore[dict-item]  # JSON has no tuples
         }
 
     @classmethod
@@ -147,6 +151,7 @@ class SessionState(NamedTuple):
             tuple(fork) if fork else None,  # type: ignore[arg-type]  # as `dump` wrote it
             dumped["request"],  # type: ignore[arg-type]  # as `dump` wrote it
             dumped.get("numbers", _NUMBERS),  # type: ignore[arg-type]  # as `dump` wrote it
+            dumped.get("kept", _KEPT),  # type: ignore[arg-type]  # as `dump` wrote it
         )
 
 
@@ -232,7 +237,7 @@ def evolve(state: SessionState, event: Event) -> SessionState:
     seq, calls = state.head_seq + 1, state.open_calls
     answered, closed, request = state.answered, state.closed, state.last_request
     if type(event) not in _MOVING:
-        kept = state.forked_from, request, state.numbers
+        kept = state.forked_from, request, state.numbers, state.kept
         return SessionState(state.stream, seq, calls, answered, closed, *kept)
     match event:
         case ToolCall(call_id=call_id, tool_name=name):
@@ -244,5 +249,6 @@ def evolve(state: SessionState, event: Event) -> SessionState:
             request = seq
         case SystemPrompt(closed=True):
             closed = True
-    kept = state.forked_from, request, state.numbers
+    values = _KEPT if closed else state.kept
+    kept = state.forked_from, request, state.numbers, values
     return SessionState(state.stream, seq, calls, answered, closed, *kept)

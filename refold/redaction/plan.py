@@ -55,6 +55,8 @@ class Plan:
     over_budget:    a text that takes more refuses the value, or a stub is in its place.
     pseudonyms:     placeholders carry a tag, the same for equal values of a user.
     numbered:       placeholders carry a number, the same for equal values of a session.
+    kept:           types whose values are kept, encrypted, for who may see them.
+    kept_sec:       how long, in seconds; 0: as long as the session.
     """
 
     name: str = "default"
@@ -78,6 +80,8 @@ class Plan:
     over_budget: Literal["refuse", "stub"] = "refuse"
     pseudonyms: bool = False
     numbered: bool = False
+    kept: frozenset[str] = frozenset()
+    kept_sec: int = 0
 
     @property
     def numbered_kinds(self) -> frozenset[str]:

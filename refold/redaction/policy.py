@@ -93,6 +93,13 @@ class LimitsPart(Part):
     event_bytes: int = 1_048_576
 
 
+class VaultPart(Part):
+    """``[vault]``: types whose values are kept, encrypted, and for how many days."""
+
+    types: tuple[str, ...] = ()
+    days: Annotated[int, Field(ge=0, le=36_500)] = 0
+
+
 class RecognizerPart(Part):
     """``[recognizer]``: how far a recognizer that the program gives is trusted."""
 
@@ -141,6 +148,7 @@ class Policy(Part):
     labels: dict[str, str] = Field(default_factory=dict)
     limits_: LimitsPart = Field(default=LimitsPart(), alias="limits")
     recognizer: RecognizerPart = RecognizerPart()
+    vault: VaultPart = VaultPart()
     rules: tuple[OwnRule, ...] = ()
 
     _plan: Plan | None = PrivateAttr(default=None)
@@ -256,11 +264,17 @@ class Policy(Part):
             over_budget=self.scan.over_budget,
             pseudonyms=self.pseudonyms,
             numbered=self.numbered,
+            kept=frozenset(self.vault.types),
+            kept_sec=self.vault.days * 86_400,
         )
         if plan.numbered and (plan.pseudonyms or plan.labels):
             raise Wrong(
                 ("numbered",), "it goes with neither pseudonyms nor labels of one's own"
             )
+        if plan.kept and not plan.numbered:
+            raise Wrong(("vault",), "it needs numbered placeholders: numbered = true")
+        if unknown := sorted(plan.kept - kinds):
+            raise Wrong(("vault", "types"), f"there is no type {unknown[0]}")
         self._prove(plan)
         return plan
 

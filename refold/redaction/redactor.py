@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache, wraps
 from threading import Lock
 from time import perf_counter
-from typing import Final, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 import orjson
 
@@ -74,7 +74,7 @@ class Redactor:
 
     __slots__ = (
         *("_lock", "_made", "_plan", "_recognizer", "_registered", "_rule_set"),
-        "_stubbing",
+        *("_stubbing", "_numbering"),
         "numbered",
     )
 
@@ -93,6 +93,7 @@ class Redactor:
         self._lock = Lock()
         self._made: Settler | None = None
         self._stubbing: Redactor | None = None
+        self._numbering: Redactor | None = None
 
     @property
     def _settler(self) -> Settler:
@@ -122,12 +123,22 @@ class Redactor:
         if self._plan.over_budget == "stub":
             return self
         if self._stubbing is None:
-            self._stubbing = Redactor(
-                replace(self._plan, over_budget="stub"),
-                registered=self._registered,
-                recognizer=self._recognizer,
-            )
+            self._stubbing = self._but(over_budget="stub")
         return self._stubbing
+
+    @property
+    def numbering(self) -> Redactor:
+        """The same with numbered placeholders, if the policy wants no others."""
+        plan = self._plan
+        if plan.numbered or plan.pseudonyms or plan.labels:
+            return self
+        if self._numbering is None:
+            self._numbering = self._but(numbered=True)
+        return self._numbering
+
+    def _but(self, **changed: Any) -> Redactor:
+        plan, recognizer = replace(self._plan, **changed), self._recognizer
+        return Redactor(plan, registered=self._registered, recognizer=recognizer)
 
     @property
     def scanner(self) -> Scanner:

@@ -65,7 +65,7 @@ from refold.redaction.guard import Limits, TooLarge, guard, restored
 from refold.redaction.plan import Tagger, late, tagger
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.types import UNSCANNED
-from refold.store.vault import Numbering, Vault, unnumbered
+from refold.store.vault import Numbering, Vault, kept_values, unnumbered
 
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"
@@ -435,6 +435,10 @@ class Writer:
         if tag is not None and isinstance(tag, Numbering):
             self.vault.put(order.stream, tag.values)
             after = after._replace(numbers=tag.known)
+            plan = self.redactor.plan
+            if (plan.kept or after.kept) and not after.closed:
+                kept = kept_values(after.kept, tag.values, plan, now)
+                after = after._replace(kept=kept)
         if keys:
             keys = [one for one in keys if one.key]
         return Append(head, after, redacted, now, order.idempotency_key, keys)

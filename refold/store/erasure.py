@@ -41,6 +41,7 @@ from refold.store.access_log import AccessLog
 from refold.store.appends import Writer
 from refold.store.memory import expired_extracts, extract_names, keep_extracts
 from refold.store.proofs.verification import Verified, with_forks, with_room
+from refold.store.vault import unexpired
 
 _RETURNED: Final = "erased before; a backup of the database brought rows back"
 _TRIES: Final = 3
@@ -387,7 +388,8 @@ class Eraser:
 
     def begun(self, ask: Ask) -> Job | Erasure:
         """The job of it, begun now or before; what came of it, if it is done."""
-        self.writer.vault.forget(ask.whose.user_id)
+        for name in ask.whose.sessions or (None,):
+            self.writer.vault.forget(ask.whose.user_id, name)
         job = self._under_way(ask.whose)
         if job is None:
             try:
@@ -719,12 +721,28 @@ class Retainer:
                 self._keep("unreadable", 1)
             with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):
                 self._of_memory(eraser, user_id)
+        if not self.dry_run:
+            self._forget_values()
         blobs, erasures = self._blobs(), self._erasures
         if not self.dry_run and (completed or erasures or blobs):
             cleaned = eraser.erasures.clean(vacuum=False)
             erasures = [one._replace(cleaned=cleaned) for one in erasures]
         done = self.dry_run, self._sessions, self._kept, len(completed), erasures
         return Retained(*done, blobs, memory=self._forgotten)
+
+    def _forget_values(self) -> None:
+        """Have sessions forget values that the policy of redaction keeps no longer."""
+        log, plan = self.writer.log, self.writer.redactor.plan
+        for info in log.sessions() if plan.kept_sec else ():
+            if not info.is_live or log.erasures.holds(info.user_id):
+                continue
+            with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):
+                stream = ids.StreamId(info.user_id, info.session_id, ids.MAIN)
+                head = log.head(stream)
+                kept = unexpired(head.state.kept, plan, self.writer.clock())
+                if len(kept) < len(head.state.kept):
+                    state = head.state._replace(kept=kept)
+                    log.repairs.put_head(state.stream, head._replace(state=state))
 
     def _blobs(self) -> int | None:
         """How many whole texts expired; what is behind a fork stays for the fork."""

@@ -156,7 +156,14 @@ from refold.store.proofs.explanations import (
 from refold.store.proofs.rerun import Model, Rerun, Rerunner, with_requests
 from refold.store.proofs.verification import Verified, Verifier
 from refold.store.reviews import Reviewed, ask, decide as decide_review
-from refold.store.vault import Numbering, in_own_blocks, inherited, mac_of
+from refold.store.vault import (
+    Numbering,
+    Revealed,
+    in_own_blocks,
+    inherited,
+    mac_of,
+    unexpired,
+)
 
 if TYPE_CHECKING:
     from refold.projections.context.budget import Advice
@@ -944,12 +951,11 @@ class Session:
 
         Only what the vault knows; what was handed in, or a fork inherited, stays.
         """
-        numbers, vault = self.head().state.numbers, self.writer.vault
-        put = partial(vault.reveal, self.stream, numbers)
+        put = self._revealing()
         messages, types = in_own_blocks(view, put)
         if not types:
             return view
-        key = self.writer.log.pseudonym_key(self.user_id, now=self.writer.clock())
+        key = self.writer.log.session_proof_key(self.stream)
         mac = mac_of(key, [self.session_id, view.system, messages])
         return replace(view, messages=messages, revealed=types, revealed_mac=mac)
 
@@ -958,12 +964,16 @@ class Session:
 
         Only of types that the store's vault allows for this tool.
         """
-        vault, numbers = self.writer.vault, self.head().state.numbers
-        types = vault.allowed(tool)
-        told: JsonObject = vault.reveal(
-            self.stream, numbers, arguments, types=types
+        told: JsonObject = self._revealing()(
+            arguments, types=self.writer.vault.allowed(tool)
         ).value
         return told
+
+    def _revealing(self) -> Callable[..., Revealed]:
+        """Puts what the vault has, or what is kept of the session, for placeholders."""
+        state, plan = self.head().state, self.writer.redactor.plan
+        kept = unexpired(state.kept, plan, self.writer.clock()) if state.kept else {}
+        return partial(self.writer.vault.reveal, self.stream, state.numbers, kept=kept)
 
     acontext = _awaited(context)
 
@@ -1007,6 +1017,7 @@ class Session:
         summarizer: Summarizer | None = None,
         wait: bool = True,
         model: str | None = None,
+        reveal: bool = False,
         **handed: Unpack[HandedIn],
     ) -> View:
         """What an agent loop calls before the model: compact if due, then context.
@@ -1014,9 +1025,10 @@ class Session:
         What it gives fits into the window: where that is not reached by what is due,
         the oldest is summarised until it is.
 
-        wait:  False has a thread of the store compact, and gives the context as it is.
-        model: the model to ask: by the weights of its tokenizer it is judged what
-               fits; left out, by the estimates that are stored.
+        wait:   False has a thread of the store compact, and gives the context as it is.
+        model:  the model to ask: by the weights of its tokenizer it is judged what
+                fits; left out, by the estimates that are stored.
+        reveal: as of ``context``.
 
         Raises ContextTooLarge if no compaction helps, or is not waited for.
         """
@@ -1041,7 +1053,7 @@ class Session:
                 view = viewer.show(chosen, taken)
             if not pressed and _over(view, window, model) >= over:
                 raise _too_large(over, chosen, taken, wait=wait)
-        return view
+        return self.revealed(view) if reveal else view
 
     aprepare = _awaited(prepare)
 

@@ -7,13 +7,14 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from refold.domain.canonical import canonical
 from refold.domain.ids import StreamId
 from refold.projections.context.text import Message
 from refold.projections.context.view import View
-from refold.redaction.plan import tag
+from refold.redaction.plan import Plan, tag
 from refold.redaction.rules import PACKS
 from refold.redaction.types import NUMBERED, TYPES, UNSCANNED
 from refold.redaction.values import JsonValue, RedactionError
@@ -154,6 +155,46 @@ class Numbering:
         return int(text[len(kind) + 2 : -1]) <= self._last(kind)
 
 
+# So many values, and bytes of them, are kept of a session: they are stored with each
+# append, under its key.
+_MOST_KEPT: Final = 500
+_MOST_KEPT_BYTES: Final = 32_768
+
+
+def kept_values(
+    before: Mapping[str, tuple[str, int]],
+    values: Mapping[str, str],
+    plan: Plan,
+    now: int,
+) -> dict[str, tuple[str, int]]:
+    """What is kept of a session, encrypted, when these values come at ``now``.
+
+    What is older than the policy lets it be goes, and the oldest if there are too many.
+    """
+    kept = {**before}
+    for name, value in values.items():
+        if name.partition(":")[0] in plan.kept:
+            kept.pop(name, None)
+            kept[name] = (value, now)
+    kept = unexpired(kept, plan, now)
+    size = sum(_size(value) for value, _ in kept.values())
+    while len(kept) > _MOST_KEPT or size > _MOST_KEPT_BYTES:
+        size -= _size(kept.pop(next(iter(kept)))[0])
+    return kept
+
+
+def unexpired(
+    kept: Mapping[str, tuple[str, int]], plan: Plan, now: int
+) -> dict[str, tuple[str, int]]:
+    """Those that may be kept still: of types that are kept, and not too old."""
+    since = now - plan.kept_sec * 1_000_000 if plan.kept_sec else 0
+    return {
+        name: (value, at)
+        for name, (value, at) in kept.items()
+        if at >= since and name.partition(":")[0] in plan.kept
+    }
+
+
 class Revealed(NamedTuple):
     """A value with what its placeholders stand for, and how many of which type."""
 
@@ -162,6 +203,9 @@ class Revealed(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Revealed({dict(self.types)})"
+
+
+NOTHING_KEPT: Final[Mapping[str, tuple[str, int]]] = MappingProxyType({})
 
 
 class Vault:
@@ -243,11 +287,13 @@ class Vault:
         value: Any,
         *,
         types: Collection[str] | None = None,
+        kept: Mapping[str, tuple[str, int]] = NOTHING_KEPT,
     ) -> Revealed:
         """``value`` with values of these types, or all, where placeholders stand.
 
         numbers: the session's table.  What is not known here, or what another session
                  gave, stays; so does what a provider signed.
+        kept:    what is kept of the session besides.
         """
         names = {
             f"[{name.partition(':')[0]}_{number}]": name
@@ -263,7 +309,7 @@ class Vault:
             name = names.get(placeholder)
             if name is None or (types is not None and kind not in types):
                 return placeholder
-            known = self.get(stream, name)
+            known = self.get(stream, name) or kept.get(name, (None,))[0]
             found[kind] += known is not None
             return placeholder if known is None else known
 

@@ -506,6 +506,17 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert len(set(ids)) == 4
         assert {value.version for value in ids} == {8}
 
+    def test_what_proves_of_a_session_is_its_own(self, log: EventLog) -> None:
+        other = ADA._replace(session_id="s-2")
+        for stream in (ADA, other):
+            write(log, stream, *said("a"))
+
+        key = log.session_proof_key(ADA)
+
+        assert len(key) == 32
+        assert key == log.session_proof_key(ADA)
+        assert key != log.session_proof_key(other)
+
     def test_what_was_written_of_drafts_is_found_by_their_keys(
         self, log: EventLog
     ) -> None:

@@ -172,6 +172,9 @@ class NoopLog:
     def repairs(self) -> Any:
         return None
 
+    def session_proof_key(self, stream: StreamId) -> bytes:
+        return b""
+
     @property
     def leases(self) -> Leases:
         return NoopLeases()

@@ -141,14 +141,14 @@ def test_a_call_whose_id_holds_an_address_is_answered_from_the_log(
     proved(session)
 
 
-def test_what_is_redacted_is_sent_redacted(session: Session, api: MessagesApi) -> None:
+def test_what_is_handed_in_is_sent_redacted(session: Session, api: MessagesApi) -> None:
     api.reply(message("I wrote to ann.lee@corp.example.org."))
     ask = capture(session, api)
 
     ask.create("Mail ann.lee@corp.example.org", evidence=["phone 13800138000"])
 
     sent = str(api.requests[0].body)
-    assert "corp.example" not in sent
+    assert "ann.lee@corp.example.org" in sent  # who uses it may show it to the model
     assert "13800138000" not in sent
     assert "corp.example" not in str(session.context().messages)
     assert payloads(session, "request")[0].matches is True

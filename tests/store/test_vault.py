@@ -1,23 +1,29 @@
 """A model may see what the log does not keep; what is stored never reveals it."""
 
+import asyncio
 import pickle
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 import refold
-from refold.adapters.claude.capture import Capture
+from refold.adapters.claude.capture import AsyncCapture, Capture
 from refold.domain.envelope import Meta
 from refold.domain.ids import StreamId
+from refold.projections.context.text import violations
 from refold.redaction.policy import Policy, PolicyError
 from refold.redaction.redactor import Redactor
 from refold.store.sessions import extend
 from refold.store.vault import Numbering
 from refold.strategies import Vault
 from tests.support.messages_api import MessagesApi, message, tool_use
+from tests.support.rebuilding import Clock, clocked
 from tests.support.rewritten import tamper
 from tests.support.stores import prepare
 
@@ -427,3 +433,239 @@ def test_no_byte_on_disk_has_what_the_vault_knows(
 
 def files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
+
+
+SEALED = Policy.parse(
+    'version = 1\nnumbered = true\n[vault]\ntypes = ["EMAIL"]\ndays = 30\n'
+)
+
+
+@pytest.mark.each_engine
+def test_a_kept_value_is_revealed_after_a_restart(db: str) -> None:
+    with refold.open(db, policy=SEALED) as store:
+        session_of(store).append(said(f"I am {ADA}, call 139-1234-5670"))
+
+    with refold.open(db, policy=SEALED) as store:
+        session = session_of(store)
+
+        assert texts(session, reveal=True) == [f"I am {ADA}, call [PHONE_1]"]
+        assert texts(session) == ["I am [EMAIL_1], call [PHONE_1]"]
+        assert session.prepare(KEEP, reveal=True).revealed == {"EMAIL": 1}
+        assert not session.verify().problems
+    with refold.open(db, policy=NUMBERED) as store:
+        assert ADA not in str(texts(session_of(store), reveal=True))
+
+
+@pytest.mark.each_engine
+@pytest.mark.parametrize("goes", ["end", "erase", "policy"])
+def test_a_kept_value_goes(db: str, goes: str) -> None:
+    with refold.open(db, policy=SEALED) as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}"))
+        if goes == "end":
+            session.end()
+        elif goes == "erase":
+            store.erase("ada", "asked", session_id="s")
+            session = session_of(store, "other")
+            session.append(said("[EMAIL_1]"))
+    with refold.open(db, policy=NUMBERED if goes == "policy" else SEALED) as store:
+        if goes == "policy":
+            session_of(store).append(said("more"))
+        name = "other" if goes == "erase" else "s"
+        assert store.log.head(StreamId("ada", name, "main")).state.kept == {}
+        assert ADA not in str(texts(session_of(store, name), reveal=True))
+
+
+@pytest.mark.each_engine
+def test_a_kept_value_that_is_too_old_is_not_revealed_and_is_swept(db: str) -> None:
+    with refold.open(db, policy=SEALED) as store:
+        session_of(store).append(said(f"I am {ADA}"))
+    with refold.open(db, policy=SEALED) as store:
+        clock = Clock()
+        clock.time = datetime.now(UTC) + timedelta(days=29)
+        later = clocked(store, clock)
+        session = session_of(later)
+        assert ADA in str(texts(session, reveal=True))
+        clock.time += timedelta(days=2)
+
+        assert ADA not in str(texts(session, reveal=True))
+        assert session.head().state.kept
+        later.erasures.retain(refold.RetentionPolicy(audit=None))
+
+        assert not session.head().state.kept
+        assert not session.verify().problems
+
+
+def test_of_values_that_are_kept_there_are_so_many(db: str) -> None:
+    with refold.open(db, policy=SEALED) as store:
+        session = session_of(store)
+        for at in range(0, 600, 60):
+            some = [f"p{n}@example.org" for n in range(at, at + 60)]
+            session.append(said(" ".join(some)))
+
+        kept = {value for value, _ in session.head().state.kept.values()}
+
+        assert len(kept) == 500
+        assert kept > {f"p{n}@example.org" for n in range(160, 600)}
+
+
+def test_no_byte_and_no_export_has_what_is_kept_encrypted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    keys = f"sqlite:///{tmp_path / 'keys.db'}"
+    url = f"sqlite:///{tmp_path / 'r.db'}"
+    with refold.open(url, policy=SEALED, keys=keys, audit="table") as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}"))
+        child = session.fork(1, session_id="fork")
+        other = session.delegate(f"write to {ADA}", session_id="helper")
+        store.export_user("ada", tmp_path / "export")
+        assert next(store.recheck("ada")).exposures == []
+        [*store.repair(apply=True)]
+
+        data = b"".join(path.read_bytes() for path in files(tmp_path))
+        assert ADA in str(texts(session, reveal=True))
+        assert ADA not in str(texts(child, reveal=True))
+        assert child.head().state.kept == {}
+        assert ADA in str(texts(other, reveal=True))
+        shown = f"{session.head()!r} {session!r}"
+    assert ADA.encode() not in data
+    assert ADA not in shown + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ('[vault]\ntypes = ["EMAIL"]\n', "numbered"),
+        ('numbered = true\n[vault]\ntypes = ["MAIL"]\n', "no type MAIL"),
+    ],
+)
+def test_what_a_policy_keeps_is_checked(more: str, wrong: str) -> None:
+    with pytest.raises(PolicyError, match=wrong):
+        Policy.parse(f"version = 1\n{more}")
+
+
+def test_a_capture_has_a_vault_by_default(db: str, api: MessagesApi) -> None:
+    api.reply(message(f"I write to {ADA}."), message("done"))
+    with refold.open(db) as store:
+        session = session_of(store)
+        ask = Capture(api.client(max_retries=0), session, model="x", max_tokens=99)
+        ask.create(f"I am {ADA}, the key is ghp_{'a1B2' * 9}")
+        ask.create("Again.")
+
+        sent = [str(one.body["messages"]) for one in api.requests]
+        assert ADA in sent[0]
+        assert ADA in sent[1]
+        assert "a1B2" not in str(sent)
+        assert ADA not in str([event.to_json() for event in session.events()])
+        assert "[EMAIL_1]" in payload(session.events()[0]).text
+        session.append(said(f"beside it {BOB}"))
+        assert payload(session.events()[-1]).text == "beside it [REDACTED:EMAIL]"
+
+
+def test_arguments_of_a_stream_are_revealed_and_recorded_as_they_came(
+    db: str, api: MessagesApi
+) -> None:
+    call = tool_use("mail", {"to": "[EMAIL_1]"}, call_id="t-1")
+    api.reply(message(call), message(call | {"id": "t-2"}))
+    with opened(db, vault=Vault(arguments={"mail": ["EMAIL"]})) as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}"))
+        how: dict[str, Any] = {"model": "x", "max_tokens": 99}
+        with Capture(api.client(), session, **how).stream() as stream:
+            answer: Any = stream.get_final_message()
+        assert answer.content[0].input == {"to": ADA}
+        result = refold.ToolResult(call_id="t-1", content="sent")
+        session.append(result)
+        again = asyncio.run(asked_of(api, session, how))
+        assert again.content[0].input == {"to": ADA}
+        kept = [e.payload for e in session.events() if e.type == "tool_call"]
+        assert [one.arguments for one in kept] == [{"to": "[EMAIL_1]"}] * 2  # type: ignore[union-attr]  # they are calls
+        assert not session.verify().problems
+
+
+async def asked_of(api: MessagesApi, session: refold.Session, how: Any) -> Any:
+    capture = AsyncCapture(api.async_client(), session, **how)
+    async with capture.stream() as stream:
+        return await stream.get_final_message()
+
+
+MAILS = [f"{name}@example.org" for name in ("ada", "bob", "eve", "kim")]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["user", "model", "typed", "restart", "fork"]),
+            st.sampled_from(MAILS),
+        ),
+        max_size=12,
+    )
+)
+def test_one_value_has_one_number_and_only_its_session_reveals_it(
+    steps: list[tuple[str, str]],
+) -> None:
+    store = refold.open("memory://", policy=SEALED)
+    session, written = session_of(store), ["hello"]
+    session.append(said("hello"))
+    for number, (what, mail) in enumerate(steps):
+        if what == "restart":
+            store.writer.vault.forget("ada")
+        elif what == "fork":
+            child = session.fork(session.head().seq, session_id=f"f{number}")
+            for one in MAILS:
+                assert one not in str(texts(child, reveal=True))
+        elif what == "typed":
+            session.append(said("I type [EMAIL_1] and [EMAIL_2]"))
+            written.append("I type [~EMAIL_1] and [~EMAIL_2]")
+        elif what == "model":
+            session.append(refold.AgentResponse(text=f"I write to {mail}"))
+            written.append(f"I write to {mail}")
+        else:
+            session.append(said(f"I am {mail}"))
+            written.append(f"I am {mail}")
+    shown, stored = "\n".join(texts(session, reveal=True)), "\n".join(texts(session))
+    assert shown == "\n".join(written)
+    order = list(dict.fromkeys(re.findall(r"[a-z]+@example\.org", shown)))
+    for number, mail in enumerate(order, start=1):
+        shown = shown.replace(mail, f"[EMAIL_{number}]")
+    assert stored == shown
+    assert not session.verify().problems
+    store.close()
+
+
+def test_a_loop_that_dies_and_starts_again_always_sends_a_valid_request(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    db, random = f"sqlite:///{tmp_path / 'r.db'}", Random(7)  # no secret
+    thorough = pytestconfig.getoption("hypothesis_profile") == "thorough"
+    strategy = "turn_window:full_turns=2,cached_turns=1"
+    for _ in range(1_000 if thorough else 60):
+        with refold.open(db, policy=SEALED) as store:
+            session = session_of(store)
+            waiting = session.open_calls() if store.sessions("ada") else []
+            for call in waiting:  # what it was about to do when it died
+                said_ = f"done for {random.choice(MAILS)}"
+                session.append(refold.ToolResult(call_id=call.call_id, content=said_))
+            for _ in range(random.randrange(1, 4)):
+                session.append(said(f"Write to {random.choice(MAILS)}. " * 8))
+                view = session.prepare(strategy, reveal=True)
+                assert violations(view.messages) == []
+                session.record_request(view)
+                name = f"c{session.head().seq}"
+                given: Any = {"to": random.choice(MAILS)}
+                made = refold.ToolCall(call_id=name, tool_name="t", arguments=given)
+                text = f"I write to {random.choice(MAILS)}."
+                session.append([refold.AgentResponse(text=text), made])
+                if random.random() < 0.4:
+                    break  # it dies between the call and its result
+                session.append(refold.ToolResult(call_id=name, content="sent"))
+                session.append(refold.AgentResponse(text="done"))
+    with refold.open(db, policy=SEALED) as store:
+        assert not session_of(store).verify().problems
+        assert not any(
+            mail in event.model_dump_json()
+            for mail in MAILS
+            for event in session_of(store).events()
+        )

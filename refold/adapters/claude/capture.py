@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
 
 from anthropic import AnthropicError, BaseModel
@@ -104,7 +105,7 @@ class _Captured:
             raise InvalidConfiguration("the capture needs the name of a model")
         if max_tokens < 1:
             raise InvalidConfiguration(f"max_tokens must be above 0, not {max_tokens}")
-        self.client, self.session = client, session
+        self.client, self.session = client, _numbered(session)
         self._model, self._max_tokens, self._agent = model, max_tokens, agent
         self._strategy, self._summarizer, self._handed = strategy, summarizer, handed
 
@@ -238,6 +239,12 @@ class _Captured:
             if block.type == "tool_use" and isinstance(block.input, dict):
                 block.input = self.session.reveal(block.input, tool=block.name)
 
+    def _revealed(self, message: Any) -> Any:
+        """The same in a copy: what is recorded is the stream's own."""
+        copy = message.model_copy(deep=True)
+        self._reveal(copy)
+        return copy
+
     def _broke_off(
         self, asked: Asked, message: Any, error: BaseException | None
     ) -> None:
@@ -313,6 +320,12 @@ class Capture(_Captured):
         stream = None
         try:
             with _api(self.client, asked).stream(**asked.body) as stream:
+                whole = stream.get_final_message
+
+                def revealed() -> Any:
+                    return self._revealed(whole())
+
+                stream.get_final_message = revealed
                 yield stream
         except BaseException as error:
             self._broke_off(asked, _came(stream), error)
@@ -363,6 +376,12 @@ class AsyncCapture(_Captured):
         stream = None
         try:
             async with _api(self.client, asked).stream(**asked.body) as stream:
+                whole = stream.get_final_message
+
+                async def revealed() -> Any:
+                    return await asyncio.to_thread(self._revealed, await whole())
+
+                stream.get_final_message = revealed
                 yield stream
         except BaseException as error:
             await _in_thread(self._broke_off, asked, _came(stream), error)
@@ -447,6 +466,13 @@ def _said(files: MemoryFiles, command: object) -> str:
     if done.is_error:
         raise ToolError(done.text)
     return done.text
+
+
+def _numbered(session: Session) -> Session:
+    """The session with numbered placeholders, for which its vault has the values."""
+    writer = session.writer
+    redactor = writer.redactor.numbering
+    return replace(session, writer=replace(writer, redactor=redactor))
 
 
 async def _in_thread(record: Any, *arguments: Any) -> None:

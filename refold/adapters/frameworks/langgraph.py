@@ -164,8 +164,8 @@ def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
                 if listed:
                     state["last"][json.dumps([value["ns"], channel])] = name
         case "writes":
-            at = json.dumps([value["ns"], value["id"]])
-            state["writes"].setdefault(at, []).append(span)
+            name = json.dumps([value["ns"], value["id"]])
+            state["writes"].setdefault(name, []).append(span)
         case "drop":
             for ns, checkpoint in value["points"]:
                 state["points"].get(ns, {}).pop(checkpoint, None)

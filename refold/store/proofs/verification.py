@@ -402,7 +402,7 @@ def unnamed(state: SessionState) -> SessionState:
 
     A parent's may have been redacted since.
     """
-    state, calls = state._replace(numbers={}), state.open_calls.items()
+    state, calls = state._replace(numbers={}, kept={}), state.open_calls.items()
     return state.with_calls({key: call._replace(tool_name="") for key, call in calls})
 
 
@@ -421,7 +421,8 @@ class _Fold:
         """The head that these events have; times are kept where they are known."""
         state = self.state
         if known:
-            state = state._replace(numbers={**state.numbers, **known.state.numbers})
+            numbers = {**state.numbers, **known.state.numbers}
+            state = state._replace(numbers=numbers, kept=known.state.kept)
         return Head(
             state,
             self.hash,

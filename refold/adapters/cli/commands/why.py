@@ -172,7 +172,10 @@ def _request(screen: Screen, explained: Explanation) -> None:
         "" if sent.shown else "  (this context differs from it)",
     )
     matches = {True: "sent unchanged", False: "sent with other bytes", None: ""}
-    about = (sent.request.model or "", matches[sent.request.matches])
+    revealed = sent.request.revealed
+    values = ", ".join(f"{count} {kind}" for kind, count in revealed.items())
+    vault = f"with {values} from the vault" if values else ""
+    about = (sent.request.model or "", matches[sent.request.matches], vault)
     told = ", ".join(text for text in about if text)
     _said(screen, visible(told), " " * 14)
 
