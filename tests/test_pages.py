@@ -236,4 +236,4 @@ def test_the_readme_begins_with_a_client_that_is_recorded() -> None:
     assert "import anthropic" in imports
     assert len(five.splitlines()) == 5
     assert "refold why" in asked.text
-    assert "[REDACTED:EMAIL]" in shown.text
+    assert "[EMAIL_1]" in shown.text
