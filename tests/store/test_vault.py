@@ -548,9 +548,9 @@ def test_what_a_policy_keeps_is_checked(more: str, wrong: str) -> None:
 
 def test_a_capture_has_a_vault_by_default(db: str, api: MessagesApi) -> None:
     api.reply(message(f"I write to {ADA}."), message("done"))
-    with refold.open(db) as store:
+    with refold.open(db) as store, api.client(max_retries=0) as client:
         session = session_of(store)
-        ask = Capture(api.client(max_retries=0), session, model="x", max_tokens=99)
+        ask = Capture(client, session, model="x", max_tokens=99)
         ask.create(f"I am {ADA}, the key is ghp_{'a1B2' * 9}")
         ask.create("Again.")
 
@@ -573,7 +573,10 @@ def test_arguments_of_a_stream_are_revealed_and_recorded_as_they_came(
         session = session_of(store)
         session.append(said(f"I am {ADA}"))
         how: dict[str, Any] = {"model": "x", "max_tokens": 99}
-        with Capture(api.client(), session, **how).stream() as stream:
+        with (
+            api.client() as client,
+            Capture(client, session, **how).stream() as stream,
+        ):
             answer: Any = stream.get_final_message()
         assert answer.content[0].input == {"to": ADA}
         result = refold.ToolResult(call_id="t-1", content="sent")
@@ -586,8 +589,10 @@ def test_arguments_of_a_stream_are_revealed_and_recorded_as_they_came(
 
 
 async def asked_of(api: MessagesApi, session: refold.Session, how: Any) -> Any:
-    capture = AsyncCapture(api.async_client(), session, **how)
-    async with capture.stream() as stream:
+    async with (
+        api.async_client() as client,
+        AsyncCapture(client, session, **how).stream() as stream,
+    ):
         return await stream.get_final_message()
 
 
