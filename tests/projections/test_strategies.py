@@ -157,6 +157,30 @@ class TestHybrid:
         assert all(one.last_seq <= one.decided_at_seq - 3 for one in made)
         assert max(one.level for one in made) > 1
 
+    def test_above_the_upper_threshold_the_newest_key_events_stay_raw(self) -> None:
+        spec = "hybrid:threshold_low=600,threshold_high=800,last_n_events=6"
+        events = timed([one for n in range(40) for one in [*talk(1), *call(f"c{n}")]])
+        walk = Walk(parse(spec)).go(events)
+
+        assert walk.done
+        uses = {
+            block["id"]
+            for message in walk.view().messages
+            for block in message["content"]
+            if block["type"] == "tool_use"
+        }
+        assert {"c39", "c38", "c37"} <= uses
+        assert len(uses) < 40
+
+    def test_what_was_away_for_long_is_caught_up_with_by_few_summaries(self) -> None:
+        strategy = parse("hybrid")
+        outline = _read(strategy, talk(60, "word " * 200))
+
+        made = strategy.decide(outline, START)
+
+        assert made is not None
+        assert made.last_seq >= 80  # exchanges of 120
+
     def test_other_triggers(self) -> None:
         events = timed(talk(10))
         count = parse("hybrid:trigger='count',trigger_count=15")

@@ -33,6 +33,7 @@ KEY_EVENTS = frozenset(
     {"user_input", "tool_result", "aggregate", "final", "error", "hitl"}
 )
 
+_AT_ONCE = 8  # times as many exchanges, where more than twice as many are due
 _SAID = frozenset({"agent_response", "tool_call"})
 
 
@@ -42,8 +43,10 @@ class Hybrid(Pinning):
     threshold_low:    from so many tokens on, only key events and plans are sent raw.
     threshold_high:   from so many on, older exchanges are summarised.
     last_n_events:    how many of the newest key events (user inputs, results,
-                      aggregates, finals, errors, human decisions) are sent.
-    last_n_plans:     how many of the newest plans.
+                      aggregates, finals, errors, human decisions) are sent: behind
+                      summaries too, as far as they take half of threshold_low, if
+                      tokens are the trigger.
+    last_n_plans:     how many of the newest plans, likewise.
     keep_last:        so many of the newest exchanges are never summarised.
     trigger:          what makes a summary due: ``tokens`` (threshold_high), ``count``
                       (``trigger_count`` events), ``idle`` (nothing new for
@@ -164,9 +167,22 @@ class Hybrid(Pinning):
         return reason if due else ""
 
     def _batch(self, outline: Outline, reason: str) -> Compaction | None:
-        older = len(outline.units) - self.keep_last
-        units = oldest_units(outline, min(older, self.every)) if older > 0 else ()
+        older = self._older(outline.units)
+        # One that was away for long is caught up with by few summaries, not by many.
+        at_once = self.every * (_AT_ONCE if older > 2 * self.every else 1)
+        units = oldest_units(outline, min(older, at_once)) if older > 0 else ()
         return batch(outline, units, target=self.summary_tokens, reason=reason)
+
+    def _older(self, units: tuple[Unit, ...]) -> int:
+        """How many exchanges come before those that stay raw."""
+        kept = {unit.first for unit in self._kept(units)}
+        tokens, place, last = 0, len(units), len(units) - self.keep_last
+        while self.trigger == "tokens" and place and units[place - 1].first in kept:
+            tokens += units[place - 1].tokens
+            if tokens >= self.threshold_low / 2:
+                break
+            place -= 1
+        return min(place, last)
 
     def _fold(self, outline: Outline) -> Compaction | None:
         return side_by_side(outline, fan_in=self.fan_in, target=self.folded_tokens)
