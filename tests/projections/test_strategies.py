@@ -21,7 +21,10 @@ from refold.domain.events import (
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Compaction, Notes, Source, Written
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategies.history_summary import from_params
+from refold.projections.context.strategies.history_summary import (
+    HistorySummary,
+    from_params,
+)
 from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategy import Strategy, fitting
 from tests.projections.logs import START, Log
@@ -263,12 +266,30 @@ class TestHistorySummary:
         assert made.omitted[0][0] == 1
         assert made.omitted[-1][1] < made.last_seq
 
+    def test_a_summary_is_told_in_the_words_of_who_configured_it(self) -> None:
+        spec = self.TEN + ",node_template='Before: {summary} | {abridged_history}'"
+        events = timed(talk(12, "word " * 200))
+
+        walk = Walk(parse(spec)).go(events)
+
+        first = texts(walk.view())
+        assert walk.done
+        assert "Before: " in first
+        assert " | <turn" in first
+        assert "{summary}" not in first
+
     def test_the_configuration_of_its_source_is_read_as_it_is(self) -> None:
         params = {
             "trigger_on_history_size_chars": 50000,
             "history_tail_size_chars_to_exclude": 5000,
             "prompt": "",
-            "abridged_history_params": {"total_chars_limit": 9000},
+            "abridged_history_params": {
+                "total_chars_limit": 9000,
+                "num_files_viewed_limit": 3,
+                "num_terminal_commands_limit": 0,
+            },
+            "summary_node_request_message_template": "{summary}{abridged_history}",
+            "summary_node_response_message": "Ok.",
         }
         flags = {"history_summary_params": params, "history_summary_min_version": "2"}
 
@@ -277,6 +298,15 @@ class TestHistorySummary:
         assert strategy is not None
         assert strategy.summary_version == 2
         assert strategy.abridged.total_chars == 9000
+        limits = [
+            strategy.abridged.of(one) for one in ("viewed", "commands", "created")
+        ]
+        assert limits == [3, 0, 10]
+        assert strategy.acknowledgement_text == "Ok."
+        assert parse("history_summary").fingerprint == HistorySummary().fingerprint
+        assert "viewed" not in str(HistorySummary().params)
+        with pytest.raises(UnknownStrategy, match="must contain"):
+            from_params({"summary_node_request_message_template": "no place"})
         assert from_params({**flags, "history_summary_min_version": ""}) is None
         noting = from_params({**flags, "memories_params": MEMORIES})
         assert noting is not None

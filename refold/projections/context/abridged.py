@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from refold.domain import events
 from refold.domain.envelope import Envelope
@@ -143,6 +149,8 @@ class Limits(BaseModel):
     """How much of each turn is kept, in characters; longer fields lose their middle.
 
     listed: how many files of each kind, and how many commands; the newest are kept.
+            ``modified``, ``created``, ``deleted``, ``viewed`` and ``commands`` say
+            it of one kind.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -152,16 +160,31 @@ class Limits(BaseModel):
     agent_chars: int = Field(default=2_000, ge=1)
     action_chars: int = Field(default=200, ge=1)
     listed: int = Field(default=10, ge=1)
+    modified: int | None = Field(default=None, ge=0)
+    created: int | None = Field(default=None, ge=0)
+    deleted: int | None = Field(default=None, ge=0)
+    viewed: int | None = Field(default=None, ge=0)
+    commands: int | None = Field(default=None, ge=0)
+
+    @model_serializer(mode="wrap")
+    def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, int]:
+        # What is not given came later, and is in no fingerprint.
+        return {name: value for name, value in dump(self).items() if value is not None}
+
+    def of(self, name: str) -> int:
+        """How many of this kind."""
+        most: int | None = getattr(self, name, None)
+        return self.listed if most is None else most
 
     def scaled(self, scale: int) -> Limits:
         """Limits that keep about a ``scale``-th of each turn."""
-        return Limits(
-            total_chars=self.total_chars,
-            user_chars=max(self.user_chars // scale, 1),
-            agent_chars=max(self.agent_chars // scale, 1),
-            action_chars=max(self.action_chars // min(scale, 4), 1),
-            listed=max(self.listed // min(scale, 4), 1),
-        )
+        less = {
+            "user_chars": max(self.user_chars // scale, 1),
+            "agent_chars": max(self.agent_chars // scale, 1),
+            "action_chars": max(self.action_chars // min(scale, 4), 1),
+            "listed": max(self.listed // min(scale, 4), 1),
+        }
+        return self.model_copy(update=less)
 
 
 @dataclass(slots=True)
@@ -452,7 +475,7 @@ def _shown(turn: Told, limits: Limits) -> str:
         # The newest, each once, at the place of its newest mention.
         given = results if name == "results" else turn.lists.get(name, [])
         flat = (" ".join(item.split()) for item in reversed(given))
-        newest = list(dict.fromkeys(filter(None, flat)))[: limits.listed]
+        newest = list(dict.fromkeys(filter(None, flat)))[: limits.of(name)]
         if newest:
             items = [_short(item, limits.action_chars) for item in reversed(newest)]
             lines += [f"<{name}>", *items, f"</{name}>"]

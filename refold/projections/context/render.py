@@ -274,6 +274,8 @@ def _summaries(
         summary = _found(found, live)
         if manner.form == "tool":
             yield from _as_tool(live, summary)
+        elif manner.template:
+            yield _as_told(live, summary, manner.template)
         else:
             yield _as_text(live, summary, _INTRODUCTION if index == 0 else "")
     if outline.summaries and manner.form == "acknowledged":
@@ -286,6 +288,17 @@ def _found(summaries: Mapping[int, events.Event], live: LiveSummary) -> events.S
     if not isinstance(summary, events.Summary):
         raise ValueError(f"summary {live.seq} of the derived stream is missing")
     return summary
+
+
+def _as_told(live: LiveSummary, summary: events.Summary, template: str) -> Piece:
+    """The summary in the words of who configured it."""
+    apart = "{abridged_history}" in template
+    words = summary.text or ("" if apart else summary.abridged)
+    told = {"{summary}": words, "{abridged_history}": summary.abridged}
+    places = "|".join(map(re.escape, told))
+    text = re.sub(places, lambda found: told[found[0]], template)
+    tokens = live.tokens + estimate_text(template) + MESSAGE_OVERHEAD
+    return Piece("user", [(None, text_block(text))], tokens, _summary_span(live))
 
 
 def _as_text(live: LiveSummary, summary: events.Summary, before: str) -> Piece:

@@ -268,6 +268,8 @@ class Manner(NamedTuple):
     model:           the model to ask; None: the summarizer's own.
     history:         limits of an abridged history that each summary has beside its
                      text.
+    template:        how a summary is told, with ``{summary}`` and perhaps
+                     ``{abridged_history}`` in it; empty: as Refold does.
     """
 
     form: Literal["text", "acknowledged", "tool"] = "text"
@@ -279,6 +281,7 @@ class Manner(NamedTuple):
     prompt: str | None = None
     model: str | None = None
     history: Limits | None = None
+    template: str = ""
 
 
 class Strategy(BaseModel):

@@ -42,6 +42,8 @@ class HistorySummary(Pinning):
     prompt:             what a model is asked; empty: no model is.
     abridged:           limits of the abridged history.
     acknowledgement_text: what the agent answers to its summary.
+    node_template:      how the summary is told, with ``{summary}`` in it and perhaps
+                        ``{abridged_history}``; empty: as Refold does.
     second_guard:       what is done about a head over ``second_guard_chars``: ``fold``
                         summarises it part by part, ``truncate`` leaves out the oldest
                         parts and says which.
@@ -52,7 +54,7 @@ class HistorySummary(Pinning):
     """
 
     name: ClassVar[str] = "history_summary"
-    came_later: ClassVar[tuple[str, ...]] = ("memories",)
+    came_later: ClassVar[tuple[str, ...]] = ("memories", "node_template")
     needs: ClassVar[Detail] = "units"
 
     trigger_on_history_size_chars: int = Field(default=50_000, ge=0)
@@ -72,6 +74,13 @@ class HistorySummary(Pinning):
     exclude_agents: tuple[str, ...] = Field(default=(), strict=False)
     summary_tokens: int = Field(default=2_000, ge=1)
     memories: Notes | None = None
+    node_template: str = ""
+
+    @model_validator(mode="after")
+    def _shows_the_summary(self) -> HistorySummary:
+        if self.node_template and "{summary}" not in self.node_template:
+            raise ValueError("node_template must contain {summary}")
+        return self
 
     @model_validator(mode="after")
     def _cache_has_time(self) -> HistorySummary:
@@ -95,6 +104,7 @@ class HistorySummary(Pinning):
             layers=self._layers,
             prompt=self.prompt,
             history=self.abridged,
+            template=self.node_template,
         )
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
@@ -220,6 +230,15 @@ _RENAMED = {
     "user_message_chars_limit": "user_chars",
     "agent_response_chars_limit": "agent_chars",
     "action_chars_limit": "action_chars",
+    "num_files_modified_limit": "modified",
+    "num_files_created_limit": "created",
+    "num_files_deleted_limit": "deleted",
+    "num_files_viewed_limit": "viewed",
+    "num_terminal_commands_limit": "commands",
+}
+_NODES = {
+    "summary_node_request_message_template": "node_template",
+    "summary_node_response_message": "acknowledgement_text",
 }
 
 
@@ -250,6 +269,7 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
             given = _object(flags["memories_params"])
             # An empty prompt is none there.
             params["memories"] = {key: v for key, v in given.items() if v != ""}
+    params = {_NODES.get(name, name): value for name, value in params.items()}
     abridged = _object(params.pop("abridged_history_params", {}))
     if abridged:
         named = {_RENAMED.get(name, name): value for name, value in abridged.items()}
