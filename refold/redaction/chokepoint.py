@@ -98,6 +98,15 @@ _ITEMS: Final[Mapping[str, str]] = {
     "checkpoint/1/channel_versions/*:name checkpoint/1/versions_seen/*/*:name "
     "metadata/1/run_id:name metadata/1/parents/*:name 1/$ext/1/2/id:name "
     "1/$ext/1/2/tool_calls/*/id:name 1/$ext/1/2/tool_call_id:name",
+    "openai-agents": "id:name call_id:name encrypted_content:opaque",
+    "google-adk": "id:name invocation_id:name content/parts/*/function_call/id:name "
+    "content/parts/*/function_response/id:name long_running_tool_ids/*:name "
+    "content/parts/*/thought_signature:opaque",
+    "pydantic-ai": "parent_id:name conversation_id:name head_id:name revision:name "
+    "forked_from:name forked_at:name branches/*:name message/run_id:name "
+    "message/conversation_id:name message/provider_response_id:name "
+    "message/parts/*/tool_call_id:name message/parts/*/id:name "
+    "message/parts/*/signature:opaque",
 }
 # What frameworks make up: none of it is judged.
 _MADE: Final = re.compile(

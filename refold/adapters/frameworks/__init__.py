@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from refold.domain.errors import InvalidConfiguration
+
+T = TypeVar("T")
 
 
 def needed(module: str, extra: str) -> Any:
@@ -18,3 +22,13 @@ def needed(module: str, extra: str) -> Any:
         raise InvalidConfiguration(
             f"{module} is not installed: pip install 'refold[{extra}]'"
         ) from None
+
+
+async def settled(work: Callable[[], T]) -> T:
+    """What ``work`` returns, done in a thread; who is cancelled waits for its end."""
+    doing = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait({doing})
+        raise

@@ -155,12 +155,12 @@ def called(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Foun
         call_id = base.text(call.get("id")) or calls.made(
             f"call:{message.index}:{index}", base.text(made.get("name"))
         )
-        yield from _call(call_id, made, f"tool_calls[{index}]")
+        yield from call_of(call_id, made, f"tool_calls[{index}]")
     legacy = message.value.get("function_call")
     if legacy:
         made = base.mapping(legacy)
         call_id = calls.made(f"call:{message.index}", base.text(made.get("name")))
-        yield from _call(call_id, made, "function_call")
+        yield from call_of(call_id, made, "function_call")
 
 
 def result(value: dict[str, Any], calls: UnnamedCalls) -> base.Found:
@@ -173,7 +173,8 @@ def result(value: dict[str, Any], calls: UnnamedCalls) -> base.Found:
     return messages.returned(call_id, value.get("content"))
 
 
-def _call(call_id: str, made: dict[str, Any], place: str) -> Iterator[base.Found]:
+def call_of(call_id: str, made: dict[str, Any], place: str) -> Iterator[base.Found]:
+    """A call, its arguments read if they are the JSON of an object."""
     arguments = made.get("arguments", made.get("input"))
     if isinstance(arguments, str):
         value, changes = base.parsed(arguments)

@@ -1,0 +1,30 @@
+"""What needs a framework that is not installed says which extra brings it."""
+
+import sys
+from importlib import import_module
+
+import pytest
+
+from refold import InvalidConfiguration
+
+NEEDED = {
+    "claude_sdk": ("claude_agent_sdk", "claude-sdk"),
+    "google_adk": ("google.adk", "adk"),
+    "langgraph": ("langgraph", "langgraph"),
+    "openai_agents": ("agents", "openai-agents"),
+    "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
+}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_without_its_extra_an_adapter_names_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, extra = NEEDED[name]
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(
+        sys.modules, f"refold.adapters.frameworks.{name}", raising=False
+    )
+
+    with pytest.raises(InvalidConfiguration, match=rf"'refold\[{extra}\]'"):
+        import_module(f"refold.adapters.frameworks.{name}")

@@ -1,0 +1,286 @@
+"""Google's ADK keeps its sessions, and their state, in sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from typing import Any
+
+import pytest
+from google.adk.agents import Agent
+from google.adk.errors import StaleSessionError
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_response import LlmResponse
+from google.adk.runners import Runner
+from google.adk.sessions.base_session_service import GetSessionConfig
+from google.genai import types
+
+import refold
+from refold.adapters.frameworks.google_adk import RefoldSessionService
+from refold.domain.errors import OnHold
+from tests.frameworks.contract import (
+    MAIL,
+    SECRET,
+    RedactedContract,
+    Said,
+    everything,
+)
+
+ADA: Any = {"app_name": "desk", "user_id": "ada"}
+SIGNATURE = b64decode(
+    "ErUBCkYIBRgCIkDDbw4j0k2g6Ff3l8hVtQz0m7qXpN9aYc5RkTzWvUe1sLdHxGiJbKo="
+)
+
+
+def event_of(said: Said, number: int) -> Event:
+    parts = [types.Part(text=said.text)]
+    if said.who == "tool":
+        back = {"id": said.call, "name": "send", "response": {"result": said.text}}
+        parts = [types.Part(function_response=types.FunctionResponse(**back))]
+    elif said.call:
+        call = types.FunctionCall(id=said.call, name="send", args=said.given)
+        # Where something in a part is replaced, its signature holds no more.
+        signature = None if MAIL in str(said.given) else SIGNATURE
+        parts.append(types.Part(function_call=call, thought_signature=signature))
+    return Event(
+        id=f"{number:08d}-8c1b-4f7e-9a51-0d9f6c6f2a10",
+        author="user" if said.who == "user" else "clerk",
+        invocation_id="e-0d9f6c6f-8c1b-4f7e-9a51-0d9f6c6f2a10",
+        timestamp=1_790_000_000.25 + number,
+        content=types.Content(role="user", parts=parts),
+    )
+
+
+class TestContract(RedactedContract):
+    def adapter(self, store: refold.SessionStore) -> Any:
+        return RefoldSessionService(store)
+
+    def item(self, said: Said, number: int) -> Any:
+        return event_of(said, number)
+
+    async def save(
+        self, adapter: Any, thread: str, items: list[Any], new: list[Any]
+    ) -> None:
+        session = await adapter.get_session(**ADA, session_id=thread)
+        if session is None:
+            try:
+                session = await adapter.create_session(**ADA, session_id=thread)
+            except AlreadyExistsError:
+                session = await adapter.get_session(**ADA, session_id=thread)
+        for one in new:
+            await adapter.append_event(session, one)
+
+    async def load(self, adapter: Any, thread: str) -> list[Any]:
+        session = await adapter.get_session(**ADA, session_id=thread)
+        return session.events if session else []
+
+    async def delete(self, adapter: Any, thread: str) -> None:
+        await adapter.delete_session(**ADA, session_id=thread)
+
+    def plain(self, item: Any) -> Any:
+        return item.model_dump(mode="json", exclude_none=True)
+
+    def ids(self, item: Any) -> list[str]:
+        found = [item.id, item.invocation_id]
+        for part in item.content.parts:
+            one = part.function_call or part.function_response
+            found += [one.id] if one else []
+            found += [part.thought_signature.hex()] if part.thought_signature else []
+        return found
+
+    def test_cancelled_in_mid_write_all_or_nothing_is_there(
+        self, store: refold.SessionStore
+    ) -> None:
+        """Each event is a write of its own here."""
+        service, one = self.adapter(store), self.items()[0]
+
+        async def cancelled(after: float) -> None:
+            session = await service.create_session(**ADA, session_id=f"t{after}")
+            task = asyncio.ensure_future(service.append_event(session, one))
+            await asyncio.sleep(after)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            again = await service.get_session(**ADA, session_id=session.id)
+            await service.append_event(again, one)
+            final = await service.get_session(**ADA, session_id=session.id)
+            assert [event.id for event in final.events] == [one.id]
+
+        for step in range(5):
+            self.run(cancelled(step * 0.002))
+        assert [found.problems for _, found in store.verify()] == [[]] * 5
+
+
+def changed(**state: Any) -> Event:
+    delta = {name.replace("__", ":"): value for name, value in state.items()}
+    actions = EventActions(state_delta=delta)
+    return Event(author="clerk", invocation_id="e-1", actions=actions)
+
+
+def test_each_scope_of_a_state_is_seen_where_it_belongs(url: str) -> None:
+    async def tour(store: refold.SessionStore) -> None:
+        service = RefoldSessionService(store)
+        state = {
+            "app:tone": "kind",
+            "user:name": "Ada",
+            "step": 1,
+            "secret:key": SECRET,
+        }
+        one = await service.create_session(**ADA, session_id=" a ", state=state)
+        assert one.id == "a"
+        event = changed(
+            user__seen=[1], step=2, gone=None, temp__t=1, secret__two=SECRET
+        )
+        await service.append_event(one, event)
+        assert one.state["temp:t"] == 1
+
+        again = await service.get_session(**ADA, session_id=" a")
+        left = {"app:tone": "kind", "user:name": "Ada", "user:seen": [1], "step": 2}
+        known = {"secret:key": SECRET, "secret:two": SECRET}
+        assert again.state == {**left, "gone": None, **known}
+        assert "secret:two" not in again.events[0].actions.state_delta
+        assert "temp:t" not in again.events[0].actions.state_delta
+
+        two = await service.create_session(**ADA, session_id="b")
+        assert two.state == {k: v for k, v in left.items() if ":" in k}
+        bob = await service.create_session(app_name="desk", user_id="bob")
+        assert bob.state == {"app:tone": "kind"}
+        found = await service.get_user_state(**ADA)
+        assert found == {"name": "Ada", "seen": [1]}
+
+        other = RefoldSessionService(store)
+        restarted = await other.get_session(**ADA, session_id="a")
+        assert restarted.state == {**left, "gone": None}
+        listed = await other.list_sessions(app_name="desk")
+        assert {(one.user_id, one.id) for one in listed.sessions} == {
+            ("ada", "a"),
+            ("ada", "b"),
+            ("bob", bob.id),
+        }
+        assert SECRET not in everything(store)
+
+    with refold.open(url) as store:
+        asyncio.run(tour(store))
+
+
+def test_it_says_what_is_stale_taken_or_missing(url: str) -> None:
+    async def tour(store: refold.SessionStore) -> None:
+        service = RefoldSessionService(store)
+        one = await service.create_session(**ADA, session_id="a")
+        with pytest.raises(AlreadyExistsError):
+            await service.create_session(**ADA, session_id="a")
+        two = await service.get_session(**ADA, session_id="a")
+        first = changed(step=1)
+        await service.append_event(one, first)
+        await service.append_event(one, first)
+        assert [event.id for event in one.events] == [first.id]
+        with pytest.raises(StaleSessionError, match="modified in storage"):
+            await service.append_event(two, changed(step=2))
+        store.erasures.hold("ada", "case-1", "an enquiry")
+        with pytest.raises(OnHold):
+            await service.delete_session(**ADA, session_id="a")
+        store.erasures.release("ada", "case-1", "over")
+        await service.delete_session(**ADA, session_id="a")
+        with pytest.raises(SessionNotFoundError):
+            await service.append_event(one, changed(step=3))
+
+    with refold.open(url) as store:
+        asyncio.run(tour(store))
+
+
+def test_only_the_newest_events_are_given_if_so_asked(url: str) -> None:
+    async def tour(store: refold.SessionStore) -> None:
+        service = RefoldSessionService(store)
+        session = await service.create_session(**ADA, session_id="a")
+        for number in range(6):
+            await service.append_event(session, event_of(Said("user", "go on"), number))
+
+        async def numbers(**how: Any) -> list[int]:
+            config = GetSessionConfig(**how)
+            found = await service.get_session(**ADA, session_id="a", config=config)
+            return [int(event.id[:8]) for event in found.events]
+
+        assert await numbers(num_recent_events=2) == [4, 5]
+        assert await numbers(num_recent_events=0) == []
+        assert await numbers(after_timestamp=1_790_000_003.0) == [3, 4, 5]
+
+    with refold.open(url) as store:
+        asyncio.run(tour(store))
+
+
+def test_what_was_signed_is_whole_or_gone(url: str) -> None:
+    async def tour(store: refold.SessionStore) -> None:
+        service = RefoldSessionService(store)
+        session = await service.create_session(**ADA, session_id="a")
+        for number, text in enumerate(("It is so.", f"Ask {MAIL}.")):
+            event = event_of(Said("assistant", text), number)
+            event.content.parts[0].thought_signature = SIGNATURE
+            await service.append_event(session, event)
+        again = await service.get_session(**ADA, session_id="a")
+        parts = [event.content.parts[0] for event in again.events]
+        assert [part.thought_signature for part in parts] == [SIGNATURE, None]
+
+    with refold.open(url) as store:
+        asyncio.run(tour(store))
+
+
+class Scripted(BaseLlm):
+    """Says what it was told to say, and keeps what it was sent."""
+
+    model: str = "scripted"
+    steps: list[Any]
+    sent: list[str]
+
+    async def generate_content_async(
+        self, llm_request: Any, stream: bool = False
+    ) -> Any:
+        self.sent.append(llm_request.model_dump_json(exclude={"tools_dict"}))
+        yield LlmResponse(
+            content=types.Content(role="model", parts=[self.steps.pop(0)])
+        )
+
+
+def test_the_runner_keeps_a_run_and_sends_the_model_what_is_stored(url: str) -> None:
+    def look_up(who: str) -> dict[str, str]:
+        """Look somebody up."""
+        return {"found": f"{who}: {SECRET}"}
+
+    call = types.FunctionCall(name="look_up", args={"who": MAIL})
+    steps = [types.Part(function_call=call), types.Part(text="Done.")]
+    steps.append(types.Part(text="You are welcome."))
+    model = Scripted(steps=steps, sent=[])
+
+    async def run(store: refold.SessionStore, text: str) -> None:
+        service = RefoldSessionService(store)
+        agent = Agent(
+            name="clerk",
+            model=model,
+            instruction=f"Help {MAIL}.",
+            tools=[look_up],
+            before_model_callback=service.before_model_callback,
+        )
+        runner = Runner(app_name="desk", agent=agent, session_service=service)
+        if await service.get_session(**ADA, session_id="a") is None:
+            await service.create_session(**ADA, session_id="a")
+        said = types.Content(role="user", parts=[types.Part(text=text)])
+        async for _ in runner.run_async(
+            user_id="ada", session_id="a", new_message=said
+        ):
+            pass
+
+    with refold.open(url) as store:
+        asyncio.run(run(store, f"Look {MAIL} up."))
+        asyncio.run(run(store, "Thanks."))
+
+        assert len(model.sent) == 3
+        assert SECRET not in str(model.sent)
+        assert MAIL not in str(model.sent)
+        assert "[REDACTED:EMAIL" in model.sent[0]
+        (info,) = store.sessions()
+        session = store.session(user_id="ada", session_id=info.session_id)
+        kinds = [event.type for event in session.events()]
+        assert kinds[-6:-3] == ["user_input", "tool_call", "tool_result"]
+        assert session.open_calls() == []

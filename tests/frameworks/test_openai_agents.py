@@ -1,0 +1,212 @@
+"""The OpenAI Agents SDK keeps its conversations in sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from agents import Agent, RunConfig, Runner, Session, function_tool
+from agents.models.fake_id import FAKE_RESPONSES_ID
+from agents.testing import ScriptedModel
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage
+
+import refold
+from refold.adapters.frameworks.openai_agents import RefoldSession
+from refold.domain.canonical import canonical
+from tests.frameworks.contract import (
+    CONVERSATION,
+    MAIL,
+    SECRET,
+    RedactedContract,
+    Said,
+    everything,
+)
+
+
+def items_of(said: Said, number: int) -> list[Any]:
+    name = f"msg_{number:08d}"
+    if said.who == "user":
+        return [{"id": name, "role": "user", "content": said.text}]
+    if said.who == "tool":
+        kind = "function_call_output"
+        back = {"type": kind, "call_id": said.call, "output": said.text}
+        return [{"id": f"fco_{number}", **back}]
+    part = {"type": "output_text", "text": said.text, "annotations": []}
+    told = {"id": name, "type": "message", "role": "assistant", "content": [part]}
+    call = {"id": f"fc_{number:08d}", "type": "function_call", "call_id": said.call}
+    given = canonical(said.given).decode()
+    return [told, {**call, "name": "send", "arguments": given}][: 2 if said.call else 1]
+
+
+class TestContract(RedactedContract):
+    def adapter(self, store: refold.SessionStore) -> Any:
+        return lambda thread: RefoldSession(
+            store, thread, user_id="ada", erase_on_clear=True
+        )
+
+    def item(self, said: Said, number: int) -> Any:
+        return items_of(said, number)[0]
+
+    def items(self) -> list[Any]:
+        return [one for n, said in enumerate(CONVERSATION) for one in items_of(said, n)]
+
+    async def save(
+        self, adapter: Any, thread: str, items: list[Any], new: list[Any]
+    ) -> None:
+        await adapter(thread).add_items(new)
+
+    async def load(self, adapter: Any, thread: str) -> list[Any]:
+        return list(await adapter(thread).get_items())
+
+    async def delete(self, adapter: Any, thread: str) -> None:
+        await adapter(thread).clear_session()
+
+    def plain(self, item: Any) -> Any:
+        return item
+
+    def ids(self, item: Any) -> list[str]:
+        return [item["id"], item.get("call_id", "")]
+
+
+def said(text: str, **more: Any) -> Any:
+    return {"role": "user", "content": text, **more}
+
+
+def opened(store: refold.SessionStore, **how: Any) -> RefoldSession:
+    return RefoldSession(store, "s", user_id="ada", **how)
+
+
+def test_what_is_popped_or_cleared_is_shown_no_more_and_comes_again(url: str) -> None:
+    async def tour(session: RefoldSession) -> None:
+        one, two = said("one", id="m-1"), said("two", id="m-2")
+        await session.add_items([one, two])
+        assert await session.pop_item() == two
+        await session.add_items([two])
+        assert await session.get_items() == [one, two]
+        assert await session.get_items(1) == [two]
+        assert await session.get_items(0) == []
+        await session.clear_session()
+        assert await session.get_items() == []
+        assert await session.pop_item() is None
+        await session.add_items([one])
+        assert await session.get_items() == [one]
+
+    with refold.open(url) as store:
+        asyncio.run(tour(opened(store)))
+        assert "two" in everything(store)
+
+
+def test_equal_items_without_an_id_of_their_own_are_all_kept(url: str) -> None:
+    async def tour(session: RefoldSession) -> None:
+        twice = [said("go on"), said("go on"), said("yes", id=FAKE_RESPONSES_ID)] * 2
+        await session.add_items(twice)
+        assert await session.get_items() == twice
+
+    with refold.open(url) as store:
+        asyncio.run(tour(opened(store)))
+
+
+def test_what_was_encrypted_is_whole_or_gone(url: str) -> None:
+    sealed = "ErUBCkYIBRgCIkDDbw4j0k2g6Ff3l8hVtQz0m7qXpN9aYc5RkTzWvUe1sLdHxGiJbKo="
+
+    def thought(text: str, name: str) -> dict[str, Any]:
+        summary = [{"type": "summary_text", "text": text}]
+        kind = {"id": name, "type": "reasoning"}
+        return {**kind, "summary": summary, "encrypted_content": sealed}
+
+    with refold.open(url) as store:
+        session = opened(store)
+        items = [
+            thought("It is so.", "rs_1a2b3c"),
+            thought(f"Ask {MAIL}.", "rs_4d5e6f"),
+        ]
+        asyncio.run(session.add_items(items))
+        whole, changed = asyncio.run(session.get_items())
+        assert whole == items[0]
+        assert "encrypted_content" not in changed
+        assert MAIL not in str(changed)
+
+
+def test_a_closed_session_takes_no_calls(url: str) -> None:
+    with refold.open(url) as store:
+        session = opened(store)
+        session.close()
+
+        for call in (
+            session.get_items(),
+            session.add_items([]),
+            session.pop_item(),
+            session.clear_session(),
+        ):
+            with pytest.raises(RuntimeError, match="closed"):
+                asyncio.run(call)
+
+
+def test_a_strategy_puts_a_summary_for_what_it_compacted(url: str) -> None:
+    turns = [said(f"Question {n}: " + "how is it done? " * 40) for n in range(12)]
+    told = [one for turn in turns for one in (turn, {**turn, "role": "assistant"})]
+
+    async def tour(session: RefoldSession) -> list[Any]:
+        await session.add_items(told)
+        await session.run_compaction({"response_id": "r"})
+        return await session.get_items()
+
+    with refold.open(url) as store:
+        strategy = "turn_window:full_turns=2,cached_turns=3"
+        summary, *rest = asyncio.run(tour(opened(store, strategy=strategy)))
+
+        assert len(rest) < len(told)
+        assert rest == told[-len(rest) :]
+        assert "summary" in summary["content"]
+        assert asyncio.run(opened(store).get_items()) == told
+        assert asyncio.run(opened(store, strategy=strategy).get_items(1)) == rest[-1:]
+
+
+def test_the_runner_keeps_a_run_and_sends_the_model_what_is_stored(url: str) -> None:
+    @function_tool
+    def look_up(who: str) -> str:
+        return f"{who}: {SECRET}"
+
+    call = ResponseFunctionToolCall(
+        type="function_call",
+        call_id="call_1a2b3c",
+        id="fc_1a2b3c",
+        name="look_up",
+        arguments=canonical({"who": MAIL}).decode(),
+    )
+    done = ResponseOutputMessage.model_validate(
+        {
+            "id": "msg_1a2b3c",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "Done.", "annotations": []}],
+        }
+    )
+    again = done.model_copy(update={"id": "msg_4d5e6f"})
+    model = ScriptedModel([[call], [done], [again]])
+    agent = Agent(name="clerk", model=model, tools=[look_up], instructions="Help.")
+
+    async def run(session: RefoldSession, text: str) -> Any:
+        config = RunConfig(
+            call_model_input_filter=session.call_model_input_filter,
+            tracing_disabled=True,
+        )
+        return await Runner.run(agent, text, session=session, run_config=config)
+
+    with refold.open(url) as store:
+        session = opened(store)
+        assert isinstance(session, Session)
+        asyncio.run(run(session, f"Look {MAIL} up."))
+        asyncio.run(run(opened(store), "Thanks."))
+
+        sent = str([turn.input for turn in model.calls])
+        assert SECRET not in sent
+        assert MAIL not in sent
+        assert "[REDACTED:EMAIL" in sent
+        kinds = [
+            item.get("type", "message") for item in asyncio.run(session.get_items())
+        ]
+        assert kinds[1:3] == ["function_call", "function_call_output"]
+        assert len(kinds) == 6

@@ -1,0 +1,247 @@
+"""pydantic-ai keeps its conversations in sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import ProcessHistory
+from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationStore,
+    InMemoryConversationStore,
+)
+from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import FunctionModel
+
+import refold
+from refold.adapters.frameworks.pydantic_ai import RefoldConversationStore
+from refold.domain.errors import OnHold
+from tests.frameworks.contract import (
+    CONVERSATION,
+    MAIL,
+    SECRET,
+    RedactedContract,
+    Said,
+    everything,
+    seqs,
+)
+
+BEGIN = datetime(2026, 5, 1, 10, tzinfo=UTC)
+
+
+def message(said: Said, number: int) -> Any:
+    at = BEGIN + timedelta(seconds=number)
+    name = f"{number:08d}-8c1b-4f7e-9a51-0d9f6c6f2a10"
+    if said.who == "user":
+        part = UserPromptPart(content=said.text, timestamp=at)
+        return ModelRequest(parts=[part], timestamp=at, run_id=name)
+    if said.who == "tool":
+        back = ToolReturnPart("send", said.text, said.call, timestamp=at)
+        return ModelRequest(parts=[back], timestamp=at, run_id=name)
+    parts: list[Any] = [TextPart(content=said.text)]
+    if said.call:
+        parts.append(ToolCallPart("send", said.given, said.call))
+    return ModelResponse(parts=parts, timestamp=at, run_id=name, model_name="m-1")
+
+
+MESSAGES = [message(said, number) for number, said in enumerate(CONVERSATION)]
+
+
+class TestContract(RedactedContract):
+    def adapter(self, store: refold.SessionStore) -> Any:
+        return RefoldConversationStore(store, user_id="ada")
+
+    def item(self, said: Said, number: int) -> Any:
+        return message(said, number)
+
+    async def save(
+        self, adapter: Any, thread: str, items: list[Any], new: list[Any]
+    ) -> None:
+        stored = await adapter.read_record(thread)
+        whole = Conversation(
+            messages=items,
+            conversation_id=thread,
+            revision=stored.revision if stored else None,
+        )
+        await adapter.save(whole)
+
+    async def load(self, adapter: Any, thread: str) -> list[Any]:
+        found = await adapter.load(thread)
+        return found.messages if found else []
+
+    async def delete(self, adapter: Any, thread: str) -> None:
+        await adapter.delete(thread)
+
+    def plain(self, item: Any) -> Any:
+        return ModelMessagesTypeAdapter.dump_python([item], mode="json")
+
+    def ids(self, item: Any) -> list[str]:
+        calls = [getattr(part, "tool_call_id", "") for part in item.parts]
+        return [item.run_id, *calls]
+
+
+def run(url: str, tour: Any) -> None:
+    with refold.open(url) as store:
+        asyncio.run(tour(store, RefoldConversationStore(store, user_id="ada")))
+
+
+def conversation(name: str, messages: list[Any], **more: Any) -> Conversation:
+    return Conversation(messages=list(messages), conversation_id=name, **more)
+
+
+def test_a_history_that_was_redacted_is_not_branched(url: str) -> None:
+    async def tour(store: refold.SessionStore, kept: Any) -> None:
+        told = conversation("c", MESSAGES[:4])
+        await kept.save(told)
+        before = seqs(store)
+        browser = ConversationTypeAdapter.dump_json(told)  # it comes back of a client
+        back = ConversationTypeAdapter.validate_json(browser)
+        back.messages.append(MESSAGES[4])
+        added = await kept.save(back)
+
+        assert len(added) == 1
+        assert seqs(store) == before + 2  # the message, and the record
+        assert (await kept.read_record("c")).branches == []
+
+    run(url, tour)
+
+
+async def story(kept: ConversationStore) -> list[Any]:
+    """What a store says of conversations that are saved, branched, forked, deleted."""
+    said: list[Any] = []
+
+    async def tell(name: str, scope: str | None = None) -> None:
+        found = await kept.load(name, scope=scope)
+        said.append(found and [one.run_id for one in found.messages])
+
+    one = conversation("one", MESSAGES[5:8])
+    await kept.save(one, scope="team")
+    await tell("one")
+    await tell("one", scope="other")
+    with pytest.raises(ConversationConflict):
+        await kept.save(conversation("one", MESSAGES[:1]))
+    branched = await kept.branch("one", at=1, expected_revision=one.revision)
+    branched.messages.append(MESSAGES[4])
+    await kept.save(branched)
+    await tell("one")
+    (left,) = (await kept.read_record("one")).branches
+    forked = await kept.fork("one", from_entry=left, new_conversation_id="two")
+    forked.messages.append(MESSAGES[0])
+    await kept.save(forked)
+    await tell("two")
+    said.append([one.conversation_id for one in await kept.list_conversations()])
+    said.append(len(await kept.list_conversations(scope="team", limit=1)))
+    said.append(len((await kept.load("two", limit=2)).messages))
+    await kept.delete("one", scope="other")
+    await tell("one")
+    await kept.delete("one")
+    await tell("one")
+    await tell("two")
+    await kept.save(conversation("one", MESSAGES[6:7]))
+    await tell("one")
+    await kept.delete("one")
+    await kept.delete("two")
+    said.append(await kept.list_conversations())
+    return said
+
+
+def test_it_does_what_the_store_in_memory_does(url: str) -> None:
+    async def tour(store: refold.SessionStore, kept: Any) -> None:
+        assert await story(kept) == await story(InMemoryConversationStore())
+        assert seqs(store) == 0  # nothing is left that no history needs
+
+    run(url, tour)
+
+
+def test_another_process_finds_the_entries_of_a_fork(url: str) -> None:
+    async def tour(store: refold.SessionStore, kept: Any) -> None:
+        await kept.save(conversation("one", MESSAGES[5:8]))
+        await kept.fork("one", new_conversation_id="two")
+        other = RefoldConversationStore(store, user_id="ada")
+        assert len((await other.load("two")).messages) == 3
+        (entry, *_) = await other.load_entries("two")
+        assert (await other.read_entry(entry.id)).message == entry.message
+        with pytest.raises(KeyError):
+            await other.read_entry("no such entry")
+
+    run(url, tour)
+
+
+def test_a_held_conversation_is_not_deleted(url: str) -> None:
+    async def tour(store: refold.SessionStore, kept: Any) -> None:
+        await kept.save(conversation("one", MESSAGES[:1]))
+        store.erasures.hold("ada", "case-1", "an enquiry")
+        with pytest.raises(OnHold):
+            await kept.delete("one")
+        assert await kept.load("one")
+
+    run(url, tour)
+
+
+def test_what_was_signed_is_whole_or_gone(url: str) -> None:
+    signature = "ErUBCkYIBRgCIkDDbw4j0k2g6Ff3l8hVtQz0m7qXpN9aYc5RkTzWvUe1sLdHxGiJbKo="
+
+    def thought(text: str) -> Any:
+        parts = [
+            ThinkingPart(content=text, signature=signature),
+            TextPart(content="Yes."),
+        ]
+        return ModelResponse(parts=parts, timestamp=BEGIN)
+
+    async def tour(_: refold.SessionStore, kept: Any) -> None:
+        await kept.save(conversation("one", [thought("Is it so?"), thought(MAIL)]))
+        first, second = (await kept.load("one")).messages
+        assert first == thought("Is it so?")
+        assert signature not in str(second)
+        assert MAIL not in str(second)
+
+    run(url, tour)
+
+
+def test_an_agent_keeps_a_run_and_the_model_is_sent_what_is_stored(url: str) -> None:
+    sent: list[str] = []
+
+    def answer(messages: list[Any], _: Any) -> ModelResponse:
+        sent.append(str(messages))
+        if len(sent) == 1:
+            return ModelResponse(
+                parts=[ToolCallPart("look_up", {"who": MAIL}, "call_1a2b3c")]
+            )
+        return ModelResponse(parts=[TextPart(content="Done.")])
+
+    def look_up(who: str) -> str:
+        return f"{who}: {SECRET}"
+
+    async def turn(store: refold.SessionStore, text: str) -> int:
+        kept = RefoldConversationStore(store, user_id="ada")
+        filtered = ProcessHistory(kept.history_processor)
+        agent = Agent(FunctionModel(answer), tools=[look_up], capabilities=[filtered])
+        before = await kept.load("c") or Conversation(conversation_id="c")
+        return len(await kept.save(await agent.run(text, conversation=before)))
+
+    with refold.open(url) as store:
+        assert asyncio.run(turn(store, f"Look {MAIL} up.")) == 4
+        assert asyncio.run(turn(store, "Thanks.")) == 2
+        assert SECRET not in str(sent)
+        assert MAIL not in str(sent)
+        assert "[REDACTED:EMAIL" in sent[0]
+        assert SECRET not in everything(store)
+        (info,) = store.sessions()
+        session = store.session(user_id="ada", session_id=info.session_id)
+        assert session.open_calls() == []
+        (record,) = [*session.items(kind="record", newest=1)]
+        assert record.value["branches"] == []
