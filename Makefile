@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction simulate soak \
+.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction bench-frameworks simulate soak \
 	fuzz clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -39,6 +39,8 @@ help:
 	@echo "             environment of their own); ARGS='--quick' or '--plot FILE.png'"
 	@echo "make bench-redaction"
 	@echo "             what redaction costs and finds, beside other tools"
+	@echo "make bench-frameworks"
+	@echo "             what items of frameworks and steps of LangGraph cost"
 	@echo "make clean   remove what these targets made"
 
 # Two stamps: new dependencies reinstall them, a changed pyproject.toml only refold.
@@ -135,6 +137,10 @@ bench: .venv/bench/.ready
 
 bench-redaction: .venv/bench/.ready
 	@.venv/bench/bin/refold bench redaction $(ARGS)
+
+bench-frameworks: .venv/bench/.ready
+	@$(BIN)/uv pip install --quiet --python .venv/bench/bin/python "langgraph>=1.2"
+	@.venv/bench/bin/python -m benchmarks.frameworks
 
 clean:
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache \

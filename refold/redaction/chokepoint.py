@@ -152,8 +152,9 @@ def _alike(value: JsonValue, path: Path, shape: _Shape) -> Iterator[Path]:
     items: Iterable[tuple[str, JsonValue]] = ()
     if isinstance(value, dict):
         items = [(path[0], value.get(path[0]))] if path[0] != "*" else value.items()
-    elif isinstance(value, list) and path[0] == "*":
-        items = [(str(index), item) for index, item in enumerate(value)]
+    elif isinstance(value, list):
+        every = ((str(index), item) for index, item in enumerate(value))
+        items = [one for one in every if path[0] in ("*", one[0])]
     for name, item in items:
         for rest in _alike(item, path[1:], shape):
             yield (name, *rest)

@@ -7,6 +7,7 @@ import operator
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
+from uuid import uuid4
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -170,6 +171,28 @@ def test_a_thread_is_kept_once_and_not_again_with_each_step(url: str) -> None:
         # Kept whole each time, it would be 30 times as much.
         assert size < 60 * 5_000
         assert len(asyncio.run(contract.load(saver, "t"))) == 60
+
+
+def test_ids_and_versions_stay_whatever_a_rule_finds_in_them(url: str) -> None:
+    checkpoint, version = empty_checkpoint(), f"{7:032}.0.1234567890123456"
+    call = {"name": "look", "args": {}, "id": f"call_{'a1b2' * 6}"}
+    said = AIMessage(content="I look.", id=str(uuid4()), tool_calls=[call])
+    checkpoint["channel_values"] = {"messages": [said]}
+    checkpoint["channel_versions"] = {"messages": version}
+    checkpoint["versions_seen"] = {"node": {"messages": version}}
+    rules = refold.redaction.Registered()
+    ids = [checkpoint["id"], version, said.id, said.tool_calls[0]["id"]]
+    for one in ids:
+        rules.register(str(one), "SECRET")
+    with refold.open(url, registered=rules) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        at = saver.put(config("t"), checkpoint, {}, {"messages": version})
+        saver.put_writes(at, [("messages", [said])], "task-1")
+
+        found = saver.get_tuple(config("t"))
+
+        assert found.checkpoint == checkpoint
+        assert found.pending_writes[0][2] == [said]
 
 
 def test_bytes_are_refused_unless_they_may_be_kept(url: str) -> None:

@@ -1,0 +1,123 @@
+"""What a framework's items and LangGraph's steps cost in CPU, beside what they replace.
+
+``make bench-frameworks``: pairs that take turns in one run, and the median of each.
+Targets: an item at most 1.5 times its events; a step of a graph at 200 turns at most
+1.2 times one at 10, at most twice SqliteSaver's at 10, and below it at 200.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from statistics import median
+from time import process_time
+from typing import Any
+
+import refold
+from refold.events import Format
+
+TEXT = "The quick fox reads the budget of the third quarter and finds nothing in it. "
+TURNS, PAIRS = 205, 7
+
+
+def view(_: str, item: Any, __: Mapping[str, Any]) -> Iterator[refold.events.Event]:
+    """The events of a message."""
+    for block in item["content"]:
+        match block:
+            case {"text": text}:
+                yield refold.AgentResponse(text=text)
+            case {"name": name, "input": given, "id": call}:
+                yield refold.ToolCall(call_id=call, tool_name=name, arguments=given)
+            case {"tool_use_id": call, "content": content}:
+                yield refold.ToolResult(call_id=call, content=content)
+
+
+CHAT = Format("chat", view, lambda item: str(item["role"]), lambda item: item["id"])
+
+
+def messages(number: int) -> list[dict[str, Any]]:
+    """An answer with a call, and what came of it."""
+    call = {"id": f"call_{number:08d}", "name": "ls", "input": {"path": TEXT}}
+    said = [{"type": "text", "text": TEXT * 4}, call]
+    result = {"tool_use_id": call["id"], "content": TEXT * 8}
+    return [
+        {"id": f"a{number}", "role": "assistant", "content": said},
+        {"id": f"b{number}", "role": "user", "content": [result]},
+    ]
+
+
+def spent(work: Callable[[], object]) -> float:
+    """Milliseconds of CPU that it took."""
+    begun = process_time()
+    work()
+    return (process_time() - begun) * 1_000
+
+
+def items() -> tuple[float, float]:
+    """An append of an item, and of its events, in milliseconds."""
+    found: tuple[list[float], list[float]] = ([], [])
+    url = f"sqlite:///{tempfile.mkdtemp()}/items.db?synchronous=normal"
+    with refold.open(url) as store:
+        for pair in range(PAIRS):
+            for kind in range(2):
+                name = f"s-{pair}-{kind}"
+                session = store.session(user_id="ada", session_id=name)
+                session.append(refold.UserInput(text="begin"))
+
+                def run(session: refold.Session = session, kind: int = kind) -> None:
+                    for number in range(100):
+                        for item in messages(number):
+                            if kind:
+                                session.append([*view("", item, {})])
+                            else:
+                                session.append_items(CHAT, [item])
+
+                found[kind].append(spent(run) / 200)
+    return median(found[0]), median(found[1])
+
+
+def steps() -> dict[str, list[float]]:
+    """The CPU of each turn of a graph, with Refold and with SqliteSaver."""
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langgraph.checkpoint.sqlite import SqliteSaver
+    from langgraph.graph import END, START, MessagesState, StateGraph
+
+    from refold.adapters.frameworks.langgraph import RefoldSaver
+
+    made = StateGraph(MessagesState)
+    made.add_node("answer", lambda _: {"messages": [AIMessage(content=TEXT * 4)]})
+    made.add_edge(START, "answer")
+    made.add_edge("answer", END)
+    folder = tempfile.mkdtemp()
+    store = refold.open(f"sqlite:///{folder}/refold.db?synchronous=normal")
+    peer = sqlite3.connect(f"{folder}/peer.db", check_same_thread=False)
+    savers = {"refold": RefoldSaver(store, user_id="ada"), "peer": SqliteSaver(peer)}
+    graphs = {name: made.compile(checkpointer=one) for name, one in savers.items()}
+    took: dict[str, list[float]] = {name: [] for name in graphs}
+    place: Any = {"configurable": {"thread_id": "t"}}
+    for turn in range(TURNS):
+        for name, graph in graphs.items():
+            asked: Any = {"messages": [HumanMessage(content=f"{turn} {TEXT * 4}")]}
+            took[name].append(spent(lambda g=graph, a=asked: g.invoke(a, place)))  # type: ignore[misc]
+    store.close()
+    peer.close()
+    return took
+
+
+def main() -> None:
+    """Print the ratios."""
+    logging.disable(logging.WARNING)
+    item, events = items()
+    print(f"an item: {item / events:.2f} times its events ({events:.2f} ms)")
+    took = steps()
+    at = {n: (median(ms[5:16]), median(ms[-11:])) for n, ms in took.items()}
+    early, late = at["refold"]
+    print(f"a step at 200 turns: {late / early:.2f} times one at 10 ({early:.1f} ms)")
+    print(f"beside SqliteSaver: {early / at['peer'][0]:.2f} times at 10 turns")
+    print(f"beside SqliteSaver: {late / at['peer'][1]:.2f} times at 200 turns")
+
+
+if __name__ == "__main__":
+    main()
