@@ -16,9 +16,11 @@ import pytest
 
 import refold
 from refold.domain.errors import RefoldError
+from refold.redaction import Policy
 
 SECRET = "ghp_Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6sVb1n"
 MAIL = "grace.hopper@navy-yard.org"
+NUMBERED = Policy.parse("version = 1\nnumbered = true\n")
 LATER = "Quux-Seventeen-cabin"  # found by rules that come later
 ROOM = "Ask for the cabin of Quux-Seventeen-cabin at the desk, please."
 
@@ -127,6 +129,23 @@ class RedactedContract(ABC):
         again = self.run(self.load(adapter, "t"))
         assert self.told(again) == self.told(loaded)
         assert seqs(store, items_only=True) == before
+
+    def test_numbered_placeholders_stay_the_sessions_own(self, url: str) -> None:
+        items = self.items()
+        with refold.open(url, policy=NUMBERED) as store:
+            self.run(self.save(self.adapter(store), "t", items, items))
+            before = seqs(store, items_only=True)
+
+        with refold.open(url, policy=NUMBERED) as store:
+            adapter = self.adapter(store)
+            loaded = self.run(self.load(adapter, "t"))
+            self.run(self.save(adapter, "t", loaded, loaded))
+            self.run(self.save(adapter, "t", items, items))
+
+            again = self.run(self.load(adapter, "t"))
+            assert "[EMAIL_1]" in self.told(loaded)
+            assert self.told(again) == self.told(loaded)
+            assert seqs(store, items_only=True) == before
 
     def test_of_a_half_known_batch_the_rest_is_added(
         self, store: refold.SessionStore

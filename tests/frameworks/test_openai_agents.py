@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from agents import Agent, RunConfig, Runner, Session, function_tool
 from agents.models.fake_id import FAKE_RESPONSES_ID
+from agents.run_config import CallModelData, ModelInputData
 from agents.testing import ScriptedModel
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage
 
@@ -17,6 +18,7 @@ from refold.domain.canonical import canonical
 from tests.frameworks.contract import (
     CONVERSATION,
     MAIL,
+    NUMBERED,
     SECRET,
     RedactedContract,
     Said,
@@ -126,6 +128,19 @@ def test_what_was_encrypted_is_whole_or_gone(url: str) -> None:
         assert whole == items[0]
         assert "encrypted_content" not in changed
         assert MAIL not in str(changed)
+
+
+def test_a_model_is_sent_the_numbers_of_the_session_and_no_others(url: str) -> None:
+    with refold.open(url, policy=NUMBERED) as store:
+        session = opened(store)
+        asyncio.run(session.add_items([said(f"Ask {MAIL}.")]))
+        (stored,) = asyncio.run(session.get_items())
+        made = ModelInputData(input=[stored, said("Ask [EMAIL_1]!")], instructions=None)
+        data: Any = CallModelData(model_data=made, agent=Agent(name="a"), context=None)
+
+        sent = asyncio.run(session.call_model_input_filter(data))
+
+        assert sent.input == [said("Ask [EMAIL_1]."), said("Ask [~EMAIL_1]!")]
 
 
 def test_a_closed_session_takes_no_calls(url: str) -> None:

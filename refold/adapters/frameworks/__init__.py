@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
+from refold.domain.canonical import canonical
+from refold.domain.envelope import Format
 from refold.domain.errors import InvalidConfiguration
+from refold.store.sessions import Session
 
 T = TypeVar("T")
 
@@ -32,3 +35,21 @@ async def settled(work: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait({doing})
         raise
+
+
+def as_stored(
+    session: Session,
+    format: Format,  # noqa: A002  # as ``would_store`` names it
+    items: Sequence[Any],
+    *,
+    known: Callable[[], Iterable[Any]],
+) -> list[Any]:
+    """The items as the log may keep them; those of ``known`` are as it has them.
+
+    Numbered placeholders in them are the session's own; in others somebody wrote them.
+    """
+    numbered = session.writer.redactor.numbered
+    there = {canonical(one) for one in known()} if numbered else set()
+    new = [one for one in items if not there or canonical(one) not in there]
+    told = iter(session.would_store(format, new))
+    return [one if there and canonical(one) in there else next(told) for one in items]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
-from refold.adapters.frameworks import needed, settled
+from refold.adapters.frameworks import as_stored, needed, settled
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
@@ -202,7 +203,13 @@ class RefoldSessionService(adk.BaseSessionService):
         texts = [config.system_instruction, *({"content": one} for one in dumped)]
         if not isinstance(texts[0], str):
             texts[0] = None
-        first, *rest = await settled(lambda: session.would_store(FORMAT, texts))
+
+        def known() -> Iterator[Any]:
+            events = session.items(kind="event")
+            return ({"content": one.value.get("content")} for one in events)
+
+        told = partial(as_stored, session, FORMAT, texts, known=known)
+        first, *rest = await settled(told)
         config.system_instruction = first or config.system_instruction
         llm_request.contents = [
             type(one).model_validate(new["content"])

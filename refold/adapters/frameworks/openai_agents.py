@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from refold.adapters.frameworks import needed, settled
+from refold.adapters.frameworks import as_stored, needed, settled
 from refold.adapters.importers import base, messages, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
@@ -134,7 +135,12 @@ class RefoldSession:
         """For ``RunConfig``: the model is sent what the log may keep."""
         sent = data.model_data
         texts = [sent.instructions, *sent.input]
-        first, *rest = await self._done(lambda one: one.would_store(FORMAT, texts))
+
+        def told(session: Session) -> list[Any]:
+            known = partial(self._items, session, None)
+            return as_stored(session, FORMAT, texts, known=known)
+
+        first, *rest = await self._done(told)
         return type(sent)(input=rest, instructions=first)
 
     def close(self) -> None:
@@ -190,9 +196,8 @@ def _new(session: Session, live: _Live, items: Sequence[Any]) -> list[Any]:
     found = []
     for item in items:
         known = there.get(_id_of(item))
-        if not known or _values(session, [known]) != session.would_store(
-            FORMAT, [item]
-        ):
+        stored = _values(session, [known]) if known else []
+        if [item] != stored != session.would_store(FORMAT, [item]):
             found.append(item)
     return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
 
-from refold.adapters.frameworks import needed, settled
+from refold.adapters.frameworks import as_stored, needed, settled
 from refold.adapters.importers import base, messages, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import Erased, SessionNotFound, StaleSession
@@ -136,6 +136,11 @@ class _Kept:
         ]
 
 
+def _dumped(messages: Sequence[Any]) -> list[Any]:
+    told = ModelMessagesTypeAdapter.dump_python([*messages], mode="json")
+    return [{"message": one} for one in told]
+
+
 class RefoldConversationStore(ai.ConversationStore):
     """Keeps the conversations of one user.
 
@@ -240,21 +245,41 @@ class RefoldConversationStore(ai.ConversationStore):
         record: Any,
         conversation_id: str,
         history: list[Any],
-        *rest: Any,
-        **how: Any,
+        branches: list[str],
+        *,
+        window: int | None,
     ) -> Any:
-        """What ``save`` compares: here as both are stored, so that equal is equal."""
-        told = await settled(lambda: self._told(conversation_id, history))
+        """What ``save`` compares: what would be stored as it is there is the same."""
+        kept = record and await self._history_of(record, limit=window)
+        stored = [one.message for one in kept or ()]
+        told = await settled(
+            lambda: self._told(conversation_id, history[: len(stored)], stored)
+        )
+        both = zip(stored, told, history, strict=False)
+        same = [one if one == new else given for one, new, given in both]
+        same += history[len(same) :]
         unsaved = super()._unsaved_after_history
-        return await unsaved(record, conversation_id, told, *rest, **how)
+        return await unsaved(record, conversation_id, same, branches, window=window)
 
-    def _told(self, conversation_id: str, history: Sequence[Any]) -> list[Any]:
+    def _told(
+        self, conversation_id: str, history: Sequence[Any], stored: Sequence[Any] = ()
+    ) -> list[Any]:
         """The messages as they would be stored."""
-        told = ModelMessagesTypeAdapter.dump_python([*history], mode="json")
-        session, items = self._session(conversation_id), [{"message": m} for m in told]
-        told = [one["message"] for one in session.would_store(FORMAT, items)]
-        found: list[Any] = ModelMessagesTypeAdapter.validate_python(told)
+        session = self._session(conversation_id)
+
+        def known() -> list[Any]:
+            record = self._kept(session).record
+            some = stored or self._messages(record.head_id if record else None)
+            return _dumped(some)
+
+        told = as_stored(session, FORMAT, _dumped(history), known=known)
+        found: list[Any] = ModelMessagesTypeAdapter.validate_python(
+            [one["message"] for one in told]
+        )
         return found
+
+    def _messages(self, head_id: str | None) -> list[Any]:
+        return [one.message for one in self._history(head_id, None)]
 
     def _write(self, name: str, made: list[Native], expected: str | None) -> None:
         session = self._session(name)
