@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from refold.domain.envelope import Envelope
 from refold.domain.errors import UnknownModel
 from refold.domain.events import AgentResponse, JsonObject, Request, UserInput
-from refold.domain.tokens import MESSAGE_OVERHEAD
+from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
 from refold.projections.context.view import View
 from refold.projections.models import DEFAULT_TOKENIZER, model_info
 
@@ -290,6 +290,27 @@ def tokens_of(view: View, *, model: str, counter: TokenCounter | None = None) ->
     """
     counter = counter or Calibrated()
     return counter.count(view.messages, view.system, view.tools, model=model)
+
+
+# What agents read and write, in about the shares in which they do.
+_TYPICAL: Final = (
+    "The build fails in the second step: the linker asks for a symbol that nobody "
+    "defines. I look at the file that should have it, and at what changed last week.\n"
+    "    def total(items: list[Item]) -> float:\n"
+    "        return sum(item.price * item.count for item in items if item.count > 0)\n"
+    '{"path": "src/main.rs", "line": 42, "status": "ok", "matches": ["fn main() {"]}\n'
+    "12:03:44.120 WARN  worker-7 retry 3/5 GET /v1/items?page=2 took 1804 ms\n"
+)
+
+
+@cache
+def weight_of(model: str) -> float:
+    """How many of the model's tokens an estimated one is in what agents read and write.
+
+    At least 1, to two places.  Raises UnknownModel.
+    """
+    real = starting(model_info(model).tokenizer).tokens(of_text(_TYPICAL))
+    return max(1.0, round(real / estimate_text(_TYPICAL), 2))
 
 
 def learned_from(

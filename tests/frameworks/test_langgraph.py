@@ -233,6 +233,20 @@ def test_what_a_model_is_sent_is_what_is_kept(url: str) -> None:
         assert (told.content, told.id) == ("Write to [REDACTED:EMAIL].", "m")
 
 
+def test_a_model_is_sent_the_numbers_that_are_kept(url: str) -> None:
+    policy = refold.Policy.parse("version = 1\nnumbered = true\n")
+    asked = message(Said("user", f"Write to {MAIL}, as always."), 1)
+    with refold.open(url, policy=policy) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        asyncio.run(TestContract().save(saver, "t", [asked], [asked]))
+        kept = asyncio.run(TestContract().load(saver, "t"))
+
+        sent = saver.pre_model_hook({"messages": kept}, config("t"))
+
+        (told,) = sent["llm_input_messages"]
+        assert told.content == "Write to [EMAIL_1], as always."
+
+
 def test_what_is_redacted_later_is_not_shown_from_memory(url: str) -> None:
     asked = message(Said("user", "The word is Quux-Seventeen-cabin, remember it."), 1)
     with refold.open(url) as store:

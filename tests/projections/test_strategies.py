@@ -26,6 +26,7 @@ from refold.projections.context.strategies.history_summary import (
     from_params,
 )
 from refold.projections.context.strategies.spec import parse
+from refold.projections.context.strategies.token_ratio import TokenRatio
 from refold.projections.context.strategy import Strategy, fitting
 from tests.projections.logs import START, Log
 from tests.projections.walk import Walk, texts, view_of
@@ -324,6 +325,19 @@ class TestTokenRatio:
 
         assert strategy.decide(outline._replace(raw_tokens=102_399), START) is None
         assert strategy.decide(outline._replace(raw_tokens=102_400), START) is not None
+
+    def test_the_tokens_of_a_model_are_those_that_count(self) -> None:
+        strategy = parse("token_ratio:model='claude-opus-4-7'")
+        assert isinstance(strategy, TokenRatio)
+        limit = int(strategy.window * 0.8 / strategy.weight)
+        outline = _read(strategy, talk(8))
+
+        assert strategy.weight > 1.3
+        assert strategy.params["weight"] == strategy.weight
+        assert strategy.decide(outline._replace(raw_tokens=limit - 9), START) is None
+        assert strategy.decide(outline._replace(raw_tokens=limit + 9), START)
+        spec = f"token_ratio:model='claude-opus-4-7',weight={strategy.weight}"
+        assert parse(spec) == strategy
 
     @pytest.mark.parametrize(
         ("window", "target"), [(3000, 500), (20_000, 2000), (200_000, 4000)]

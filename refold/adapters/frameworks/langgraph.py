@@ -25,7 +25,7 @@ from hashlib import sha256
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from refold.adapters.frameworks import needed
+from refold.adapters.frameworks import as_stored, needed
 from refold.domain.envelope import Format, Meta, Native
 from refold.domain.errors import Erased
 from refold.domain.events import (
@@ -399,9 +399,15 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
 
     def pre_model_hook(self, state: Any, config: Any) -> dict[str, Any]:
         """For ``create_react_agent``: the model is sent what the log may keep."""
-        session = self._named(config["configurable"]["thread_id"])
-        trees = [self._tree(one) for one in state["messages"]]
-        told = session.would_store(FORMAT, trees)
+        with self._lock:
+            thread = self._thread(config["configurable"]["thread_id"])
+            trees = [self._tree(one) for one in state["messages"]]
+
+            def known() -> Iterator[Any]:
+                items = thread.session.items()
+                return (one.value for one in items if one.kind in ("part", "message"))
+
+            told = as_stored(thread.session, FORMAT, trees, known=known)
         return {"llm_input_messages": [self._value(tree) for tree in told]}
 
     aput = _threaded(put)

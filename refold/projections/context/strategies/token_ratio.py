@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from refold.domain.errors import counted
+from refold.domain.errors import UnknownModel, counted
 from refold.projections.context.compaction import (
     Compaction,
     batch,
@@ -18,6 +19,7 @@ from refold.projections.context.compaction import (
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Manner, Pinning, distance
 from refold.projections.models import window_of
+from refold.projections.tokens import weight_of
 
 
 class TokenRatio(Pinning):
@@ -26,6 +28,8 @@ class TokenRatio(Pinning):
     trigger_threshold:  the share of the window that makes it due.
     keep_recent_turns:  so many of the newest turns stay raw; an input opens one.
     model:              whose window it is; or ``max_context_tokens`` says it.
+    weight:             how many tokens of the model an estimated one is; left out,
+                        what was measured for ``model``, else 1.
     enabled:            False: nothing is ever due.
     pin_tokens:         what pinned exchanges may take behind the summary.
 
@@ -41,6 +45,16 @@ class TokenRatio(Pinning):
     model: str | None = None
     max_context_tokens: int | None = Field(default=None, ge=1)
     enabled: bool = True
+    weight: float = Field(default=1.0, ge=1, le=10, strict=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weighed(cls, given: Any) -> Any:
+        # What was measured may change; what this decides by may not.
+        if isinstance(given, dict) and given.get("model") and "weight" not in given:
+            with suppress(UnknownModel):
+                return {**given, "weight": weight_of(str(given["model"]))}
+        return given
 
     @model_validator(mode="after")
     def _has_window(self) -> TokenRatio:
@@ -76,18 +90,21 @@ class TokenRatio(Pinning):
         """How full the window is, and what is too full."""
         if not self.enabled:
             return f"{self.name} is switched off: enabled is false"
-        limit = self.window * self.trigger_threshold
+        limit, tokens = self.window * self.trigger_threshold, self._tokens(outline)
         return distance(
             self.name,
-            counted(outline.tokens, "token"),
+            counted(tokens, "token"),
             f"{limit:,.0f} of {self.window:,}",
-            is_there=outline.tokens >= limit,
+            is_there=tokens >= limit,
         )
+
+    def _tokens(self, outline: Outline) -> int:
+        return round(outline.tokens * self.weight)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """All before the newest turns, if the window is full to the threshold."""
-        limit = self.window * self.trigger_threshold
-        if not self.enabled or outline.tokens < limit or held_back(outline, now):
+        limit, tokens = self.window * self.trigger_threshold, self._tokens(outline)
+        if not self.enabled or tokens < limit or held_back(outline, now):
             return None
         units, recent = outline.units, self.keep_recent_turns
         inputs = [i for i, unit in enumerate(units) if unit.type == "user_input"]
@@ -96,6 +113,6 @@ class TokenRatio(Pinning):
             outline,
             oldest_units(outline, older),
             target=self.summary_tokens,
-            reason=f"{outline.tokens} tokens, at most {limit:.0f} of {self.window}",
+            reason=f"{tokens} tokens, at most {limit:.0f} of {self.window}",
             absorbs=outline.summaries,
         )
