@@ -72,6 +72,9 @@ class EncryptedLog(EncryptedStreams):
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
         self.recorder.label(stream, dict(_places(self.keys, stream.user_id, labels)))
 
+    def label_like(self, stream: StreamId, other: StreamId) -> None:
+        self.recorder.label(stream, self.recorder.labels_of(other))
+
     def orphans(self, scope: ports.Scope = ports.EVERYTHING) -> list[ports.Problem]:
         return [
             ports.Problem(*stream, None, "head", "the stream has no head row")

@@ -437,6 +437,9 @@ class EventLog(Protocol):
         Only their keyed hashes are kept.  A session that is not there has none.
         """
 
+    def label_like(self, stream: StreamId, other: StreamId) -> None:
+        """Have the session found by the labels that another of the user is found by."""
+
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""
 

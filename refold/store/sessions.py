@@ -678,7 +678,7 @@ class Session:
         self.close()
 
     def fork(self, at: int, *, session_id: str) -> Session:
-        """Begin another session that continues this one from ``at``.
+        """Begin another session that continues this one from ``at``, with its labels.
 
         Nothing is copied: its context reads this session's events first.  Calls that
         were open at ``at`` can be answered in both.
@@ -698,15 +698,23 @@ class Session:
         state = born(self.writer.log, child.stream, event)
         born_at = Head(state._replace(numbers=numbers))
         self.writer.append(order, born=born_at)
+        self._pass_labels(child)
         return child
+
+    def _pass_labels(self, child: Session) -> None:
+        """Give a session that goes on from this one its labels."""
+        if labels := _labels(self._folded()):
+            child.append(labelling(labels))
+            self.writer.log.label_like(child.stream, self.stream)
 
     def delegate(
         self, task: str, *, session_id: str, agent: str | None = None
     ) -> Session:
         """Begin a session of the same user for a sub-agent, with ``task`` as its input.
 
-        It shares no history: the task says what the sub-agent must know.  Its first
-        event names the session it came from, and the seq, in ``meta.parent``.
+        It has the labels of this one, and shares no history: the task says what the
+        sub-agent must know.  Its first event names the session it came from, and the
+        seq, in ``meta.parent``.
 
         Raises SessionNotFound, StaleSession if the new session exists already.
         """
@@ -714,6 +722,7 @@ class Session:
         check_session_id(session_id)
         child = replace(self, stream=self.stream._replace(session_id=session_id))
         child.append(UserInput(text=task), agent=agent, meta=meta, expected_seq=0)
+        self._pass_labels(child)
         return child
 
     def parent(self) -> Parent | None:
@@ -876,6 +885,9 @@ class Session:
     def _state(self, at: int | None = None) -> JsonObject:
         self.writer.used(self.stream)
         self.head()
+        return self._folded(at)
+
+    def _folded(self, at: int | None = None) -> JsonObject:
         state: JsonObject = {}
         log, at = self.writer.log, None if at is None else bounded("at", at)
         for envelope in log.read(self.stream, upto=at, types=("state",)):
@@ -895,12 +907,8 @@ class Session:
         return receipt
 
     def labels(self) -> dict[str, str]:
-        """The session's labels, as they are recorded."""
-        return {
-            name.removeprefix(LABEL): str(value)
-            for name, value in self._state().items()
-            if name.startswith(LABEL)
-        }
+        """The session's labels, as they are recorded, by name."""
+        return _labels(self._state())
 
     def at(self, seq: int) -> SessionAt:
         """The session as it was when ``seq`` was its newest event, to read.
@@ -1271,6 +1279,14 @@ class Session:
         sent = viewer.sent(upto=upto) if upto else None
         last = sent[1] if sent else None
         return self.settings.strategy(None, last, prepares=prepares)
+
+
+def _labels(state: JsonObject) -> dict[str, str]:
+    return {
+        name.removeprefix(LABEL): str(value)
+        for name, value in sorted(state.items())
+        if name.startswith(LABEL)
+    }
 
 
 def _key_of(native: Native) -> str | None:

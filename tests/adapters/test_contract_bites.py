@@ -122,6 +122,9 @@ class NoopLog:
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
         pass
 
+    def label_like(self, stream: StreamId, other: StreamId) -> None:
+        pass
+
     def streams(self, user_id: str, session_id: str) -> list[str]:
         return []
 

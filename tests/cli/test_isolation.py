@@ -22,6 +22,7 @@ ASKS: Final[dict[str, list[str]]] = {
     "erase": ["--reason", "asked for", "--yes"],
     "export": [],
     "keys": ["rotate"],
+    "label": ["team=x"],
     "log": [],
     "prove": ["--seq", "1"],
     "rebuild": ["--strategy", WINDOW],

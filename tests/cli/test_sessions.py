@@ -67,6 +67,22 @@ def test_sessions_are_listed_by_label_and_page_by_page(
     assert refold("sessions", "--user", "lin", "--label", "project").code == 2
 
 
+def test_labels_are_set_and_taken_away(refold: Refold, sample: Path) -> None:
+    one = ("--user", "lin", "--session", "run")
+
+    ran = refold("label", *one, "project=tea", "owner=ada@example.org")
+    assert (ran.code, ran.out) == (0, "owner=[REDACTED:EMAIL], project=tea\n")
+    found = refold("sessions", "--user", "lin", "--label", "project=tea", "--json")
+    assert [info["session_id"] for info in found.json()] == ["run"]
+    assert refold("label", *one, "project=", "--json").json() == {
+        "owner": "[REDACTED:EMAIL]"
+    }
+    assert refold("label", *one, "Project").code == 2
+    assert refold("label", *one, "Big=x").code == 1
+    missing = ("--user", "lin", "--session", "no")
+    assert refold("label", *missing, "a=b").code == 1
+
+
 def test_who_was_erased_is_said_to_be(refold: Refold, sample: Path) -> None:
     refold("erase", "--user", "lin", "--reason", "asked", "--yes")
 

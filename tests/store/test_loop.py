@@ -186,6 +186,21 @@ def test_a_session_is_found_by_its_labels(store: SessionStore) -> None:
     assert not [p for _, found in store.verify() for p in found.problems]
 
 
+def test_what_goes_on_from_a_session_has_its_labels(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="s-1")
+    session.append(refold.UserInput(text="hello"))
+    session.label(project="refold", owner="bob@example.org")
+
+    fork = session.fork(1, session_id="fork")
+    helper = session.delegate("do it", session_id="helper")
+
+    found = store.sessions("ada", label={"owner": "bob@example.org"})
+    assert {one.session_id for one in found} == {"s-1", "fork", "helper"}
+    assert fork.labels() == helper.labels() == session.labels()
+    assert fork.labels()["owner"] == "[REDACTED:EMAIL]"
+    assert not fork.verify().problems
+
+
 @pytest.mark.each_engine
 def test_labels_survive_a_new_key_and_go_with_the_session(
     store: SessionStore,

@@ -561,6 +561,14 @@ class Recorder(ApplicationRecorder):
 
         self.database.change(stream.user_id, put)
 
+    def labels_of(self, stream: StreamId) -> dict[bytes, bytes | None]:
+        """The places of the session's labels, by those of their names."""
+        table = self._t.labels
+        query = select(table.c.name, table.c.address)
+        query = query.where(*within(table, Scope(*stream[:2])))
+        rows = self.database.read(stream.user_id, query)
+        return {bytes(name): bytes(address) for name, address in rows}
+
     def _live(self, stream: StreamId) -> Select[Any]:
         """Finds the session's head, which is locked, unless it was erased."""
         heads = self._t.heads

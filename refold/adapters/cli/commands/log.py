@@ -23,6 +23,7 @@ from refold.adapters.cli.options import (
     SomeUser,
     User,
     Verbosity,
+    argument,
     option,
 )
 from refold.adapters.cli.output import (
@@ -83,10 +84,29 @@ def sessions(
     return Result(told, show)
 
 
+def label(
+    call: Call,
+    user: User,
+    session: OneSession,
+    labels: list[str] = argument(
+        "NAME=VALUE, given once or more; nothing behind the = takes it away.",
+        of="LABEL",
+    ),
+) -> Result:
+    """Give a session labels by which it is found."""
+    given = {name: value or None for name, value in map(_label, labels)}
+    one = call.store().session(user_id=user, session_id=session)
+    one.head()
+    one.label(**given)
+    kept = one.labels()
+    told = [f"{name}={value}" for name, value in kept.items()]
+    return Result(kept, lambda out: out.line(", ".join(told) or "no labels"))
+
+
 def _label(given: str) -> tuple[str, str]:
     name, found, value = given.partition("=")
     if not found:
-        raise typer.BadParameter("give --label as NAME=VALUE")
+        raise typer.BadParameter("give a label as NAME=VALUE")
     return name, value
 
 
