@@ -207,15 +207,19 @@ def redact_native(
 
 
 class JudgedItem:
-    """An item of a framework that passed redaction, and what was found in it."""
+    """An item of a framework that passed redaction, and what was found in it.
 
-    __slots__ = ("_parts", "_texts", "found", "record")
+    size: the bytes of its JSON, before.
+    """
+
+    __slots__ = ("_parts", "_texts", "found", "record", "size")
 
     def __init__(
         self, redactor: Redactor, native: dict[str, Any], tag: Tagger | None
     ) -> None:
         """Raises InvalidEvent for what is not JSON, RedactionFailed."""
-        record = _storable("item", native)[0]
+        record, data = _storable("item", native)
+        self.size = len(data)
         try:
             self.record, self.found = redact_native(redactor, record, tag)
         except RedactionError as error:

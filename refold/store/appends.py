@@ -573,6 +573,9 @@ class Writer:
         return Receipt(first, last, stored[-1].hash, duplicate=True)
 
 
+_OFTEN: Final = 8  # times a view says the same: no event of so small an item is large
+
+
 def _typed(
     state: SessionState, draft: Draft, item: JudgedItem, limits: Limits
 ) -> list[Seen]:
@@ -586,14 +589,15 @@ def _typed(
     try:
         for one in native.format.view(kind, value, state.open_calls):
             told = one if isinstance(one, Draft) else Draft(one)
-            event = accepted_next(state, _within(told.event, limits))
+            event = accepted_next(state, _within(told.event, limits, item))
             state = evolve(state, event)
             found.append(_one_of(draft, told, event, item))
     except (InvalidEvent, ValueError, TypeError, LookupError, AttributeError):
         found = []
     if found:
         return found
-    event = _within(Item(format=native.format.name, kind=kind, value=value), limits)
+    event = Item(format=native.format.name, kind=kind, value=value)
+    event = _within(event, limits, item)
     return [_one_of(draft, draft, event, item)]
 
 
@@ -609,8 +613,10 @@ def _one_of(draft: Draft, told: Draft, event: Event, item: JudgedItem) -> Seen:
     )
 
 
-def _within(event: Event, limits: Limits) -> Event:
+def _within(event: Event, limits: Limits, item: JudgedItem) -> Event:
     """The event; as one text what would be too large in many small pieces."""
+    if item.size * _OFTEN < limits.event_bytes:
+        return event
     payload = event.payload()
     if len(canonical(payload)) <= limits.event_bytes:
         return event

@@ -143,6 +143,7 @@ def test_what_only_an_event_shows_is_gone_from_the_item_too(
     assert value["n"] == 1
 
 
+@pytest.mark.each_engine
 def test_a_known_item_is_passed_over_and_the_rest_is_added(
     session: refold.Session,
 ) -> None:
@@ -168,6 +169,7 @@ def test_known_items_are_told_before_a_stale_seq(session: refold.Session) -> Non
         session.append_items(CHAT, [said("two", name="b")], expected_seq=0)
 
 
+@pytest.mark.each_engine
 def test_two_writers_of_one_item_write_it_once(url: str) -> None:
     with refold.open(url) as one, refold.open(url) as other:
         sessions = [s.session(user_id="ada", session_id="s") for s in (one, other)]
@@ -199,6 +201,7 @@ def test_a_view_that_fails_leaves_the_item_whole(session: refold.Session) -> Non
     assert values(session) == [odd, orphan, {"no": "role"}]
 
 
+@pytest.mark.each_engine
 def test_an_item_over_the_limits_comes_back_whole(session: refold.Session) -> None:
     long = said("A line of text that is long. " * 5_000)
     wide = message("user") | {"cells": [f"cell {n}" for n in range(150_000)]}
@@ -227,6 +230,7 @@ def test_bytes_are_kept_only_where_that_is_said(session: refold.Session) -> None
     assert session.events()[0].redaction["types"] == {"UNSCANNED": 1}
 
 
+@pytest.mark.each_engine
 def test_bytes_stay_where_an_item_is_redacted_again(url: str) -> None:
     item = said("Call the office of Quux-7-cabin at noon.") | {"raw": b"\0\xff" * 100}
     with refold.open(url) as before:
@@ -370,6 +374,7 @@ def test_a_named_session_is_found_by_its_name_which_is_in_no_byte(
             assert b"bob@example" not in path.read_bytes()
 
 
+@pytest.mark.each_engine
 def test_a_deleted_session_is_unreadable_at_once_and_begins_again(
     store: refold.SessionStore,
 ) -> None:
