@@ -93,6 +93,11 @@ _ITEMS: Final[Mapping[str, str]] = {
     "sessionId:name requestId:name agentId:name message/id:name "
     "message/content/*/id:name message/content/*/tool_use_id:name "
     "message/content/*/signature:opaque message/content/*/data:opaque",
+    "agent-framework": "message_id:name contents/*/call_id:name contents/*/id:name",
+    "strands": "session_id:name agent_id:name message/tracking_id:name "
+    "message/content/*/toolUse/toolUseId:name "
+    "message/content/*/toolResult/toolUseId:name "
+    "message/content/*/reasoningContent/reasoningText/signature:opaque",
     "langgraph": "id:name parent:name task:name blobs/*/1:name blobs/*/2/1/0:name "
     "blobs/*/2/1/2/*:name writes/*/2/1/2/*:name checkpoint/1/id:name "
     "checkpoint/1/channel_versions/*:name checkpoint/1/versions_seen/*/*:name "

@@ -8,11 +8,13 @@ import pytest
 from refold import InvalidConfiguration
 
 NEEDED = {
+    "agent_framework": ("agent_framework", "agent-framework"),
     "claude_sdk": ("claude_agent_sdk", "claude-sdk"),
     "google_adk": ("google.adk", "adk"),
     "langgraph": ("langgraph", "langgraph"),
     "openai_agents": ("agents", "openai-agents"),
     "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
+    "strands": ("strands.session.session_repository", "strands"),
 }
 
 

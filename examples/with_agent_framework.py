@@ -1,0 +1,86 @@
+"""An agent of Microsoft's Agent Framework that remembers: start it twice.
+
+Its model answers from a file, so that it needs no network.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_framework import (
+    Agent,
+    AgentSession,
+    BaseChatClient,
+    ChatMiddlewareLayer,
+    ChatResponse,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+    tool,
+)
+
+import refold
+from refold.adapters.frameworks.agent_framework import RefoldHistoryProvider
+
+ANSWERS = json.loads((Path(__file__).parent / "sample/answers.json").read_text())
+ASKED = ["Is my parcel there? I am ada@example.org.", "Thank you."]
+
+
+@tool(approval_mode="never_require")
+def parcel(owner: str) -> str:
+    """Say where a parcel is."""
+    return f"parcel of {owner}: desk 2"
+
+
+class FromFile(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
+    """Says what the file says next, by how often the model has answered."""
+
+    def _inner_get_response(
+        self,
+        *,
+        messages: Sequence[Message],
+        stream: bool,  # noqa: ARG002  # it never does
+        options: Mapping[str, Any],  # noqa: ARG002  # the file knows better
+        **_: Any,
+    ) -> Awaitable[ChatResponse]:
+        said = sum(message.role == "assistant" for message in messages)
+        made, name = ANSWERS[said], f"{said:08d}"
+        if "call" in made:
+            given = made["arguments"]
+            call = Content.from_function_call(
+                f"call_{name}", made["call"], arguments=given
+            )
+            answer = Message("assistant", [call], message_id=f"msg_{name}")
+        else:
+            text = Content.from_text(made["text"])
+            answer = Message("assistant", [text], message_id=f"msg_{name}")
+
+        async def response() -> ChatResponse:
+            return ChatResponse(messages=[answer])
+
+        return response()
+
+
+async def main(url: str) -> None:
+    """Ask what comes next, and show what is stored."""
+    with refold.open(url) as store:
+        history = RefoldHistoryProvider(store, user_id="ada")
+        agent = Agent(
+            client=FromFile(),
+            tools=[parcel],
+            context_providers=[history],
+            middleware=[history.filter],
+        )
+        session = AgentSession(session_id="parcels")
+        before = await history.get_messages("parcels")
+        text = ASKED[sum(message.role == "user" for message in before)]
+        result = await agent.run(text, session=session)
+        print(result.text)
+        kept = await history.get_messages("parcels")
+        print([message.to_dict() for message in kept[-4:]])
+
+
+asyncio.run(main(sys.argv[1]))

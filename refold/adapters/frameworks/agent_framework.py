@@ -1,0 +1,138 @@
+"""A history provider of Microsoft's Agent Framework."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from refold.adapters.frameworks import as_stored, needed, settled
+from refold.adapters.importers import base, messages
+from refold.domain.envelope import Draft, Format
+from refold.store.sessions import Session
+from refold.store.store import SessionStore
+
+if TYPE_CHECKING:
+    import agent_framework as af
+else:
+    af = needed("agent_framework", "agent-framework")
+
+
+def _view(_: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
+    origin = base.Origin("", response_id=item.get("message_id"))
+    yield from base.typed(_found(item, calls), origin)
+
+
+def _found(item: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
+    parts, role = item.get("contents") or (), item.get("role")
+    texts = [part["text"] for part in parts if part.get("type") == "text"]
+    if role == "user" and texts:
+        yield messages.said(texts)
+    elif role == "system":
+        yield messages.system("\n\n".join(texts))
+    elif texts:
+        yield from messages.answered(texts)
+    for part in parts:
+        call_id = part.get("call_id")
+        if part.get("type") == "function_call":
+            yield messages.called(call_id, part.get("name"), part.get("arguments"))
+        elif part.get("type") == "function_result" and call_id in calls:
+            failed = bool(part.get("exception"))
+            yield messages.returned(call_id, part.get("result"), failed=failed)
+
+
+FORMAT = Format(
+    "agent-framework",
+    _view,
+    lambda _: "message",
+    lambda item: item.get("message_id"),
+)
+
+
+class RefoldHistoryProvider(af.HistoryProvider):
+    """Keeps the conversations of one user: ``context_providers=[…]`` takes it.
+
+    What an agent is given of them is what is stored: redacted.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        *,
+        user_id: str,
+        source_id: str = "refold",
+        **how: Any,
+    ) -> None:
+        super().__init__(source_id, **how)
+        self._store, self._user_id = store, user_id
+
+    async def get_messages(
+        self,
+        session_id: str | None,
+        *,
+        state: dict[str, Any] | None = None,  # noqa: ARG002  # of other providers
+        **_: Any,
+    ) -> list[Any]:
+        """The messages of a conversation, as they are stored."""
+
+        def read() -> list[Any]:
+            items = self._session(session_id).items(kind="message")
+            return [af.Message.from_dict(item.value) for item in items]
+
+        return await asyncio.to_thread(read)
+
+    async def save_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Any],  # the framework's word
+        *,
+        state: dict[str, Any] | None = None,  # noqa: ARG002  # of other providers
+        **_: Any,
+    ) -> None:
+        """Append what is new of these; a message with an id is kept once."""
+        items = [message.to_dict() for message in messages]
+        if items:
+            await settled(
+                lambda: self._session(session_id).append_items(
+                    FORMAT, items, unscanned="stub"
+                )
+            )
+
+    async def delete(self, session_id: str | None) -> None:
+        """Erase a conversation; it may begin again.  Raises OnHold where it is held."""
+
+        def erase() -> None:
+            session = self._session(session_id)
+            if self._store.log.head(session.stream).seq:
+                session.delete("deleted through the Agent Framework")
+
+        await settled(erase)
+
+    async def redacted(self, session_id: str | None, given: Sequence[Any]) -> list[Any]:
+        """These messages as the log may keep them: what a model is to be sent."""
+
+        def told() -> list[Any]:
+            session = self._session(session_id)
+            items = [message.to_dict() for message in given]
+            kept = as_stored(
+                session, FORMAT, items, known=lambda: (i.value for i in session.items())
+            )
+            return [af.Message.from_dict(one) for one in kept]
+
+        return await asyncio.to_thread(told)
+
+    @property
+    def filter(self) -> Any:
+        """For ``middleware=[provider.filter]``: the model is sent what is stored."""
+
+        async def sent(context: Any, call_next: Any) -> None:
+            name = getattr(getattr(context, "session", None), "session_id", None)
+            context.messages = await self.redacted(name, context.messages)
+            await call_next()
+
+        return af.chat_middleware(sent)
+
+    def _session(self, session_id: str | None) -> Session:
+        labels = {"framework": "agent-framework"}
+        name = f"agent-framework\0{session_id or ''}"
+        return self._store.named(name, user_id=self._user_id, labels=labels)

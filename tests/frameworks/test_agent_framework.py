@@ -1,0 +1,65 @@
+"""Microsoft's Agent Framework keeps its conversations in sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_framework import Content, Message
+
+import refold
+from refold.adapters.frameworks.agent_framework import RefoldHistoryProvider
+from refold.domain.errors import OnHold
+from tests.frameworks.contract import MAIL, RedactedContract, Said
+
+
+class TestContract(RedactedContract):
+    def adapter(self, store: refold.SessionStore) -> Any:
+        return RefoldHistoryProvider(store, user_id="ada")
+
+    def item(self, said: Said, number: int) -> Any:
+        contents: list[Any] = []
+        if said.who == "tool":
+            contents = [Content.from_function_result(said.call, result=said.text)]
+        elif said.text:
+            contents = [Content.from_text(said.text)]
+        if said.who == "assistant" and said.call:
+            call = Content.from_function_call(said.call, "send", arguments=said.given)
+            contents.append(call)
+        return Message(said.who, contents, message_id=f"m-{number:04d}")
+
+    async def save(
+        self, adapter: Any, thread: str, items: list[Any], new: list[Any]
+    ) -> None:
+        await adapter.save_messages(thread, new)
+
+    async def load(self, adapter: Any, thread: str) -> list[Any]:
+        return list(await adapter.get_messages(thread))
+
+    async def delete(self, adapter: Any, thread: str) -> None:
+        await adapter.delete(thread)
+
+    def plain(self, item: Any) -> Any:
+        return item.to_dict()
+
+    def ids(self, item: Any) -> list[str]:
+        calls = [getattr(content, "call_id", None) for content in item.contents]
+        return [item.message_id, *filter(None, calls)]
+
+    def test_a_model_is_sent_what_is_kept(self, store: refold.SessionStore) -> None:
+        provider = self.adapter(store)
+        asked = Message("user", [Content.from_text(f"Write to {MAIL}.")])
+
+        (told,) = self.run(provider.redacted("t", [asked]))
+
+        assert told.text == "Write to [REDACTED:EMAIL]."
+
+    def test_a_held_conversation_is_not_deleted(
+        self, store: refold.SessionStore
+    ) -> None:
+        provider = self.adapter(store)
+        self.run(self.save(provider, "t", [], [self.item(Said("user", "hi"), 1)]))
+        store.erasures.hold("ada", "case-1", "an enquiry")
+
+        with pytest.raises(OnHold):
+            self.run(provider.delete("t"))

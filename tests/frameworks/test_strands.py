@@ -1,0 +1,112 @@
+"""Strands Agents keeps its sessions in sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from strands.types.exceptions import SessionException
+from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
+
+import refold
+from refold.adapters.frameworks.strands import RefoldSessionRepository
+from tests.frameworks.contract import MAIL, RedactedContract, Said
+
+
+def made(said: Said, number: int) -> SessionMessage:
+    content: list[Any] = []
+    if said.who == "tool":
+        result = {"toolUseId": said.call, "status": "success"}
+        content = [{"toolResult": {**result, "content": [{"text": said.text}]}}]
+    elif said.text:
+        content = [{"text": said.text}]
+    if said.who == "assistant" and said.call:
+        use = {"toolUseId": said.call, "name": "send", "input": said.given}
+        content.append({"toolUse": use})
+    role: Any = "assistant" if said.who == "assistant" else "user"
+    message: Any = {"role": role, "content": content}
+    at = f"2026-05-01T10:00:{number:02d}+00:00"
+    return SessionMessage(message, number, created_at=at, updated_at=at)
+
+
+class TestContract(RedactedContract):
+    def adapter(self, store: refold.SessionStore) -> Any:
+        return RefoldSessionRepository(store, user_id="ada")
+
+    def item(self, said: Said, number: int) -> Any:
+        return made(said, number)
+
+    async def save(
+        self, adapter: Any, thread: str, items: list[Any], new: list[Any]
+    ) -> None:
+        for one in new:
+            await asyncio.to_thread(adapter.create_message, thread, "desk", one)
+
+    async def load(self, adapter: Any, thread: str) -> list[Any]:
+        return list(await asyncio.to_thread(adapter.list_messages, thread, "desk"))
+
+    async def delete(self, adapter: Any, thread: str) -> None:
+        await asyncio.to_thread(adapter.delete_session, thread)
+
+    def plain(self, item: Any) -> Any:
+        return item.to_dict()
+
+    def ids(self, item: Any) -> list[str]:
+        parts = item.message["content"]
+        calls = [part.get("toolUse") or part.get("toolResult") for part in parts]
+        return [str(item.message_id), *(one["toolUseId"] for one in calls if one)]
+
+    def test_cancelled_in_mid_write_all_or_nothing_is_there(
+        self, store: refold.SessionStore
+    ) -> None:
+        """Each message is a write of its own here: what is there is a beginning."""
+        items, adapter = self.items(), self.adapter(store)
+        self.run(self.save(adapter, "t", items, items[:3]))
+        self.run(self.save(adapter, "t", items, items))
+        loaded = self.run(self.load(adapter, "t"))
+        assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
+
+    def test_sessions_agents_and_messages_are_made_read_and_updated(
+        self, store: refold.SessionStore
+    ) -> None:
+        repository = self.adapter(store)
+        with pytest.raises(SessionException):
+            repository.create_agent("t", SessionAgent("desk", {}, {}))
+        session = Session("t", SessionType.AGENT)
+        repository.create_session(session)
+        with pytest.raises(SessionException):
+            repository.create_session(session)
+        assert repository.read_session("t") == session
+        assert repository.read_session("none") is None
+
+        agent = SessionAgent("desk", {"mail": MAIL, "n": 1}, {"removed": 0})
+        repository.create_agent("t", agent)
+        agent.state["n"] = 2
+        repository.update_agent("t", agent)
+        read = repository.read_agent("t", "desk")
+        assert read.state == {"mail": "[REDACTED:EMAIL]", "n": 2}
+        assert read.created_at == agent.created_at
+        assert repository.read_agent("t", "none") is None
+        with pytest.raises(SessionException):
+            repository.update_agent("t", SessionAgent("none", {}, {}))
+
+        for number in range(5):
+            repository.create_message("t", "desk", made(Said("user", "hi"), number))
+        changed = made(Said("user", "hi"), 3)
+        changed.redact_message = {"role": "user", "content": [{"text": "[gone]"}]}
+        repository.update_message("t", "desk", changed)
+        found = repository.list_messages("t", "desk", limit=2, offset=2)
+        assert [one.message_id for one in found] == [2, 3]
+        assert found[1].to_message()["content"] == [{"text": "[gone]"}]
+        assert repository.read_message("t", "desk", 9) is None
+        with pytest.raises(SessionException):
+            repository.update_message("t", "desk", made(Said("user", "x"), 9))
+
+    def test_a_model_is_sent_what_is_kept(self, store: refold.SessionStore) -> None:
+        repository = self.adapter(store)
+        message = {"role": "user", "content": [{"text": f"Write to {MAIL}."}]}
+
+        told = repository.redacted("t", "desk", message)
+
+        assert told["content"] == [{"text": "Write to [REDACTED:EMAIL]."}]
