@@ -686,6 +686,12 @@ class Session:
         Raises SessionNotFound, InvalidEvent if ``at`` is not a seq of this session,
         StaleSession if the new session exists already.
         """
+        child = self._forked(at, session_id=session_id)
+        self._pass_labels(child)
+        return child
+
+    def _forked(self, at: int, *, session_id: str) -> Session:
+        """``fork`` without the labels, for who appends all of its events."""
         check_session_id(session_id)
         head = self.head()
         if not 1 <= at <= head.seq:
@@ -698,7 +704,6 @@ class Session:
         state = born(self.writer.log, child.stream, event)
         born_at = Head(state._replace(numbers=numbers))
         self.writer.append(order, born=born_at)
-        self._pass_labels(child)
         return child
 
     def _pass_labels(self, child: Session) -> None:
@@ -1362,7 +1367,7 @@ def _fork_again(
     if not seqs:
         why = f"goes on from session {name!r}: import that first, from the same export"
         raise ImportFailed(where, why)
-    replace(session, stream=stream).fork(max(seqs), session_id=session.session_id)
+    replace(session, stream=stream)._forked(max(seqs), session_id=session.session_id)
 
 
 def _over(view: View, window: int, model: str | None) -> int:
