@@ -136,6 +136,13 @@ class SummarizerRef(Model):
     params: JsonObject = Field(default_factory=dict)
 
 
+class Adopted(Model):
+    """Where an adopted summary was written: the derived stream, and the seq in it."""
+
+    stream: str
+    seq: int = Field(ge=1)
+
+
 Span: TypeAlias = tuple[int, int]
 
 
@@ -237,7 +244,8 @@ class Summary(Event):
     ``first_seq`` to ``last_seq`` are places in the main stream (0 and below: in the
     session that was forked, counted back from the fork); ``absorbs`` are the seqs, in
     the derived stream, of the summaries that this one replaces.
-    ``source_digest`` is the SHA-256 of the exact text that was summarised.
+    ``source_digest`` is the SHA-256 of the exact text that was summarised; if it was
+    ``adopted``, that was done for the summary it names.
     """
 
     type: Literal["summary"] = "summary"
@@ -260,6 +268,7 @@ class Summary(Event):
     duration_ms: float | None = Field(default=None, ge=0)
     text: str = ""
     abridged: str = ""
+    adopted: Adopted | None = None
 
 
 class HumanReview(Event):
@@ -389,11 +398,14 @@ class Fork(Event):
 
 
 class CompactionNote(Event):
-    """A compaction that started or failed, or a derived stream no longer wanted."""
+    """A compaction that started or failed, or a derived stream no longer wanted.
+
+    ``rebuilt``: the stream begins anew here, and what came before counts no more.
+    """
 
     version: ClassVar[int] = 2
     type: Literal["compaction"] = "compaction"
-    phase: Literal["started", "failed", "retired"]
+    phase: Literal["started", "failed", "retired", "rebuilt"]
     why: str = ""
     first_seq: int | None = None
     last_seq: int | None = None

@@ -79,9 +79,9 @@ _CLAIMS: Final[Mapping[str, Sequence[tuple[Path, _Shape]]]] = {
         "blocks/*/signature:opaque blocks/*/data:opaque "
         "blocks/*/content/*/encrypted_content:opaque",
         "summary": "source_digest:digest prompt_digest:digest "
-        "strategy/fingerprint:digest revealed_mac:digest",
+        "strategy/fingerprint:digest adopted/stream:digest",
         "request": "digest:digest system_digest:digest tools_digest:digest "
-        "strategy/fingerprint:digest",
+        "strategy/fingerprint:digest revealed_mac:digest",
         "fork": "session_id:name",
         "redaction_applied": "stream:name hashes/*:digest first_hashes/*:digest "
         "digest:digest",

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Condition, Event as Signal, Thread
@@ -20,13 +21,14 @@ from uuid import uuid4
 from refold.domain.envelope import Draft, Envelope, from_microseconds
 from refold.domain.errors import InvalidConfiguration, RefoldError, StaleSession
 from refold.domain.events import (
+    Adopted,
     AgentResponse,
     CompactionNote,
     Event,
     Final as Ending,
     Summary,
 )
-from refold.domain.ids import StreamId
+from refold.domain.ids import MAIN, StreamId
 from refold.domain.model import quiet
 from refold.domain.ports import Leases
 from refold.projections.context.abridged import Abridged
@@ -35,17 +37,20 @@ from refold.projections.context.compaction import (
     Source,
     Summarizer,
     Written,
+    adoptable,
     held_back,
     merged,
     retry_at,
     summary_of,
     supposed,
 )
-from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Strategy, why_failed, write
+from refold.projections.context.outline import Outline, begins_anew, standing
+from refold.projections.context.strategies import spec
+from refold.projections.context.strategy import Strategy, why_failed, write, wrote
 from refold.projections.memory.sessions import may_trigger
 from refold.store.appends import Order, Writer
 from refold.store.contexts import Viewer, with_derived
+from refold.store.history import uncut
 
 LEASE_SEC: Final = 60.0
 # So many summaries at most are asked of a model before one request.
@@ -53,6 +58,7 @@ _MOST_CALLS: Final = 12
 _RENEWALS: Final = 3  # in the time of one lease, so that one may fail
 
 log = logging.getLogger("refold")
+_Written: TypeAlias = tuple[Envelope, Summary]
 Automatic: TypeAlias = Literal["off", "background", "wait"]
 
 
@@ -158,10 +164,12 @@ class Compactor:
     def catch_up(self, outline: Outline) -> Outline:
         """Do all that is due, in one walk; the outline after it.
 
-        A model is asked for no summary that a later one would absorb: of those, and of
-        at most so many in one call, it writes the ones that stay.
+        What is there under other parameters of the strategy is adopted.  A model is
+        asked for no summary that a later one would absorb: of those, and of at most so
+        many in one call, it writes the ones that stay.
         """
         if not self._costs:
+            outline, _ = self._adopt(outline)
             decision = self.strategy.decide(outline, self._now())
             while decision is not None:
                 if self._carry_out(outline, decision) is None:
@@ -174,7 +182,7 @@ class Compactor:
         if lease is None:
             return outline
         with lease:
-            outline = self.viewer.current(self.strategy)
+            outline, _ = self._adopt(self.viewer.current(self.strategy))
             decisions = self._decided(outline)
             if len(decisions) > 1:
                 log.info("%d summaries are written to catch up", len(decisions))
@@ -237,6 +245,12 @@ class Compactor:
 
     def _decided(self, outline: Outline) -> list[Compaction]:
         """What is due, one after the other, without what would be absorbed of it."""
+        found, outline = self._planned(outline)
+        stay = [live.seq for live in outline.summaries if live.seq in found]
+        return [merged(found, one) for one in stay][:_MOST_CALLS]
+
+    def _planned(self, outline: Outline) -> tuple[dict[int, Compaction], Outline]:
+        """All that is due, by the seq that it would get, and the outline after it."""
         found: dict[int, Compaction] = {}
         now, seq = self._now(), outline.derived_seq
         decision = self.strategy.decide(outline, now)
@@ -245,17 +259,104 @@ class Compactor:
             found[seq] = decision
             outline = supposed(outline, seq, decision)
             decision = self.strategy.decide(outline, now)
-        stay = [live.seq for live in outline.summaries if live.seq in found]
-        return [merged(found, one) for one in stay][:_MOST_CALLS]
+        return found, outline
 
     def _and_new(self, outline: Outline) -> Outline:
         """The outline with what is new in the derived stream."""
         new = self.writer.log.read(self._derived, after=outline.derived_seq)
+        if any(map(begins_anew, new)):
+            return self.viewer.current(self.strategy)
         return with_derived(outline, new)
+
+    def _adopt(self, outline: Outline) -> tuple[Outline, Envelope | None]:
+        """Do what is due with summaries that are there, as far as any fit.
+
+        Returns the outline after it, and the first of them.
+        """
+        first = None
+        due = self.strategy.decide(outline, self._now())
+        there = self._there() if due is not None and due.kind == "session" else []
+        planned = self._planned(outline)[0].values() if there else ()
+        reach = max((one.last_seq for one in planned), default=0)
+        there = [(entry, one) for entry, one in there if one.last_seq <= reach]
+        while there and due is not None and due.kind == "session":
+            summary = self._fitting(outline, due, there)
+            seq = None if summary is None else self._append(outline, summary)
+            if seq is None:
+                break
+            first = first or self._entry(seq)
+            outline = self._and_new(outline)
+            due = self.strategy.decide(outline, self._now())
+        return outline, first
+
+    def _fitting(
+        self, outline: Outline, due: Compaction, there: Sequence[_Written]
+    ) -> Summary | None:
+        """The summary that stands for most of what is due, as this strategy's own."""
+        judged = self.strategy.judged(outline)
+        for entry, summary in there:
+            fits = adoptable(judged, due, summary)
+            if fits is None or not self.viewer.source_matches(entry):
+                continue
+            with suppress(RefoldError):
+                return uncut(self.writer.log, entry, Summary).model_copy(
+                    update={
+                        "strategy": self.strategy.ref,
+                        "decided_at_seq": fits.decided_at_seq,
+                        "appended_at_seq": self.writer.log.head(self.viewer.stream).seq,
+                        "absorbs": fits.absorbs,
+                        "tokens_before": fits.tokens_before,
+                        "usage": None,  # it was paid once
+                        "duration_ms": None,
+                        "adopted": Adopted(stream=entry.stream, seq=entry.seq),
+                    }
+                )
+        return None
+
+    def _there(self) -> list[_Written]:
+        """What may be adopted, that which reaches furthest first.
+
+        Nothing where this stream has a summary of its own: it goes on as it began.
+        """
+        stream, own = self.viewer.stream, (MAIN, self.strategy.fingerprint)
+        names = self.writer.log.streams(stream.user_id, stream.session_id)
+        others = [name for name in names if name not in own]
+        newest = self._newest(self._derived) if others else None
+        found: list[_Written] = []
+        for name in others if newest is None or newest.adopted else ():
+            with suppress(RefoldError):
+                found += self._written(stream._replace(stream=name))
+        return sorted(found, key=lambda pair: pair[1].last_seq, reverse=True)
+
+    def _written(self, stream: StreamId) -> list[_Written]:
+        """Of another stream, what this summarizer wrote as this strategy wants it."""
+        newest, mine = self._newest(stream), self.strategy
+        known = newest and spec.parse(newest.strategy.model_dump()).written_as
+        if known != mine.written_as:
+            return []
+        entries = standing(self.writer.log.read(stream))
+        retired = getattr(entries[-1].payload, "phase", "") == "retired"
+        return [
+            (entry, one)
+            for entry in ([] if retired else entries)
+            if isinstance(one := entry.payload, Summary)
+            and (one.kind, one.adopted) == ("session", None)
+            and wrote(mine, self.summarizer, one.summarizer)
+        ]
+
+    def _newest(self, stream: StreamId) -> Summary | None:
+        found = self.writer.log.read(stream, types=("summary",), limit=1, newest=True)
+        summary = found[0].payload if found else None
+        return summary if isinstance(summary, Summary) else None
+
+    def _entry(self, seq: int) -> Envelope:
+        return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
 
     def _check(self, lease: Hold | None = None) -> Envelope | None:
         first: Envelope | None = None
-        outline = self.viewer.current(self.strategy)
+        outline, adopted = self._adopt(self.viewer.current(self.strategy))
+        if adopted is not None:
+            return adopted
         decision = self.strategy.decide(outline, self._now())
         while decision is not None:
             if lease is not None and not lease.renew():
@@ -294,9 +395,7 @@ class Compactor:
             return None
         summary = self.summary(decision, source, written, started)
         seq = self._append(outline, summary)
-        if seq is None:
-            return None
-        return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
+        return None if seq is None else self._entry(seq)
 
     def summary(
         self, decision: Compaction, source: Source, written: Written, started: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -15,7 +16,12 @@ from refold.domain.events import JsonObject, Request, Span, Summary
 from refold.domain.ids import StreamId
 from refold.projections.context.budget import NO_EXTRAS, Budgets, Extras, HandedIn
 from refold.projections.context.compaction import Compaction, Source, new_in, source_of
-from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.outline import (
+    Outline,
+    begins_anew,
+    fold_derived,
+    standing as standing_of,
+)
 from refold.projections.context.render import render
 from refold.projections.context.strategies import spec, turn_window
 from refold.projections.context.strategies.composite import (
@@ -105,10 +111,12 @@ class Viewer:
                 outline = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # as written
         known: Sequence[Envelope] | None = standing.new
         derived = standing.derived
-        if stored is not None and not outline.events:  # it is of no use: all anew
-            known, derived = None, self._derived(strategy)
-        elif len(derived) >= ports.PAGE:
+        if len(derived) >= ports.PAGE:
             derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
+        useless = not outline.events or any(map(begins_anew, derived))
+        if stored is not None and useless:  # all anew
+            outline, known = strategy.begin(), None
+            derived = self._derived(strategy)
         after = outline.through_seq if outline.events else None
         events = self.history.events(after=after, known=known)
         return with_derived(strategy.read(outline, events), derived)
@@ -203,16 +211,20 @@ class Viewer:
         if as_ == "sent":
             sent = self.sent(upto=seq, fingerprint=strategy.fingerprint)
 
-        def counts(entry: Envelope, summary: Summary) -> bool:
+        def counts(entry: Envelope) -> bool:
+            made = entry.payload
             if sent is not None:
                 return entry.seq <= sent[1].derived_seq
-            made_at = summary.appended_at_seq
-            return (summary.decided_at_seq if as_ == "rebuilt" else made_at) <= seq
+            if as_ == "sent" and isinstance(made, Summary):
+                return made.appended_at_seq <= seq
+            return (getattr(made, "decided_at_seq", None) or 0) <= seq
 
+        derived = self._derived(strategy)
         counting = [
             entry
-            for entry in self._derived(strategy)
-            if isinstance(entry.payload, Summary) and counts(entry, entry.payload)
+            for entry in (standing_of(derived) if as_ == "rebuilt" else derived)
+            if isinstance(entry.payload, Summary) or begins_anew(entry)
+            if counts(entry)
         ]
         outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
         return with_derived(outline, counting)
@@ -281,6 +293,15 @@ class Viewer:
         summary = envelope.payload
         if not isinstance(summary, Summary):
             return True
+        if place := summary.adopted:
+            stream = self.stream._replace(stream=place.stream)
+            return any(
+                isinstance(one.payload, Summary)
+                and one.payload.adopted is None
+                and _SAME(one.payload) == _SAME(summary)
+                and self.source_matches(one)
+                for one in self.log.read(stream, spans=[(place.seq, place.seq)])
+            )
         compaction = Compaction.of(summary, reader=reader_of(summary.strategy))
         stream = self.stream._replace(stream=envelope.stream)
         try:
@@ -299,6 +320,13 @@ class Viewer:
         return source_of(compaction, events=events, summaries=absorbed)
 
 
+# What an adopted summary has in common with the one that was written.
+_SAME: Final = attrgetter(
+    *("strategy.name", "strategy.version", "summarizer", "prompt_digest", "kind"),
+    *("first_seq", "last_seq", "level", "source_digest", "source_event_count"),
+)
+
+
 def named_in(
     strategy: Strategy, outline: Outline
 ) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
@@ -309,8 +337,11 @@ def named_in(
 
 
 def with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
-    """The outline after these events of the strategy's derived stream."""
-    for envelope in derived:
+    """The outline after these events of the strategy's derived stream.
+
+    Where one of them begins anew, it must be one of which nothing is folded yet.
+    """
+    for envelope in standing_of(derived):
         outline = fold_derived(outline, envelope)
     return outline
 
@@ -335,18 +366,18 @@ class RequestedViews:
     def outline(self, strategy: Strategy, request: Request) -> Outline:
         """The outline that it was made of."""
         viewer, through, upto = self._viewer, request.through_seq, request.derived_seq
-        outline = self._outlines.get(strategy.fingerprint)
-        if outline is None or not (
-            outline.through_seq <= through and outline.derived_seq <= upto
-        ):
+        derived = viewer.stream._replace(stream=strategy.fingerprint)
+        outline = self._outlines.get(strategy.fingerprint, strategy.begin())
+        if outline.through_seq > through or outline.derived_seq > upto:
+            outline = strategy.begin()
+        entries: list[Envelope] = []
+        if upto > outline.derived_seq:
+            entries = viewer.log.read(derived, after=outline.derived_seq, upto=upto)
+        if outline.derived_seq and any(map(begins_anew, entries)):
             outline = strategy.begin()
         after = outline.through_seq if outline.events else None
         events = viewer.history.events(after=after, upto=through)
-        outline = strategy.read(outline, events)
-        if upto > outline.derived_seq:
-            derived = viewer.stream._replace(stream=strategy.fingerprint)
-            entries = viewer.log.read(derived, after=outline.derived_seq, upto=upto)
-            outline = with_derived(outline, entries)
+        outline = with_derived(strategy.read(outline, events), entries)
         self._outlines[strategy.fingerprint] = outline
         return outline
 

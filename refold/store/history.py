@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, Erased, Expired
 from refold.domain.events import (
+    Event,
     Fork,
     HumanReview,
     JsonObject,
@@ -27,7 +28,6 @@ from refold.domain.events import (
     Span,
     StateUpdate,
     Summary,
-    ToolCall,
     event_of,
 )
 from refold.domain.ids import MAIN, StreamId
@@ -44,6 +44,7 @@ from refold.store.vault import foreign
 # As many events as stay in a processor's cache while they are opened and folded: with
 # pages of a thousand that takes half as long again.
 _AT_ONCE: Final = 100
+_Kind = TypeVar("_Kind", bound=Event)
 
 
 def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
@@ -300,16 +301,10 @@ def digest_of(envelope: Envelope) -> str:
     return cut_middle(str(getattr(event, "text", "")), _ANSWER)
 
 
-def whole_update(log: EventLog, envelope: Envelope) -> StateUpdate:
-    """What was set with its texts whole, whatever was cut of them to be stored."""
-    read = partial(log.blob, envelope.stream_id)
-    return StateUpdate.model_validate(restored(envelope.payload.payload(), read))
-
-
-def whole_call(log: EventLog, envelope: Envelope) -> ToolCall:
-    """A call with its arguments whole, whatever was cut of them to be stored."""
-    read = partial(log.blob, envelope.stream_id)
-    return ToolCall.model_validate(restored(envelope.payload.payload(), read))
+def uncut(log: EventLog, envelope: Envelope, kind: type[_Kind]) -> _Kind:
+    """An event of this kind with its texts whole, whatever was cut to be stored."""
+    read = partial(log.blob, envelope.stream_id.main)
+    return kind.model_validate(restored(envelope.payload.payload(), read))
 
 
 def merged(

@@ -95,7 +95,7 @@ from refold.store.history import (
     handed_in,
     layer_texts,
     read_on,
-    whole_update,
+    uncut,
 )
 
 T = TypeVar("T")
@@ -518,7 +518,7 @@ def extracts(
 def _extract(log: EventLog, stream: StreamId, now: int) -> Extract | None:
     """As it was kept last; None of one that another extractor made."""
     for one in log.read(stream, types=("state",), limit=1, newest=True):
-        event = whole_update(log, one)
+        event = uncut(log, one, StateUpdate)
         kept: Any = event.set.get(_EXTRACT)
         if isinstance(kept, dict) and _MADE_BY.get(kept["of"]) == kept["extractor"]:
             until = kept["until"]

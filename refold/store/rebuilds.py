@@ -23,7 +23,7 @@ from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.process import BaseProcess
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.domain import errors
 from refold.domain.envelope import (
@@ -51,16 +51,18 @@ from refold.projections.context.compaction import (
     new_in,
     source_of,
 )
-from refold.projections.context.outline import Outline, OutlineBuilder, fold_derived
+from refold.projections.context.outline import (
+    Outline,
+    OutlineBuilder,
+    fold_derived,
+    standing,
+)
 from refold.projections.context.strategy import Strategy, why_failed, write
 from refold.projections.context.units import Place
 from refold.store.appends import Order, Writer
 from refold.store.compactions import LEASE_SEC, Compactor, Hold, note_of
 from refold.store.contexts import Viewer
 from refold.store.history import History
-
-if TYPE_CHECKING:
-    pass
 
 _TOLD_EVERY = 100
 # So many of the newest events are at hand for a summary: most are of no older ones.
@@ -181,18 +183,34 @@ class _Walk:
         self._now: Outline | None = None
         self._timed = type(by.strategy).due_at is not Strategy.due_at
         self._recent: deque[Envelope] = deque(maxlen=_RECENT)
-        self._derived = by.writer.log.read(self._stream)
-        # When it was judged: the newest seq, and the time in microseconds.
-        self._judged, self._unfinished = _left_off(self._derived)
-        self._unread = list(self._derived)
+        self._begin(standing(by.writer.log.read(self._stream)))
         self._asked = False
         self.told = told
         if not told.compactions:
             made = sum(isinstance(entry.payload, Summary) for entry in self._derived)
             self.told = told._replace(there_before=made)
 
+    def _begin(self, derived: list[Envelope]) -> None:
+        self._derived, self._unread = derived, list(derived)
+        # When it was judged: the newest seq, and the time in microseconds.
+        self._judged, self._unfinished = _left_off(derived)
+
+    def _begin_anew(self) -> None:
+        """Leave behind what was adopted, and all that followed from it."""
+        end, writer = self._derived[-1].seq, self._by.writer
+        head = writer.log.head(self._viewer.stream).seq
+        note = CompactionNote(phase="rebuilt", decided_at_seq=head)
+        if not self._by.dry_run:
+            writer.append(Order(self._stream, (Draft(note),), expected_seq=end))
+        self._begin(writer.log.read(self._stream, after=end))
+
     def go(self) -> Outline:
-        """Walk all events there are; returns the outline at the last of them."""
+        """Walk all events there are; returns the outline at the last of them.
+
+        Raises StaleSession if others appended to the derived stream meanwhile.
+        """
+        if any(getattr(one.payload, "adopted", None) for one in self._derived):
+            self._begin_anew()
         newest: Envelope | None = None
         ended = False
         self._read_derived()

@@ -143,7 +143,7 @@ from refold.store.history import (
     fold_state,
     merged,
     read_on,
-    whole_call,
+    uncut,
     with_blobs,
 )
 from refold.store.proofs.explanations import (
@@ -862,7 +862,7 @@ class Session:
         while waiting and history is not None:
             seqs = spans_of(sorted(call.seq for call in waiting.values()))
             calls = [
-                whole_call(log, one)
+                uncut(log, one, ToolCall)
                 for one in log.read(history.stream, spans=seqs)
                 if one.type == "tool_call"
             ]

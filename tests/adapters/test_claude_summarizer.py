@@ -171,8 +171,21 @@ def test_a_prompt_of_ones_own_is_sent_instead(api: MessagesApi) -> None:
     body = api.requests[0].body
     assert (body["system"], body["max_tokens"]) == ('{"n": 30}', 99)
     assert body["temperature"] == 0.5
-    params = {"prompt": "own", "max_tokens": 99, "temperature": 0.5}
+    params = {"max_tokens": 99, "temperature": 0.5}
     assert params.items() <= written.by.params.items()
+    assert str(written.by.params["prompt"]).startswith("own-")
+
+
+def test_it_knows_what_it_wrote_from_what_another_would_have(api: MessagesApi) -> None:
+    api.reply(GOOD)
+    mine: dict[str, Any] = {"prompt": "In {words} words.", "temperature": 0.5}
+
+    by = summarizer(api, **mine).summarise(SOURCE, target_tokens=40).by
+
+    others = ({"model": "another"}, {"prompt": "Shortly, {words}."}, {"temperature": 0})
+    assert summarizer(api, **mine, max_tokens=9).wrote(by)
+    assert not any(summarizer(api, **{**mine, **other}).wrote(by) for other in others)
+    assert not summarizer(api, **mine).wrote(by.model_copy(update={"kind": "abridged"}))
 
 
 def test_a_prompt_without_a_length_gets_the_rule_of_it() -> None:

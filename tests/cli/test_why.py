@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import refold as library
+from refold.adapters.cli.events import DIGEST
 from refold.domain.envelope import Draft
 from refold.domain.events import Summary
+from refold.projections.context.strategies.spec import parse
 from refold.store.appends import Order
 from tests.cli.conftest import Refold
 
@@ -108,6 +110,26 @@ def test_a_recorded_request_is_told_as_it_was_sent(
     assert told["request"]["is_this_view"]
     assert told["request"]["derived_again"] == told["view"]["digest"] == view.digest
     assert told["parts"][0]["cause"] == "handed_in"
+
+
+def test_what_was_adopted_is_told_with_where_it_was_written(
+    refold: Refold, compacted: Path
+) -> None:
+    other = ("--strategy", "turn_window:full_turns=3,cached_turns=1")
+    made = refold("compact", *SESSION, *other).out
+
+    ran = refold("why", *SESSION, *other)
+
+    told = refold("why", *SESSION, *other, "--json").json()
+    place = parse(SPEC).fingerprint
+    assert ", adopted" in made
+    written = told["summaries"][0]["adopted"]["seq"]
+    where = f"summary {written} of strategy {place[:DIGEST]}"
+    assert f"adopted: written as {where}" in ran.out
+    assert "cannot be derived again" not in ran.out
+    told = refold("why", *SESSION, *other, "--json").json()
+    assert told["summaries"][0]["adopted"]["stream"] == place
+    assert ran.code == 0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from refold.projections.context.units import Thread, place
 from refold.projections.context.view import View
 from tests.projections.logs import START, envelope
 
-_STARTS = ("response", "call")
+STARTS = ("response", "call")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Walk:
 
     def step(self, event: Envelope) -> None:
         self.thread, placed = place(self.thread, event)
-        if placed and placed.exchange == event.seq and placed.kind in _STARTS:
+        if placed and placed.exchange == event.seq and placed.kind in STARTS:
             self.check()
             if self.sends:
                 self.sent.append((self.changes, self.view()))

@@ -74,7 +74,7 @@ class Prompt:
             )
         if WORDS not in text:
             text = f"{text.rstrip()}\n\nUse at most {WORDS} words."
-        return cls("own", text)
+        return cls(f"own-{text_digest(text)[:12]}", text)
 
     def within(self, words: int) -> str:
         """The text that is sent, for a summary of so many words."""
@@ -247,6 +247,13 @@ class AnthropicSummarizer:
             other.prompt = Prompt.own(prompt)
         other.model = model or self.model
         return other
+
+    def wrote(self, by: SummarizerRef) -> bool:
+        """Whether it would ask the same model, with the same prompt, in its place."""
+        asked = by.params.get("asked", by.model), by.params.get("prompt")
+        warmth = by.params.get("temperature")
+        own = (self.model, self.prompt.name), self._temperature
+        return by.kind == "anthropic" and (asked, warmth) == own
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Ask for a summary of about ``target_tokens``, in 0.75 words a token.

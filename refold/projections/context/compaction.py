@@ -214,6 +214,40 @@ def pressed(
     return _fold(outline, oldest, target, reason) if oldest else None
 
 
+def adoptable(outline: Outline, due: Compaction, summary: Summary) -> Compaction | None:
+    """What is due as a summary that is there carries it out; None if it does not fit.
+
+    It may end elsewhere than what is due, where the strategy may cut.
+    """
+    last, through = summary.last_seq, outline.compacted_through
+    if summary.first_seq != due.first_seq or summary.omitted:
+        return None
+    if last == due.last_seq and not due.omitted:
+        return replace(due, level=summary.level)
+    folds = through is not None and min(last, due.last_seq) <= through
+    parts = () if folds else _oldest(outline, last)
+    if not parts:
+        return None
+    absorbed = (live.tokens for live in outline.summaries if live.seq in due.absorbs)
+    return replace(
+        due,
+        last_seq=last,
+        tokens_before=sum(absorbed) + sum(part.tokens for part in parts),
+        level=summary.level,
+        omitted=(),
+    )
+
+
+def _oldest(outline: Outline, last: int) -> Sequence[Turn | Unit]:
+    """The oldest turns or exchanges up to ``last``; none if no cut is legal there."""
+    if outline.detail == "turns":
+        turns = oldest_turns(outline, sum(one.last <= last for one in outline.past))
+        return turns if turns and turns[-1].last == last else ()
+    units = oldest_units(outline, sum(one.first <= last for one in outline.units))
+    ends = bool(units) and outline.units[len(units)].first - 1 == last
+    return units if ends else ()
+
+
 def supposed(outline: Outline, seq: int, decision: Compaction) -> Outline:
     """The outline as if the summary that was decided on were there."""
     return compacted(
@@ -413,7 +447,9 @@ class Summarizer(Protocol):
     """Does the work of a decision; cancelling it changes nothing.
 
     One that has ``costs = False`` may be asked twice for the same: for all others a
-    lease is taken first, and the start is recorded.
+    lease is taken first, and the start is recorded.  One that has a method ``wrote``
+    says of a recorded ``SummarizerRef`` whether that is itself, as it is set now: what
+    it wrote under other parameters of a strategy is adopted.
     """
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:

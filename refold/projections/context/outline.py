@@ -8,7 +8,7 @@ from ``decided_at_seq``, never from what happens to be folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain, groupby, pairwise
 from typing import Any, Final, Literal, NamedTuple
@@ -500,6 +500,18 @@ def _index(units: Sequence[Unit], first: int) -> int | None:
         if units[index].first <= first:
             return index if units[index].first == first else None
     return None
+
+
+def begins_anew(entry: Envelope) -> bool:
+    """Whether what came before it in the derived stream counts no more."""
+    return getattr(entry.payload, "phase", "") == "rebuilt"
+
+
+def standing(derived: Iterable[Envelope]) -> list[Envelope]:
+    """What counts of a derived stream that is read from its beginning."""
+    entries = list(derived)
+    anew = [index for index, entry in enumerate(entries) if begins_anew(entry)]
+    return entries[anew[-1] :] if anew else entries
 
 
 def fold_derived(outline: Outline, envelope: Envelope) -> Outline:

@@ -26,7 +26,7 @@ from refold.domain.errors import (
     SummaryRefused,
     UnknownStrategy,
 )
-from refold.domain.events import JsonObject, StateUpdate, StrategyRef
+from refold.domain.events import JsonObject, StateUpdate, StrategyRef, SummarizerRef
 from refold.projections.context.abridged import (
     Abridged,
     Limits,
@@ -344,6 +344,18 @@ class Strategy(BaseModel):
         return Manner()
 
     @property
+    def written_as(self) -> tuple[object, ...]:
+        """What the words of its summaries depend on, beside summarizer and span.
+
+        Strategies in which that is the same adopt each other's.
+        """
+        own, version = self.manner, getattr(self, "summary_version", self.version)
+        fields = [getattr(self, name) for name in type(self).model_fields]
+        inner = [one.written_as for one in fields if isinstance(one, Strategy)]
+        wanted = (own.prompt, own.model, own.history, *inner)
+        return (self.name, self.version, version, self.reader, *wanted)
+
+    @property
     def reader(self) -> str | None:
         """Whose view it is, if it is one agent's of several."""
         return None
@@ -574,6 +586,14 @@ def _beside(source: Source, told: Abridged, text: str) -> str:
         if most == 1 or own_words(history_text) <= room:
             return history_text
         limits = limits.model_copy(update={"total_chars": most // 2})
+
+
+def wrote(strategy: Strategy, summarizer: Summarizer, by: SummarizerRef) -> bool:
+    """Whether this summarizer is known to have written what ``by`` is recorded of."""
+    if isinstance(summarizer, Abridged):
+        return by == made_by(strategy.manner.history or summarizer.limits)
+    knows = getattr(summarizer, "wrote", None)
+    return knows is not None and bool(knows(by))
 
 
 def why_failed(error: Exception) -> str:

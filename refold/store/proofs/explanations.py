@@ -23,7 +23,7 @@ from refold.projections.context import why
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import Summarizer
-from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.outline import Outline, fold_derived, standing
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
@@ -332,12 +332,12 @@ class Explainer:
                 f"message {message} is not in this context: it has "
                 f"{len(view.messages)}, counted from 1"
             )
-        derived = self.viewer.log.read(self._derived, upto=outline.derived_seq)
+        log, history = self.viewer.log, self.viewer.history
+        derived = standing(log.read(self._derived, upto=outline.derived_seq))
         nodes = why.nodes_of(derived)
         parts = why.parts_of(self.strategy, outline, view, events)
         out = why.unshown(self.strategy, outline, parts, nodes, list(events.values()))
         chosen = [part for part in parts if message in (None, part.message)]
-        log, history = self.viewer.log, self.viewer.history
         redacted = log.read(self.viewer.stream, types=("redaction_applied",))
         past = Superseded.of(history, redacted)
         live = [part.span.summary for part in chosen if part.span]
@@ -570,7 +570,7 @@ def compare(
 
     def under(strategy: Strategy, label: str) -> Outcome:
         stream = viewer.stream._replace(stream=strategy.fingerprint)
-        recorded = viewer.log.read(stream) if how.get("recorded") else None
+        recorded = standing(viewer.log.read(stream)) if how.get("recorded") else None
         return comparison.under(strategy, label=label, recorded=recorded)
 
     outcomes, skipped = [under(one, _label(given, one)) for given, one in named], []

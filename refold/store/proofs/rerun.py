@@ -40,7 +40,12 @@ from refold.projections.compare import (
 )
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
-from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.outline import (
+    Outline,
+    begins_anew,
+    fold_derived,
+    standing,
+)
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
@@ -239,13 +244,16 @@ class _Run:
     ) -> Outline:
         through, upto = request.through_seq, request.derived_seq
         outline = self._outlines.get(strategy.fingerprint, strategy.begin())
-        if outline.through_seq > through or outline.derived_seq > upto:
+        made = [entry for entry in made if entry.seq <= upto]
+        anew = [entry.seq for entry in made if begins_anew(entry)]
+        known = max(anew, default=0) <= outline.derived_seq <= upto
+        if outline.through_seq > through or not known:
             outline = strategy.begin()
         after = outline.through_seq if outline.events else None
         new = (one for one in self.events if after is None or one.seq > after)
         outline = strategy.read(outline, takewhile(lambda e: e.seq <= through, new))
-        for entry in made:
-            if outline.derived_seq < entry.seq <= upto:
+        for entry in standing(made):
+            if outline.derived_seq < entry.seq:
                 outline = fold_derived(outline, entry)
         self._outlines[strategy.fingerprint] = outline
         return outline

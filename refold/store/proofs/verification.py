@@ -45,7 +45,7 @@ from refold.domain.ports import (
     StoredView,
 )
 from refold.domain.session import SessionState, accepted_next, evolve, unruled
-from refold.projections.context.outline import Outline, fold_derived
+from refold.projections.context.outline import Outline
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
@@ -59,7 +59,7 @@ from refold.redaction.chokepoint import (
 from refold.redaction.guard import Limits, restored
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
-from refold.store.contexts import RequestedViews, Viewer, named_in
+from refold.store.contexts import RequestedViews, Viewer, named_in, with_derived
 from refold.store.history import History, born, handed_in, read_on
 from refold.store.vault import told_numbers
 
@@ -110,8 +110,8 @@ def _folded(viewer: Viewer, strategy: Strategy, stored: StoredView) -> Outline:
     outline = strategy.read(strategy.begin(), events)
     derived = viewer.stream._replace(stream=strategy.fingerprint)
     if stored.derived_seq:
-        for envelope in viewer.log.read(derived, upto=stored.derived_seq):
-            outline = fold_derived(outline, envelope)
+        entries = viewer.log.read(derived, upto=stored.derived_seq)
+        outline = with_derived(outline, entries)
     return Outline.load(outline.dump())
 
 
@@ -145,9 +145,11 @@ class Superseded:
         summary = envelope.payload
         if not isinstance(summary, Summary):
             return False
-        absorbed = self._derived.get(envelope.stream, set()).intersection(
-            summary.absorbs
-        )
+        again = self._derived.get(envelope.stream, set())
+        absorbed = again.intersection(summary.absorbs)
+        if place := summary.adopted:
+            again = self._derived.get(place.stream, set())
+            absorbed = {seq for seq in again if seq <= place.seq}
         # Of what it absorbs, its source is the summaries; of the rest, the events.  How
         # far those reach it does not say, so the whole span counts.
         first, last = summary.first_seq, summary.last_seq

@@ -169,6 +169,7 @@ def _record(screen: Screen, record: Summary) -> None:
         (f"  {counted(record.source_event_count, 'event')}", "dim"),
         f"  {record.tokens_before:,} → {counted(record.tokens_after, 'token')}",
         (f"  due at seq {record.decided_at_seq}, {record.summarizer.kind}", "dim"),
+        (", adopted" if record.adopted else "", "dim"),
         (f", level {record.level}{folds}" if record.level > 1 else "", "dim"),
     )
 

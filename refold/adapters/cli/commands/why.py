@@ -216,7 +216,11 @@ def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None
         f"decided at seq {summary.decided_at_seq}{on}, recorded "
         f"{node.envelope.ts:{_MOMENT}} at seq {summary.appended_at_seq}",
     )
-    _asked(screen, record.asked, record.source, indent)
+    if place := summary.adopted:
+        where = f"summary {place.seq} of strategy {place.stream[:DIGEST]}"
+        screen.line(indent, f"adopted: written as {where}")
+    else:
+        _asked(screen, record.asked, record.source, indent)
     model = f" ({summary.summarizer.model})" if summary.summarizer.model else ""
     digest = summary.prompt_digest
     prompt = f", prompt {digest[:DIGEST]}" if digest else ""

@@ -1,0 +1,395 @@
+"""A strategy that is new to a session adopts summaries; a rebuild makes its own."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+import refold
+from refold.domain.envelope import Draft, Envelope
+from refold.domain.errors import SummarizerFailed
+from refold.domain.events import Adopted, SummarizerRef, Summary
+from refold.projections.context.compaction import Source, Written
+from refold.projections.context.outline import begins_anew
+from refold.projections.context.strategies.spec import parse
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.text import violations
+from refold.projections.context.units import Thread, place
+from refold.redaction.guard import Limits
+from refold.redaction.redactor import Redactor
+from refold.store import Session, SessionStore
+from refold.store.appends import Order
+from refold.testing import memory_log
+from tests.projections.logs import START, logs
+from tests.projections.walk import STARTS, grows
+from tests.support.rebuilding import Clock, as_rebuilt, clocked, derived, rebuild, said
+from tests.support.redacting import MAIL, aware, unaware
+from tests.support.stores import prepare
+from tests.support.summarizing import Counting, called
+
+# What runs, and what is asked for once: never does the second cut where the first did.
+PAIRS: dict[str, tuple[str, str]] = {
+    "turn_window": (
+        "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=300",
+        "turn_window:full_turns=4,cached_turns=3",
+    ),
+    "history_summary": (
+        "history_summary:trigger_on_history_size_chars=1000,"
+        "history_tail_size_chars_to_exclude=300",
+        "history_summary:trigger_on_history_size_chars=2000,"
+        "history_tail_size_chars_to_exclude=500",
+    ),
+    "hybrid": (
+        "hybrid:threshold_low=100,threshold_high=200",
+        "hybrid:threshold_low=150,threshold_high=300",
+    ),
+    "recursive_summary": ("recursive_summary:every=2", "recursive_summary:every=3"),
+    "message_window": (
+        "message_window:context_size=8,tail_keep_size=3,compression_window_size=4,"
+        "compression_hard_limit=6,compression_cooldown_sec=1000000000",
+        "message_window:context_size=10,tail_keep_size=4,compression_window_size=4,"
+        "compression_hard_limit=6,compression_cooldown_sec=1000000000",
+    ),
+    "pipeline": (
+        "tool_clearing+turn_window:full_turns=1,cached_turns=1",
+        "tool_clearing+turn_window:full_turns=3,cached_turns=2",
+    ),
+    "for_agent": (
+        'for_agent:agent="main",strategy="turn_window:full_turns=1,cached_turns=1"',
+        'for_agent:agent="main",strategy="turn_window:full_turns=3,cached_turns=2"',
+    ),
+}
+USUAL, ONCE = (parse(spec) for spec in PAIRS["turn_window"])
+every = pytest.mark.parametrize(("usual", "once"), PAIRS.values(), ids=PAIRS)
+
+
+class Known(Counting):
+    """A model that knows its own summaries again."""
+
+    def wrote(self, by: SummarizerRef) -> bool:
+        return by == SummarizerRef(kind="counting")
+
+
+def loop(session: Session, strategy: str | Strategy, turns: int = 12) -> None:
+    """So many turns, with what is due compacted after each."""
+    for number in range(turns):
+        said(session, 1, first=number)
+        session.prepare(strategy)
+
+
+def made(session: Session, strategy: Strategy) -> list[Summary]:
+    entries = [one.payload for one in session.derived(strategy.fingerprint)]
+    return [one for one in entries if isinstance(one, Summary)]
+
+
+@every
+def test_one_request_under_other_parameters_asks_no_model(
+    anywhere: Session, calls: Path, usual: str, once: str
+) -> None:
+    session, model, other = anywhere, Known(calls), parse(once)
+    for number in range(60):
+        said(session, 1, first=number)
+        session.prepare(usual, summarizer=model)
+    paid, raw = len(called(calls)), len(session.context(other).messages)
+
+    view = session.prepare(other, summarizer=model)
+
+    assert len(called(calls)) == paid
+    assert len(view.messages) <= raw
+    assert made(session, other)
+    assert all(one.adopted for one in made(session, other))
+    assert violations(view.messages) == []
+    assert session.verify().problems == []
+
+
+def test_of_120_messages_few_are_raw_and_each_names_what_it_was(
+    anywhere: Session,
+) -> None:
+    loop(anywhere, USUAL, turns=60)
+    assert len(anywhere.context(ONCE).messages) == 120
+
+    view = anywhere.prepare(ONCE)
+
+    assert len(view.messages) <= 14
+    written = anywhere.derived(USUAL.fingerprint)
+    for one in made(anywhere, ONCE):
+        assert one.adopted is not None
+        assert one.adopted.stream == USUAL.fingerprint
+        origin = written[one.adopted.seq - 1].payload
+        assert isinstance(origin, Summary)
+        assert (one.text, one.source_digest) == (origin.text, origin.source_digest)
+        assert (one.usage, one.duration_ms) == (None, None)
+
+
+def test_who_looks_only_adopts_nothing(anywhere: Session) -> None:
+    loop(anywhere, USUAL)
+
+    anywhere.context(ONCE)
+
+    assert anywhere.derived(ONCE.fingerprint) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "history_summary:trigger_on_history_size_chars=1000,summary_version=4",
+        "history_summary:trigger_on_history_size_chars=1000,abridged.total_chars=900",
+        'for_agent:agent="main",strategy="history_summary:'
+        'trigger_on_history_size_chars=1000"',
+        "turn_window:full_turns=1,cached_turns=1",
+    ],
+)
+def test_what_another_would_have_written_is_not_adopted(
+    anywhere: Session, other: str
+) -> None:
+    loop(anywhere, "history_summary:trigger_on_history_size_chars=1500")
+
+    anywhere.prepare(other)
+
+    assert [one.adopted for one in made(anywhere, parse(other)) if one.adopted] == []
+
+
+def test_a_model_does_not_adopt_what_another_summarizer_wrote(
+    anywhere: Session, calls: Path
+) -> None:
+    loop(anywhere, USUAL)
+
+    anywhere.prepare(ONCE, summarizer=Known(calls))
+
+    assert called(calls)
+    assert not any(one.adopted for one in made(anywhere, ONCE))
+
+
+def test_what_was_retired_is_not_adopted(anywhere: Session) -> None:
+    loop(anywhere, USUAL)
+    anywhere.retire(USUAL.fingerprint)
+
+    anywhere.prepare(ONCE)
+
+    assert not any(one.adopted for one in made(anywhere, ONCE))
+
+
+def test_a_stream_with_summaries_of_its_own_goes_on_as_it_began(
+    anywhere: Session,
+) -> None:
+    loop(anywhere, ONCE)
+    own = made(anywhere, ONCE)
+    anywhere.prepare(USUAL)
+    said(anywhere, 12, first=12)
+
+    anywhere.prepare(USUAL)
+    anywhere.prepare(ONCE)
+
+    assert own
+    assert not any(one.adopted for one in made(anywhere, ONCE))
+
+
+@given(
+    events=logs(max_size=60),
+    pair=st.sampled_from(list(PAIRS.values())),
+    asked=st.sets(st.integers(2, 60), min_size=8),
+)
+@settings(max_examples=40)
+def test_whenever_it_is_asked_for_requests_are_valid_and_only_grow(
+    events: list[Envelope], pair: tuple[str, str], asked: set[int]
+) -> None:
+    usual, once = (parse(spec) for spec in pair)
+    store = SessionStore(memory_log(), Redactor(), Limits())
+    session = store.session(user_id="ada", session_id="s")
+    views, thread = [], Thread()
+    for event in events:
+        thread, placed = place(thread, event)
+        calls = placed and placed.exchange == event.seq and placed.kind in STARTS
+        if calls and event.seq > 1 and event.seq in asked:
+            views.append(session.prepare(once))
+        session.append([Draft(event.payload, agent=event.agent)])
+        session.prepare(usual)
+
+    shown = [view.messages for view in views if view.messages]
+    assert [violations(messages) for messages in shown] == [[] for _ in shown]
+    for one, other in pairwise(views) if once.stable_prefix else ():
+        cut = any(span.kind == "stub" for span in (*one.spans, *other.spans))
+        assert cut or one.derived_seq != other.derived_seq or grows(one, other)
+    assert {found.code for found in session.verify().problems} <= {"request"}
+
+
+@given(events=logs(max_size=60), pair=st.sampled_from(list(PAIRS.values())))
+@settings(max_examples=15)
+def test_what_is_rebuilt_is_what_it_would_be_had_nothing_been_adopted(
+    events: list[Envelope], pair: tuple[str, str]
+) -> None:
+    usual, once = (parse(spec) for spec in pair)
+    assume(events)
+    with refold.open("memory://") as opened:
+        store = clocked(opened, Clock())
+        session = store.session(user_id="ada", session_id="s")
+        alone = store.session(user_id="ada", session_id="alone")
+        for one in events:
+            draft = Draft(one.payload, ts=one.ts, agent=one.agent)
+            session.append([draft])
+            alone.append([draft])
+            session.prepare(usual)
+        session.prepare(once)
+        assume(any(summary.adopted for summary in made(session, once)))
+
+        rebuild(store, once)
+
+        shown = session.context(once).digest
+        assert shown == alone.context(once).digest
+        seen = [as_rebuilt(one, once, step=4) for one in (session, alone)]
+        assert seen[0] == seen[1]
+        assert rebuild(store, once) == 0
+        # The requests that are drawn are of views that never were.
+        assert {found.code for found in session.verify().problems} <= {"request"}
+
+
+def test_a_rebuild_begins_anew_and_leaves_nothing_due(
+    store: SessionStore, session: Session
+) -> None:
+    loop(session, USUAL, turns=30)
+    adopted = session.prepare(ONCE)
+    sent = session.record_request(adopted).last_seq
+    (planned,) = store.rebuild(ONCE, dry_run=True)
+    before = session.derived(ONCE.fingerprint)
+
+    (done,) = store.rebuild(ONCE)
+
+    (note, *new) = session.derived(ONCE.fingerprint)[len(before) :]
+    assert begins_anew(note)
+    assert planned.compactions == done.compactions == len(new) > 0
+    assert done.there_before == len(before)
+    assert not any(one.payload.payload().get("adopted") for one in new)
+    assert session.compact(ONCE) is None
+    rebuilt = session.prepare(ONCE)
+    session.record_request(rebuilt)
+    assert rebuilt.derived_seq == note.seq + len(new)
+    assert len(rebuilt.messages) < 20
+    assert session.context(ONCE, at=sent).digest == adopted.digest
+    assert [view for _, view in session.replay()] == [adopted, rebuilt]
+    assert (session.rerun().requests, session.rerun().same) == (2, 2)
+    assert session.verify().problems == []
+
+
+@pytest.mark.parametrize("usual", [None, USUAL], ids=["nothing", "adopted"])
+def test_a_request_and_then_a_rebuild_end_with_nothing_due(
+    memory: SessionStore, anywhere: Session, usual: Strategy | None
+) -> None:
+    loop(anywhere, usual or "keep_all", turns=60)
+    anywhere.prepare(ONCE)
+
+    rebuild(memory, ONCE)
+
+    assert anywhere.compact(ONCE) is None
+    assert len(anywhere.context(ONCE).messages) < 20
+
+
+def test_cut_off_where_it_began_anew_a_rebuild_goes_on(
+    store: SessionStore, session: Session
+) -> None:
+    class Broken:
+        costs = False
+
+        def summarise(self, source: Source, *, target_tokens: int) -> Written:
+            raise SummarizerFailed("not today")
+
+    loop(session, USUAL, turns=20)
+    session.prepare(ONCE)
+    with pytest.raises(SummarizerFailed):
+        list(store.rebuild(ONCE, summarizer=Broken(), strict=True))
+    assert len(session.context(ONCE).messages) == 40
+    assert session.verify().problems == []
+
+    assert rebuild(store, ONCE) > 0
+
+    alone = store.session(user_id="ada", session_id="alone")
+    said(alone, 20, first=0)
+    rebuild(store, ONCE, session_id="alone")
+    assert session.context(ONCE).digest == alone.context(ONCE).digest
+    assert len(made(session, ONCE)) > len(derived(alone, ONCE)) > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"last_seq": 4},
+        {"source_digest": "0" * 64},
+        {"summarizer": SummarizerRef(kind="another")},
+        {"strategy": {"version": 99}},
+        {"adopted": Adopted(stream="f" * 64, seq=1)},
+        {"adopted": {"seq": 99}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_reference_that_does_not_fit_is_found(
+    anywhere: Session, change: dict[str, object]
+) -> None:
+    loop(anywhere, USUAL)
+    anywhere.prepare(ONCE)
+    good = made(anywhere, ONCE)[-1]
+    update = {
+        name: getattr(good, name).model_copy(update=value)
+        if isinstance(value, dict)
+        else value
+        for name, value in change.items()
+    }
+    forged = good.model_copy(update={"absorbs": (), **update})
+    stream = anywhere.stream._replace(stream="e" * 64)
+    assert anywhere.verify().problems == []
+
+    anywhere.writer.append(Order(stream, (Draft(forged),), expected_seq=0))
+
+    (problem,) = anywhere.verify().problems
+    assert (problem.stream, problem.code) == (stream.stream, "source")
+
+
+def test_what_was_adopted_is_redacted_again_with_the_rest(
+    store_url: str, tmp_path: Path
+) -> None:
+    url = prepare(store_url, tmp_path)
+    with refold.open(url, redactor=unaware()) as before:
+        session = before.session(user_id="ada", session_id="s-1")
+        for text in (f"write to {MAIL}", "now"):
+            session.append(refold.UserInput(text=text), ts=START)
+            session.append(refold.AgentResponse(text=f"I wrote to {MAIL}"), ts=START)
+        loop(session, "turn_window:full_turns=1,cached_turns=1")
+        session.record_request(session.prepare(ONCE))
+        assert MAIL in made(session, ONCE)[0].text
+
+    with refold.open(url, redactor=aware()) as after:
+        list(after.reredact())
+        session = after.session(user_id="ada", session_id="s-1")
+        entries = [
+            one for name in session.streams()[1:] for one in session.derived(name)
+        ]
+        explained = session.why(ONCE)
+
+        assert MAIL not in str([one.to_json() for one in entries])
+        assert session.verify().problems == []
+        sources = [record.source for record in explained.records]
+        assert set(sources) == {"holds", "superseded"}
+        said(session, 6, first=20)
+        fresh = "turn_window:full_turns=2,cached_turns=3"
+        session.prepare(fresh)
+        # What does not follow from its source any more is adopted by nobody.
+        firsts = [one.first_seq for one in made(session, parse(fresh)) if one.adopted]
+        assert 1 not in firsts
+
+
+def test_a_text_that_was_cut_is_adopted_whole() -> None:
+    store = SessionStore(memory_log(), Redactor(), Limits(1_024, 65_536))
+    session = store.session(user_id="ada", session_id="s")
+    wide = "history_summary:trigger_on_history_size_chars="
+    usual, once = parse(f"{wide}9000"), parse(f"{wide}12000")
+    loop(session, usual, turns=40)
+
+    session.prepare(once)
+
+    (own,) = made(session, once)
+    assert own.adopted is not None
+    origin = made(session, usual)[own.adopted.seq - 1]
+    assert len(origin.abridged.encode()) <= 1_024 < 2 * origin.tokens_after
+    assert own.abridged == origin.abridged
+    assert session.verify().problems == []
