@@ -344,8 +344,7 @@ class Writer:
         )
         asked = order
         for _ in range(_OPTIMISTIC):
-            order = asked if asked.plain else self._unknown(asked)
-            request = self._request(order, made, born)
+            order, request = self._request(asked, made, born)
             outcome = self.log.append(request)
             if isinstance(outcome, Appended):
                 return self.acknowledged(request, outcome)
@@ -361,8 +360,13 @@ class Writer:
     def _unknown(self, order: Order) -> Order:
         """The order without what was appended under the key that it has.
 
+        Of a head it is to be asked after that was read: what others append after it
+        moves it.
+
         Raises _AllKnown.
         """
+        if order.plain:
+            return order
         keys = [draft.key for draft in order.drafts if draft.key]
         known = self.log.known(order.stream, keys)
         left, new = list[Draft](), set[str]()
@@ -383,8 +387,7 @@ class Writer:
 
         def build(head: Head) -> Append:
             base = born if born is not None and head.seq == 0 else head
-            new = order if order.plain else self._unknown(order)
-            built.append(self._decided(base, new, made))
+            built.append(self._decided(base, self._unknown(order), made))
             return built[-1]
 
         for _ in range(_EXCLUSIVE):
@@ -395,19 +398,23 @@ class Writer:
                 return self._confirm(order, made, outcome)
         raise _stale(order, built[-1].base.seq, self.log.head(order.stream).seq)
 
-    def _request(self, order: Order, made: _Made, born: Head | None) -> Append:
+    def _request(
+        self, asked: Order, made: _Made, born: Head | None
+    ) -> tuple[Order, Append]:
         """Decide on the head at hand; if that says no, on the one that is stored."""
-        head = self.heads.get(order.stream)
+        head = self.heads.get(asked.stream)
         if head is not None:
             try:
-                return self._decided(head, order, made)
+                order = self._unknown(asked)
+                return order, self._decided(head, order, made)
             except (InvalidEvent, SessionClosed, StaleSession):
                 pass  # it may be allowed on the head that is stored
-        head = self.log.head(order.stream)
+        head = self.log.head(asked.stream)
         self.heads.correct(head)
         if born is not None and head.seq == 0:
             head = born
-        return self._decided(head, order, made)
+        order = self._unknown(asked)
+        return order, self._decided(head, order, made)
 
     def _decided(self, head: Head, order: Order, made: _Made) -> Append:
         state, now = head.state, self.clock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from hypothesis import given, strategies as st
 import refold
 from refold import InvalidEvent, StaleSession
 from refold.domain.errors import Erased, OnHold
+from refold.domain.ids import StreamId
+from refold.domain.ports import Duplicate
 from refold.events import Format, Native
 from refold.projections.items import skeleton, whole, without_bytes
 from tests.support.stores import prepare
@@ -189,6 +191,28 @@ def test_two_writers_of_one_item_write_it_once(url: str) -> None:
 
         assert [v["id"] for v in values(sessions[0])] == [str(n) for n in range(20)]
         assert sessions[0].verify().problems == []
+
+
+@pytest.mark.each_engine
+def test_an_item_that_another_writes_meanwhile_is_known(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refold.open(url) as one, refold.open(url) as other:
+        mine, theirs = (
+            store.session(user_id="ada", session_id="s") for store in (one, other)
+        )
+        items = [said("x", name="1")]
+        known = one.log.known
+
+        def late(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
+            found = known(stream, keys)
+            theirs.append_items(CHAT, items)
+            return found
+
+        monkeypatch.setattr(one.log, "known", late)
+
+        assert mine.append_items(CHAT, items).duplicate
+        assert [value["id"] for value in values(mine)] == ["1"]
 
 
 def test_a_view_that_fails_leaves_the_item_whole(session: refold.Session) -> None:
