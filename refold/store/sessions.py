@@ -1059,13 +1059,14 @@ class Session:
         else:
             view = viewer.show(chosen, taken, standing=standing, outline=outline)
         window = taken.extras.window_tokens
+        window = min(window, chosen.manner.window or window)
         while (over := _over(view, window, model)) and not view.api:
             # Else the API makes it shorter.
             pressed = wait and compactor.press(over, window)
             if pressed:
                 view = viewer.show(chosen, taken)
             if not pressed and _over(view, window, model) >= over:
-                raise _too_large(over, chosen, taken, wait=wait)
+                raise _too_large(over, window, chosen, taken, wait=wait)
         return self.revealed(view) if reveal else view
 
     aprepare = _awaited(prepare)
@@ -1379,11 +1380,10 @@ def _over(view: View, window: int, model: str | None) -> int:
 
 
 def _too_large(
-    over: int, strategy: Strategy, handed: Handed, *, wait: bool
+    over: int, window: int, strategy: Strategy, handed: Handed, *, wait: bool
 ) -> ContextTooLarge:
     """What would help a context that is over its window."""
-    extras = handed.extras
-    given = estimate(extras.dump())
+    given = estimate(handed.extras.dump())
     if not strategy.compacts:
         helps = f"{strategy.name} makes no summaries, turn_window does"
     elif not wait:
@@ -1393,7 +1393,6 @@ def _too_large(
             f"what is handed in has about {given:,}, and of the session only the "
             "newest is left"
         )
-    window = extras.window_tokens
     return ContextTooLarge(window + over, window, helps=helps)
 
 

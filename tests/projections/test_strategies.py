@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from refold.domain.envelope import ACTIVATED, Envelope, Meta
-from refold.domain.errors import InvalidConfiguration, UnknownStrategy
+from refold.domain.errors import InvalidConfiguration, UnknownModel, UnknownStrategy
 from refold.domain.events import (
     AgentResponse,
     Event,
@@ -25,9 +25,11 @@ from refold.projections.context.strategies.history_summary import (
     HistorySummary,
     from_params,
 )
+from refold.projections.context.strategies.hybrid import Hybrid
 from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategies.token_ratio import TokenRatio
-from refold.projections.context.strategy import Strategy, fitting
+from refold.projections.context.strategy import Strategy, Weighed, fitting
+from refold.projections.context.view import View
 from tests.projections.logs import START, Log
 from tests.projections.walk import Walk, texts, view_of
 
@@ -48,6 +50,10 @@ def talk(turns: int, text: str = "word") -> list[Event]:
         for number in range(turns)
         for event in (User(text=f"{text} {number}"), AgentResponse(text="fine"))
     ]
+
+
+def _shown(spec: str, events: list[Event]) -> View:
+    return view_of(parse(spec), timed(events))
 
 
 def compacted(strategy: Strategy, events: list[Envelope]) -> list[Compaction]:
@@ -338,6 +344,43 @@ class TestTokenRatio:
         assert strategy.decide(outline._replace(raw_tokens=limit + 9), START)
         spec = f"token_ratio:model='claude-opus-4-7',weight={strategy.weight}"
         assert parse(spec) == strategy
+
+    @pytest.mark.parametrize(
+        ("name", "limit"),
+        [("hybrid", "threshold_high"), ("tool_clearing", "trigger_input_tokens")],
+    )
+    def test_others_count_so_too_where_they_know_the_model(
+        self, name: str, limit: str
+    ) -> None:
+        plain, exact = parse(name), parse(f"{name}:model='claude-opus-4-7'")
+        most = getattr(plain, limit)
+        outline = _read(plain, talk(8))._replace(raw_tokens=round(most / 1.2))
+
+        assert isinstance(exact, Weighed)
+        assert exact.weight > 1.2
+        assert exact.weighed(outline.tokens) >= most
+        assert exact.fingerprint != plain.fingerprint
+        assert "weight" not in plain.params
+        if isinstance(exact, Hybrid):
+            few = {"last_n_events": 1}
+            assert plain.model_copy(update=few).decide(outline, START) is None
+            assert exact.model_copy(update=few).decide(outline, START) is not None
+        with pytest.raises(UnknownModel):
+            parse(f"{name}:model='nobody'")
+
+    def test_a_budget_is_that_of_the_model(self) -> None:
+        specs = ("token_budget:max_tokens=80", "token_budget:max_tokens=80,weight=2")
+        plain, exact = (_shown(spec, talk(30)) for spec in specs)
+
+        assert 0 < exact.tokens <= 40 < plain.tokens <= 80
+
+    def test_a_message_is_cut_to_a_quarter_of_its_own_window(self) -> None:
+        long: list[Event] = [User(text="word " * 20_000)]
+
+        cut = _shown("token_ratio:max_context_tokens=8000", long)
+
+        assert 1_500 < cut.tokens <= 2_010
+        assert _shown("keep_all", long).tokens > 20_000
 
     @pytest.mark.parametrize(
         ("window", "target"), [(3000, 500), (20_000, 2000), (200_000, 4000)]

@@ -82,6 +82,8 @@ _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH: Final = 64
 _NAME_LENGTH: Final = 128
 _SUFFIX: Final = 8
+# Of a smaller window that a strategy is told of, messages have this one's quarter.
+_SMALLEST: Final = 4_000
 
 
 def render(
@@ -132,8 +134,9 @@ def _rendered(
     outline = strategy.judged(outline)
     shown, manner = strategy.show(outline), strategy.manner
     rows = _rows(outline, shown, events, strategy.sees)
+    window = min(extras.window_tokens, manner.window or extras.window_tokens)
     press = Press(
-        extras.window_tokens // 4,
+        max(window, min(extras.window_tokens, _SMALLEST)) // 4,
         questions(rows),
         shown.cleared,
         inputs=shown.inputs,

@@ -15,7 +15,14 @@ from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    model_validator,
+)
 
 from refold.domain import events
 from refold.domain.canonical import canonical, digest, text_digest
@@ -55,6 +62,7 @@ from refold.projections.context.outline import (
 )
 from refold.projections.context.text import own_words, value_text
 from refold.projections.context.units import Spans, joined, seen_by, spans_of, without
+from refold.projections.tokens import weight_of
 
 
 class Left(NamedTuple):
@@ -270,6 +278,8 @@ class Manner(NamedTuple):
                      text.
     template:        how a summary is told, with ``{summary}`` and perhaps
                      ``{abridged_history}`` in it; empty: as Refold does.
+    window:          the window that it knows of, in tokens: by it too a message is
+                     shortened.
     """
 
     form: Literal["text", "acknowledged", "tool"] = "text"
@@ -282,6 +292,7 @@ class Manner(NamedTuple):
     model: str | None = None
     history: Limits | None = None
     template: str = ""
+    window: int | None = None
 
 
 class Strategy(BaseModel):
@@ -469,6 +480,34 @@ class Pinning(Strategy):
     def manner(self) -> Manner:
         """How its views are told; with its own budget for pins."""
         return Manner(pin_tokens=self.pin_tokens)
+
+
+class Weighed(Strategy):
+    """A strategy that counts tokens as a model does.
+
+    model:  whose tokens they are; left out, the estimates that are stored.
+    weight: how many tokens of the model an estimated one is; left out, what was
+            measured for ``model``, else 1.
+
+    Raises UnknownModel.
+    """
+
+    came_later: ClassVar[tuple[str, ...]] = ("model", "weight")
+
+    model: str | None = None
+    weight: float = Field(default=1.0, ge=1, le=10, strict=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_model(cls, given: Any) -> Any:
+        # What was measured may change; what this decides by may not.
+        if isinstance(given, dict) and given.get("model") and "weight" not in given:
+            return {**given, "weight": weight_of(str(given["model"]))}
+        return given
+
+    def weighed(self, tokens: int) -> int:
+        """So many estimated tokens, as the model counts them."""
+        return round(tokens * self.weight)
 
 
 def known(given: str, names: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ from refold.projections.context.strategy import (
     Manner,
     Pinning,
     Shown,
+    Weighed,
     distance,
     everything,
     with_input,
@@ -37,7 +38,7 @@ _AT_ONCE = 8  # times as many exchanges, where more than twice as many are due
 _SAID = frozenset({"agent_response", "tool_call"})
 
 
-class Hybrid(Pinning):
+class Hybrid(Pinning, Weighed):
     """Send all while it is little, key events while it is more, else summaries.
 
     threshold_low:    from so many tokens on, only key events and plans are sent raw.
@@ -56,6 +57,7 @@ class Hybrid(Pinning):
     every, fan_in, summary_tokens, folded_tokens: of the tree of summaries, as in
                       ``recursive_summary``.
     pin_tokens:       what pinned exchanges may take behind the summaries.
+    model, weight:    count tokens as this model does, or so many times as estimated.
     """
 
     name: ClassVar[str] = "hybrid"
@@ -99,7 +101,7 @@ class Hybrid(Pinning):
         """How far its trigger is."""
         match self.trigger:
             case "tokens":
-                now, limit = outline.tokens, self.threshold_high
+                now, limit = self.weighed(outline.tokens), self.threshold_high
                 reached, due = counted(now, "token"), now >= limit
             case "count":
                 now, limit = self._events(outline), self.trigger_count
@@ -129,7 +131,7 @@ class Hybrid(Pinning):
 
     def show(self, outline: Outline) -> Shown:
         """Everything below the lower threshold, from there on what is key."""
-        if outline.tokens < self.threshold_low:
+        if self.weighed(outline.tokens) < self.threshold_low:
             return everything(outline)
         kept = (span for unit in self._kept(outline.units) for span in unit.seqs)
         return Shown(with_input(outline, tuple(kept)))
@@ -151,8 +153,9 @@ class Hybrid(Pinning):
         units, idle = outline.units, self.trigger_idle_sec
         match self.trigger:
             case "tokens":
-                due = outline.tokens >= self.threshold_high
-                reason = f"{outline.tokens} tokens, {self.threshold_high} are high"
+                tokens = self.weighed(outline.tokens)
+                due = tokens >= self.threshold_high
+                reason = f"{tokens} tokens, {self.threshold_high} are high"
             case "count":
                 count = self._events(outline)
                 due = count >= self.trigger_count
@@ -179,7 +182,7 @@ class Hybrid(Pinning):
         tokens, place, last = 0, len(units), len(units) - self.keep_last
         while self.trigger == "tokens" and place and units[place - 1].first in kept:
             tokens += units[place - 1].tokens
-            if tokens >= self.threshold_low / 2:
+            if self.weighed(tokens) >= self.threshold_low / 2:
                 break
             place -= 1
         return min(place, last)

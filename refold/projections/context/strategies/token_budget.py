@@ -9,11 +9,13 @@ from pydantic import Field
 from refold.domain.envelope import Envelope
 from refold.projections.context.compaction import oldest_units
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
-from refold.projections.context.strategy import Shown, Strategy, everything, with_input
+from refold.projections.context.strategy import Shown, Weighed, everything, with_input
 
 
-class TokenBudget(Strategy):
+class TokenBudget(Weighed):
     """Drop the oldest exchanges while all cost more than ``max_tokens``.
+
+    model, weight: count tokens as this model does, or so many times as estimated.
 
     The newest exchange and the newest user input are sent whatever they cost; an
     exchange that waits for a result is not dropped, nor is anything behind it.
@@ -28,12 +30,15 @@ class TokenBudget(Strategy):
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Forget what is over the budget: it is not sent again."""
         builder.take(envelope)
-        if builder.raw_tokens > self.max_tokens and len(builder.units) > 1:
+        if (
+            self.weighed(builder.raw_tokens) > self.max_tokens
+            and len(builder.units) > 1
+        ):
             builder.begin(self._within_budget(builder.outline()))
 
     def _within_budget(self, outline: Outline) -> Outline:
         open_ = {call.exchange for call in outline.thread.open}
-        wish, over = 0, outline.raw_tokens - self.max_tokens
+        wish, over = 0, outline.raw_tokens - int(self.max_tokens / self.weight)
         for unit in outline.units:
             if over <= 0 or unit.first in open_:
                 break

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from refold.domain.errors import UnknownModel, counted
+from refold.domain.errors import counted
 from refold.projections.context.compaction import (
     Compaction,
     batch,
@@ -17,12 +16,11 @@ from refold.projections.context.compaction import (
     oldest_units,
 )
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import Manner, Pinning, distance
+from refold.projections.context.strategy import Manner, Pinning, Weighed, distance
 from refold.projections.models import window_of
-from refold.projections.tokens import weight_of
 
 
-class TokenRatio(Pinning):
+class TokenRatio(Pinning, Weighed):
     """Summarise all but the newest turns when the window is nearly full.
 
     trigger_threshold:  the share of the window that makes it due.
@@ -39,22 +37,12 @@ class TokenRatio(Pinning):
 
     name: ClassVar[str] = "token_ratio"
     needs: ClassVar[Detail] = "units"
+    came_later: ClassVar[tuple[str, ...]] = ()
 
     trigger_threshold: float = Field(default=0.8, gt=0, le=1, strict=False)
     keep_recent_turns: int = Field(default=5, ge=1)
-    model: str | None = None
     max_context_tokens: int | None = Field(default=None, ge=1)
     enabled: bool = True
-    weight: float = Field(default=1.0, ge=1, le=10, strict=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _weighed(cls, given: Any) -> Any:
-        # What was measured may change; what this decides by may not.
-        if isinstance(given, dict) and given.get("model") and "weight" not in given:
-            with suppress(UnknownModel):
-                return {**given, "weight": weight_of(str(given["model"]))}
-        return given
 
     @model_validator(mode="after")
     def _has_window(self) -> TokenRatio:
@@ -67,7 +55,7 @@ class TokenRatio(Pinning):
     @cached_property
     def manner(self) -> Manner:
         """With the summary told as the result of a tool."""
-        return Manner(pin_tokens=self.pin_tokens, form="tool")
+        return Manner(pin_tokens=self.pin_tokens, form="tool", window=self.window)
 
     @property
     def window(self) -> int:
@@ -90,7 +78,10 @@ class TokenRatio(Pinning):
         """How full the window is, and what is too full."""
         if not self.enabled:
             return f"{self.name} is switched off: enabled is false"
-        limit, tokens = self.window * self.trigger_threshold, self._tokens(outline)
+        limit, tokens = (
+            self.window * self.trigger_threshold,
+            self.weighed(outline.tokens),
+        )
         return distance(
             self.name,
             counted(tokens, "token"),
@@ -98,12 +89,12 @@ class TokenRatio(Pinning):
             is_there=tokens >= limit,
         )
 
-    def _tokens(self, outline: Outline) -> int:
-        return round(outline.tokens * self.weight)
-
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """All before the newest turns, if the window is full to the threshold."""
-        limit, tokens = self.window * self.trigger_threshold, self._tokens(outline)
+        limit, tokens = (
+            self.window * self.trigger_threshold,
+            self.weighed(outline.tokens),
+        )
         if not self.enabled or tokens < limit or held_back(outline, now):
             return None
         units, recent = outline.units, self.keep_recent_turns

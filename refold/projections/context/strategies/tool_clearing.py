@@ -16,12 +16,12 @@ from refold.projections.context.outline import (
     OutlineBuilder,
     pinned_at,
 )
-from refold.projections.context.strategy import Pinning, Shown, everything
+from refold.projections.context.strategy import Pinning, Shown, Weighed, everything
 from refold.projections.context.text import cleared_text
 from refold.projections.context.units import Unit, holds
 
 
-class ToolClearing(Pinning):
+class ToolClearing(Pinning, Weighed):
     """Show old results as stubs, which name the event and how to read it whole.
 
     It follows ``clear_tool_uses`` of the Messages API.
@@ -33,6 +33,7 @@ class ToolClearing(Pinning):
     exclude_tools:        tools whose results are never cleared.
     clear_tool_inputs:    clear the arguments of these calls too.
     pin_tokens:           what pinned exchanges may take behind summaries.
+    model, weight:        count tokens as this model does, or times the estimate.
 
     It is judged before each response.  Results of pinned events stay.
     """
@@ -71,7 +72,8 @@ class ToolClearing(Pinning):
         """Clear what is due; whether anything was."""
         shown = len(builder.notes) // 2
         many = self.trigger_tool_uses is not None and shown >= self.trigger_tool_uses
-        if not (many or self.measured(builder) >= self.trigger_input_tokens):
+        tokens = self.weighed(self.measured(builder))
+        if not (many or tokens >= self.trigger_input_tokens):
             return False
         gone = max(0, shown - self.keep)
         notes = builder.notes[: 2 * gone]
