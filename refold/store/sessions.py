@@ -1175,8 +1175,8 @@ class Session:
         model:    answers from the first request that differs on, or that was another
                   model's; left out, no model is asked.
 
-        Raises SessionNotFound, UnknownStrategy, InvalidEvent if no request was
-        recorded, RedactionFailed, and what the model raises.
+        Raises SessionNotFound, UnknownStrategy, RedactionFailed, and what the model
+        raises.
         """
         self.writer.used(self.stream)
         chosen = None if strategy is None else self.settings.strategy(strategy)

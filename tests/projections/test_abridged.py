@@ -101,6 +101,39 @@ def test_a_turn_is_its_question_what_was_done_and_the_answer() -> None:
     )
 
 
+def test_the_lists_stand_in_one_order_whatever_came_first() -> None:
+    events = (
+        UserInput(text="Fix the authentication bug in login.js"),
+        call("1", "read_file", path="/src/auth/login.js"),
+        result("1", "a line of code\n" * 80),
+        call("2", "read_file", path="/src/utils/jwt.js"),
+        result("2"),
+        call("3", "edit_file", path="/src/auth/login.js", old="<", new=">"),
+        result("3"),
+        call("4", "run_shell_command", command="npm test auth"),
+        result("4"),
+        AgentResponse(text="Fixed the token validation logic."),
+    )
+
+    lines = abridged(*events).splitlines()
+
+    first = lines.index("<user>Fix the authentication bug in login.js</user>")
+    assert lines[first + 1 : first + 12] == [
+        "<modified>",
+        "/src/auth/login.js",
+        "</modified>",
+        "<viewed>",
+        "/src/auth/login.js",
+        "/src/utils/jwt.js",
+        "</viewed>",
+        "<commands>",
+        "npm test auth",
+        "</commands>",
+        "<results>",
+    ]
+    assert "<agent>Fixed the token validation logic.</agent>" in lines
+
+
 @pytest.mark.parametrize(
     ("made", "told"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 
 import pytest
@@ -21,6 +22,7 @@ from refold.domain.events import (
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Compaction, Notes, Source, Written
 from refold.projections.context.outline import Outline
+from refold.projections.context.render import render
 from refold.projections.context.strategies.history_summary import (
     HistorySummary,
     from_params,
@@ -56,6 +58,19 @@ def _shown(spec: str, events: list[Event]) -> View:
     return view_of(parse(spec), timed(events))
 
 
+def exchanges(sizes: list[int]) -> list[Event]:
+    """A question and an answer each, of so many characters together."""
+    return [
+        event
+        for size in sizes
+        for event in (User(text="u" * (size - 4)), AgentResponse(text="fine"))
+    ]
+
+
+def messages_of(messages: int) -> list[Event]:
+    return talk((messages + 1) // 2)[:messages]
+
+
 def compacted(strategy: Strategy, events: list[Envelope]) -> list[Compaction]:
     """What is decided, judged after each event at its time."""
     walk, found = Walk(strategy), list[Compaction]()
@@ -88,7 +103,26 @@ class TestMessageWindow:
     def test_batches_of_twelve_behind_a_tail_of_forty(self) -> None:
         events = timed(talk(40))
 
-        assert batches(parse("message_window"), events) == [52, 64, 76]
+        made = compacted(parse("message_window"), events)
+        assert [one.decided_at_seq for one in made] == [52, 64, 76]
+        spans = [(one.first_seq, one.last_seq) for one in made]
+        assert spans == [(1, 12), (13, 24), (25, 36)]
+
+    def test_a_hard_limit_below_the_batch_forces_it(self) -> None:
+        spec = "message_window:compression_window_size=50"
+
+        assert batches(parse(spec), timed(talk(40))) == [70]
+
+    def test_after_the_cooldown_any_number_is_a_batch(self) -> None:
+        strategy, ends = parse("message_window"), START + timedelta(seconds=900)
+        tail, outline = _read(strategy, talk(20)), _read(strategy, messages_of(45))
+
+        assert strategy.decide(outline, ends - timedelta(seconds=1)) is None
+        made = strategy.decide(outline, ends)
+        assert made is not None
+        assert (made.first_seq, made.last_seq) == (1, 5)
+        assert strategy.due_at(outline, START) == ends
+        assert strategy.decide(tail, ends) is None
 
     def test_the_cooldown_fires_first_when_messages_are_slow(self) -> None:
         events = timed(talk(40), seconds=30)
@@ -211,13 +245,28 @@ class TestHistorySummary:
 
     def test_the_example_of_ten_exchanges(self) -> None:
         sizes = [1200] * 4 + [1000] * 2 + [800] * 4
-        events: list[Event] = []
-        for size in sizes:
-            events += [User(text="u" * (size - 4)), AgentResponse(text="fine")]
 
-        (made,) = compacted(parse(self.TEN), timed(events))
+        (made,) = compacted(parse(self.TEN), timed(exchanges(sizes)))
 
         assert (made.first_seq, made.last_seq, made.decided_at_seq) == (1, 14, 20)
+
+    def test_a_head_that_came_at_once_is_split_by_the_same_tail(self) -> None:
+        sizes = [1300] * 4 + [1200] * 2 + [800] * 4
+        strategy, outline = parse(self.TEN), _read(parse(self.TEN), exchanges(sizes))
+
+        made = strategy.decide(outline, START)
+
+        assert sum(sizes) == 10_800
+        assert made is not None
+        assert (made.first_seq, made.last_seq) == (1, 14)
+
+    def test_at_least_one_exchange_is_the_tail_however_long(self) -> None:
+        outline = _read(parse(self.TEN), exchanges([800] * 9 + [5000]))
+
+        made = parse(self.TEN).decide(outline, START)
+
+        assert made is not None
+        assert made.last_seq == 18
 
     def test_the_next_summary_absorbs_the_one_before(self) -> None:
         events = timed(talk(60, "u" * 500))
@@ -273,6 +322,48 @@ class TestHistorySummary:
         assert made.omitted[0][0] == 1
         assert made.omitted[-1][1] < made.last_seq
 
+    def test_of_five_segments_the_last_three_are_kept(self) -> None:
+        """Four of 266,000 characters and one of 200,000: a third is 266,666."""
+        sizes = [133_000] * 8 + [200_000, 9_000]
+        strategy = parse("history_summary:second_guard='truncate'")
+
+        made = strategy.decide(_read(strategy, exchanges(sizes)), START)
+
+        assert made is not None
+        assert (made.first_seq, made.last_seq) == (1, 18)
+        assert made.omitted == ((1, 8),)
+
+    def test_three_segments_are_kept_whole(self) -> None:
+        sizes = [133_000] * 7 + [9_000]
+        strategy = parse("history_summary:second_guard='truncate'")
+
+        made = strategy.decide(_read(strategy, exchanges(sizes[1:])), START)
+
+        assert made is not None
+        assert made.omitted == ()
+
+    def test_no_segment_begins_within_an_exchange(self) -> None:
+        spec = self.TEN + ",second_guard_chars=3000,second_guard='truncate'"
+        one = [User(text="u" * 500), AgentResponse(text="a" * 700)]
+
+        made = parse(spec).decide(_read(parse(spec), one * 10), START)
+
+        assert made is not None
+        assert made.omitted == ((1, 10),)
+
+    def test_a_summary_of_another_version_is_as_if_absent(self) -> None:
+        """What it covered is raw again, until the next compaction."""
+        events = timed(exchanges([1000] * 12))
+        was = Walk(parse(self.TEN + ",summary_version=2")).go(events)
+        now = parse(self.TEN)
+        outline = now.read(now.begin(), events)
+
+        view = render(now, outline, events, summaries=was.derived)
+
+        assert was.done
+        assert [span.kind for span in view.spans] == ["raw"]
+        assert now.decide(outline, START) is not None
+
     def test_a_summary_is_told_in_the_words_of_who_configured_it(self) -> None:
         spec = self.TEN + ",node_template='Before: {summary} | {abridged_history}'"
         events = timed(talk(12, "word " * 200))
@@ -284,6 +375,31 @@ class TestHistorySummary:
         assert "Before: " in first
         assert " | <turn" in first
         assert "{summary}" not in first
+
+    def test_its_source_writes_its_parameters_as_text(self) -> None:
+        flags = {
+            "history_summary_min_version": "3",
+            "history_summary_params": json.dumps(
+                {
+                    "trigger_on_history_size_chars": 50000,
+                    "trigger_on_history_size_chars_when_cache_expiring": 30000,
+                    "history_tail_size_chars_to_exclude": 5000,
+                    "prompt": "Summarise in <summary> tags.",
+                    "cache_ttl_ms": 300000,
+                    "buffer_time_before_cache_expiration_ms": 30000,
+                    "abridged_history_params": {
+                        "total_chars_limit": 10000,
+                        "user_message_chars_limit": 1000,
+                        "agent_response_chars_limit": 2000,
+                        "action_chars_limit": 200,
+                    },
+                }
+            ),
+        }
+
+        assert from_params(flags) == HistorySummary(
+            prompt="Summarise in <summary> tags."
+        )
 
     def test_the_configuration_of_its_source_is_read_as_it_is(self) -> None:
         params = {
@@ -383,7 +499,8 @@ class TestTokenRatio:
         assert _shown("keep_all", long).tokens > 20_000
 
     @pytest.mark.parametrize(
-        ("window", "target"), [(3000, 500), (20_000, 2000), (200_000, 4000)]
+        ("window", "target"),
+        [(1000, 500), (8000, 800), (20_000, 2000), (40_000, 4000), (128_000, 4000)],
     )
     def test_the_summary_is_a_tenth_of_the_window(
         self, window: int, target: int
@@ -406,15 +523,53 @@ class TestTokenRatio:
         assert made is not None
         assert (made.first_seq, made.last_seq) == (1, 8)
 
+    def test_a_turn_that_goes_on_is_kept_from_its_input_on(self) -> None:
+        """Its newest message is a result, and its input is older than the turns."""
+        strategy = parse("token_ratio:max_context_tokens=1000,keep_recent_turns=1")
+        weather = [User(text="How is the weather?"), *call("a"), *call("b")]
+        outline = _read(strategy, [*talk(2), *weather])._replace(raw_tokens=1000)
+
+        made = strategy.decide(outline, START)
+
+        assert made is not None
+        assert (made.first_seq, made.last_seq) == (1, 4)
+
+    @pytest.mark.parametrize("more", ["enabled=false", "keep_recent_turns=9"])
+    def test_switched_off_or_of_few_turns_nothing_is_due(self, more: str) -> None:
+        strategy = parse(f"token_ratio:max_context_tokens=1000,{more}")
+        outline = _read(strategy, talk(8))._replace(raw_tokens=9_000)
+
+        assert strategy.decide(outline, START) is None
+
+    @pytest.mark.parametrize(
+        ("share", "turns", "first_kept"),
+        [(0.85, 5, 19), (0.7, 3, 23), (0.8, 8, 13), (0.8, 3, 23)],
+    )
+    def test_presets(self, share: float, turns: int, first_kept: int) -> None:
+        strategy = parse(
+            f"token_ratio:max_context_tokens=32000,trigger_threshold={share},"
+            f"keep_recent_turns={turns}"
+        )
+        outline, limit = _read(strategy, talk(14)), round(32_000 * share)
+
+        assert strategy.decide(outline._replace(raw_tokens=limit - 1), START) is None
+        made = strategy.decide(outline._replace(raw_tokens=limit), START)
+        assert made is not None
+        assert made.last_seq == first_kept - 1
+
     def test_the_summary_is_the_result_of_a_tool(self) -> None:
         spec = "token_ratio:max_context_tokens=100,keep_recent_turns=1"
         view = view_of(parse(spec), timed(talk(9, "some words here")))
 
-        opening, use, result, *_ = view.messages
+        opening, use, result, *kept = view.messages
 
         assert opening["role"] == "user"
         assert use["content"][0]["name"] == "memory_compress"
+        assert use["content"][0]["input"] == {}
         assert result["content"][0]["type"] == "tool_result"
+        first, *_, last = result["content"][0]["content"].splitlines()
+        assert all(line.startswith("===== ") for line in (first, last))
+        assert kept[0]["role"] == "assistant"
 
     def test_an_unknown_model_is_refused(self) -> None:
         with pytest.raises(Exception, match="register"):

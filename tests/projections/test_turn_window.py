@@ -19,7 +19,7 @@ from refold.domain.events import (
 )
 from refold.projections.context.outline import fold_derived
 from refold.projections.context.strategies.turn_window import TurnWindow, from_settings
-from tests.projections.logs import START, call, envelope, log_of, result, turns
+from tests.projections.logs import START, Log, call, envelope, log_of, result, turns
 from tests.projections.walk import Walk, texts, view_of
 
 NOW = START + timedelta(hours=1)
@@ -81,6 +81,19 @@ def test_the_table_holds(
     ]
     answers = [f"answer {number}" for number in range(raw[0], raw[1] + 1)]
     assert [text for text in raw_of(walk) if text.startswith("answer")] == answers
+
+
+def test_the_input_that_is_to_be_answered_comes_last() -> None:
+    walk = checked(TurnWindow(), turns(7))
+    again = Log()
+    for event in (*(one.payload for one in turns(7)), UserInput(text="question 8")):
+        again.add(event)
+    walk.step(again.events[-1])
+
+    texts_ = [text for text in raw_of(walk) if not text.startswith("Earlier")]
+
+    assert texts_[0] == "question 4"
+    assert texts_[-2:] == ["answer 7", "question 8"]
 
 
 def raw_of(walk: Walk) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 import refold
 from refold.adapters.importers import read
 from refold.domain.envelope import Draft, Meta
-from refold.domain.errors import InvalidConfiguration, InvalidEvent
+from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import Event
 from refold.projections.context.view import View
 from refold.redaction.plan import Plan
@@ -162,6 +162,55 @@ def test_each_of_a_hundred_changes_is_named_at_its_place(memory: SessionStore) -
         assert "[REDACTED:" in str(found.now.text)
 
 
+PLANTED: dict[str, dict[str, Any]] = {
+    "user_input": {"text": "something else"},
+    "agent_response": {"text": "something else"},
+    "tool_call": {"arguments": {"path": "/elsewhere"}},
+    "tool_result": {"content": "something else"},
+}
+
+
+def copied(
+    session: Session, into: Session, *, at: int, change: dict[str, Any] | None
+) -> Session:
+    """The run, with another event at ``at``, or none; its requests are as they were."""
+    for event in session.pages():
+        payload = event.payload
+        if isinstance(payload, refold.Request):
+            seen = {"through_seq": into.head().seq}
+            into.append(payload.model_copy(update=seen))
+        elif event.seq != at:
+            into.append(payload)
+        elif change is not None:
+            into.append(payload.model_copy(update=change))
+    return into
+
+
+@pytest.mark.parametrize("strategy", ["keep_all", CLEARING, "last_turns:n=2"])
+def test_an_event_that_is_not_what_it_was_is_named_at_the_next_request(
+    memory: SessionStore, strategy: str
+) -> None:
+    session = work(memory.session(user_id="a", session_id="s"), 4, strategy)
+    events = list(session.pages())
+    asked = [event.seq for event in events if event.type == "request"]
+    planted = [
+        (event.seq, PLANTED[event.type])
+        for event in events
+        if event.type in PLANTED and event.seq < asked[-1]
+    ]
+    dropped = [one.seq for one in events[1:] if one.type == "user_input"]
+    changes = [*planted, *((seq, None) for seq in dropped)]
+
+    for seq, change in changes:
+        to = f"{seq}-{change is None}"
+        into = memory.session(user_id="a", session_id=to)
+        found = copied(session, into, at=seq, change=change).rerun().first_difference
+        assert found is not None
+        behind = next(n for n, place in enumerate(asked, 1) if place > seq)
+        assert (found.request, found.where) == (behind, "digest")
+    assert len(changes) == 22
+
+
 @pytest.mark.parametrize("place", [0, 7, 19])
 def test_the_first_recorded_request_behind_a_change_is_named(
     session: Session, place: int
@@ -298,13 +347,27 @@ def test_a_fork_is_held_against_its_own_requests(session: Session) -> None:
     assert whole(ran)
 
 
-def test_without_a_recorded_request_there_is_nothing_to_hold_it_against(
+def test_without_a_recorded_request_those_count_that_the_log_gives(
     session: Session,
 ) -> None:
+    session.append(transcript(9, "word " * 60))
+
+    ran, other = session.rerun(), session.rerun(WINDOW)
+
+    assert (ran.recorded, ran.requests) == (False, 18)
+    assert whole(ran)
+    assert other.first_difference is not None
+    assert other.first_difference.request == 5
+    assert "question 0" in str(other.first_difference.then.text)
+    found = knows(session, "question 4").rerun().first_difference
+    assert found is not None
+    assert found.request == 9
+
+
+def test_where_no_model_was_called_there_are_no_requests(session: Session) -> None:
     session.append(refold.UserInput(text="x"))
 
-    with pytest.raises(InvalidEvent, match="no request of session 's-1' was recorded"):
-        session.rerun()
+    assert session.rerun(WINDOW) == Rerun(0, 0, recorded=False)
 
 
 @pytest.mark.parametrize("name", NAMES)

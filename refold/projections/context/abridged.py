@@ -77,7 +77,10 @@ _EDITS: Final[dict[str, Deed]] = {
     "insert": "modified",
     "undo_edit": "modified",
 }
-_FILE_EDITORS: Final = ("Edit", "MultiEdit", "NotebookEdit", "edit", "insert")
+_FILE_EDITORS: Final = (
+    *("Edit", "MultiEdit", "NotebookEdit", "edit", "insert"),
+    *("edit_file", "replace_in_file"),
+)
 _EDITORS: Final = (
     "str_replace_based_edit_tool",
     "str_replace_based_edit",
@@ -92,14 +95,16 @@ _SHELLS: Final = (
     "execute_command",
     "run",
     "run_command",
+    "run_shell_command",
     "shell",
     "terminal",
 )
 TOOLS: Final[Mapping[str, Reader]] = MappingProxyType(
     {
-        **dict.fromkeys(("Read", "open"), on_file("viewed")),
-        **dict.fromkeys(("Write", "create"), on_file("created")),
+        **dict.fromkeys(("Read", "open", "read_file"), on_file("viewed")),
+        **dict.fromkeys(("Write", "create", "write_file"), on_file("created")),
         **dict.fromkeys(_FILE_EDITORS, on_file("modified")),
+        "delete_file": on_file("deleted"),
         **dict.fromkeys(_EDITORS, editor),
         **dict.fromkeys(_SHELLS, shell),
     }

@@ -16,7 +16,7 @@ import orjson
 
 from refold.domain.canonical import canonical
 from refold.domain.envelope import ACTIVATED, Draft, Envelope, Meta
-from refold.domain.errors import InvalidConfiguration, InvalidEvent, RedactionFailed
+from refold.domain.errors import InvalidConfiguration, RedactionFailed
 from refold.domain.events import (
     Event,
     JsonObject,
@@ -131,11 +131,14 @@ class Rerun(NamedTuple):
     same:       requests that are what they were, up to the first that is not.
     superseded: those made of events that were redacted again since: nothing proves
                 them any more.
+    recorded:   False: no request was, so those are meant that the log gives if nothing
+                is ever compacted.
     """
 
     requests: int
     same: int
     superseded: int = 0
+    recorded: bool = True
     first_difference: Difference | None = None
     live: Live | None = None
 
@@ -217,6 +220,13 @@ def _recorded(events: Sequence[Envelope]) -> Iterator[_Recorded]:
             yield _Recorded(one, index, sent, one.meta.model, None)
 
 
+def _derived(events: Sequence[Envelope]) -> Iterator[_Recorded]:
+    """The requests that an import of these events would have derived."""
+    places = {one.seq: index for index, one in enumerate(events)}
+    for one, digest in RawRequests(events).digests():
+        yield _Recorded(one, places[one.seq], digest, one.meta.model, None)
+
+
 @dataclass(slots=True)
 class _Run:
     """The events of a run, as they are recorded or as they would be now."""
@@ -267,8 +277,6 @@ class Rerunner:
     prompt:   instead of the system prompts that were recorded.
 
     What is redacted under other rules than those of the store is redacted once more.
-
-    Raises InvalidEvent if no request of the session was recorded.
     """
 
     def __init__(
@@ -289,11 +297,9 @@ class Rerunner:
             for one in _recorded(was)
             if strategy is None or one.envelope.meta.status != ACTIVATED
         ]
-        if not self._requests:
-            raise InvalidEvent(
-                f"no request of session {stream.session_id!r} was recorded: there is "
-                "nothing that a rerun could be held against (session.record_request)"
-            )
+        self._recorded = bool(self._requests)
+        if not self._recorded:
+            self._requests = list(_derived(was))
         names = {
             one.request.strategy.fingerprint for one in self._requests if one.request
         }
@@ -328,10 +334,10 @@ class Rerunner:
                 continue
             difference = self._difference(number, one, view) if changed else None
             if difference or (model and model.name != one.model):
-                told = Rerun(total, same, gone, difference)
+                told = Rerun(total, same, gone, self._recorded, difference)
                 return self._live(told, number, one, model) if model else told
             same += 1
-        return Rerun(total, same, gone)
+        return Rerun(total, same, gone, self._recorded)
 
     def _made(self) -> Iterator[tuple[_Recorded, View | None, bool]]:
         """Each request, and whether it differs; and its view, where it was rendered."""

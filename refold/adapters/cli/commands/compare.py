@@ -112,6 +112,8 @@ def _live(call: Call, name: str) -> Model:
 
 def _show_rerun(screen: Screen, ran: Rerun) -> None:
     found, live = ran.first_difference, ran.live
+    if not ran.recorded:
+        screen.line("no request was recorded: these are those that the log gives")
     if found is None:
         screen.line((f"{counted(ran.requests, 'request')} made again", "bold"))
         screen.line((f"{ran.same:,} as sent", "green"))

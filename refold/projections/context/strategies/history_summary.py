@@ -214,12 +214,13 @@ def _truncated(units: Sequence[Unit], limit: int) -> Spans:
     """
     segments: list[list[Unit]] = [[]]
     size = 0
-    for unit in units:
-        if size + unit.chars > limit // 3:
+    for part in exchanges(units):
+        chars = sum(unit.chars for unit in part)
+        if size + chars > limit // 3:
             segments.append([])
             size = 0
-        segments[-1].append(unit)
-        size += unit.chars
+        segments[-1] += part
+        size += chars
     count = len(segments)
     gone = segments[: 2 * ((count - 2) // 2)] if count >= 4 else []
     return joined(span for part in gone for unit in part for span in unit.seqs)
