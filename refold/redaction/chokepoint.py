@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import orjson
 
+from refold.domain.canonical import repaired
 from refold.domain.envelope import NO_META, Blob, Draft, microseconds
 from refold.domain.errors import (
     Erased,
@@ -214,16 +216,17 @@ def redact_native(
 class JudgedItem:
     """An item of a framework that passed redaction, and what was found in it.
 
-    size: the bytes of its JSON, before.
+    size:     the bytes of its JSON, before.
+    repaired: whether it held what JSON in UTF-8 cannot, which was replaced.
     """
 
-    __slots__ = ("_parts", "_texts", "found", "record", "size")
+    __slots__ = ("_parts", "_texts", "found", "record", "repaired", "size")
 
     def __init__(
         self, redactor: Redactor, native: dict[str, Any], tag: Tagger | None
     ) -> None:
         """Raises InvalidEvent for what is not JSON, RedactionFailed."""
-        record, data = _storable("item", native)
+        (record, data), self.repaired = _mended(native)
         self.size = len(data)
         try:
             self.record, self.found = redact_native(redactor, record, tag)
@@ -623,6 +626,18 @@ def _storable(event_type: str, value: dict[str, Any]) -> _Json:
             "surrogate pair, an integer over 64 bits or another kind of object, or is "
             "nested too deeply; refold.domain.canonical.repaired mends the first two"
         ) from None
+
+
+def _mended(item: dict[str, Any]) -> tuple[_Json, bool]:
+    """``_storable`` of an item, which a framework made: what it holds is repaired."""
+    with suppress(InvalidEvent):
+        found = _storable("item", item)
+        if b"null" not in found[1]:  # so NaN is written too
+            return found, False
+    with suppress(RecursionError):
+        item, changes = repaired(item)
+        return _storable("item", item), changes > 0
+    return _storable("item", item), False
 
 
 def _told(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from refold.redaction.values import (
     Tally,
     TooDeep,
     below,
-    check_length,
 )
 
 
@@ -96,8 +95,10 @@ class _Walk:
         flat, texts = self._flat, self._flat.texts
         limit = self._plan.max_leaf_bytes
         if texts and 4 * max(map(len, texts)) > limit:
-            for text in texts:
-                check_length(text, limit)
+            for index, text in enumerate(texts):
+                if stub := self._work.settler.stub(text):
+                    self._write(index, *stub)
+                    texts[index] = ""
         if flat.documents and self._nests:
             self._documents = frozenset(
                 i for i in flat.documents if _MAY_BE_JSON.match(texts[i])

@@ -49,7 +49,7 @@ class Plan:
                     instead of ``REDACTED:TYPE``.
     audit:          what a receipt says: that it was scanned, counts, or also paths.
     on_error:       an error refuses the value, or replaces the text it happened in.
-    max_leaf_bytes: a longer text is refused.
+    max_leaf_bytes: the most bytes of a text.
     budget_ms:      how long one value may take at most; 0: as long as it needs.
     work_per_kb:    how many steps a text may take for each 1024 characters; 0: any.
     over_budget:    a text that takes more refuses the value, or a stub is in its place.

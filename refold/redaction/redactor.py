@@ -25,7 +25,6 @@ from refold.redaction.values import (
     RedactionError,
     Skip,
     Tally,
-    check_length,
 )
 
 __all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
@@ -173,7 +172,8 @@ class Redactor:
 
         ``tag`` makes the pseudonyms, if the plan wants any.  Raises RedactionError.
         """
-        check_length(text, self._plan.max_leaf_bytes)
+        if stub := self._settler.stub(text):
+            return stub
         prepared = self.scanner.look(text)
         concern = self.scanner.concern(key or "")
         if prepared is None and not (

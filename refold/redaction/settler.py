@@ -23,7 +23,13 @@ from refold.redaction.scanner import (
     Scanner,
 )
 from refold.redaction.types import UNSCANNED, Placeholders
-from refold.redaction.values import Meter, OverBudget, RedactionError, Tally
+from refold.redaction.values import (
+    Meter,
+    OverBudget,
+    RedactionError,
+    Tally,
+    check_length,
+)
 
 # A text that still has findings after so many rounds was made to have them.
 _ROUNDS = 8
@@ -124,6 +130,24 @@ class Settler:
         self._allowed = [re.compile(pattern) for pattern in plan.allow_patterns]
         self._allows = bool(plan.allow_values or plan.allow_patterns)
 
+    def stub(self, text: str) -> tuple[str, Tally] | None:
+        """What stands for a text over the limit of bytes, if a stub may stand for one.
+
+        Raises RedactionError.
+        """
+        try:
+            check_length(text, self.plan.max_leaf_bytes)
+        except RedactionError:
+            if self.plan.over_budget == "refuse":
+                raise
+            return self._unscanned(text)
+        return None
+
+    def _unscanned(self, text: str) -> tuple[str, Tally]:
+        tally = Tally()
+        tally.add(UNSCANNED, "budget")
+        return self.placeholders.unscanned(text), tally
+
     def settle(
         self, texts: Sequence[Text], tag: Tagger | None, until: float
     ) -> list[tuple[str, Tally]]:
@@ -170,9 +194,7 @@ class Settler:
 
     def _finished(self, root: _Piece) -> tuple[str, Tally]:
         if root.account.over:
-            tally = Tally()
-            tally.add(UNSCANNED, "budget")
-            return self.placeholders.unscanned(root.given.text), tally
+            return self._unscanned(root.given.text)
         for kind in self._drops:
             if kind in root.account.tally.types:
                 return self.placeholders.of(kind), root.account.tally

@@ -488,7 +488,8 @@ class Writer:
                 items[len(drafts)] = item.record
                 first, *more = _typed(state, draft, item, self.limits)
                 payloads = [one.event.payload() for one in (first, *more)]
-                meta = _beside(first.meta, item.record, payloads, self.limits)
+                meta = first.meta.warned("repaired") if item.repaired else first.meta
+                meta = _beside(meta, item.record, payloads, self.limits)
                 new = [replace(first, meta=meta, opaque=opaque), *more]
             places.append(Keyed(draft.key or "", len(drafts), len(new)))
             for one in new:

@@ -448,11 +448,14 @@ class Session:
         format: Format,  # noqa: A002  # as the field of Native is named
         items: Iterable[Any],
     ) -> list[Any]:
-        """What would be read of these items if they were appended now."""
+        """What would be read of these items if they were appended now.
+
+        A stub is in them for what is too much work to redact.
+        """
         numbers = self.writer.log.head(self.stream).state.numbers
         tag, found = self.writer.numbering(self.stream, numbers), []
         for one in items:
-            item, opaque = self.writer.item(Native(format, value=one), tag)
+            item, opaque = self.writer.item(Native(format, value=one), tag, "stub")
             clean = item.record
             if isinstance(tag, Numbering):
                 clean = cast(JsonObject, tag.told(clean, ours=False))
@@ -1298,7 +1301,8 @@ def _labels(state: JsonObject) -> dict[str, str]:
 def _key_of(native: Native) -> str | None:
     if native.id is None:
         return None
-    return "\0".join((native.format.name, native.kind, native.id))
+    key = "\0".join((native.format.name, native.kind, native.id))
+    return str(repaired(key)[0])
 
 
 def _is_of(item: NativeItem, kind: str | None) -> bool:

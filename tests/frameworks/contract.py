@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +25,7 @@ SECRET = "ghp_Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6sVb1n"
 MAIL = "grace.hopper@navy-yard.org"
 NUMBERED = Policy.parse("version = 1\nnumbered = true\n")
 LATER = "Quux-Seventeen-cabin"  # found by rules that come later
+RIVALS = ("Is it the ground floor, perhaps?", "Is it the seventh floor, then?")
 ROOM = "Ask for the cabin of Quux-Seventeen-cabin at the desk, please."
 
 
@@ -51,7 +55,16 @@ EVENTS = [
 
 
 class RedactedContract(ABC):
-    """Inherit it, and say how your framework's items are made, saved and loaded."""
+    """Inherit it, and say how your framework's items are made, saved and loaded.
+
+    stale:   what the second of two writers is told; None where both may write.
+    at_once: how many of a conversation's items are saved in one write; None: all.
+    halves:  whether the framework lets half of a surrogate pair get to its store.
+    """
+
+    stale: type[Exception] | None = None
+    at_once: int | None = None
+    halves = True
 
     @abstractmethod
     def adapter(self, store: refold.SessionStore) -> Any:
@@ -203,6 +216,22 @@ class RedactedContract(ABC):
         loaded = self.run(self.load(adapter, "t"))
         assert [*map(self.plain, loaded)] == [*map(self.plain, items)]
 
+    def test_for_what_is_too_long_to_redact_a_stub_is_kept(
+        self, store: refold.SessionStore
+    ) -> None:
+        adapter = self.adapter(store)
+        items = [self.item(Said("user", "An image, " + "A" * (20 << 20)), 1)]
+        items.append(self.item(Said("assistant", "I see."), 2))
+        self.run(self.save(adapter, "t", items, items))
+
+        loaded = self.run(self.load(adapter, "t"))
+        self.run(self.save(adapter, "t", items, items))
+        told = self.told(self.run(self.load(adapter, "t")))
+        assert told == self.told(loaded)
+        assert len(told) < 10_000
+        assert "[REDACTED:UNSCANNED 20971530 bytes]" in told
+        assert "I see." in told
+
     def test_deleted_it_begins_again(self, store: refold.SessionStore) -> None:
         items, adapter = self.items(), self.adapter(store)
         self.run(self.save(adapter, "t", items, items))
@@ -236,24 +265,74 @@ class RedactedContract(ABC):
             assert self.told(self.run(self.load(adapters[1], "t"))) == self.told(loaded)
             assert [found.problems for _, found in one.verify()] == [[]]
 
-    def test_cancelled_in_mid_write_all_or_nothing_is_there(
-        self, store: refold.SessionStore
-    ) -> None:
-        items, adapter = self.items(), self.adapter(store)
+    def test_of_two_writers_the_second_decides_anew(self, url: str) -> None:
+        items = self.items()
+        with refold.open(url) as one, refold.open(url) as other:
+            adapters = [self.adapter(one), self.adapter(other)]
+            self.run(self.save(adapters[0], "t", items[:4], items[:4]))
+            new = [
+                self.item(Said("user", text), 4 + n) for n, text in enumerate(RIVALS)
+            ]
+            together(one, other)
 
-        async def cancelled(after: float) -> None:
+            async def both() -> Any:
+                saves = [
+                    self.save(adapter, "t", [*items[:4], item], [item])
+                    for adapter, item in zip(adapters, new, strict=True)
+                ]
+                return await asyncio.gather(*saves, return_exceptions=True)
+
+            results = self.run(both())
+            assert [type(r) for r in results if r] == [self.stale][: bool(self.stale)]
+            kept = everything(one)
+            assert [text in kept for text in RIVALS] == [not one for one in results]
+            assert [found.problems for _, found in one.verify()] == [[]]
+
+    def test_cancelled_in_mid_write_all_or_nothing_is_there(
+        self, store: refold.SessionStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        items, adapter = self.items()[: self.at_once], self.adapter(store)
+        began, go = threading.Event(), threading.Event()
+        append = store.log.append
+
+        def held(request: Any) -> Any:
+            began.set()
+            go.wait(30)
+            return append(request)
+
+        async def cancelled() -> None:
             task = asyncio.ensure_future(self.save(adapter, "t", items, items))
-            await asyncio.sleep(after)
+            await asyncio.to_thread(began.wait, 30)
             task.cancel()
+            await asyncio.sleep(0)
+            go.set()
             await asyncio.gather(task, return_exceptions=True)
 
-        for step in range(5):
-            self.run(cancelled(step * 0.002))
-            assert len(self.run(self.load(adapter, "t"))) in (0, len(items))
+        monkeypatch.setattr(store.log, "append", held)
+        self.run(cancelled())
+        assert len(self.run(self.load(adapter, "t"))) in (0, len(items))
         self.run(self.save(adapter, "t", items, items))
         loaded = self.run(self.load(adapter, "t"))
         assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
         assert [found.problems for _, found in store.verify()] == [[]]
+
+    def test_what_utf8_cannot_hold_costs_no_turn(
+        self, store: refold.SessionStore
+    ) -> None:
+        adapter = self.adapter(store)
+        given = {"half": "b\ud83d", "n": float("nan"), "long": 2**70}
+        said = Said("assistant", "a \ud800 b", "call_7f3a", given)
+        if not self.halves:
+            said = Said("assistant", "a \ufffd b", "call_7f3a", {"n": float("nan")})
+        items = [self.item(said, 1)]
+        self.run(self.save(adapter, "t", items, items))
+        before = seqs(store, items_only=True)
+        self.run(self.save(adapter, "t", items, items))
+
+        (loaded,) = self.run(self.load(adapter, "t"))
+        assert "a \ufffd b" in self.told([loaded])
+        assert self.ids(loaded) == self.ids(items[0])
+        assert seqs(store, items_only=True) == before
 
     def test_another_user_sees_nothing(self, store: refold.SessionStore) -> None:
         items, adapter = self.items(), self.adapter(store)
@@ -265,6 +344,21 @@ class RedactedContract(ABC):
         with pytest.raises(RefoldError):
             self.run(self.save(adapter, "t", items, items))
         assert SECRET not in everything(store)
+
+
+def together(*stores: refold.SessionStore) -> None:
+    """Have the next append of each wait until all of them have decided on theirs."""
+    barrier = threading.Barrier(len(stores))
+
+    def held(append: Any, waits: list[bool], request: Any) -> Any:
+        if waits.pop():
+            with suppress(threading.BrokenBarrierError):
+                barrier.wait(30)
+        waits.append(False)
+        return append(request)
+
+    for store in stores:
+        store.log.append = partial(held, store.log.append, [True])  # type: ignore[method-assign]
 
 
 def everything(store: refold.SessionStore) -> str:

@@ -37,6 +37,8 @@ def config(thread: str, **more: Any) -> Any:
 
 
 class TestContract(RedactedContract):
+    halves = False  # LangGraph's own serializer refuses them
+
     def adapter(self, store: refold.SessionStore) -> Any:
         return RefoldSaver(store, user_id="ada")
 

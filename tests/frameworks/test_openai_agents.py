@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def items_of(said: Said, number: int) -> list[Any]:
     part = {"type": "output_text", "text": said.text, "annotations": []}
     told = {"id": name, "type": "message", "role": "assistant", "content": [part]}
     call = {"id": f"fc_{number:08d}", "type": "function_call", "call_id": said.call}
-    given = canonical(said.given).decode()
+    given = json.dumps(said.given)
     return [told, {**call, "name": "send", "arguments": given}][: 2 if said.call else 1]
 
 

@@ -62,6 +62,8 @@ MESSAGES = [message(said, number) for number, said in enumerate(CONVERSATION)]
 
 
 class TestContract(RedactedContract):
+    stale = ConversationConflict
+
     def adapter(self, store: refold.SessionStore) -> Any:
         return RefoldConversationStore(store, user_id="ada")
 

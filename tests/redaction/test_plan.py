@@ -141,6 +141,17 @@ def test_an_error_refuses_the_value_or_drops_its_text() -> None:
     assert tally.types == {"ERROR": 1, "EMAIL": 1}
 
 
+def test_a_stub_stands_for_a_text_over_the_limit_where_stubs_may() -> None:
+    redactor = Redactor(Plan(max_leaf_bytes=100, over_budget="stub"))
+    stub = "[REDACTED:UNSCANNED 101 bytes]"
+
+    clean, tally = redactor.value({"a": ["x" * 101, "b@c.org"], "d": "y"})
+
+    assert clean == {"a": [stub, "[REDACTED:EMAIL]"], "d": "y"}
+    assert tally.types == {"UNSCANNED": 1, "EMAIL": 1}
+    assert redactor.text("x" * 101)[0] == stub
+
+
 def test_a_text_over_the_limit_is_refused() -> None:
     redactor = Redactor(Plan(max_leaf_bytes=100))
 

@@ -48,6 +48,7 @@ def view(_: str, value: Any, calls: Mapping[str, Any]) -> Iterator[refold.Draft 
 CHAT = Format(
     "chat", view, lambda value: str(value.get("role", "")), lambda v: v.get("id")
 )
+PLAIN = Format("plain", id=lambda value: value["id"])
 
 
 def message(role: str, *blocks: Any, name: str | None = None) -> dict[str, Any]:
@@ -241,6 +242,23 @@ def test_an_item_over_the_limits_comes_back_whole(session: refold.Session) -> No
 
     assert values(session) == items
     assert session.verify().problems == []
+
+
+def test_what_utf8_cannot_hold_is_replaced_and_that_is_said(
+    session: refold.Session,
+) -> None:
+    value = {"id": "n\ud800", "text": "a\ud800b", "k\udfff": float("nan"), "n": 2**70}
+    clean = {"id": "n\ufffd", "text": "a\ufffdb", "k\ufffd": "nan", "n": str(2**70)}
+
+    session.append_items(PLAIN, [value])
+    session.append_items(PLAIN, [value, {"id": "m", "text": "fine", "n": None}])
+
+    (item, fine) = session.items()
+    assert (item.value, item.id) == (clean, "n\ufffd")
+    assert [one.code for one in item.events[0].meta.warnings] == ["repaired"]
+    assert fine.value["n"] is None
+    assert not fine.events[0].meta.warnings
+    assert session.would_store(PLAIN, [value]) == [clean]
 
 
 def test_bytes_are_kept_only_where_that_is_said(session: refold.Session) -> None:

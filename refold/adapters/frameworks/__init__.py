@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
-from refold.domain.canonical import canonical
+from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Format
 from refold.domain.errors import InvalidConfiguration
 from refold.store.sessions import Session
@@ -49,6 +49,7 @@ def as_stored(
     Numbered placeholders in them are the session's own; in others somebody wrote them.
     """
     numbered = session.writer.redactor.numbered
+    items = [repaired(one)[0] for one in items]
     there = {canonical(one) for one in known()} if numbered else set()
     new = [one for one in items if not there or canonical(one) not in there]
     told = iter(session.would_store(format, new))

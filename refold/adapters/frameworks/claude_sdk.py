@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.adapters.frameworks import needed
+from refold.adapters.frameworks import needed, settled
 from refold.adapters.importers.claude_code import FORMAT
 from refold.domain.errors import SessionNotFound
 from refold.projections.items import NativeItem
@@ -39,9 +39,10 @@ class RefoldSessionStore(_Protocol):
     async def append(self, key: Key, entries: Sequence[Any]) -> None:
         """Append what is new of these entries."""
         if entries:
-            session = await asyncio.to_thread(self._session, key)
-            await asyncio.to_thread(
-                session.append_items, FORMAT, entries, unscanned="stub"
+            await settled(
+                lambda: self._session(key).append_items(
+                    FORMAT, entries, unscanned="stub"
+                )
             )
 
     async def load(self, key: Key) -> list[Any] | None:

@@ -214,7 +214,7 @@ def _written(session: Session, made: Callable[[Session, _Live], list[Native]]) -
         live: _Live = session.fold(_NAME, step=_step, start=[])
         try:
             if new := made(session, live):
-                session.append_items(FORMAT, new, expected_seq=seq)
+                session.append_items(FORMAT, new, expected_seq=seq, unscanned="stub")
             return live
         except StaleSession:
             continue  # another wrote: decide anew

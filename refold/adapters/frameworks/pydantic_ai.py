@@ -288,7 +288,9 @@ class RefoldConversationStore(ai.ConversationStore):
             if kept.revision != expected:
                 raise ai.ConversationConflict(name)
             try:
-                session.append_items(FORMAT, made, expected_seq=kept.seq)
+                session.append_items(
+                    FORMAT, made, expected_seq=kept.seq, unscanned="stub"
+                )
                 return
             except StaleSession:
                 continue  # another wrote: see whether it was a record
