@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from base64 import b64decode
 from typing import Any
 
@@ -17,6 +20,7 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.genai import types
 
 import refold
@@ -28,6 +32,7 @@ from tests.frameworks.contract import (
     RedactedContract,
     Said,
     everything,
+    seqs,
 )
 
 ADA: Any = {"app_name": "desk", "user_id": "ada"}
@@ -207,6 +212,137 @@ def test_what_was_signed_is_whole_or_gone(url: str) -> None:
 
     with refold.open(url) as store:
         asyncio.run(tour(store))
+
+
+KILLED = """
+import asyncio, os, signal, sys
+import refold
+from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
+from refold.adapters.frameworks.google_adk import RefoldSessionService
+
+ADA = {"app_name": "desk", "user_id": "ada", "session_id": "a"}
+
+async def die(service):
+    one = await service.create_session(**ADA, state={"user:n": 0, "app:n": 0})
+    service._share = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    delta = {"user:n": 1, "user:m": 1, "app:n": 1, "step": 1}
+    actions = EventActions(state_delta=delta)
+    await service.append_event(one, Event(author="clerk", actions=actions))
+
+asyncio.run(die(RefoldSessionService(refold.open(sys.argv[1]))))
+"""
+
+
+def test_what_a_killed_process_did_not_share_is_shared_once_later(url: str) -> None:
+    """And does not stand for what another session shared since."""
+
+    async def tour(store: refold.SessionStore) -> None:
+        service = RefoldSessionService(store)
+        two = await service.create_session(**ADA, session_id="b")
+        assert two.state == {"user:n": 0, "app:n": 0}
+        await service.append_event(two, changed(user__m=2))
+
+        one = await service.get_session(**ADA, session_id="a")
+        shared = {"user:n": 1, "user:m": 2, "app:n": 1}
+        assert one.state == {**shared, "step": 1}
+        assert len(one.events) == 1
+        before = seqs(store)
+        again = await RefoldSessionService(store).get_session(**ADA, session_id="a")
+        assert again == one
+        assert seqs(store) == before
+        assert (await service.get_session(**ADA, session_id="b")).state == shared
+
+    killed = subprocess.run([sys.executable, "-c", KILLED, url], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with refold.open(url) as store:
+        asyncio.run(tour(store))
+
+
+async def story(service: Any) -> list[Any]:
+    """What a service says of sessions; times are those of events that have one."""
+    said: list[Any] = []
+
+    async def tell(name: str, user: str = "ada", **how: Any) -> None:
+        who = {"app_name": "desk", "user_id": user, "session_id": name}
+        found = await service.get_session(**who, config=GetSessionConfig(**how))
+        said.append(found and found.model_dump(exclude={"last_update_time"}))
+
+    async def append(session: Any, at: int, **fields: Any) -> None:
+        event = Event(id=f"e-{at}", author="user", timestamp=at, **fields)
+        await service.append_event(session=session, event=event)
+        said.append((session.state, [one.id for one in session.events]))
+        said.append((event.actions.state_delta, session.last_update_time))
+
+    await tell("none")
+    state = {"app:a": 1, "user:u": [1], "s": {"deep": None}}
+    one = await service.create_session(**ADA, session_id="one", state=state)
+    with pytest.raises(AlreadyExistsError):
+        await service.create_session(**ADA, session_id="one")
+    delta = {"app:b": 2, "user:v": "w", "temp:t": 3, "s": 4}
+    at = 4_000_000_000
+    await append(one, at, actions=EventActions(state_delta=delta))
+    await append(one, at + 1, partial=True)
+    image = types.Part.from_bytes(data=b"not \x89 text", mime_type="image/png")
+    blob = types.SearchEntryPoint(sdk_blob=b"blob")
+    await append(
+        one,
+        at + 2,
+        content=types.Content(role="user", parts=[image]),
+        grounding_metadata=types.GroundingMetadata(search_entry_point=blob),
+    )
+    await append(
+        one,
+        at + 3,
+        invocation_id="inv",
+        content=types.Content(role="model", parts=[types.Part(text="Yes.")]),
+        turn_complete=True,
+        partial=False,
+        actions=EventActions(
+            artifact_delta={"file": 0}, transfer_to_agent="agent", escalate=True
+        ),
+        long_running_tool_ids={"tool1"},
+        error_code="error_code",
+        error_message="error_message",
+        interrupted=True,
+        usage_metadata=types.GenerateContentResponseUsageMetadata(total_token_count=2),
+        citation_metadata=types.CitationMetadata(),
+        custom_metadata={"key": "value"},
+        input_transcription=types.Transcription(text="in", finished=True),
+    )
+    await tell("one")
+    await tell(" one ", num_recent_events=2)
+    await tell("one", num_recent_events=0)
+    await tell("one", after_timestamp=at + 2)
+    await tell("one", after_timestamp=at + 2, num_recent_events=1)
+    await tell("one", after_timestamp=at + 9)
+    await tell("one", user="bob")
+    bob = {"app_name": "desk", "user_id": "bob", "session_id": "one"}
+    await service.create_session(**bob)
+    await tell("one", user="bob")
+    await service.create_session(**ADA, session_id="two", state={"s": 9})
+    other = await service.create_session(app_name="other", user_id="ada")
+    said.append(other.state)
+    for user in ("ada", "bob", "eve", None):
+        listed = await service.list_sessions(app_name="desk", user_id=user)
+        found = {(x.user_id, x.id): (x.state, x.events) for x in listed.sessions}
+        said.append(found)
+        if user == "ada":  # the clock is behind the events' times
+            said.append([x.id for x in listed.sessions])
+    await service.delete_session(**ADA, session_id=" one")
+    await service.delete_session(**ADA, session_id="none")
+    await tell("one")
+    await service.create_session(**ADA, session_id="one")
+    await tell("one")
+    return said
+
+
+def test_it_does_what_the_service_in_memory_does(url: str) -> None:
+    with refold.open(url) as store:
+        told = asyncio.run(story(RefoldSessionService(store)))
+    wanted = asyncio.run(story(InMemorySessionService()))
+    for index, (one, other) in enumerate(zip(told, wanted, strict=True)):
+        assert one == other, index
 
 
 class Scripted(BaseLlm):

@@ -77,14 +77,24 @@ FORMAT = Format(_NAME, _view)
 
 
 def _step(known: Any, item: NativeItem) -> Any:
-    """What is known of a session, and of what sessions share, after an item."""
+    """What is known of a session, and of what sessions share, after an item.
+
+    ``to_share`` is what an item of a session said last of the latter.
+    """
     value = item.value
     if item.format != _NAME:
         return known
     if item.kind == "event":
         value = {"at": value["timestamp"], "state": _changed(value)}
-    new = value["state"] if item.kind == "shared" else _but(value["state"], _APP, _USER)
-    return {"at": value["at"], "state": {**known["state"], **new}}
+    new, at = value["state"], value["at"]
+    if item.kind == "shared":
+        times, late = known["times"], value.get("late")
+        new = {key: new[key] for key in new if not late or times.get(key, at) <= at}
+        known = {**known, "times": times | dict.fromkeys(new, at)}
+    elif shared := _of(new, _APP, _USER):
+        new = _but(new, _APP, _USER)
+        known = {**known, "to_share": {"key": item.id, "at": at, "state": shared}}
+    return {**known, "at": at, "state": {**known["state"], **new}}
 
 
 def _changed(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +110,8 @@ def _but(state: Mapping[str, Any], *scopes: str) -> dict[str, Any]:
 
 
 def _folded(session: Session) -> Any:
-    return session.fold(_NAME, step=_step, start={"at": 0.0, "state": {}})
+    start = {"at": 0.0, "state": {}, "times": {}, "to_share": None}
+    return session.fold(_NAME, step=_step, start=start, version=2)
 
 
 class RefoldSessionService(adk.BaseSessionService):
@@ -113,6 +124,7 @@ class RefoldSessionService(adk.BaseSessionService):
     def __init__(self, store: SessionStore) -> None:
         self._store = store
         self._secrets: dict[_Place, dict[str, Any]] = {}
+        self._did_share: dict[_Place, str | None] = {}  # the last of their items
 
     async def create_session(
         self,
@@ -131,7 +143,9 @@ class RefoldSessionService(adk.BaseSessionService):
             made = {"at": self._store.clock() / 1e6, "state": told}
             begun = [Native(FORMAT, "created", None, made)]
             try:
-                self._session(place).append_items(FORMAT, begun, expected_seq=0)
+                self._session(place).append_items(
+                    FORMAT, begun, expected_seq=0, unscanned="stub"
+                )
             except StaleSession:
                 raise AlreadyExistsError(f"Session {name} already exists.") from None
             self._hide(place, given)
@@ -221,24 +235,42 @@ class RefoldSessionService(adk.BaseSessionService):
         head = self._store.log.head(kept.stream).seq
         if not head:
             raise SessionNotFoundError(f"Session {place.name} not found.")
+        if not marker:
+            self._share_late(place, _folded(kept))
         value = event.model_dump(mode="json", exclude_none=True)
         items, seq = [Native(FORMAT, "event", event.id, value)], int(marker or head)
         try:
-            receipt = kept.append_items(FORMAT, items, expected_seq=seq)
+            receipt = kept.append_items(
+                FORMAT, items, expected_seq=seq, unscanned="stub"
+            )
         except StaleSession:
             raise StaleSessionError(
                 f"Session {place.name} was modified in storage since it was loaded."
             ) from None
-        session._storage_update_marker = str(receipt.last_seq)
         changed = {"at": event.timestamp, "state": _changed(value)}
         self._share(place, event.id, changed)
+        session._storage_update_marker = str(receipt.last_seq)
 
     def _share(self, place: _Place, key: str | None, made: Mapping[str, Any]) -> None:
-        """Keep what other sessions see of a state; after a failure a retry does it."""
+        """Keep what other sessions see of a state.
+
+        Who dies before it leaves that to who reads the session next: it is then not
+        shown for what is newer.
+        """
+        name = key or self._session(place).session_id
         for scope, user_id in ((_APP, None), (_USER, place.user_id)):
             if state := _of(made["state"], scope):
-                native = Native(FORMAT, "shared", key, {**made, "state": state})
-                self._shared(place.app, user_id).append_items(FORMAT, [native])
+                native = Native(FORMAT, "shared", name, {**made, "state": state})
+                self._shared(place.app, user_id).append_items(
+                    FORMAT, [native], unscanned="stub"
+                )
+        self._did_share[place] = key
+
+    def _share_late(self, place: _Place, known: Mapping[str, Any]) -> None:
+        last = known["to_share"]
+        if last and self._did_share.get(place, "") != last["key"]:
+            late = {"at": last["at"], "state": last["state"], "late": True}
+            self._share(place, last["key"], late)
 
     def _hide(self, place: _Place, state: Mapping[str, Any]) -> None:
         """Keep secrets in this process."""
@@ -247,7 +279,7 @@ class RefoldSessionService(adk.BaseSessionService):
 
     def _read(self, place: _Place, config: Any = None) -> Any:
         session = self._session(place)
-        if (found := self._told(session, place)) is None:
+        if (found := self._told(session, place, share=True)) is None:
             return None
         found.state |= self._secrets.get(place, {})
         config = config or adk.GetSessionConfig()
@@ -257,12 +289,15 @@ class RefoldSessionService(adk.BaseSessionService):
         found.events = [one for one in events if one.timestamp >= since]
         return found
 
-    def _told(self, session: Session, place: _Place) -> Any:
+    def _told(self, session: Session, place: _Place, *, share: bool = False) -> Any:
         """The session without its events."""
         head = self._store.log.head(session.stream).seq
         if not head:
             return None
-        known, shared = _folded(session), _folded(self._shared(place.app, None))
+        known = _folded(session)
+        if share:
+            self._share_late(place, known)
+        shared = _folded(self._shared(place.app, None))
         of_user = _folded(self._shared(place.app, place.user_id))
         made = AdkSession(
             app_name=place.app,
