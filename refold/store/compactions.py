@@ -192,28 +192,34 @@ class Compactor:
                 outline = self._and_new(outline)
         return outline
 
-    def press(self, over: int, window: int) -> bool:
+    def press(
+        self, over: int, window: int, outline: Outline | None = None
+    ) -> Outline | None:
         """Summarise the oldest of what is ``over`` tokens too many, due or not.
 
         Where the summarizer fails, failed a short while ago, or is at it for another,
         that is done without a model: what is too long would not be answered at all.
 
-        Returns False if nothing is left to summarise, or others were first.
+        outline: as the press before gave it.
+
+        Returns the outline after it, by exchanges; None if nothing is left to
+        summarise, or others were first.
         """
-        outline = self.viewer.by_unit(self.strategy)
+        outline = self.viewer.by_unit(self.strategy, outline)
         decision = self.strategy.press(outline, over, window // 2)
         if decision is None:
-            return False
+            return None
         leases, clock, lease = self.writer.log.leases, self.writer.clock, None
         if self._costs and not held_back(outline, self._now()):
             lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
         if lease is not None:
             with lease:
                 if self._carry_out(outline, decision, short=True) is not None:
-                    return True
+                    return self._and_new(outline)
             outline = self._and_new(outline)
         alone = replace(self, summarizer=Abridged())
-        return alone._carry_out(outline, decision, short=True) is not None
+        done = alone._carry_out(outline, decision, short=True)
+        return None if done is None else self._and_new(outline)
 
     def is_due(self, outline: Outline) -> bool:
         """Whether a step has something to do, as the session stands."""

@@ -121,14 +121,19 @@ class Viewer:
         events = self.history.events(after=after, known=known)
         return with_derived(strategy.read(outline, events), derived)
 
-    def by_unit(self, strategy: Strategy) -> Outline:
-        """The outline at the head, which knows exchanges if the strategy counts any."""
+    def by_unit(self, strategy: Strategy, outline: Outline | None = None) -> Outline:
+        """The outline at the head, which knows exchanges if the strategy counts any.
+
+        outline: as it was given before: what is new is read into it.
+        """
         begun = strategy.begin()
         if begun.detail != "turns":
             return self.current(strategy)
-        outline = begun._replace(detail="both")
-        outline = strategy.read(outline, self.history.events())
-        return with_derived(outline, self._derived(strategy))
+        if outline is None or outline.detail != "both":
+            outline = begun._replace(detail="both")
+        after = outline.through_seq if outline.events else None
+        outline = strategy.read(outline, self.history.events(after=after))
+        return with_derived(outline, self._derived(strategy, outline.derived_seq))
 
     def show(
         self,

@@ -97,6 +97,7 @@ from refold.domain.tokens import estimate
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
+from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy, fitting
 from refold.projections.context.text import tagged
 from refold.projections.context.units import spans_of
@@ -1063,9 +1064,10 @@ class Session:
             view = viewer.show(chosen, taken, standing=standing, outline=outline)
         window = taken.extras.window_tokens
         window = min(window, chosen.manner.window or window)
+        pressed: Outline | None = None
         while (over := _over(view, window, model)) and not view.api:
             # Else the API makes it shorter.
-            pressed = wait and compactor.press(over, window)
+            pressed = compactor.press(over, window, pressed) if wait else None
             if pressed:
                 view = viewer.show(chosen, taken)
             if not pressed and _over(view, window, model) >= over:

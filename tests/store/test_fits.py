@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,48 @@ def test_catching_up_reads_the_session_once(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert len(summaries(session)) >= 38
     assert len(read) <= 2 * session.head().seq
+
+
+def test_however_often_the_oldest_is_summarised_the_session_is_read_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[int] = []
+    events = History.events
+
+    def counted(self: History, **given: Any) -> Any:
+        for one in events(self, **given):
+            read.append(one.seq)
+            yield one
+
+    session = fresh()
+    session.append([*turn(0, [60] * 60, 1)])
+    monkeypatch.setattr(History, "events", counted)
+    view = session.prepare("turn_window", window=4_000)
+
+    assert view.over_budget == 0
+    assert len(summaries(session)) >= 3
+    assert len(read) <= 3 * session.head().seq
+
+
+def test_a_model_that_refuses_is_asked_a_few_times_at_the_hard_limit() -> None:
+    now, asked = [1_790_000_000_000_000], list[int]()
+
+    class Refusing(Failing):
+        def summarise(self, source: Any, *, target_tokens: int) -> Any:
+            asked.append(now[0])
+            return super().summarise(source, target_tokens=target_tokens)
+
+    store = SessionStore(memory_log(), Redactor(), Limits(), clock=lambda: now[0])
+    session = store.session(user_id="ada", session_id="s-1")
+    for number in range(160):
+        now[0] += 30_000_000
+        session.append(refold.UserInput(text=f"message {number}"))
+        session.prepare("message_window", summarizer=Refusing())
+
+    cooldown = 900_000_000
+    assert (now[0] - asked[0]) / cooldown - 1 < len(asked) <= 12
+    late = [one for one in asked if one > asked[0] + 2 * cooldown]
+    assert all(b - a >= cooldown for a, b in itertools.pairwise(late))
 
 
 def test_a_model_is_asked_for_no_summary_that_another_absorbs(tmp_path: Path) -> None:
