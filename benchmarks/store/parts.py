@@ -463,6 +463,7 @@ def _rows(view: View) -> int:
 
 FOLD, FOLD_2 = "rebuild, 1 job", "rebuild, 2 jobs"
 VERIFY, CHAIN = "verify", "verify, chain only"
+CATCH_UP = "prepare, 10,000 events behind"
 _SHARES = 10
 # It imports nothing but the store.  VmHWM: ``getrusage`` counts the parent's peak, too.
 _ALONE = """
@@ -502,6 +503,17 @@ async def folds(field: Field, figures: Figures, scale: Scale) -> None:
     }
     if not field.engine.server:
         figures.commands["refold sessions"] = _command(field.ours, rounds)
+        figures.commands[CATCH_UP] = _caught_up(field.ours)
+
+
+def _caught_up(ours: Refold) -> float:
+    """Seconds of CPU of the first ``prepare`` of a session that was never compacted."""
+    session = ours.session("behind")
+    for some in payloads.conversation(10_000):
+        session.append(some)
+    before = time.process_time()
+    session.prepare(STRATEGY)
+    return time.process_time() - before
 
 
 def _command(ours: Refold, rounds: int) -> float:

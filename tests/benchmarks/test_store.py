@@ -194,6 +194,7 @@ def test_the_command_measures_every_part(measured: Any) -> None:
         f"{NORMAL}: one append, to the driver's, CPU",
         f"{NORMAL}: verify",
         "refold sessions, CPU",
+        "prepare, 10,000 events behind, CPU",
     }
 
 
