@@ -293,6 +293,7 @@ _UNREACHED = re.compile(
     "serviceunavailable|badgateway"
 )
 _JOINTS = re.compile(r"error|exception|[\W_]")
+_STATUS = re.compile(r"(?:http|status)?(?:code)?([1-5]\d\d)")
 _BUSY = frozenset({408, 409, 425, 429})
 
 
@@ -331,6 +332,8 @@ class AgentError(Event):
             return False
         if "status" in known:
             return is_busy(known["status"])
+        if status := _STATUS.fullmatch(_JOINTS.sub("", self.code.lower())):
+            return is_busy(int(status[1]))
         return self.retryable and is_unreached(self.code)
 
 

@@ -210,7 +210,10 @@ class SessionStore:
 
         Raises InvalidConfiguration for a label or a name without its user.
         """
-        user_id, labels = scope(user_id).user_id, label or {}
+        user_id, labels = scope(user_id).user_id, {} if label is None else label
+        held = [*labels, *labels.values()] if isinstance(labels, Mapping) else [None]
+        if not all(isinstance(text, str) for text in held):
+            raise InvalidConfiguration('label: texts by name, {"project": "refold"}')
         if user_id is None and (labels or isinstance(after, str)):
             raise InvalidConfiguration("name the user whose sessions they are, too")
         place = (user_id or "", after) if isinstance(after, str) else None

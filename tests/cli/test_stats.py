@@ -86,3 +86,15 @@ def test_what_answers_cost_is_a_table(refold: Refold, sample: Path) -> None:
         *("day", "answers", "input", "written", "read", "output", "US$")
     ]
     assert refold("stats", "--cost", "--by", "week").code == 2
+
+
+def test_where_no_answer_says_what_it_used_that_is_told(
+    refold: Refold, sample: Path
+) -> None:
+    with open_store("sqlite:///refold.db") as store:
+        store.session(user_id="bob", session_id="s").append(AgentResponse(text="x"))
+
+    ran = refold("stats", "--cost", "--user", "bob")
+
+    assert ran.code == 0, ran.err
+    assert "no answer says what it used" in ran.out

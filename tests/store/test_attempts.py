@@ -72,6 +72,18 @@ def test_what_no_model_answered_is_in_the_log_and_in_no_context(
     assert anywhere.context().digest == before
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [("429", False), ("http_529", False), ("HTTP 503", False), ("400", True)],
+)
+def test_a_code_that_is_a_status_says_whether_a_model_answered(
+    session: Session, code: str, *, told: bool
+) -> None:
+    session.append([refold.UserInput(text="go"), refold.AgentError(code=code)])
+
+    assert ("<error" in str(session.context().messages)) == told
+
+
 @pytest.mark.parametrize("error", [Busy(400), Broken("no plan"), Busy(404)])
 def test_a_failure_that_content_may_have_caused_is_told(
     anywhere: Session, error: Exception

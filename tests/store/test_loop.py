@@ -126,7 +126,7 @@ def test_reprs_show_numbers_and_no_text(store: SessionStore) -> None:
     session.append(refold.HumanReview(trigger=word, question=word))
     store.user("ada").consent("declarative_memory", reason=word)
     view = session.prepare(WINDOW)
-    memory = store.memory.of("ada")
+    memory, ran = store.memory.of("ada"), session.rerun(prompt=word)
     whole = [*session.events(), *session.derived(view.fingerprint)]
     shown = [
         *(session, session.head(), view, session.why(), session.compactor(WINDOW)),
@@ -134,6 +134,7 @@ def test_reprs_show_numbers_and_no_text(store: SessionStore) -> None:
         *(memory, *memory.items, store.memory.profile("ada"), store.reviews.list()),
         *(store.erasures.hold("ada", word, word), store.erasures.holds("ada")),
         *(store.erasures.plan("ada"), store.erasures.certificates()),
+        *(session.rerun("last_turns:n=1"), session.compare(["keep_all"]), ran),
         *(Draft(whole[0].payload, agent=word, meta=whole[0].meta), store.sessions()),
         *whole,
         *(part for one in whole for part in (one.payload, one.meta)),
@@ -241,6 +242,14 @@ def test_what_can_be_no_label_is_refused(session: Session, labels: Any) -> None:
         session.label(**labels)
 
     assert len(session.events()) == 2
+
+
+@pytest.mark.parametrize("label", ["refold", {"project": 3}, ["project"]])
+def test_sessions_are_found_by_names_and_texts_alone(
+    store: SessionStore, label: Any
+) -> None:
+    with pytest.raises(refold.errors.InvalidConfiguration, match="label: texts"):
+        store.sessions("ada", label=label)
 
 
 def test_sessions_are_listed_page_by_page(store: SessionStore) -> None:

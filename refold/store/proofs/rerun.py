@@ -28,6 +28,7 @@ from refold.domain.events import (
     event_of,
 )
 from refold.domain.ids import StreamId
+from refold.domain.model import quiet
 from refold.domain.session import SessionState
 from refold.domain.tokens import estimate
 from refold.projections.compare import (
@@ -72,6 +73,7 @@ class Model(Protocol):
         ...
 
 
+@quiet
 class Shown(NamedTuple):
     """A request as far as it is told: all of its text would be too much.
 
@@ -84,6 +86,7 @@ class Shown(NamedTuple):
     text: str | None = None
 
 
+@quiet
 class Calls(NamedTuple):
     """The calls that an answer made, by name and arguments: recorded, and now."""
 
@@ -111,6 +114,7 @@ class Difference(NamedTuple):
 Ended: TypeAlias = Literal["unrecorded_call", "run_ended"]
 
 
+@quiet
 class Live(NamedTuple):
     """What a model did from a request on: how often it answered, and why it ended.
 

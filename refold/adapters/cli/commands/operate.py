@@ -101,6 +101,8 @@ def _costs(found: list[Spending], by: By) -> Result:
         names = ("answers", "input", "written", "read", "output", "US$")
         whose = ("user", "session") if by == "session" else (by,)
         out.table((*whose, *(f"#{name}" for name in names)), map(_cost, found))
+        if not found:
+            out.line("no answer says what it used")
         if unpriced := sum(one.unpriced for one in found):
             out.line("")
             told = counted(unpriced, "answer")
