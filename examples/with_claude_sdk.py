@@ -43,7 +43,9 @@ class FromFile(Transport):
         """A request of the SDK's own, or what the user says."""
         frame = json.loads(data)
         if frame["type"] == "control_request":
-            response = {"subtype": "success", "request_id": frame["request_id"]}
+            knows = {"hook_on_failure_supported": True}
+            response = {"request_id": frame["request_id"], "response": knows}
+            response["subtype"] = "success"
             self._frames.put_nowait({"type": "control_response", "response": response})
         elif frame["type"] == "user":
             self._turn(frame["message"]["content"])
@@ -107,11 +109,11 @@ async def main(url: str) -> None:
         mirror = RefoldSessionStore(store, user_id="ada")
         known = await mirror.load(KEY) or []
         options = ClaudeAgentOptions(
-            session_store=mirror, env={"CLAUDE_CONFIG_DIR": HOME}
+            session_store=mirror, hooks=mirror.hooks, env={"CLAUDE_CONFIG_DIR": HOME}
         )
         program = FromFile(len(known))
         async with ClaudeSDKClient(options, transport=program) as client:
-            await client.query(ASKED[1 if known else 0])
+            await client.query(await mirror.redacted(ASKED[1 if known else 0]))
             said = [
                 block.text
                 async for message in client.receive_response()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    Transport,
     delete_session_via_store,
     fork_session_via_store,
     get_session_messages_from_store,
@@ -20,7 +24,13 @@ from claude_agent_sdk.testing import run_session_store_conformance
 import refold
 from refold.adapters.frameworks.claude_sdk import RefoldSessionStore
 from refold.domain.errors import OnHold
-from tests.frameworks.contract import CONVERSATION, RedactedContract, Said
+from tests.frameworks.contract import (
+    CONVERSATION,
+    MAIL,
+    NUMBERED,
+    RedactedContract,
+    Said,
+)
 
 SESSION = "5f0c1c2e-8c1b-4f7e-9a51-0d9f6c6f2a10"
 
@@ -117,6 +127,100 @@ def test_sessions_are_listed_renamed_tagged_forked_and_deleted(url: str) -> None
 
     with refold.open(url) as store:
         asyncio.run(tour(RefoldSessionStore(store, user_id="ada")))
+
+
+class Program(Transport):
+    """Stands for the client: asks the hooks that the SDK has told it of."""
+
+    def __init__(self) -> None:
+        self.hooks: dict[str, Any] = {}
+        self._frames: asyncio.Queue[Any] = asyncio.Queue()
+        self._answers: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def connect(self) -> None: ...
+
+    async def write(self, data: str) -> None:
+        frame = json.loads(data)
+        if frame["type"] == "control_response":
+            self._answers.put_nowait(frame["response"]["response"])
+        elif frame["type"] == "control_request":
+            self.hooks |= frame["request"].get("hooks") or {}
+            knows = {"hook_on_failure_supported": True}
+            response = {"subtype": "success", "response": knows}
+            response |= {"request_id": frame["request_id"]}
+            self._frames.put_nowait({"type": "control_response", "response": response})
+
+    async def ask(self, hook: str, **told: Any) -> Any:
+        ((matcher, *_),) = [self.hooks[hook]]
+        assert matcher["onFailure"] == "block"
+        path = f"/home/ada/.claude/projects/p/{SESSION}.jsonl"
+        about = {"session_id": SESSION, "transcript_path": path, "cwd": "/srv/app"}
+        request = {
+            "subtype": "hook_callback",
+            "callback_id": matcher["hookCallbackIds"][0],
+            "input": {**about, "hook_event_name": hook, **told},
+        }
+        frame = {"type": "control_request", "request_id": "r", "request": request}
+        self._frames.put_nowait(frame)
+        return await asyncio.wait_for(self._answers.get(), 30)
+
+    def read_messages(self) -> Any:
+        async def read() -> Any:
+            while (frame := await self._frames.get()) is not None:
+                yield frame
+
+        return read()
+
+    async def close(self) -> None:
+        self._frames.put_nowait(None)
+
+    def is_ready(self) -> bool:
+        return True
+
+    async def end_input(self) -> None: ...
+
+
+async def asked(mirror: RefoldSessionStore, questions: list[Any]) -> list[Any]:
+    program = Program()
+    options = ClaudeAgentOptions(session_store=mirror, hooks=mirror.hooks)
+    async with ClaudeSDKClient(options, transport=program):
+        told = [await program.ask(hook, **told) for hook, told in questions]
+    return [one.get("hookSpecificOutput", {}) | one for one in told]
+
+
+def test_the_model_is_sent_what_is_kept_and_tools_get_the_values(url: str) -> None:
+    key = {"project_key": "p", "session_id": SESSION}
+    vault = refold.strategies.Vault(arguments={"send": ["EMAIL"]})
+    call = {"tool_name": "send", "tool_input": {"to": "[EMAIL_1]", "n": 1}}
+    found = {"stdout": f"sent to {MAIL}", "interrupted": False}
+    with refold.open(url, policy=NUMBERED, vault=vault) as store:
+        mirror = RefoldSessionStore(store, user_id="ada")
+        before = asyncio.run(asked(mirror, [("PreToolUse", call)]))
+        asyncio.run(mirror.append(key, [entry(CONVERSATION[0], 0)]))
+        read = {**call, "tool_name": "read"}
+        prompt = asyncio.run(mirror.redacted(f"Ask {MAIL}."))
+        questions: list[Any] = [
+            ("PreToolUse", call),
+            ("PreToolUse", read),
+            ("PreToolUse", {**call, "agent_id": "a"}),
+            ("PostToolUse", {**call, "tool_response": found}),
+            ("PostToolUse", {**call, "tool_response": [{"text": "fine"}]}),
+            ("UserPromptSubmit", {"prompt": f"Ask {MAIL}."}),
+            ("UserPromptSubmit", {"prompt": prompt}),
+        ]
+
+        told = asyncio.run(asked(mirror, questions))
+
+    assert before == [{}]
+    assert told[0]["updatedInput"] == {"to": MAIL, "n": 1}
+    assert "permissionDecision" not in told[0]
+    assert told[1:3] == [{}, {}]
+    hidden = {"stdout": "sent to [REDACTED:EMAIL]", "interrupted": False}
+    assert told[3]["updatedToolOutput"] == hidden
+    assert told[4] == told[6] == {}
+    assert told[5]["decision"] == "block"
+    assert MAIL not in str(told[5])
+    assert prompt == "Ask [REDACTED:EMAIL]."
 
 
 def test_a_held_session_is_not_deleted(url: str) -> None:

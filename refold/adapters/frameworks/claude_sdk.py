@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from refold.adapters.frameworks import needed, settled
 from refold.adapters.importers.claude_code import FORMAT
+from refold.domain.envelope import Native
 from refold.domain.errors import SessionNotFound
 from refold.projections.items import NativeItem
 from refold.store.sessions import Session
@@ -80,6 +82,70 @@ class RefoldSessionStore(_Protocol):
         found = await asyncio.to_thread(self._of, *place)
         return [labels[_PART] for labels, _ in found if labels[_PART] != _MAIN]
 
+    async def redacted(self, given: Any) -> Any:
+        """A prompt, or other JSON, as the log may keep it: what to send.
+
+        Its placeholders have no numbers: those are given when it is stored.
+        """
+
+        def told() -> Any:
+            writer = self._store.writer
+            native = Native(FORMAT, value=given)
+            item, _ = writer.item(native, writer.tagger(self._user_id), "stub")
+            return item.record["value"]
+
+        return await asyncio.to_thread(told)
+
+    @property
+    def hooks(self) -> Any:
+        """For ``ClaudeAgentOptions(hooks=…)``: the model is sent what the log may keep.
+
+        That is of what tools return, and of prompts, which the SDK lets nobody change:
+        one in which something is found is refused.  Tools are given what the vault
+        allows for placeholders in their arguments.
+        """
+        from claude_agent_sdk import HookMatcher
+
+        made: Mapping[str, Any] = {
+            "PreToolUse": self._give,
+            "PostToolUse": self._hide,
+            "UserPromptSubmit": self._refuse,
+        }
+        return {
+            name: [HookMatcher(hooks=[hook], on_failure="block")]
+            for name, hook in made.items()
+        }
+
+    async def _give(self, told: Any, *_: Any) -> Any:
+        """Put values into the arguments of a call; who may call is not decided here."""
+        given = told["tool_input"]
+        if told.get("agent_id"):
+            return {}  # numbers of the session stand for nothing in a sub-agent's
+
+        def revealed() -> Any:
+            project = Path(told["transcript_path"]).parent.name
+            key = {"project_key": project, "session_id": told["session_id"]}
+            session = self._session(key)
+            try:
+                return session.reveal(given, tool=told["tool_name"])
+            except SessionNotFound:
+                return given
+
+        new = await asyncio.to_thread(revealed)
+        return {} if new == given else _said("PreToolUse", updatedInput=new)
+
+    async def _hide(self, told: Any, *_: Any) -> Any:
+        new = await self.redacted(told["tool_response"])
+        same = new == told["tool_response"]
+        return {} if same else _said("PostToolUse", updatedToolOutput=new)
+
+    async def _refuse(self, told: Any, *_: Any) -> Any:
+        if await self.redacted(told["prompt"]) == told["prompt"]:
+            return {}
+        why = "The prompt holds what is redacted: send what redacted() gives of it."
+        more = _said("UserPromptSubmit", suppressOriginalPrompt=True)
+        return {"decision": "block", "reason": why, **more}
+
     def _session(self, key: Key) -> Session:
         labels = {
             _PROJECT: key["project_key"],
@@ -114,6 +180,10 @@ class RefoldSessionStore(_Protocol):
                 continue
             found.append(made(labels[_SESSION], one, moved))
         return found
+
+
+def _said(event: str, **what: Any) -> Any:
+    return {"hookSpecificOutput": {"hookEventName": event, **what}}
 
 
 def _entry(name: str, _: Session, moved: int) -> Any:
