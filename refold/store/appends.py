@@ -227,7 +227,12 @@ class Writer:
         return tagger(key()) if self.redactor.plan.pseudonyms else partial(late, key)
 
     def numbering(
-        self, stream: StreamId, known: Mapping[str, int], *, now: int | None = None
+        self,
+        stream: StreamId,
+        known: Mapping[str, int],
+        *,
+        now: int | None = None,
+        kind: type[Numbering] = Numbering,
     ) -> Tagger:
         """What names values in this stream: where the policy says so, by numbers."""
         kinds = self.redactor.plan.numbered_kinds
@@ -235,7 +240,7 @@ class Writer:
             return self.tagger(stream.user_id, now=now)
         now = self.clock() if now is None else now
         key = partial(self.log.pseudonym_key, stream.user_id, now=now)
-        return Numbering(key, stream.session_id, known, kinds)
+        return kind(key, stream.session_id, known, kinds)
 
     def recorded_id(self, user_id: str, given: str) -> str:
         """An id that a caller chose, as it is recorded of this user."""

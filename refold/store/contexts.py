@@ -41,6 +41,7 @@ from refold.projections.context.view import View
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.history import History, handed_in, in_spans, with_blobs
+from refold.store.vault import foreign
 
 WORTH_STORING: Final = 64
 # What an agent loop is given if nobody names a strategy: docs/decisions/0034 says why.
@@ -76,7 +77,11 @@ def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
         clean, _ = writer.redactor.value(sections, tag=writer.tagger(user_id))
     except RedactionError as error:
         raise errors.RedactionFailed("request", reason=str(error)) from None
-    texts = {name: str(text) for name, text in clean["handed"].items()}
+    texts = {
+        # A number in what comes from elsewhere is of another session.
+        name: str(text) if name == "state" else foreign(str(text))
+        for name, text in clean["handed"].items()
+    }
     try:
         kept = Extras.load(texts, extras.window_tokens)
     except ValueError:

@@ -24,6 +24,7 @@ from refold.store.vault import Numbering
 from refold.strategies import Vault
 from tests.support.messages_api import MessagesApi, message, tool_use
 from tests.support.rebuilding import Clock, clocked
+from tests.support.redacting import unaware
 from tests.support.rewritten import tamper
 from tests.support.stores import prepare
 
@@ -52,6 +53,38 @@ def opened(db: str, **how: Any) -> refold.SessionStore:
 
 def session_of(store: refold.SessionStore, name: str = "s") -> refold.Session:
     return store.session(user_id="ada", session_id=name)
+
+
+@pytest.mark.each_engine
+def test_what_is_found_later_is_numbered_as_it_will_be(db: str) -> None:
+    with refold.open(db, redactor=unaware()) as store:
+        session_of(store).append(said(f"{ADA} wrote", f"{BOB} and {ADA}", "[EMAIL_1]"))
+    with opened(db) as store:
+        (done,) = store.reredact()
+        session_of(store).append(said(f"now {BOB}"))
+        assert done.applied is not None
+        assert texts(session_of(store)) == [
+            "[EMAIL_2] wrote",
+            "[EMAIL_3] and [EMAIL_2]",
+            "[EMAIL_1]",
+            "now [EMAIL_3]",
+        ]
+        assert texts(session_of(store), reveal=True)[2:] == ["[EMAIL_1]", f"now {BOB}"]
+        assert [v.problems for _, v in store.verify()] == [[]]
+        assert [one.exposures for one in store.recheck()] == [[]]
+
+
+def test_a_number_in_what_is_handed_in_is_not_of_this_session(db: str) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}"))
+        mine = "[EMAIL_1] likes tea"
+        handed: list[Any] = [{"memory": [mine]}, {"evidence": [mine]}, {"system": mine}]
+        for one in handed:
+            view = session.context(KEEP, reveal=True, **one)
+            assert "[~EMAIL_1] likes tea" in str((view.system, view.messages))
+        view = session.context(KEEP, state={"guest": "[EMAIL_1]"})
+        assert "[EMAIL_1]" in str(view.messages)
 
 
 def texts(session: refold.Session, *, reveal: bool = False) -> list[str]:

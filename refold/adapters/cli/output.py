@@ -15,6 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from refold.domain.errors import counted
+from refold.redaction.types import NUMBERED, PLACEHOLDER
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -92,6 +93,7 @@ def shown(value: object) -> Shown:
     return Shown(visible(str(value)))
 
 
+_HIDDEN: Final = re.compile(rf"{PLACEHOLDER.pattern}|{NUMBERED.pattern}")
 _LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 
 
@@ -452,7 +454,7 @@ def _styled(*parts: Part) -> Text:
         said, style = (part, "") if isinstance(part, str) else part
         text = Text(visible(said), style)
         if isinstance(said, Shown):
-            text.highlight_regex(r"\[REDACTED:[^\]]*\]", "red")
+            text.highlight_regex(_HIDDEN, "red")
             text.highlight_regex(STUB, "yellow")
         whole.append_text(text)
     return whole

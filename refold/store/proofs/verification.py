@@ -57,13 +57,15 @@ from refold.redaction.chokepoint import (
     redact_payload,
 )
 from refold.redaction.guard import Limits, restored
+from refold.redaction.plan import Tagger
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import RequestedViews, Viewer, named_in, with_derived
 from refold.store.history import History, born, handed_in, read_on
-from refold.store.vault import told_numbers
+from refold.store.vault import Renumbering, told_numbers
 
 _TRIES: Final = 3
+_AGAIN: Final = 20
 _READ: Final = 100
 _NOTED: Final = frozenset({Summary, Request, RedactionApplied})
 _UNREADABLE = (CorruptEvent, KeyUnavailable, RedactionFailed, EventTooLarge)
@@ -633,11 +635,19 @@ class Rechecker:
         self._writer, self._stream = writer, stream
         self._again: dict[tuple[str, int], _Again] = {}
         self._checked: dict[str, int] = {}
+        self._numbers: Mapping[str, int] = {}
+        self._tag: Tagger | None = None
         self.events = 0
 
     def run(self) -> list[Exposure]:
         """Look at every event, blob, view and head of the session."""
         log, place = self._writer.log, self._stream[:2]
+        known = self._numbers = log.head(self._stream).state.numbers
+        if not known and self._writer.redactor.plan.numbered_kinds:
+            # What was typed stands for nothing, now as before.
+            for envelope in read_on(log, self._stream):
+                known = told_numbers(known, str(envelope.payload.payload()))
+        self._tag = self._writer.numbering(self._stream, known, kind=Renumbering)
         found = [e for name in log.streams(*place) for e in self._in_stream(name)]
         for name in log.view_names(*place):
             stored = log.load_view(self._stream, name)
@@ -707,7 +717,7 @@ class Rechecker:
             Meta.of(meta),
             opaque=self._opaque(meta),
         )
-        redacted = with_room(self._writer, draft, self._stream.user_id)
+        redacted = with_room(self._writer, draft, self._stream.user_id, self._tag)
         kept = {blob.sha256 for blob in redacted.blobs}
         blobs = len((in_payload | in_meta) - kept)
         before = str(envelope.redaction.get("rules", ""))
@@ -750,7 +760,14 @@ class Rechecker:
         return types
 
     def state(self, state: SessionState) -> SessionState:
-        """The state without what the ids and tools of its calls must not say."""
+        """The state without what the ids and tools of its calls must not say.
+
+        Raises Overtaken if others gave numbers meanwhile that this may have given.
+        """
+        if state.stream.stream == MAIN and isinstance(self._tag, Renumbering):
+            if state.numbers != self._numbers:
+                raise Overtaken
+            state = state._replace(numbers=self._tag.known)
         calls, user_id = {}, self._stream.user_id
         for given, call in state.open_calls.items():
             call_id = self._writer.recorded_id(user_id, given)
@@ -782,11 +799,17 @@ class Rechecker:
         return with_room(self._writer, draft, self._stream.user_id)
 
 
-def with_room(writer: Writer, draft: Draft, user_id: str) -> RedactedEvent:
+class Overtaken(Exception):
+    """What was found must be found again: the session has other numbers by now."""
+
+
+def with_room(
+    writer: Writer, draft: Draft, user_id: str, tag: Tagger | None = None
+) -> RedactedEvent:
     """What takes an event's place: a placeholder may be longer than its value."""
     limits, now = writer.limits, writer.clock()
     wider = Limits(limits.leaf_bytes, limits.event_bytes * 2)
-    return writer.redacted(draft, user_id=user_id, now=now, limits=wider)
+    return writer.redacted(draft, user_id=user_id, now=now, limits=wider, tag=tag)
 
 
 def recheck(writer: Writer, info: SessionInfo) -> Rechecked:
@@ -804,16 +827,20 @@ def recheck(writer: Writer, info: SessionInfo) -> Rechecked:
 def reredact(writer: Writer, info: SessionInfo) -> Rechecked:
     """Replace what the present rules find, and finish what was cut off before."""
     stream = StreamId(info.user_id, info.session_id, MAIN)
-    rechecker = Rechecker(writer, stream)
-    found: list[Exposure] = []
-    try:
-        writer.log.retire_keys(stream)
-        found = rechecker.run()
-        now = writer.clock()
-        done = writer.log.rewrite(stream, rechecker, now=now) if found else None
-    except _UNREADABLE as error:
-        return Rechecked(info, rechecker.events, found, problem=str(error))
-    return Rechecked(info, rechecker.events, found, done)
+    for _ in range(_AGAIN):
+        rechecker = Rechecker(writer, stream)
+        found: list[Exposure] = []
+        try:
+            writer.log.retire_keys(stream)
+            found = rechecker.run()
+            now = writer.clock()
+            done = writer.log.rewrite(stream, rechecker, now=now) if found else None
+        except Overtaken:
+            continue
+        except _UNREADABLE as error:
+            return Rechecked(info, rechecker.events, found, problem=str(error))
+        return Rechecked(info, rechecker.events, found, done)
+    return Rechecked(info, 0, [], problem="others append all the time: try again later")
 
 
 def forks_of(writer: Writer, sessions: Iterable[SessionInfo], of: StreamId) -> set[str]:
