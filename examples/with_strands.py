@@ -68,6 +68,7 @@ def main(url: str) -> None:
             tools=[parcel],
             agent_id="desk",
             session_manager=manager,
+            hooks=[kept.filter("parcels")],
             callback_handler=None,
         )
         before = [one for one in agent.messages if "text" in one["content"][0]]

@@ -54,6 +54,21 @@ class TestContract(RedactedContract):
 
         assert told.text == "Write to [REDACTED:EMAIL]."
 
+    def test_a_message_without_an_id_is_kept_once_and_equal_ones_each(
+        self, store: refold.SessionStore
+    ) -> None:
+        provider = self.adapter(store)
+        said = [Message("user", [Content.from_text("go on")]) for _ in range(3)]
+        self.run(provider.save_messages("t", said[:2]))
+
+        self.run(provider.save_messages("t", said))
+
+        loaded = self.run(self.load(provider, "t"))
+        assert [one.text for one in loaded] == ["go on"] * 3
+        assert [one.message_id for one in loaded] == [one.message_id for one in said]
+        self.run(provider.save_messages("t", loaded))
+        assert len(self.run(self.load(provider, "t"))) == 3
+
     def test_a_held_conversation_is_not_deleted(
         self, store: refold.SessionStore
     ) -> None:

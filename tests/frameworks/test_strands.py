@@ -6,12 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from strands import Agent
+from strands.models import Model
+from strands.session.repository_session_manager import RepositorySessionManager
 from strands.types.exceptions import SessionException
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
 
 import refold
 from refold.adapters.frameworks.strands import RefoldSessionRepository
-from tests.frameworks.contract import MAIL, RedactedContract, Said
+from tests.frameworks.contract import MAIL, RedactedContract, Said, everything
 
 
 def made(said: Said, number: int) -> SessionMessage:
@@ -96,9 +99,41 @@ class TestContract(RedactedContract):
             repository.update_message("t", "desk", made(Said("user", "x"), 9))
 
     def test_a_model_is_sent_what_is_kept(self, store: refold.SessionStore) -> None:
+        image = {"format": "png", "source": {"bytes": b"not \x89 text"}}
+        sent: list[Any] = []
+
+        class Scripted(Model):
+            async def stream(self, messages: Any, *more: Any, **how: Any) -> Any:
+                sent.append(repr([messages, more, how.get("system_prompt")]))
+                assert image in [part.get("image") for part in messages[0]["content"]]
+                yield {"messageStart": {"role": "assistant"}}
+                yield {"contentBlockStart": {"start": {}}}
+                yield {"contentBlockDelta": {"delta": {"text": f"To {MAIL}."}}}
+                yield {"contentBlockStop": {}}
+                yield {"messageStop": {"stopReason": "end_turn"}}
+
+            def structured_output(self, *_: Any, **__: Any) -> Any: ...
+            def update_config(self, **_: Any) -> None: ...
+            def get_config(self) -> Any:
+                return {}
+
         repository = self.adapter(store)
-        message = {"role": "user", "content": [{"text": f"Write to {MAIL}."}]}
+        agent = Agent(
+            Scripted(),
+            agent_id="desk",
+            system_prompt=f"Help {MAIL}.",
+            session_manager=RepositorySessionManager(
+                "t", session_repository=repository
+            ),
+            hooks=[repository.filter("t")],
+            callback_handler=None,
+        )
+        agent([{"text": f"Write to {MAIL}."}, {"image": image}])
+        agent("And again.")
 
-        told = repository.redacted("t", "desk", message)
-
-        assert told["content"] == [{"text": "Write to [REDACTED:EMAIL]."}]
+        assert len(sent) == 2
+        assert MAIL not in str(sent)
+        assert "Write to [REDACTED:EMAIL]." in sent[0]
+        assert "Help [REDACTED:EMAIL]." in sent[0]
+        assert "To [REDACTED:EMAIL]." in sent[1]
+        assert MAIL not in everything(store)

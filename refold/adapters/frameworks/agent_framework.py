@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from refold.adapters.frameworks import as_stored, needed, settled
 from refold.adapters.importers import base, messages
@@ -89,7 +90,9 @@ class RefoldHistoryProvider(af.HistoryProvider):
         state: dict[str, Any] | None = None,  # noqa: ARG002  # of other providers
         **_: Any,
     ) -> None:
-        """Append what is new of these; a message with an id is kept once."""
+        """Append what is new of these: one without an id is given one, for a retry."""
+        for message in messages:
+            message.message_id = message.message_id or str(uuid4())
         items = [message.to_dict() for message in messages]
         if items:
             await settled(

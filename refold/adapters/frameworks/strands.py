@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from refold.adapters.frameworks import needed
+from refold.adapters.frameworks import as_stored, needed
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format, Native
 from refold.store.sessions import Session
@@ -21,6 +21,7 @@ else:
     ).SessionRepository
     SessionException = needed("strands.types.exceptions", "strands").SessionException
     kinds = needed("strands.types.session", "strands")
+from strands.hooks.events import BeforeModelCallEvent  # by it Strands knows when to ask
 
 
 def _view(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
@@ -47,6 +48,10 @@ def _found(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.F
 
 
 FORMAT = Format("strands", _view)
+
+
+def _shown(message: Any) -> dict[str, Any]:
+    return {"message": kinds.encode_bytes_values(message)}
 
 
 class RefoldSessionRepository(SessionRepository):
@@ -140,12 +145,28 @@ class RefoldSessionRepository(SessionRepository):
         ordered = [found[number] for number in sorted(found)]
         return ordered[offset : None if limit is None else offset + limit]
 
-    def redacted(self, session_id: str, agent_id: str, given: Any) -> Any:
-        """A message as the log may keep it: what a model is to be sent."""
-        (told,) = self._place(session_id, agent_id).would_store(
-            FORMAT, [{"message": given}]
-        )
-        return told["message"]
+    def filter(self, session_id: str) -> Any:
+        """For an agent's ``hooks=[…]``: the model is sent what the log may keep.
+
+        The agent's own messages and its system prompt become that.
+        """
+
+        def tell(event: BeforeModelCallEvent) -> None:
+            agent: Any = event.agent
+            place = self._place(session_id, agent.agent_id)
+            given = [agent.system_prompt, *agent.messages]
+
+            def known() -> Iterator[Any]:
+                kept = self._messages(place).values()
+                return (_shown(one.to_message()) for one in kept)
+
+            told = as_stored(place, FORMAT, [*map(_shown, given)], known=known)
+            prompt, *new = [kinds.decode_bytes_values(one["message"]) for one in told]
+            agent.system_prompt = prompt
+            for message, one in zip(agent.messages, new, strict=True):
+                message.update(one)
+
+        return tell
 
     def _place(self, session_id: str, agent_id: str = "") -> Session:
         labels = {"framework": "strands", "strands_session": session_id}
