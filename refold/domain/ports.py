@@ -356,7 +356,8 @@ class EventLog(Protocol):
         """Write all of ``request.events`` after ``request.base``, or nothing.
 
         Returns when the events are durable.  A derived stream begins only where
-        its session exists.
+        its session exists.  Where one of ``request.keys`` was used, nothing is written,
+        and the head is told as it is.
         """
 
     def append_soon(

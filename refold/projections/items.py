@@ -15,6 +15,7 @@ from refold.domain.envelope import Envelope
 # as one text, and around an object that has such a key itself.
 _REF, _BYTES, _TEXT, _LITERAL = "$ref", "$bytes", "$text", "$literal"
 _SIGNS: Final = frozenset({_REF, _BYTES, _TEXT, _LITERAL})
+_SIGNED: Final = re.compile(rb'"\$(?:ref|bytes|text|literal)"')
 _TELLING: Final = 4  # characters that are looked for inside of other texts
 _LEAST: Final = 24  # bytes of JSON that a place is worth naming for
 # Redaction drops blocks from these, and what is behind has another place then.
@@ -42,24 +43,36 @@ class NativeItem(NamedTuple):
 
 def without_bytes(value: Any, kept: list[bytes]) -> Any:
     """``value`` as JSON: its bytes are put into ``kept``, and numbered in it."""
+    if not kept and _is_plain(value):
+        return value
+    return _without_bytes(value, kept)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether there are no bytes in it, and no key that is a sign of ours."""
+    try:
+        return not _SIGNED.search(orjson.dumps(value))
+    except orjson.JSONEncodeError:
+        return False
+
+
+def _without_bytes(value: Any, kept: list[bytes]) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         kept.append(bytes(value))
         return {_BYTES: len(kept) - 1}
     if isinstance(value, list | tuple):
-        return [without_bytes(item, kept) for item in value]
+        return [_without_bytes(item, kept) for item in value]
     if isinstance(value, dict):
-        pairs = {key: without_bytes(item, kept) for key, item in value.items()}
+        pairs = {key: _without_bytes(item, kept) for key, item in value.items()}
         return {_LITERAL: pairs} if _SIGNS & pairs.keys() else pairs
     return value
 
 
 def has_bytes(value: Any) -> bool:
     """Whether there are bytes in it."""
-    if isinstance(value, dict):
-        value = [*value.values()]
-    if isinstance(value, list | tuple):
-        return any(map(has_bytes, value))
-    return isinstance(value, bytes | bytearray | memoryview)
+    kept = list[bytes]()
+    without_bytes(value, kept)
+    return bool(kept)
 
 
 def skeleton(value: Any, payloads: Payloads, *, most: int) -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_origin
 
 import orjson
 
@@ -68,26 +68,19 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
 }
 # What passes byte for byte if it looks like what it claims to be: digests, what a
 # provider signed or encrypted, and names that only Refold writes there.
-_CLAIMS: Final[Mapping[str, Sequence[tuple[Path, _Shape]]]] = {
-    kind: [
-        (tuple(path.split("/")), _SHAPES[shape])
-        for claim in claims.split()
-        for path, shape in [claim.split(":")]
-    ]
-    for kind, claims in {
-        "user_input": "attachments/*/sha256:digest",
-        "agent_response": "thinking/*/signature:opaque thinking/*/data:opaque",
-        "provider_edit": "blocks/*/encrypted_content:opaque "
-        "blocks/*/signature:opaque blocks/*/data:opaque "
-        "blocks/*/content/*/encrypted_content:opaque",
-        "summary": "source_digest:digest prompt_digest:digest "
-        "strategy/fingerprint:digest adopted/stream:digest",
-        "request": "digest:digest system_digest:digest tools_digest:digest "
-        "strategy/fingerprint:digest revealed_mac:digest",
-        "fork": "session_id:name",
-        "redaction_applied": "stream:name hashes/*:digest first_hashes/*:digest "
-        "digest:digest",
-    }.items()
+_CLAIMS: Final[Mapping[str, str]] = {
+    "user_input": "attachments/*/sha256:digest",
+    "agent_response": "thinking/*/signature:opaque thinking/*/data:opaque",
+    "provider_edit": "blocks/*/encrypted_content:opaque "
+    "blocks/*/signature:opaque blocks/*/data:opaque "
+    "blocks/*/content/*/encrypted_content:opaque",
+    "summary": "source_digest:digest prompt_digest:digest "
+    "strategy/fingerprint:digest adopted/stream:digest",
+    "request": "digest:digest system_digest:digest tools_digest:digest "
+    "strategy/fingerprint:digest revealed_mac:digest",
+    "fork": "session_id:name",
+    "redaction_applied": "stream:name hashes/*:digest first_hashes/*:digest "
+    "digest:digest",
 }
 # In items of frameworks, by format; the id of one is judged by itself, as of a call.
 _ITEMS: Final[Mapping[str, str]] = {
@@ -135,6 +128,29 @@ _SEALED: Final = ("signature", "data", "encrypted_content")
 _APART: Final[Mapping[str, str]] = {"request": "handed"}
 
 
+class _Claims:
+    """What is said of the texts below a place: by the next step of their paths."""
+
+    __slots__ = ("shape", "steps")
+
+    def __init__(self) -> None:
+        self.shape: _Shape | None = None
+        self.steps: dict[str, _Claims] = {}
+
+
+@cache
+def _read(claims: str) -> _Claims:
+    """Those that are written as ``path:shape``, with ``*`` for any step."""
+    root = _Claims()
+    for claim in claims.split():
+        path, shape = claim.rsplit(":", 1)
+        at = root
+        for step in path.split("/"):
+            at = at.steps.setdefault(step, _Claims())
+        at.shape = _SHAPES[shape]
+    return root
+
+
 def skipped(
     type: str,  # noqa: A002 - the event's own word for it
     payload: PayloadJsonObject,
@@ -143,28 +159,38 @@ def skipped(
 
     What stands there looks like what it claims to be.
     """
-    found: list[Path] = []
-    for path, shape in _CLAIMS.get(type, ()):
-        if path[0] in payload and payload[path[0]]:
-            found += _alike(payload, path, shape)
-    return frozenset(found) if found else NO_SKIP
+    claims = _CLAIMS.get(type)
+    if claims is None:
+        return NO_SKIP
+    return frozenset(path for path, _, _ in _claimed(payload, _read(claims))) or NO_SKIP
 
 
-def _alike(value: JsonValue, path: Path, shape: _Shape) -> Iterator[Path]:
-    """The places that ``path`` leads to and that hold a text of that shape."""
-    if not path:
-        if isinstance(value, str) and shape(value):
-            yield ()
-        return
-    items: Iterable[tuple[str, JsonValue]] = ()
+def _claimed(
+    value: JsonValue, claims: _Claims, at: Path = ()
+) -> Iterator[tuple[Path, _Shape, str]]:
+    """The places of texts that look as is claimed of them, and the texts."""
+    if isinstance(value, str):
+        if claims.shape and claims.shape(value):
+            yield at, claims.shape, value
+    elif isinstance(value, dict | list) and value:
+        for step, below in claims.steps.items():
+            for name, item in _items(value, step):
+                if item and isinstance(item, str | dict | list):
+                    yield from _claimed(item, below, (*at, name))
+
+
+def _items(
+    value: JsonObject | list[JsonValue], step: str
+) -> Iterable[tuple[str, JsonValue]]:
+    """What a step of a path leads to."""
     if isinstance(value, dict):
-        items = [(path[0], value.get(path[0]))] if path[0] != "*" else value.items()
-    elif isinstance(value, list):
-        every = ((str(index), item) for index, item in enumerate(value))
-        items = [one for one in every if path[0] in ("*", one[0])]
-    for name, item in items:
-        for rest in _alike(item, path[1:], shape):
-            yield (name, *rest)
+        if step == "*":
+            return value.items()
+        return [(step, value[step])] if step in value else ()
+    if step == "*":
+        return [(str(index), item) for index, item in enumerate(value)]
+    there = step.isdecimal() and int(step) < len(value)
+    return [(step, value[int(step)])] if there else ()
 
 
 def recorded_id(redactor: Redactor, given: str, tag: Tagger | None) -> str:
@@ -184,21 +210,23 @@ def redact_native(
     What a provider signed or encrypted goes if something is found beside it: of a block
     that tells what a model thought, all of it.  Raises RedactionError.
     """
-    signed = list[Path]()
-    ids: list[Path] = [("id",)] if native.get("id") else []
-    for path, shape in _item_claims(str(native.get("format"))):
-        found = signed if shape is _is_opaque else ids
-        found += [("value", *rest) for rest in _alike(native.get("value"), path, shape)]
-    digests = [("bytes", *rest) for rest in _alike(native.get("bytes"), ("*",), bool)]
-    skip = frozenset((*signed, *ids, *digests))
-    clean, tally = redactor.value(native, skip=skip, tag=tag)
+    found = [*_claimed(native, _item_claims(str(native.get("format"))))]
+    given = {
+        path: text
+        for path, shape, text in found
+        if shape is bool and not _MADE.fullmatch(text)
+    }
+    skip = frozenset([path for path, _, _ in found if path not in given])
+    # Judged together first: most are clean, and no number is used up.
+    clean, tally = redactor.value(native, skip=skip, tag=None if given else tag)
+    if clean is native:
+        return clean, tally
+    if given:
+        clean, tally = redactor.value(native, skip=skip.union(given), tag=tag)
+    signed = [path for path, shape, _ in found if shape is _is_opaque]
     broken = [p for p in signed if _part(clean, p[:-1]) is not _part(native, p[:-1])]
-    given: dict[Path, str] = {path: str(_part(native, path)) for path in ids}
-    given = {path: name for path, name in given.items() if not _MADE.fullmatch(name)}
-    named = dict[Path, str]()
-    if given and redactor.text("\n".join(given.values()))[1]:
-        names = {path: recorded_id(redactor, one, tag) for path, one in given.items()}
-        named = {path: name for path, name in names.items() if name != given[path]}
+    names = {path: recorded_id(redactor, one, tag) for path, one in given.items()}
+    named = {path: name for path, name in names.items() if name != given[path]}
     if broken or named:
         clean = orjson.loads(orjson.dumps(clean))
     for path, name in named.items():
@@ -234,7 +262,10 @@ class JudgedItem:
             raise RedactionFailed("item", reason=str(error)) from None
         said = (str(self.record["format"]), str(self.record["kind"]))
         self._texts, self._parts = set(said), list[Any]()
-        self._take(self.record["value"])
+
+    def hears(self, name: str) -> None:
+        """Take a name that is not its own, of what was judged before."""
+        self._texts.add(name)
 
     def _take(self, value: Any) -> None:
         if isinstance(value, str):
@@ -244,11 +275,17 @@ class JudgedItem:
             for part in value.values() if isinstance(value, dict) else value:
                 self._take(part)
 
-    def holds(self, payload: PayloadJsonObject) -> bool:
+    def holds(self, type: str, payload: PayloadJsonObject) -> bool:  # noqa: A002
         """Whether all in it stands in the item as it does here: it was judged there."""
-        return not _said(payload) and all(map(self._holds, payload.values()))
+        words = _of_few_words(type)
+        others = (value for name, value in payload.items() if name not in words)
+        return not _said(payload) and all(map(self._holds, others))
 
     def _holds(self, value: Any) -> bool:
+        if value == self.record["value"]:
+            return True
+        if not self._parts:
+            self._take(self.record["value"])
         if isinstance(value, str):
             told = not value or value in self._texts
             return told or (value[:1] in "[{" and self._holds_json(value))
@@ -265,9 +302,16 @@ class JudgedItem:
 
 
 @cache
-def _item_claims(name: str) -> Sequence[tuple[Path, _Shape]]:
-    claims = [claim.rsplit(":", 1) for claim in _ITEMS.get(name, "").split()]
-    return [(tuple(path.split("/")), _SHAPES[shape]) for path, shape in claims]
+def _of_few_words(type: str) -> frozenset[str]:  # noqa: A002 - the event's own word
+    """The fields of an event that say one of a few words, like a status."""
+    fields = EVENT_CLASSES[type].model_fields.items()
+    return frozenset(n for n, one in fields if get_origin(one.annotation) is Literal)
+
+
+@cache
+def _item_claims(name: str) -> _Claims:
+    said = [f"value/{claim}" for claim in _ITEMS.get(name, "").split()]
+    return _read(" ".join(["id:name", "bytes/*:digest", *said]))
 
 
 def _part(value: Any, path: Iterable[str]) -> Any:
@@ -518,7 +562,8 @@ def answering(event: RedactedEvent, request: str) -> RedactedEvent:
 @cache
 def _whole(event_type: str) -> Skip:
     """The paths in a payload at which nothing is cut."""
-    return frozenset(path for path, _ in _CLAIMS.get(event_type, ()))
+    claims = _CLAIMS.get(event_type, "").split()
+    return frozenset(tuple(claim.rsplit(":")[0].split("/")) for claim in claims)
 
 
 def _check_size(event_type: str, payload: _Json, limits: Limits) -> None:
@@ -557,7 +602,7 @@ def _clean(
 ) -> _Clean:
     (value, data), (told, told_data) = payload, beside
     kept, tally, warnings = value, Tally(), list[str]()
-    if item is None or not item.holds(value):
+    if item is None or not item.holds(event_type, value):
         kept, tally, warnings = redact_payload(
             redactor, event_type, value, tag=tag, data=data
         )

@@ -73,6 +73,7 @@ MEMORY: Final = "memory_write"
 _OPTIMISTIC: Final = 4
 _EXCLUSIVE: Final = 16
 _CACHED: Final = 10_000
+_FEW: Final = 8  # drafts that are decided before it is asked whether they are known
 
 # The redacted events of an order, with what was redacted: each is redacted once.
 _Made: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
@@ -348,8 +349,8 @@ class Writer:
             else {}
         )
         asked = order
-        for _ in range(_OPTIMISTIC):
-            order, request = self._request(asked, made, born)
+        for attempt in range(_OPTIMISTIC):
+            order, request = self._request(asked, made, born, soon=not attempt)
             outcome = self.log.append(request)
             if isinstance(outcome, Appended):
                 return self.acknowledged(request, outcome)
@@ -362,9 +363,10 @@ class Writer:
                 raise _stale(order, head.seq, outcome.head.seq)
         return self._append_exclusive(asked, made, born)
 
-    def _unknown(self, order: Order) -> Order:
+    def _unknown(self, order: Order, *, few: int = 0) -> Order:
         """The order without what was appended under the key that it has.
 
+        If its drafts are ``few``, it is not asked whether they were.
         Of a head it is to be asked after that was read: what others append after it
         moves it.
 
@@ -373,7 +375,8 @@ class Writer:
         if order.plain:
             return order
         keys = [draft.key for draft in order.drafts if draft.key]
-        known = self.log.known(order.stream, keys)
+        asked = len(order.drafts) > few
+        known = self.log.known(order.stream, keys) if asked else {}
         left, new = list[Draft](), set[str]()
         for draft in order.drafts:
             if draft.key is None or draft.key not in (known.keys() | new):
@@ -404,13 +407,14 @@ class Writer:
         raise _stale(order, built[-1].base.seq, self.log.head(order.stream).seq)
 
     def _request(
-        self, asked: Order, made: _Made, born: Head | None
+        self, asked: Order, made: _Made, born: Head | None, *, soon: bool
     ) -> tuple[Order, Append]:
         """Decide on the head at hand; if that says no, on the one that is stored."""
         head = self.heads.get(asked.stream)
         if head is not None:
             try:
-                order = self._unknown(asked)
+                # The log refuses drafts that it knows, and is asked which then.
+                order = self._unknown(asked, few=_FEW if soon else 0)
                 return order, self._decided(head, order, made)
             except (InvalidEvent, SessionClosed, StaleSession):
                 pass  # it may be allowed on the head that is stored
@@ -603,6 +607,9 @@ def _typed(
         for one in native.format.view(kind, value, state.open_calls):
             told = one if isinstance(one, Draft) else Draft(one)
             event = accepted_next(state, _within(told.event, limits, item))
+            match told.event, event:
+                case ToolResult(tool_name=None), ToolResult(tool_name=str(name)):
+                    item.hears(name)  # as its call has it, which is in the log
             state = evolve(state, event)
             found.append(_one_of(draft, told, event, item))
     except (InvalidEvent, ValueError, TypeError, LookupError, AttributeError):

@@ -534,6 +534,19 @@ class EventLogContract(RewritingContract, LeaseContract):
         versions = [event.event_id.version for event in log.read(ADA)]
         assert versions == [7, 8, 8, 8, 7]
 
+    def test_a_draft_that_was_written_is_refused_and_the_head_told(
+        self, log: EventLog
+    ) -> None:
+        write(log, ADA, *said("a"))
+        keys = [Keyed("one", 0, 1)]
+        log.append(append_to(log.head(ADA), *said("b"))._replace(keys=keys))
+        again = append_to(log.head(ADA), *said("c", "b"))
+        again = again._replace(keys=[Keyed("two", 0, 1), Keyed("one", 1, 1)])
+
+        assert log.append(again) == Conflict(log.head(ADA))
+        assert log.known(ADA, ["two"]) == {}
+        assert texts(log.read(ADA)) == ["a", "b"]
+
     def test_one_of_two_uses_of_a_key_at_once_writes(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         request = append_to(log.head(ADA), *said("b"), key="k")

@@ -164,6 +164,28 @@ def test_a_known_item_is_passed_over_and_the_rest_is_added(
     assert session.verify().problems == []
 
 
+def test_few_new_items_are_written_without_a_look_at_what_is_known(
+    session: refold.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.append_items(CHAT, [said("one", name="a")])
+    asked, known = list[Sequence[str]](), session.writer.log.known
+
+    def counted(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
+        asked.append(keys)
+        return known(stream, keys)
+
+    monkeypatch.setattr(session.writer.log, "known", counted)
+
+    session.append_items(CHAT, [said("two", name="b"), said("two", name="b")])
+    session.append_items(CHAT, [said("three", name="c")])
+    assert asked == []
+
+    again = session.append_items(CHAT, [said("two", name="b"), said("4", name="d")])
+
+    assert (again.first_seq, again.last_seq) == (4, 4)
+    assert [value["id"] for value in values(session)] == ["a", "b", "c", "d"]
+
+
 def test_known_items_are_told_before_a_stale_seq(session: refold.Session) -> None:
     session.append_items(CHAT, [said("one", name="a")], expected_seq=0)
 
@@ -311,6 +333,34 @@ def test_a_signed_block_stays_or_goes_whole(
     blocks = values(session)[0]["message"]["content"]
     assert (block in blocks) is not found
     assert blocks[-1] == {"type": "text", "text": "Done, I think."}
+
+
+def test_a_result_that_names_a_tool_by_itself_is_judged(
+    session: refold.Session,
+) -> None:
+    def named(kind: str, value: Any, calls: Any) -> Iterator[Any]:
+        if kind == "call":
+            yield refold.ToolCall(call_id="c1", tool_name="ls", arguments={})
+        else:
+            name = value["first"] + value["last"]
+            yield refold.ToolResult(call_id="c1", tool_name=name, content="done")
+
+    odd = Format("odd", named, lambda value: str(value["kind"]))
+    session.append_items(odd, [{"kind": "call"}])
+    session.append_items(
+        odd, [{"kind": "result", "first": SECRET[:10], "last": SECRET[10:]}]
+    )
+
+    assert SECRET not in str([event.payload for event in session.events()])
+
+
+def test_an_id_stays_beside_what_is_found(session: refold.Session) -> None:
+    entry = {"uuid": "u-1", "message": {"id": "m 1", "text": f"It is {SECRET}."}}
+    session.append_items(Format("claude-code"), [entry])
+
+    (value,) = values(session)
+    assert (value["uuid"], value["message"]["id"]) == ("u-1", "m 1")
+    assert SECRET not in str(value)
 
 
 def test_an_id_that_looks_like_a_secret_is_named_the_same_each_time(

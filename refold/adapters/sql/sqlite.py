@@ -566,10 +566,12 @@ def _head(connection: sqlite3.Connection, stream: StreamId) -> HeadRow | None:
 
 def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
     stream = batch.stream
-    if batch.receipt is not None:
-        found = connection.execute(_FIND_RECEIPT, (*stream, batch.receipt)).fetchone()
+    for used in batch.uses:
+        place = *stream, used.address
+        found = connection.execute(_FIND_RECEIPT, place).fetchone()
         if found:
-            return Duplicate(*found)
+            ours = used.address == batch.receipt
+            return Duplicate(*found) if ours else Moved(_head(connection, stream))
     if batch.expected_seq:
         known = (batch.expected_seq, batch.expected_hash, batch.head.key_check)
         moved = connection.execute(_MOVE_HEAD, (*batch.head, *stream, *known))
