@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from tests.frameworks.contract import (
     RedactedContract,
     Said,
 )
+from tests.importers.samples import write_lines
 
 SESSION = "5f0c1c2e-8c1b-4f7e-9a51-0d9f6c6f2a10"
 
@@ -127,6 +129,33 @@ def test_sessions_are_listed_renamed_tagged_forked_and_deleted(url: str) -> None
 
     with refold.open(url) as store:
         asyncio.run(tour(RefoldSessionStore(store, user_id="ada")))
+
+
+def test_a_mirrored_transcript_has_the_events_of_an_imported_one(
+    url: str, tmp_path: Path
+) -> None:
+    entries = [entry(said, number) for number, said in enumerate(CONVERSATION)]
+    title = {"type": "custom-title", "customTitle": "Of the key", "sessionId": SESSION}
+    path = write_lines(tmp_path, [*entries, title])
+    with refold.open(url) as store:
+        mirror = RefoldSessionStore(store, user_id="ada")
+        key = {"project_key": "p", "session_id": SESSION}
+        asyncio.run(mirror.append(key, [*entries, title]))
+        store.import_transcript(path, user_id="bob")
+
+        told = [
+            [
+                (one.payload.payload(), one.ts, one.meta.model, one.meta.response_id)
+                for one in store.session(
+                    user_id=info.user_id, session_id=info.session_id
+                ).events()
+                if one.type not in ("state", "item")
+            ]
+            for info in store.sessions()
+        ]
+
+    assert len(told[0]) == 10
+    assert told[0] == told[1]
 
 
 class Program(Transport):

@@ -197,9 +197,12 @@ def test_ids_and_versions_stay_whatever_a_rule_finds_in_them(url: str) -> None:
         assert found.pending_writes[0][2] == [said]
 
 
+IMAGE = bytes(range(256)) * (20 << 12)  # 20 MiB
+
+
 def test_bytes_are_refused_unless_they_may_be_kept(url: str) -> None:
     checkpoint = empty_checkpoint()
-    checkpoint["channel_values"] = {"image": b"\0\xff" * 50}
+    checkpoint["channel_values"] = {"image": IMAGE}
     with refold.open(url) as store:
         with pytest.raises(InvalidEvent, match="opaque"):
             RefoldSaver(store, user_id="ada").put(
@@ -210,7 +213,7 @@ def test_bytes_are_refused_unless_they_may_be_kept(url: str) -> None:
         saver.put(config("t"), checkpoint, {}, {"image": "1"})
 
         found = saver.get_tuple(config("t"))
-        assert found.checkpoint["channel_values"] == {"image": b"\0\xff" * 50}
+        assert found.checkpoint["channel_values"] == {"image": IMAGE}
 
 
 def test_a_held_thread_is_not_deleted(url: str) -> None:

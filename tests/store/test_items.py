@@ -295,6 +295,18 @@ def test_bytes_are_kept_only_where_that_is_said(session: refold.Session) -> None
 
 
 @pytest.mark.each_engine
+def test_many_bytes_are_kept_as_they_are(session: refold.Session) -> None:
+    data = bytes(range(256)) * (20 << 12)  # 20 MiB
+    with pytest.raises(InvalidEvent, match="opaque"):
+        session.put_bytes(data)
+
+    session.put_bytes(data, opaque="keep")
+
+    assert values(session) == [data]
+    assert session.verify().problems == []
+
+
+@pytest.mark.each_engine
 def test_bytes_stay_where_an_item_is_redacted_again(url: str) -> None:
     item = said("Call the office of Quux-7-cabin at noon.") | {"raw": b"\0\xff" * 100}
     with refold.open(url) as before:

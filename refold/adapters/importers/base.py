@@ -425,17 +425,20 @@ def accepted(
 
 
 def typed(found: Iterable[Found], origin: Origin) -> Iterator[Draft]:
-    """The drafts of what was found in an item; its usage is beside the first."""
+    """The drafts of what was found in an item; its usage is the first one's."""
     usage = origin.usage
     for piece in found:
         if isinstance(piece, Piece):
+            fields = dict(piece.fields)
+            if usage and piece.type == "agent_response":
+                fields["usage"], usage = usage, None
             meta = Meta(
                 model=origin.model,
                 usage=usage,
                 scenario=origin.scenario,
                 response_id=origin.response_id,
             )
-            event, usage = event_of(piece.type, dict(piece.fields)), None
+            event, usage = event_of(piece.type, fields), None
             yield Draft(event, origin.ts, origin.request_id, origin.agent, meta)
 
 
