@@ -137,7 +137,7 @@ def measured(path: Path, options: Options) -> list[Figure]:
             one.tokens_total / base.tokens_total,
             (one.total_cost or 0.0) / (base.total_cost or 1.0),
             1.0 if one.reference_recall is None else one.reference_recall,
-            one.ledger_recall,
+            one.ledger_recall["files"],
         )
         for one in compared.outcomes
     ]

@@ -26,7 +26,13 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.tokens import estimate_text
-from refold.projections.context.abridged import Abridged, files_in
+from refold.projections.context.abridged import (
+    Abridged,
+    failure,
+    failures_in,
+    failures_of,
+    files_in,
+)
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import (
     Compaction,
@@ -56,12 +62,14 @@ class Moment(NamedTuple):
     used: the identifiers in its text and in its calls' arguments that the log had
           before.
     files: those that earlier calls read, wrote or deleted.
+    failed: earlier calls that did, each as a context may tell it.
     """
 
     read: int
     seq: int
     used: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
+    failed: frozenset[tuple[str, str]] = frozenset()
 
 
 def moments(events: Sequence[Envelope]) -> list[Moment]:
@@ -86,19 +94,23 @@ def moments(events: Sequence[Envelope]) -> list[Moment]:
             found[moment.seq] = moment._replace(used=moment.used | used)
         for name in names:
             first.setdefault(name, envelope.seq)
-    return _with_files(events, [one for one in found.values() if one.seq > 0])
+    made = [one for one in found.values() if one.seq > 0]
+    upto = [events[one.read].seq for one in made]
+    files, failed = (_known(of(events), upto) for of in (files_in, failures_in))
+    return [one._replace(files=next(files), failed=next(failed)) for one in made]
 
 
-def _with_files(events: Sequence[Envelope], moments: Iterable[Moment]) -> list[Moment]:
-    touched, files = deque(files_in(events)), frozenset[str]()
-    made = []
-    for moment in moments:
+def _known(
+    found: Iterable[tuple[int, Any]], upto: list[int]
+) -> Iterator[frozenset[Any]]:
+    """What had been found before each of these seqs."""
+    left, known = deque(found), frozenset[Any]()
+    for seq in upto:
         new = set()
-        while touched and touched[0][0] < events[moment.read].seq:
-            new.add(touched.popleft()[1])
-        files = files | new if new else files
-        made.append(moment._replace(files=files))
-    return made
+        while left and left[0][0] < seq:
+            new.add(left.popleft()[1])
+        known = known | new if new else known
+        yield known
 
 
 def _shown_names(envelope: Envelope) -> set[str]:
@@ -118,7 +130,7 @@ _IDS: Final = ("id", "tool_use_id")
 
 
 class Element(NamedTuple):
-    """The system prompt or one block: its weight, and what it names.
+    """The system prompt or one block: its weight, what it names, and what failed.
 
     key:   its role and its canonical JSON, but for the ids of calls.
     texts: what a model reads in it.
@@ -141,20 +153,30 @@ class Elements:
         sent = [(m["role"], block) for m in view.messages for block in m["content"]]
         if view.system is not None:
             sent.insert(0, ("system", {"type": "text", "text": view.system}))
-        return [self._element(role, block) for role, block in sent]
+        calls = {b["id"]: b for _, b in sent if b["type"] == "tool_use"}
+        failed = (b.get("is_error") and calls.get(b["tool_use_id"]) for _, b in sent)
+        return [
+            self._element(*one, call) for one, call in zip(sent, failed, strict=True)
+        ]
 
-    def _element(self, role: str, block: dict[str, Any]) -> Element:
+    def _element(self, role: str, block: dict[str, Any], failed: Any) -> Element:
         said = {name: block[name] for name in block if name not in _IDS}
-        key = role.encode() + canonical(said)
-        element = self.known.get(key)
+        key = at = role.encode() + canonical(said)
+        if failed:  # equal results may be of other calls
+            at = key + canonical(failed)
+        element = self.known.get(at)
         if element is None:
             weight, texts = estimate_text(key.decode()), tuple(_told(block))
             if block["type"] == "tool_use":
                 names = in_value(block["input"])
             else:
                 names = {name for text in texts for name in in_text(text)}
+            if failed:
+                called = {"tool_name": failed["name"], "arguments": failed["input"]}
+                names.add(failure(ToolCall(call_id="failed", **called)))
+            names = names.union(*map(failures_of, texts))
             element = Element(key, weight, frozenset(names), texts)
-            self.known[key] = element
+            self.known[at] = element
         return element
 
 
@@ -493,32 +515,18 @@ class Walk:
         except RefoldError as error:
             self._fail(due, source, now, str(error))
             return False
+        strategy, at = self.strategy.ref, max(self._outline.through_seq, 1)
         summary = summary_of(
-            due,
-            source,
-            written,
-            strategy=self.strategy.ref,
-            appended_at_seq=max(self._outline.through_seq, 1),
+            due, source, written, strategy=strategy, appended_at_seq=at
         )
         self._take(self._recorded(summary, now), summary, estimate_text(source.text))
         return True
 
     def _take(self, envelope: Envelope, summary: Summary, read: int) -> None:
-        self.derived.append(envelope)
-        self._outline = fold_derived(self._outline, envelope)
-        usage = summary.usage or {}
-        self.done.append(
-            Done(
-                self._sent,
-                summary.first_seq,
-                summary.last_seq,
-                summary.decided_at_seq,
-                summary.tokens_before,
-                summary.tokens_after,
-                _count(usage.get("input_tokens"), read),
-                _count(usage.get("output_tokens"), summary.tokens_after),
-            )
-        )
+        usage, after = summary.usage or {}, summary.tokens_after
+        read = _count(usage.get("input_tokens"), read)
+        written = _count(usage.get("output_tokens"), after)
+        self._add(envelope, summary, after, read, written)
 
     def _fail(self, due: Compaction, source: Source, now: datetime, why: str) -> None:
         note = CompactionNote(
@@ -529,16 +537,14 @@ class Walk:
             decided_at_seq=due.decided_at_seq,
             attempt=self._outline.failures + 1,
         )
-        envelope = self._recorded(note, now)
+        read = estimate_text(source.text)
+        self._add(self._recorded(note, now), due, due.tokens_before, read, 0, why)
+
+    def _add(self, envelope: Envelope, of: Compaction | Summary, *told: Any) -> None:
         self.derived.append(envelope)
         self._outline = fold_derived(self._outline, envelope)
-        before = due.tokens_before
-        self.done.append(
-            Done(
-                self._sent, due.first_seq, due.last_seq, due.decided_at_seq, before,
-                before, estimate_text(source.text), 0, why,
-            )
-        )  # fmt: skip
+        span = of.first_seq, of.last_seq, of.decided_at_seq, of.tokens_before
+        self.done.append(Done(self._sent, *span, *told))
 
     def _recorded(self, event: Event, now: datetime) -> Envelope:
         """The event as the derived stream would hold it, but for hashes."""
@@ -560,6 +566,7 @@ class Sent(NamedTuple):
                  them that the request showed.
     files, kept: files that were read, written or deleted before, and those of them that
                  the request names.
+    failed, told: calls that had failed, and those of them of which it says so.
     over_budget: tokens over the model's window.
     """
 
@@ -573,6 +580,8 @@ class Sent(NamedTuple):
     found: int
     files: int
     kept: int
+    failed: int
+    told: int
     over_budget: int
 
 
@@ -635,17 +644,20 @@ class Outcome:
     @property
     def reference_recall(self) -> float | None:
         """The share of them that the request showed; None if there were none."""
-        found = sum(request.found for request in self.sent)
-        return found / self.references if self.references else None
+        return self._share("found", "used")
 
     @property
-    def ledger_recall(self) -> float | None:
-        """Of the files touched before each request, the share that it names.
+    def ledger_recall(self) -> dict[str, float | None]:
+        """Of the files touched, and of the calls that failed, the share still told.
 
-        None if no call touched one.
+        None if no call did.
         """
-        files = sum(request.files for request in self.sent)
-        return sum(request.kept for request in self.sent) / files if files else None
+        files, failures = self._share("kept", "files"), self._share("told", "failed")
+        return {"files": files, "failures": failures}
+
+    def _share(self, part: str, whole: str) -> float | None:
+        total = sum(getattr(one, whole) for one in self.sent)
+        return sum(getattr(one, part) for one in self.sent) / total if total else None
 
     @property
     def cost(self) -> float | None:
@@ -739,15 +751,8 @@ class Comparison:
 
         recorded: summaries that are in the log, to be used instead of new ones.
         """
-        walk = Walk(
-            strategy,
-            self.events,
-            self._moments,
-            self.summarizer,
-            recorded,
-            self.extras,
-            self._elements,
-        )
+        known = self.events, self._moments, self.summarizer, recorded
+        walk = Walk(strategy, *known, self.extras, self._elements)
         window = self.extras.window_tokens
         sent = tuple(_sent(walk.steps(), self.model, window))
         return Outcome(
@@ -839,5 +844,7 @@ def _counted(
         found=sum(map(shown.holds, used)),
         files=len(step.moment.files),
         kept=sum(map(shown.holds, step.moment.files)),
+        failed=len(step.moment.failed),
+        told=sum(any(shown.names[way] for way in one) for one in step.moment.failed),
         over_budget=max(0, tokens - window),
     )

@@ -388,10 +388,39 @@ def test_files_that_a_request_does_not_name_any_more_are_counted() -> None:
     assert [(one.files, one.kept) for one in last.sent] == [
         *((0, 0), (1, 0), (2, 0), (2, 0))
     ]
-    assert (keep.ledger_recall, last.ledger_recall) == (1.0, 0.0)
+    assert (keep.ledger_recall["files"], last.ledger_recall["files"]) == (1.0, 0.0)
     told = keep.to_json()
     assert told["cost"] == pytest.approx(sum(told["costs"].values()))
     assert told["total_cost"] == told["cost"] + told["summarizer_cost"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("keep_all", 12),
+        ("tool_clearing:trigger_tool_uses=2,keep=1", 12),
+        ("turn_window:full_turns=1,cached_turns=3", 12),
+        ("turn_window:full_turns=1,cached_turns=1", 12),
+        ("last_turns:n=2", 1),
+    ],
+)
+def test_of_calls_that_failed_those_count_that_are_told_to_have(
+    text: str, told: int
+) -> None:
+    steps: list[Any] = []
+    for number in range(12):
+        steps += [
+            UserInput(text=f"go on, {number}"),
+            call(f"c{number}", "Bash", command=f"cd /src && make target-{number}"),
+            result(f"c{number}", f"{'line ' * 90}Error {number}: no", status="error"),
+        ]
+
+    outcome = under(text, log_of(*steps, *([UserInput(text="?"), AgentResponse()])))
+
+    assert (outcome.sent[-1].failed, outcome.sent[-1].told) == (12, told)
+    assert outcome.ledger_recall["failures"] == pytest.approx(
+        sum(one.told for one in outcome.sent) / sum(range(13))
+    )
 
 
 @pytest.mark.parametrize(
@@ -417,4 +446,4 @@ def test_no_compaction_loses_the_name_of_a_file(text: str) -> None:
     outcome = Comparison(log_of(*steps), MODEL).under(spec.parse(text))
 
     assert outcome.compactions
-    assert outcome.ledger_recall == 1.0
+    assert outcome.ledger_recall["files"] == 1.0

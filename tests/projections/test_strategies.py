@@ -592,6 +592,22 @@ class TestToolClearing:
         cleared = ["was cleared here" in str(result) for result in results]
         assert cleared == [True, True, False, False, False]
 
+    def test_that_a_call_failed_is_told_when_its_result_is_cleared(self) -> None:
+        failed = call("a", "r" * 400)
+        failed[-1] = failed[-1].model_copy(update={"status": "error"})
+        events = [*talk(1), *failed, *call("b", "r" * 400)]
+        spec = "tool_clearing:trigger_tool_uses=1,keep=0"
+
+        view = _shown(spec, [*events, AgentResponse(text="done")])
+
+        results = [
+            (block.get("is_error"), "was cleared" in str(block["content"]))
+            for message in view.messages
+            for block in message["content"]
+            if block["type"] == "tool_result"
+        ]
+        assert results == [(True, True), (None, True)]
+
     def test_excluded_tools_and_arguments_stay_unless_asked(self) -> None:
         events = [*talk(1), *call("a", "r" * 400), *call("b", "r" * 400, tool="keep")]
         spec = "tool_clearing:trigger_tool_uses=1,keep=0,exclude_tools=['keep']"

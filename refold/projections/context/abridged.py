@@ -82,22 +82,12 @@ _FILE_EDITORS: Final = (
     *("edit_file", "replace_in_file"),
 )
 _EDITORS: Final = (
-    "str_replace_based_edit_tool",
-    "str_replace_based_edit",
-    "str_replace_editor",
-    "text_editor",
+    *("str_replace_based_edit_tool", "str_replace_based_edit"),
+    *("str_replace_editor", "text_editor"),
 )
 _SHELLS: Final = (
-    "Bash",
-    "bash",
-    "execute",
-    "execute_bash",
-    "execute_command",
-    "run",
-    "run_command",
-    "run_shell_command",
-    "shell",
-    "terminal",
+    *("Bash", "bash", "execute", "execute_bash", "execute_command", "run"),
+    *("run_command", "run_shell_command", "shell", "terminal"),
 )
 TOOLS: Final[Mapping[str, Reader]] = MappingProxyType(
     {
@@ -141,6 +131,9 @@ _TOLD: Final = re.compile(
 _LISTED: Final = re.compile(
     r"^<(created|modified|deleted|viewed|failed)>(.*?)^</\1>", re.DOTALL | re.MULTILINE
 )
+_FAILURES: Final = re.compile(r"<failed>\n(.*?)\n</failed>", re.DOTALL)
+_SEQ: Final = re.compile(r" \d+$")
+_END: Final = 16  # of both ends of a line so much is left, however short it is cut
 _SAID: Final = re.compile(r"^<(user|agent)>(.*?)</\1>$", re.DOTALL | re.MULTILINE)
 # A summary of a batch has at most this share of its source's tokens, or so few.
 _SHARE, _FEW = 3, 80
@@ -280,6 +273,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, int]] = {}
+        self._failed: dict[str, str] = {}
 
     @classmethod
     def of(
@@ -314,6 +308,8 @@ class Ledger:
         return ledger
 
     def _note(self, name: str, kind: str, seq: int) -> None:
+        if kind == "failed":
+            name = self._failed.setdefault(_ends(name), name)
         known = self._known.pop(name, ("ids", 0))[0]
         # What was changed stays so if it is read again.
         stays = known if known == "changed" or kind == "ids" else kind
@@ -321,7 +317,8 @@ class Ledger:
 
     def missing(self, text: str) -> list[str]:
         """The names that ``text`` does not have, the newest first."""
-        return [name for name in reversed(self._known) if name not in text]
+        told, names = failures_of(text), reversed(self._known)
+        return [one for one in names if one not in text and _ends(one) not in told]
 
     def shown(self, text: str, tokens: int) -> str:
         """What ``text`` lacks, as far as it fits; changes first, the newest first."""
@@ -331,6 +328,8 @@ class Ledger:
             for name in missing:
                 kind, seq = self._known[name]
                 line = f"{name} {seq}"
+                if kind == wanted == "failed" and estimate_text(line) >= room:
+                    line = f"{_short(name, 3 * _END)} {seq}"
                 if kind == wanted and (cost := estimate_text(line) + 1) <= room:
                     room -= cost
                     lists.setdefault(kind, []).append(line)
@@ -353,7 +352,7 @@ def told(
     ``goes_on`` is whether the last turn goes on behind the events.
     """
     failed, asked = _failed(envelopes), markup.questions(envelopes)
-    by_id = {call.call_id: call for call in failed.values()}
+    by_id = {call.call_id: call for call, _, _ in failed.values()}
     turns: list[Told] = []
     open_file: str | None = None
     for envelope in envelopes:
@@ -412,6 +411,27 @@ def files_in(
                 yield from ((envelope.seq, file) for file in one.lists.get(deed, ()))
 
 
+def failures_in(envelopes: Iterable[Envelope]) -> Iterator[tuple[int, tuple[str, str]]]:
+    """The calls that failed, by their results' seqs: call, and ends of what is told."""
+    for call, seq, content in _failed(envelopes).values():
+        yield seq, (failure(call), _ends(failure(call, markup.result_text(content))))
+
+
+def failures_of(text: str) -> set[str]:
+    """The ends of the lines in which summaries tell what failed."""
+    lines = "\n".join(_FAILURES.findall(text)).split("\n")
+    return {_ends(one) for line in lines if line for one in (line, _SEQ.sub("", line))}
+
+
+def failure(call: ToolCall, text: str = "") -> str:
+    """A call that failed and what came back, as they are told before any cut."""
+    return markup.harmless(" ".join(f"{_named(call)}: {text}".split()))
+
+
+def _ends(line: str) -> str:
+    return f"{line[:_END]}\n{line[-_END:]}"
+
+
 def _note(
     turn: Told,
     event: events.Event,
@@ -447,17 +467,21 @@ def _note(
             turn.lists["decisions"].append(f"{of} {decision}".strip())
 
 
-def _failed(envelopes: Iterable[Envelope]) -> dict[int, ToolCall]:
-    """The calls whose result is an error: what they were to do was not done."""
+def _failed(envelopes: Iterable[Envelope]) -> dict[int, tuple[ToolCall, int, Any]]:
+    """The calls whose result is an error, with its seq and what it says.
+
+    What they were to do was not done.
+    """
     made: dict[str, tuple[int, ToolCall]] = {}
     failed = {}
     for envelope in envelopes:
         match envelope.payload:
             case ToolCall(call_id=call_id) as call:
                 made[call_id] = envelope.seq, call
-            case events.ToolResult(call_id=call_id, status="error") if call_id in made:
-                seq, call = made[call_id]
-                failed[seq] = call
+            case events.ToolResult(call_id=id_, status="error", content=content):
+                if id_ in made:
+                    seq, call = made[id_]
+                    failed[seq] = call, envelope.seq, content
     return failed
 
 

@@ -495,7 +495,7 @@ class Press:
                 "user", [(envelope.seq, result_block(id_, result))], [envelope]
             )
         text = cleared_text(envelope.seq, envelope.token_estimate)
-        block = {"type": "tool_result", "tool_use_id": id_, "content": text}
+        block = {**result_block(id_, result), "content": text}  # an error stays one
         span = ViewSpan("stub", envelope.seq, envelope.seq)
         tokens = estimate_text(text) + MESSAGE_OVERHEAD
         return [Piece("user", [(envelope.seq, block)], tokens, span)]

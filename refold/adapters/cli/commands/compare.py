@@ -185,7 +185,7 @@ def _show(screen: Screen, compared: Compared) -> None:
 
 
 def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
-    recall, files = outcome.reference_recall, outcome.ledger_recall
+    recall, files = outcome.reference_recall, outcome.ledger_recall["files"]
     return [
         visible(outcome.label),
         number(outcome.tokens_total),
