@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_ai import Agent
-from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
@@ -39,8 +38,7 @@ async def main(url: str) -> None:
     """Ask what comes next, and show what is stored."""
     with refold.open(url) as store:
         kept = RefoldConversationStore(store, user_id="ada")
-        filtered = ProcessHistory(kept.history_processor)
-        agent = Agent(FunctionModel(answer), tools=[parcel], capabilities=[filtered])
+        agent = Agent(FunctionModel(answer), tools=[parcel], capabilities=[kept.filter])
         told = await kept.load("parcels") or Conversation(conversation_id="parcels")
         text = ASKED[1 if told.messages else 0]
         result = await agent.run(text, conversation=told)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
-from agent_framework import Content, Message
+from agent_framework import (
+    Agent,
+    AgentSession,
+    BaseChatClient,
+    ChatMiddlewareLayer,
+    ChatResponse,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+)
 
 import refold
 from refold.adapters.frameworks.agent_framework import RefoldHistoryProvider
@@ -47,12 +57,35 @@ class TestContract(RedactedContract):
         return [item.message_id, *filter(None, calls)]
 
     def test_a_model_is_sent_what_is_kept(self, store: refold.SessionStore) -> None:
+        sent: list[Any] = []
+
+        class Client(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
+            def _inner_get_response(
+                self, *, messages: Any, options: Any, **_: Any
+            ) -> Awaitable[ChatResponse]:
+                said = [one.text for one in messages]
+                sent.append([options.get("instructions"), said])
+                answer = Message("assistant", [Content.from_text(f"To {MAIL}.")])
+
+                async def response() -> ChatResponse:
+                    return ChatResponse(messages=[answer])
+
+                return response()
+
         provider = self.adapter(store)
-        asked = Message("user", [Content.from_text(f"Write to {MAIL}.")])
+        agent = Agent(
+            client=Client(),
+            instructions=f"Help {MAIL}.",
+            context_providers=[provider],
+            middleware=[provider.filter],
+        )
+        session = AgentSession(session_id="t")
+        self.run(agent.run(f"Write to {MAIL}.", session=session))
+        self.run(agent.run("Thanks.", session=session))
 
-        (told,) = self.run(provider.redacted("t", [asked]))
-
-        assert told.text == "Write to [REDACTED:EMAIL]."
+        told = ["Write to [REDACTED:EMAIL].", "To [REDACTED:EMAIL].", "Thanks."]
+        rules = "Help [REDACTED:EMAIL]."
+        assert sent == [[rules, told[:1]], [rules, told]]
 
     def test_a_message_without_an_id_is_kept_once_and_equal_ones_each(
         self, store: refold.SessionStore

@@ -10,10 +10,12 @@ from typing import Annotated, Any, TypedDict
 from uuid import uuid4
 
 import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.graph import END, START, StateGraph, add_messages
+from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command, interrupt
 
 import refold
@@ -227,15 +229,28 @@ def test_a_held_thread_is_not_deleted(url: str) -> None:
         assert saver.get_tuple(config("t"))
 
 
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 def test_what_a_model_is_sent_is_what_is_kept(url: str) -> None:
+    sent: list[Any] = []
+
+    class Scripted(GenericFakeChatModel):
+        def _generate(self, messages: Any, *more: Any, **how: Any) -> Any:
+            sent.append([(one.content, one.id) for one in messages])
+            return super()._generate(messages, *more, **how)
+
     with refold.open(url) as store:
         saver = RefoldSaver(store, user_id="ada")
+        agent = create_react_agent(
+            Scripted(messages=iter([AIMessage(content="Done.")])),
+            [],
+            checkpointer=saver,
+            pre_model_hook=saver.pre_model_hook,
+        )
         asked = [HumanMessage(content=f"Write to {MAIL}.", id="m")]
 
-        sent = saver.pre_model_hook({"messages": asked}, config("t"))
+        agent.invoke({"messages": asked}, config("t"))
 
-        (told,) = sent["llm_input_messages"]
-        assert (told.content, told.id) == ("Write to [REDACTED:EMAIL].", "m")
+    assert sent == [[("Write to [REDACTED:EMAIL].", "m")]]
 
 
 def test_a_model_is_sent_the_numbers_that_are_kept(url: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent
-from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
 from pydantic_ai.conversation_store import (
     ConversationConflict,
@@ -217,8 +216,8 @@ def test_what_was_signed_is_whole_or_gone(url: str) -> None:
 def test_an_agent_keeps_a_run_and_the_model_is_sent_what_is_stored(url: str) -> None:
     sent: list[str] = []
 
-    def answer(messages: list[Any], _: Any) -> ModelResponse:
-        sent.append(str(messages))
+    def answer(messages: list[Any], info: Any) -> ModelResponse:
+        sent.append(f"{messages} {info.instructions}")
         if len(sent) == 1:
             return ModelResponse(
                 parts=[ToolCallPart("look_up", {"who": MAIL}, "call_1a2b3c")]
@@ -230,8 +229,12 @@ def test_an_agent_keeps_a_run_and_the_model_is_sent_what_is_stored(url: str) -> 
 
     async def turn(store: refold.SessionStore, text: str) -> int:
         kept = RefoldConversationStore(store, user_id="ada")
-        filtered = ProcessHistory(kept.history_processor)
-        agent = Agent(FunctionModel(answer), tools=[look_up], capabilities=[filtered])
+        agent = Agent(
+            FunctionModel(answer),
+            instructions=f"Help {MAIL}.",
+            tools=[look_up],
+            capabilities=[kept.filter],
+        )
         before = await kept.load("c") or Conversation(conversation_id="c")
         return len(await kept.save(await agent.run(text, conversation=before)))
 
@@ -241,6 +244,7 @@ def test_an_agent_keeps_a_run_and_the_model_is_sent_what_is_stored(url: str) -> 
         assert SECRET not in str(sent)
         assert MAIL not in str(sent)
         assert "[REDACTED:EMAIL" in sent[0]
+        assert all(one.endswith(" Help [REDACTED:EMAIL].") for one in sent)
         assert SECRET not in everything(store)
         (info,) = store.sessions()
         session = store.session(user_id="ada", session_id=info.session_id)

@@ -130,7 +130,13 @@ class RefoldHistoryProvider(af.HistoryProvider):
 
         async def sent(context: Any, call_next: Any) -> None:
             name = getattr(getattr(context, "session", None), "session_id", None)
-            context.messages = await self.redacted(name, context.messages)
+            options = dict(context.options or {})
+            text = af.Content.from_text(options.get("instructions") or "")
+            told = af.Message("system", [text])
+            *new, told = await self.redacted(name, [*context.messages, told])
+            if told.text:
+                options["instructions"] = told.text
+            context.messages, context.options = new, options
             await call_next()
 
         return af.chat_middleware(sent)

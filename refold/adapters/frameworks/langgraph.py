@@ -42,6 +42,7 @@ from refold.store.store import SessionStore
 
 if TYPE_CHECKING:
     import langgraph.checkpoint.base as lg
+    from langchain_core.runnables import RunnableConfig  # by it LangGraph hands it in
 else:
     lg = needed("langgraph.checkpoint.base", "langgraph")
 import ormsgpack  # what the checkpointer's package brings
@@ -397,7 +398,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             target = self._named(target_thread_id)
             target.append_items(FORMAT, items, opaque="keep")
 
-    def pre_model_hook(self, state: Any, config: Any) -> dict[str, Any]:
+    def pre_model_hook(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         """For ``create_react_agent``: the model is sent what the log may keep."""
         with self._lock:
             thread = self._thread(config["configurable"]["thread_id"])

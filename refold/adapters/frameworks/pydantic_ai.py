@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     import pydantic_ai.conversation_store as ai
 else:
     ai = needed("pydantic_ai.conversation_store", "pydantic-ai")
-from pydantic_ai.messages import ModelMessagesTypeAdapter
-from pydantic_ai.tools import RunContext  # by its type an agent knows that it is asked
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    SystemPromptPart,
+)
 
 _NAME: Final = "pydantic-ai"
 _CACHED: Final = 10_000
@@ -141,6 +146,30 @@ def _dumped(messages: Sequence[Any]) -> list[Any]:
     return [{"message": one} for one in told]
 
 
+class _Filter(AbstractCapability[Any]):
+    def __init__(self, told: Callable[[str, list[Any]], list[Any]]) -> None:
+        self._told = told
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        """The request with messages and instructions as they may be kept."""
+        params = request_context.model_request_parameters
+        parts, history = params.instruction_parts or [], request_context.messages
+        given = [ModelRequest([SystemPromptPart(one.content)]) for one in parts]
+        told = await settled(
+            lambda: self._told(ctx.conversation_id, [*history, *given])
+        )
+        said = [
+            replace(one, content=new.parts[0].content)
+            for one, new in zip(parts, told[len(history) :], strict=True)
+        ]
+        messages = told[: len(history)]
+        ctx.messages[:] = messages
+        params = replace(params, instruction_parts=said or None)
+        return replace(
+            request_context, messages=messages, model_request_parameters=params
+        )
+
+
 class RefoldConversationStore(ai.ConversationStore):
     """Keeps the conversations of one user.
 
@@ -234,11 +263,10 @@ class RefoldConversationStore(ai.ConversationStore):
 
         await settled(delete)
 
-    async def history_processor(
-        self, ctx: RunContext[Any], history: list[Any]
-    ) -> list[Any]:
-        """For ``ProcessHistory``: the model is sent what the log may keep."""
-        return await settled(lambda: self._told(ctx.conversation_id, history))
+    @property
+    def filter(self) -> Any:
+        """For ``Agent(capabilities=[…])``: the model is sent what the log may keep."""
+        return _Filter(self._told)
 
     async def _unsaved_after_history(
         self,
