@@ -35,14 +35,7 @@ from refold.domain.events import (
     StateUpdate,
     Summary,
 )
-from refold.domain.ids import (
-    KEPT,
-    MAIN,
-    MEMORY_ID,
-    USER_SESSION,
-    StreamId,
-    check_id,
-)
+from refold.domain.ids import KEPT, MAIN, MEMORY_ID, USER_SESSION, StreamId, check_id
 from refold.domain.model import quiet
 from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
 from refold.domain.preferences import Preference, stated, stating, unstated, unstating
@@ -90,13 +83,7 @@ from refold.projections.memory.verdicts import (
     Judged,
 )
 from refold.store.appends import Order, Receipt, Writer
-from refold.store.history import (
-    digest_of,
-    handed_in,
-    layer_texts,
-    read_on,
-    uncut,
-)
+from refold.store.history import digest_of, handed_in, layer_texts, read_on, uncut
 
 T = TypeVar("T")
 # Beside the views of strategies, sealed and dropped like them.

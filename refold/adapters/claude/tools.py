@@ -128,10 +128,7 @@ class Answers:
             made = ToolCall(call_id=call.call_id, tool_name=call.name, arguments=given)
             events.insert(0, made)
         self.session.append(
-            events,
-            idempotency_key=_key(call),
-            agent=self.agent,
-            unscanned="stub",
+            events, idempotency_key=_key(call), agent=self.agent, unscanned="stub"
         )
 
     def _is_open(self, call: Call) -> bool:

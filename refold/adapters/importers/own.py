@@ -141,11 +141,7 @@ class _Session:
         whole = self._whole and seqs == [*range(first, first + len(seqs))]
         return made if whole else made.without_records(seqs)
 
-    def _made(
-        self,
-        drafts: Iterable[Draft],
-        derived: Derived = (),
-    ) -> Transcript:
+    def _made(self, drafts: Iterable[Draft], derived: Derived = ()) -> Transcript:
         return Transcript(
             base.session_name(self._name),
             Refold.name,

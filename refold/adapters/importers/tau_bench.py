@@ -39,8 +39,7 @@ class TauBench:
         recording.take([_final(run)], origin)
         if run.get("info"):
             recording.skip(
-                "data of the task that the agent did not see",
-                f"{place} info",
+                "data of the task that the agent did not see", f"{place} info"
             )
         trial = base.session_name(run.get("trial")) or "0"
         return recording.transcript(base.session_name(f"task-{task}-trial-{trial}"))

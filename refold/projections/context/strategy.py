@@ -34,12 +34,7 @@ from refold.domain.errors import (
     UnknownStrategy,
 )
 from refold.domain.events import JsonObject, StateUpdate, StrategyRef, SummarizerRef
-from refold.projections.context.abridged import (
-    Abridged,
-    Limits,
-    ledger_beside,
-    made_by,
-)
+from refold.projections.context.abridged import Abridged, Limits, ledger_beside, made_by
 from refold.projections.context.compaction import (
     Compaction,
     Notes,

@@ -121,10 +121,7 @@ class HistorySummary(Pinning):
         if not most:
             return f"{self.name} compacts by no size: its trigger is 0"
         return distance(
-            self.name,
-            counted(chars, "character"),
-            f"{most:,}",
-            is_there=chars >= most,
+            self.name, counted(chars, "character"), f"{most:,}", is_there=chars >= most
         )
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
