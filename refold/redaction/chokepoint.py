@@ -679,10 +679,10 @@ def _mended(item: dict[str, Any]) -> tuple[_Json, bool]:
         found = _storable("item", item)
         if b"null" not in found[1]:  # so NaN is written too
             return found, False
+    changes = 0
     with suppress(RecursionError):
         item, changes = repaired(item)
-        return _storable("item", item), changes > 0
-    return _storable("item", item), False
+    return _storable("item", item), changes > 0
 
 
 def _told(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:

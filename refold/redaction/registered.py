@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import quote, quote_plus, unquote
 
+from refold.domain.canonical import encodable
 from refold.redaction.engines import EngineName, Literals, best, literals
 from refold.redaction.engines.fold import fold
 from refold.redaction.types import PLACEHOLDER
@@ -200,7 +201,7 @@ class Registered:
                 f"a registered value needs at least {SHORTEST} characters: a shorter "
                 "one would be found in what has nothing to do with it"
             )
-        if not _encodable(value):
+        if not encodable(value):
             raise ValueError("a registered value cannot hold half of a surrogate pair")
         if not _TYPE.fullmatch(type):
             raise ValueError(
@@ -344,9 +345,5 @@ def _joined(extents: Iterable[Extent]) -> list[Extent]:
 
 def _telling(value: str) -> bool:
     """Whether a value is long and odd enough to be looked for everywhere."""
-    long = len(value) >= SHORTEST and _encodable(value)
+    long = len(value) >= SHORTEST and encodable(value)
     return long and not _PLAIN.fullmatch(value)
-
-
-def _encodable(value: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in value)

@@ -23,13 +23,7 @@ from refold.redaction.scanner import (
     Scanner,
 )
 from refold.redaction.types import UNSCANNED, Placeholders
-from refold.redaction.values import (
-    Meter,
-    OverBudget,
-    RedactionError,
-    Tally,
-    check_length,
-)
+from refold.redaction.values import Meter, OverBudget, RedactionError, Tally
 
 # A text that still has findings after so many rounds was made to have them.
 _ROUNDS = 8
@@ -131,17 +125,13 @@ class Settler:
         self._allows = bool(plan.allow_values or plan.allow_patterns)
 
     def stub(self, text: str) -> tuple[str, Tally] | None:
-        """What stands for a text over the limit of bytes, if a stub may stand for one.
-
-        Raises RedactionError.
-        """
-        try:
-            check_length(text, self.plan.max_leaf_bytes)
-        except RedactionError:
-            if self.plan.over_budget == "refuse":
-                raise
-            return self._unscanned(text)
-        return None
+        """What stands for a text over the limit of bytes.  Raises RedactionError."""
+        limit = self.plan.max_leaf_bytes
+        if len(text) * 4 <= limit or len(text.encode(errors="replace")) <= limit:
+            return None
+        if self.plan.over_budget == "refuse":
+            raise RedactionError(f"a text is over the policy's limit of {limit} bytes")
+        return self._unscanned(text)
 
     def _unscanned(self, text: str) -> tuple[str, Tally]:
         tally = Tally()

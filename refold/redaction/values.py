@@ -56,12 +56,6 @@ class Meter:
             raise OverBudget
 
 
-def check_length(text: str, limit: int) -> None:
-    """Refuse a text of more than ``limit`` bytes in UTF-8."""
-    if len(text) * 4 > limit and len(text.encode(errors="replace")) > limit:
-        raise RedactionError(f"a text is over the policy's limit of {limit} bytes")
-
-
 class TooDeep(RedactionError):
     """A value is nested deeper than ``MAX_DEPTH``."""
 

@@ -449,10 +449,7 @@ class Session:
         format: Format,  # noqa: A002  # as the field of Native is named
         items: Iterable[Any],
     ) -> list[Any]:
-        """What would be read of these items if they were appended now.
-
-        A stub is in them for what is too much work to redact.
-        """
+        """What would be read of these items if they were appended now, with stubs."""
         numbers = self.writer.log.head(self.stream).state.numbers
         tag, found = self.writer.numbering(self.stream, numbers), []
         for one in items:

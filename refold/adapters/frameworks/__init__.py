@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
 from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Format
-from refold.domain.errors import InvalidConfiguration
+from refold.domain.errors import InvalidConfiguration, SessionNotFound
 from refold.store.sessions import Session
 
 T = TypeVar("T")
@@ -27,6 +28,12 @@ def needed(module: str, extra: str) -> Any:
         ) from None
 
 
+def erased(session: Session, by: str) -> None:
+    """Erase the session, if there is one; it may begin again.  Raises OnHold."""
+    with suppress(SessionNotFound):
+        session.delete(f"deleted through {by}")
+
+
 async def settled(work: Callable[[], T]) -> T:
     """What ``work`` returns, done in a thread; who is cancelled waits for its end."""
     doing = asyncio.ensure_future(asyncio.to_thread(work))
@@ -42,14 +49,16 @@ def as_stored(
     format: Format,  # noqa: A002  # as ``would_store`` names it
     items: Sequence[Any],
     *,
-    known: Callable[[], Iterable[Any]],
+    known: Callable[[], Iterable[Any]] | None = None,
 ) -> list[Any]:
-    """The items as the log may keep them; those of ``known`` are as it has them.
+    """The items as the log may keep them; those of ``known``, else
+    all that it has, are as it has them.
 
     Numbered placeholders in them are the session's own; in others somebody wrote them.
     """
     numbered = session.writer.redactor.numbered
     items = [repaired(one)[0] for one in items]
+    known = known or (lambda: (one.value for one in session.items()))
     there = {canonical(one) for one in known()} if numbered else set()
     new = [one for one in items if not there or canonical(one) not in there]
     told = iter(session.would_store(format, new))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from refold.adapters.frameworks import as_stored, needed, settled
+from refold.adapters.frameworks import as_stored, erased, needed, settled
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format
 from refold.store.sessions import Session
 from refold.store.store import SessionStore
 
-if TYPE_CHECKING:
-    import agent_framework as af
-else:
-    af = needed("agent_framework", "agent-framework")
+if not TYPE_CHECKING:
+    needed("agent_framework", "agent-framework")
+import agent_framework as af
 
 
 def _view(_: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
@@ -75,12 +73,8 @@ class RefoldHistoryProvider(af.HistoryProvider):
         **_: Any,
     ) -> list[Any]:
         """The messages of a conversation, as they are stored."""
-
-        def read() -> list[Any]:
-            items = self._session(session_id).items(kind="message")
-            return [af.Message.from_dict(item.value) for item in items]
-
-        return await asyncio.to_thread(read)
+        items = await settled(lambda: [*self._session(session_id).items()])
+        return [af.Message.from_dict(item.value) for item in items]
 
     async def save_messages(
         self,
@@ -103,26 +97,15 @@ class RefoldHistoryProvider(af.HistoryProvider):
 
     async def delete(self, session_id: str | None) -> None:
         """Erase a conversation; it may begin again.  Raises OnHold where it is held."""
-
-        def erase() -> None:
-            session = self._session(session_id)
-            if self._store.log.head(session.stream).seq:
-                session.delete("deleted through the Agent Framework")
-
-        await settled(erase)
+        await settled(lambda: erased(self._session(session_id), "the Agent Framework"))
 
     async def redacted(self, session_id: str | None, given: Sequence[Any]) -> list[Any]:
         """These messages as the log may keep them: what a model is to be sent."""
-
-        def told() -> list[Any]:
-            session = self._session(session_id)
-            items = [message.to_dict() for message in given]
-            kept = as_stored(
-                session, FORMAT, items, known=lambda: (i.value for i in session.items())
-            )
-            return [af.Message.from_dict(one) for one in kept]
-
-        return await asyncio.to_thread(told)
+        items = [message.to_dict() for message in given]
+        told = await settled(
+            lambda: as_stored(self._session(session_id), FORMAT, items)
+        )
+        return [af.Message.from_dict(one) for one in told]
 
     @property
     def filter(self) -> Any:

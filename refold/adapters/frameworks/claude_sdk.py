@@ -7,7 +7,8 @@ redacted, erased or held here is still there.  Remove them, or have the client d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,10 +20,13 @@ from refold.projections.items import NativeItem
 from refold.store.sessions import Session
 from refold.store.store import SessionStore
 
-if TYPE_CHECKING:
-    from claude_agent_sdk import SessionStore as _Protocol
-else:
-    _Protocol = needed("claude_agent_sdk", "claude-sdk").SessionStore
+if not TYPE_CHECKING:
+    needed("claude_agent_sdk", "claude-sdk")
+from claude_agent_sdk import (
+    HookMatcher,
+    SessionStore as _Protocol,
+    fold_session_summary,
+)
 
 _PROJECT, _SESSION, _PART = "claude_project", "claude_session", "claude_part"
 _MAIN: Final = "main"
@@ -57,7 +61,7 @@ class RefoldSessionStore(_Protocol):
 
     async def list_sessions(self, project_key: str) -> list[Any]:
         """Names and times of the project's sessions, without sub-agents'."""
-        return await asyncio.to_thread(self._listed, project_key, _entry)
+        return await asyncio.to_thread(self._listed, project_key)
 
     async def list_session_summaries(self, project_key: str) -> list[Any]:
         """What the SDK folds of each session for its lists."""
@@ -87,14 +91,10 @@ class RefoldSessionStore(_Protocol):
 
         Its placeholders have no numbers: those are given when it is stored.
         """
-
-        def told() -> Any:
-            writer = self._store.writer
-            native = Native(FORMAT, value=given)
-            item, _ = writer.item(native, writer.tagger(self._user_id), "stub")
-            return item.record["value"]
-
-        return await asyncio.to_thread(told)
+        writer, native = self._store.writer, Native(FORMAT, value=given)
+        tag = writer.tagger(self._user_id)
+        item, _ = await asyncio.to_thread(writer.item, native, tag, "stub")
+        return item.record["value"]
 
     @property
     def hooks(self) -> Any:
@@ -104,34 +104,25 @@ class RefoldSessionStore(_Protocol):
         one in which something is found is refused.  Tools are given what the vault
         allows for placeholders in their arguments.
         """
-        from claude_agent_sdk import HookMatcher
-
-        made: Mapping[str, Any] = {
-            "PreToolUse": self._give,
-            "PostToolUse": self._hide,
-            "UserPromptSubmit": self._refuse,
-        }
+        hooks = {"PreToolUse": self._give, "PostToolUse": self._hide}
         return {
             name: [HookMatcher(hooks=[hook], on_failure="block")]
-            for name, hook in made.items()
+            for name, hook in {**hooks, "UserPromptSubmit": self._refuse}.items()
         }
 
     async def _give(self, told: Any, *_: Any) -> Any:
         """Put values into the arguments of a call; who may call is not decided here."""
-        given = told["tool_input"]
+        project = Path(told["transcript_path"]).parent.name
+        key = {"project_key": project, "session_id": told["session_id"]}
         if told.get("agent_id"):
             return {}  # numbers of the session stand for nothing in a sub-agent's
 
         def revealed() -> Any:
-            project = Path(told["transcript_path"]).parent.name
-            key = {"project_key": project, "session_id": told["session_id"]}
-            session = self._session(key)
-            try:
-                return session.reveal(given, tool=told["tool_name"])
-            except SessionNotFound:
-                return given
+            return self._session(key).reveal(given, tool=told["tool_name"])
 
-        new = await asyncio.to_thread(revealed)
+        new = given = told["tool_input"]
+        with suppress(SessionNotFound):
+            new = await asyncio.to_thread(revealed)
         return {} if new == given else _said("PreToolUse", updatedInput=new)
 
     async def _hide(self, told: Any, *_: Any) -> Any:
@@ -161,24 +152,19 @@ class RefoldSessionStore(_Protocol):
         """Sessions with their labels."""
         wanted = {_PROJECT: project, _SESSION: session, _PART: part}
         label = {name: value for name, value in wanted.items() if value is not None}
-        infos = self._store.sessions(self._user_id, label=label)
-        user_id = self._user_id
+        who = self._user_id
+        infos = self._store.sessions(who, label=label)
         found = [
-            self._store.session(user_id=user_id, session_id=info.session_id)
-            for info in infos
+            self._store.session(user_id=who, session_id=i.session_id) for i in infos
         ]
         return [(one.labels(), one) for one in found]
 
-    def _listed(
-        self, project: str, made: Callable[[str, Session, int], Any]
-    ) -> list[Any]:
+    def _listed(self, project: str, more: Any = lambda _: {}) -> list[Any]:
         found = []
         for labels, one in self._of(project, part=_MAIN):
-            try:
-                moved = one.head().updated_at // 1000
-            except SessionNotFound:
-                continue
-            found.append(made(labels[_SESSION], one, moved))
+            with suppress(SessionNotFound):
+                about = {"mtime": one.head().updated_at // 1000, **more(one)}
+                found.append({"session_id": labels[_SESSION], **about})
         return found
 
 
@@ -186,18 +172,11 @@ def _said(event: str, **what: Any) -> Any:
     return {"hookSpecificOutput": {"hookEventName": event, **what}}
 
 
-def _entry(name: str, _: Session, moved: int) -> Any:
-    return {"session_id": name, "mtime": moved}
-
-
-def _summary(name: str, session: Session, moved: int) -> Any:
-    data = session.fold("claude-summary", step=_folded)
-    return {"session_id": name, "mtime": moved, "data": data or {}}
+def _summary(session: Session) -> Any:
+    return {"data": session.fold("claude-summary", step=_folded) or {}}
 
 
 def _folded(data: Any, item: NativeItem) -> Any:
-    from claude_agent_sdk import fold_session_summary
-
     if not item.format:
         return data
     before: Any = None if data is None else {"session_id": "", "mtime": 0, "data": data}

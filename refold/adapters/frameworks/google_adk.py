@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
-from refold.adapters.frameworks import as_stored, needed, settled
+from refold.adapters.frameworks import as_stored, erased, needed, settled
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
@@ -17,10 +17,9 @@ from refold.projections.items import NativeItem
 from refold.store.sessions import Session
 from refold.store.store import SessionStore
 
-if TYPE_CHECKING:
-    import google.adk.sessions.base_session_service as adk
-else:
-    adk = needed("google.adk.sessions.base_session_service", "adk")
+if not TYPE_CHECKING:
+    needed("google.adk.sessions.base_session_service", "adk")
+import google.adk.sessions.base_session_service as adk
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -177,13 +176,7 @@ class RefoldSessionService(adk.BaseSessionService):
         """Erase a session; it may begin again.  Raises OnHold under a legal hold."""
         place = _Place(app_name, user_id, session_id.strip())
         self._secrets.pop(place, None)
-
-        def erase() -> None:
-            session = self._session(place)
-            if self._store.log.head(session.stream).seq:
-                session.delete("deleted through the ADK")
-
-        await settled(erase)
+        await settled(lambda: erased(self._session(place), "the ADK"))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """What all sessions of a user share, without the prefix."""

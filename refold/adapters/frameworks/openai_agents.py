@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from refold.adapters.frameworks import as_stored, needed, settled
+from refold.adapters.frameworks import as_stored, erased, needed, settled
 from refold.adapters.importers import base, messages, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
@@ -117,8 +117,8 @@ class RefoldSession:
         def cleared(session: Session) -> None:
             if not self._erase:
                 _written(session, lambda _, live: _drop(live[:1]))
-            elif self._store.log.head(session.stream).seq:
-                session.delete("cleared through the OpenAI Agents SDK")
+            else:
+                erased(session, "the OpenAI Agents SDK")
 
         await self._done(cleared)
 

@@ -18,10 +18,9 @@ from refold.projections.items import NativeItem
 from refold.store.sessions import Session
 from refold.store.store import SessionStore
 
-if TYPE_CHECKING:
-    import pydantic_ai.conversation_store as ai
-else:
-    ai = needed("pydantic_ai.conversation_store", "pydantic-ai")
+if not TYPE_CHECKING:
+    needed("pydantic_ai.conversation_store", "pydantic-ai")
+import pydantic_ai.conversation_store as ai
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,

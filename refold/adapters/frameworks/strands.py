@@ -11,17 +11,12 @@ from refold.domain.envelope import Draft, Format, Native
 from refold.store.sessions import Session
 from refold.store.store import SessionStore
 
-if TYPE_CHECKING:
-    import strands.types.session as kinds
-    from strands.session.session_repository import SessionRepository
-    from strands.types.exceptions import SessionException
-else:
-    SessionRepository = needed(
-        "strands.session.session_repository", "strands"
-    ).SessionRepository
-    SessionException = needed("strands.types.exceptions", "strands").SessionException
-    kinds = needed("strands.types.session", "strands")
+if not TYPE_CHECKING:
+    needed("strands.session", "strands")
+import strands.types.session as kinds
 from strands.hooks.events import BeforeModelCallEvent  # by it Strands knows when to ask
+from strands.session.session_repository import SessionRepository
+from strands.types.exceptions import SessionException
 
 
 def _view(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
