@@ -677,7 +677,7 @@ def _mended(item: dict[str, Any]) -> tuple[_Json, bool]:
     """``_storable`` of an item, which a framework made: what it holds is repaired."""
     with suppress(InvalidEvent):
         found = _storable("item", item)
-        if b"null" not in found[1]:  # so NaN is written too
+        if b"null" not in found[1] or found[0] == item:  # NaN is written as null
             return found, False
     changes = 0
     with suppress(RecursionError):

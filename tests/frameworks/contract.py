@@ -38,9 +38,10 @@ class Said(NamedTuple):
     given: Any = None
 
 
+GIVEN = {"to": MAIL, "n": 3, f"copy to {MAIL}": [{SECRET: None}]}
 CONVERSATION = (
     Said("user", f"Write to {MAIL} with the key {SECRET}, and wait for the answer."),
-    Said("assistant", "I write to them at once.", "call_7f3a", {"to": MAIL, "n": 3}),
+    Said("assistant", "I write to them at once.", "call_7f3a", GIVEN),
     Said("tool", f"sent to {MAIL}: token={SECRET} was accepted", "call_7f3a"),
     Said("assistant", f"It is sent to {MAIL}, and accepted."),
     Said("user", ROOM),
