@@ -245,6 +245,24 @@ def test_what_failed_was_not_done() -> None:
     assert "<created>\na.py" in acted(made, **{"1": "unknown"})
 
 
+def test_of_what_was_cut_off_it_is_told_that_nobody_knows() -> None:
+    events = (
+        UserInput(text="Deploy it, as we said. " * 20),
+        call("1", "Edit", file_path="src/a.py"),
+        result("1", "", status="unknown"),
+        call("2", "Bash", command="make deploy"),
+        result("2", "half of it", status="unknown"),
+        AgentResponse(text="I look whether it was done."),
+    )
+
+    text = abridged(*events)
+
+    unknown = text.partition("<unknown>\n")[2].partition("\n</unknown>")[0]
+    assert unknown.splitlines() == ["Edit:", "Bash: half of it"]
+    assert "<modified>\nsrc/a.py\n</modified>" in text
+    assert "<commands>\nmake deploy\n</commands>" in text
+
+
 def test_the_mapping_can_be_extended() -> None:
     mine = Abridged(tools={**TOOLS, "save": on_file("modified")})
     made = call(tool="save", path="a.py")

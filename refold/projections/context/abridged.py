@@ -446,6 +446,8 @@ def _note(
                 name = event.tool_name or "?"
                 turn.results.pop(name, None)
                 turn.results[name] = text
+            elif status == "unknown":
+                turn.lists[status].append(f"{event.tool_name or '?'}: {text}".strip())
             elif call_id in failed:
                 turn.lists["failed"].append(f"{_named(failed[call_id])}: {text}")
         case events.Planner(plan=plan):

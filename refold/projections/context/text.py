@@ -142,7 +142,7 @@ def leaves(value: Any, *, keys: bool = True) -> Iterator[str]:
 
 LISTS: Final = (
     *("created", "modified", "deleted", "viewed", "commands", "tools"),
-    *("failed", "results", "errors", "decisions"),
+    *("failed", "unknown", "results", "errors", "decisions"),
 )
 _TAGS: Final = (
     *("turn", "user", "agent", "interrupted", "goes_on", "left_out"),
