@@ -159,6 +159,7 @@ def test_a_notebook_shows_a_view_in_figures(session: Session) -> None:
     assert "script" not in html
     assert html.count("<tr>") == 1 + len(session.context().messages)
     assert "tool_use, tool_use" in html
+    assert "<td>raw 1-2</td>" in html
     assert f"{session.context().tokens} tokens" in html
 
 

@@ -9,9 +9,10 @@ from itertools import chain, takewhile
 from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain.canonical import canonical, digest, text_digest
-from refold.domain.events import JsonObject, Request, StrategyRef
+from refold.domain.events import JsonObject, Request, Span, StrategyRef
 from refold.projections.context.budget import WINDOW_TOKENS, Cut, Extras
 from refold.projections.context.text import Block, Message, text_block
+from refold.projections.context.units import joined
 
 # The tool that summaries are told as the result of, by strategies that do so.
 COMPRESS: Final = "memory_compress"
@@ -203,10 +204,13 @@ class View:
         """What a message stands for, its blocks by type, and how long it is."""
         content = self.messages[place]["content"]
         origins = self.origins[place] if self.origins else ()
-        spans = dict.fromkeys(one.span for one in origins if one.span)
+        places: dict[str, list[Span]] = {}
+        for kind, first, last, _ in (one.span for one in origins if one.span):
+            at = places.setdefault(kind, [])
+            at += [(first, last)] if first is not None and last is not None else []
         told = [
-            f"{one.kind} {one.first}-{one.last}" if one.first is not None else one.kind
-            for one in spans
+            " ".join((kind, *(f"{first}-{last}" for first, last in joined(at))))
+            for kind, at in places.items()
         ]
         kinds = ", ".join(block["type"] for block in content)
         return ", ".join(told), kinds, sum(len(canonical(block)) for block in content)
