@@ -9,7 +9,7 @@ import asyncio
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,10 @@ from refold.redaction import Policy
 
 SECRET = "ghp_Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6sVb1n"
 MAIL = "grace.hopper@navy-yard.org"
+OTHER = "joan.clarke@bletchley-park.org"
+EVE = "eve.adams@cipher-house.org"
+HELP = f"Help {EVE}."
+ANSWER = f"Ask {OTHER}."
 NUMBERED = Policy.parse("version = 1\nnumbered = true\n")
 LATER = "Quux-Seventeen-cabin"  # found by rules that come later
 RIVALS = ("Is it the ground floor, perhaps?", "Is it the seventh floor, then?")
@@ -345,6 +349,40 @@ class RedactedContract(ABC):
         with pytest.raises(RefoldError):
             self.run(self.save(adapter, "t", items, items))
         assert SECRET not in everything(store)
+
+
+class FilterContract(ABC):
+    """Inherit it where a filter stands before the model.
+
+    helps: whether the filter sees what the agent is told to do.
+    """
+
+    helps = True
+
+    @abstractmethod
+    def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
+        """What a model is sent when a user says these, one run after the other.
+
+        The agent is told ``HELP``, and its model says ``ANSWER`` each time.
+        """
+
+    @pytest.mark.parametrize("numbered", [False, True])
+    def test_a_model_is_sent_what_is_kept(self, url: str, *, numbered: bool) -> None:
+        policy = NUMBERED if numbered else None
+        with refold.open(url, policy=policy) as store:
+            sent = self.talk(store, [f"I am {MAIL}.", "Go on.", f"I am {MAIL}!"])
+
+            assert len(sent) == 3
+            for mail in (MAIL, OTHER, EVE):
+                assert mail not in str(sent)
+                assert mail not in everything(store)
+            hidden = "[REDACTED:EMAIL]"
+            one, two = ("[EMAIL_1]", "[EMAIL_2]") if numbered else (hidden, hidden)
+            assert all(f"I am {one}." in told for told in sent)
+            assert all(f"Help {hidden}." in told for told in sent) is self.helps
+            assert all(f"Ask {two}." in told for told in sent[1:])
+            assert f"I am {one}!" in sent[2]
+            assert "[~" not in str(sent)
 
 
 def together(*stores: refold.SessionStore) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +21,13 @@ from agent_framework import (
 import refold
 from refold.adapters.frameworks.agent_framework import RefoldHistoryProvider
 from refold.domain.errors import OnHold
-from tests.frameworks.contract import MAIL, RedactedContract, Said
+from tests.frameworks.contract import (
+    ANSWER,
+    HELP,
+    FilterContract,
+    RedactedContract,
+    Said,
+)
 
 
 class TestContract(RedactedContract):
@@ -56,37 +63,6 @@ class TestContract(RedactedContract):
         calls = [getattr(content, "call_id", None) for content in item.contents]
         return [item.message_id, *filter(None, calls)]
 
-    def test_a_model_is_sent_what_is_kept(self, store: refold.SessionStore) -> None:
-        sent: list[Any] = []
-
-        class Client(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
-            def _inner_get_response(
-                self, *, messages: Any, options: Any, **_: Any
-            ) -> Awaitable[ChatResponse]:
-                said = [one.text for one in messages]
-                sent.append([options.get("instructions"), said])
-                answer = Message("assistant", [Content.from_text(f"To {MAIL}.")])
-
-                async def response() -> ChatResponse:
-                    return ChatResponse(messages=[answer])
-
-                return response()
-
-        provider = self.adapter(store)
-        agent = Agent(
-            client=Client(),
-            instructions=f"Help {MAIL}.",
-            context_providers=[provider],
-            middleware=[provider.filter],
-        )
-        session = AgentSession(session_id="t")
-        self.run(agent.run(f"Write to {MAIL}.", session=session))
-        self.run(agent.run("Thanks.", session=session))
-
-        told = ["Write to [REDACTED:EMAIL].", "To [REDACTED:EMAIL].", "Thanks."]
-        rules = "Help [REDACTED:EMAIL]."
-        assert sent == [[rules, told[:1]], [rules, told]]
-
     def test_a_message_without_an_id_is_kept_once_and_equal_ones_each(
         self, store: refold.SessionStore
     ) -> None:
@@ -111,3 +87,33 @@ class TestContract(RedactedContract):
 
         with pytest.raises(OnHold):
             self.run(provider.delete("t"))
+
+
+class TestFilter(FilterContract):
+    def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
+        sent: list[str] = []
+
+        class Client(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
+            def _inner_get_response(
+                self, *, messages: Any, options: Any, **_: Any
+            ) -> Awaitable[ChatResponse]:
+                said = [one.text for one in messages]
+                sent.append(f"{said} {options.get('instructions')}")
+                answer = Message("assistant", [Content.from_text(ANSWER)])
+
+                async def response() -> ChatResponse:
+                    return ChatResponse(messages=[answer])
+
+                return response()
+
+        provider = RefoldHistoryProvider(store, user_id="ada")
+        agent = Agent(
+            client=Client(),
+            instructions=HELP,
+            context_providers=[provider],
+            middleware=[provider.filter],
+        )
+        session = AgentSession(session_id="t")
+        for text in texts:
+            asyncio.run(agent.run(text, session=session))
+        return sent

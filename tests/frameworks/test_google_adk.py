@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from base64 import b64decode
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -27,8 +28,11 @@ import refold
 from refold.adapters.frameworks.google_adk import RefoldSessionService
 from refold.domain.errors import OnHold
 from tests.frameworks.contract import (
+    ANSWER,
+    HELP,
     MAIL,
     SECRET,
+    FilterContract,
     RedactedContract,
     Said,
     everything,
@@ -359,6 +363,31 @@ class Scripted(BaseLlm):
         yield LlmResponse(
             content=types.Content(role="model", parts=[self.steps.pop(0)])
         )
+
+
+class TestFilter(FilterContract):
+    def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
+        model = Scripted(steps=[types.Part(text=ANSWER) for _ in texts], sent=[])
+        service = RefoldSessionService(store)
+        agent = Agent(
+            name="clerk",
+            model=model,
+            instruction=HELP,
+            before_model_callback=service.before_model_callback,
+        )
+        runner = Runner(app_name="desk", agent=agent, session_service=service)
+
+        async def run() -> None:
+            await service.create_session(**ADA, session_id="a")
+            for text in texts:
+                said = types.Content(role="user", parts=[types.Part(text=text)])
+                async for _ in runner.run_async(
+                    user_id="ada", session_id="a", new_message=said
+                ):
+                    pass
+
+        asyncio.run(run())
+        return model.sent
 
 
 def test_the_runner_keeps_a_run_and_sends_the_model_what_is_stored(url: str) -> None:

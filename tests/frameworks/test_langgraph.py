@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 from uuid import uuid4
@@ -21,7 +21,15 @@ from langgraph.types import Command, interrupt
 import refold
 from refold.adapters.frameworks.langgraph import RefoldSaver
 from refold.domain.errors import InvalidEvent, OnHold
-from tests.frameworks.contract import MAIL, SECRET, RedactedContract, Said, everything
+from tests.frameworks.contract import (
+    ANSWER,
+    MAIL,
+    SECRET,
+    FilterContract,
+    RedactedContract,
+    Said,
+    everything,
+)
 
 
 def message(said: Said, number: int) -> Any:
@@ -229,42 +237,28 @@ def test_a_held_thread_is_not_deleted(url: str) -> None:
         assert saver.get_tuple(config("t"))
 
 
+class Scripted(GenericFakeChatModel):
+    sent: list[str]
+
+    def _generate(self, messages: Any, *more: Any, **how: Any) -> Any:
+        self.sent.append(str([(one.content, one.id) for one in messages]))
+        return super()._generate(messages, *more, **how)
+
+
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
-def test_what_a_model_is_sent_is_what_is_kept(url: str) -> None:
-    sent: list[Any] = []
+class TestFilter(FilterContract):
+    helps = False  # its prompt is put before what the hook gave
 
-    class Scripted(GenericFakeChatModel):
-        def _generate(self, messages: Any, *more: Any, **how: Any) -> Any:
-            sent.append([(one.content, one.id) for one in messages])
-            return super()._generate(messages, *more, **how)
-
-    with refold.open(url) as store:
+    def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
+        answers = iter([AIMessage(content=ANSWER) for _ in texts])
+        model = Scripted(messages=answers, sent=[])
         saver = RefoldSaver(store, user_id="ada")
         agent = create_react_agent(
-            Scripted(messages=iter([AIMessage(content="Done.")])),
-            [],
-            checkpointer=saver,
-            pre_model_hook=saver.pre_model_hook,
+            model, [], checkpointer=saver, pre_model_hook=saver.pre_model_hook
         )
-        asked = [HumanMessage(content=f"Write to {MAIL}.", id="m")]
-
-        agent.invoke({"messages": asked}, config("t"))
-
-    assert sent == [[("Write to [REDACTED:EMAIL].", "m")]]
-
-
-def test_a_model_is_sent_the_numbers_that_are_kept(url: str) -> None:
-    policy = refold.Policy.parse("version = 1\nnumbered = true\n")
-    asked = message(Said("user", f"Write to {MAIL}, as always."), 1)
-    with refold.open(url, policy=policy) as store:
-        saver = RefoldSaver(store, user_id="ada")
-        asyncio.run(TestContract().save(saver, "t", [asked], [asked]))
-        kept = asyncio.run(TestContract().load(saver, "t"))
-
-        sent = saver.pre_model_hook({"messages": kept}, config("t"))
-
-        (told,) = sent["llm_input_messages"]
-        assert told.content == "Write to [EMAIL_1], as always."
+        for text in texts:
+            agent.invoke({"messages": [HumanMessage(content=text)]}, config("t"))
+        return model.sent
 
 
 def test_what_is_redacted_later_is_not_shown_from_memory(url: str) -> None:

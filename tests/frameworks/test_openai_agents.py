@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,10 +18,13 @@ import refold
 from refold.adapters.frameworks.openai_agents import RefoldSession
 from refold.domain.canonical import canonical
 from tests.frameworks.contract import (
+    ANSWER,
     CONVERSATION,
+    HELP,
     MAIL,
     NUMBERED,
     SECRET,
+    FilterContract,
     RedactedContract,
     Said,
     everything,
@@ -70,6 +74,32 @@ class TestContract(RedactedContract):
 
     def ids(self, item: Any) -> list[str]:
         return [item["id"], item.get("call_id", "")]
+
+
+class TestFilter(FilterContract):
+    def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
+        model = ScriptedModel([[done(f"msg_{n}", ANSWER)] for n in range(len(texts))])
+        agent = Agent(name="clerk", model=model, instructions=HELP)
+        for text in texts:
+            session = opened(store)
+            config = RunConfig(
+                call_model_input_filter=session.call_model_input_filter,
+                tracing_disabled=True,
+            )
+            asyncio.run(Runner.run(agent, text, session=session, run_config=config))
+        return [f"{turn.system_instructions} {turn.input}" for turn in model.calls]
+
+
+def done(name: str, text: str) -> ResponseOutputMessage:
+    return ResponseOutputMessage.model_validate(
+        {
+            "id": name,
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": text, "annotations": []}],
+        }
+    )
 
 
 def said(text: str, **more: Any) -> Any:
@@ -191,17 +221,8 @@ def test_the_runner_keeps_a_run_and_sends_the_model_what_is_stored(url: str) -> 
         name="look_up",
         arguments=canonical({"who": MAIL}).decode(),
     )
-    done = ResponseOutputMessage.model_validate(
-        {
-            "id": "msg_1a2b3c",
-            "type": "message",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": "Done.", "annotations": []}],
-        }
-    )
-    again = done.model_copy(update={"id": "msg_4d5e6f"})
-    model = ScriptedModel([[call], [done], [again]])
+    answers = [done("msg_1a2b3c", "Done."), done("msg_4d5e6f", "Done.")]
+    model = ScriptedModel([[call], *([one] for one in answers)])
     agent = Agent(name="clerk", model=model, tools=[look_up], instructions="Help.")
 
     async def run(session: RefoldSession, text: str) -> Any:

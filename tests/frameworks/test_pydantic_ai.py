@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,9 +31,12 @@ import refold
 from refold.adapters.frameworks.pydantic_ai import RefoldConversationStore
 from refold.domain.errors import OnHold
 from tests.frameworks.contract import (
+    ANSWER,
     CONVERSATION,
+    HELP,
     MAIL,
     SECRET,
+    FilterContract,
     RedactedContract,
     Said,
     everything,
@@ -93,6 +97,27 @@ class TestContract(RedactedContract):
     def ids(self, item: Any) -> list[str]:
         calls = [getattr(part, "tool_call_id", "") for part in item.parts]
         return [item.run_id, *calls]
+
+
+class TestFilter(FilterContract):
+    def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
+        sent: list[str] = []
+
+        def answer(messages: list[Any], info: Any) -> ModelResponse:
+            sent.append(f"{messages} {info.instructions}")
+            return ModelResponse(parts=[TextPart(content=ANSWER)])
+
+        async def turn(text: str) -> None:
+            kept = RefoldConversationStore(store, user_id="ada")
+            agent = Agent(
+                FunctionModel(answer), instructions=HELP, capabilities=[kept.filter]
+            )
+            before = await kept.load("c") or Conversation(conversation_id="c")
+            await kept.save(await agent.run(text, conversation=before))
+
+        for text in texts:
+            asyncio.run(turn(text))
+        return sent
 
 
 def run(url: str, tour: Any) -> None:
@@ -231,7 +256,6 @@ def test_an_agent_keeps_a_run_and_the_model_is_sent_what_is_stored(url: str) -> 
         kept = RefoldConversationStore(store, user_id="ada")
         agent = Agent(
             FunctionModel(answer),
-            instructions=f"Help {MAIL}.",
             tools=[look_up],
             capabilities=[kept.filter],
         )
@@ -244,7 +268,6 @@ def test_an_agent_keeps_a_run_and_the_model_is_sent_what_is_stored(url: str) -> 
         assert SECRET not in str(sent)
         assert MAIL not in str(sent)
         assert "[REDACTED:EMAIL" in sent[0]
-        assert all(one.endswith(" Help [REDACTED:EMAIL].") for one in sent)
         assert SECRET not in everything(store)
         (info,) = store.sessions()
         session = store.session(user_id="ada", session_id=info.session_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +15,14 @@ from strands.types.session import Session, SessionAgent, SessionMessage, Session
 
 import refold
 from refold.adapters.frameworks.strands import RefoldSessionRepository
-from tests.frameworks.contract import MAIL, RedactedContract, Said, everything
+from tests.frameworks.contract import (
+    ANSWER,
+    HELP,
+    MAIL,
+    FilterContract,
+    RedactedContract,
+    Said,
+)
 
 
 def made(said: Said, number: int) -> SessionMessage:
@@ -98,17 +106,21 @@ class TestContract(RedactedContract):
         with pytest.raises(SessionException):
             repository.update_message("t", "desk", made(Said("user", "x"), 9))
 
-    def test_a_model_is_sent_what_is_kept(self, store: refold.SessionStore) -> None:
+
+class TestFilter(FilterContract):
+    def talk(self, store: refold.SessionStore, texts: Sequence[str]) -> list[str]:
         image = {"format": "png", "source": {"bytes": b"not \x89 text"}}
-        sent: list[Any] = []
+        sent: list[str] = []
 
         class Scripted(Model):
-            async def stream(self, messages: Any, *more: Any, **how: Any) -> Any:
-                sent.append(repr([messages, more, how.get("system_prompt")]))
+            async def stream(
+                self, messages: Any, tools: Any, system_prompt: Any, **_: Any
+            ) -> Any:
                 assert image in [part.get("image") for part in messages[0]["content"]]
+                sent.append(f"{messages} {system_prompt}")
                 yield {"messageStart": {"role": "assistant"}}
                 yield {"contentBlockStart": {"start": {}}}
-                yield {"contentBlockDelta": {"delta": {"text": f"To {MAIL}."}}}
+                yield {"contentBlockDelta": {"delta": {"text": ANSWER}}}
                 yield {"contentBlockStop": {}}
                 yield {"messageStop": {"stopReason": "end_turn"}}
 
@@ -117,23 +129,15 @@ class TestContract(RedactedContract):
             def get_config(self) -> Any:
                 return {}
 
-        repository = self.adapter(store)
-        agent = Agent(
-            Scripted(),
-            agent_id="desk",
-            system_prompt=f"Help {MAIL}.",
-            session_manager=RepositorySessionManager(
-                "t", session_repository=repository
-            ),
-            hooks=[repository.filter("t")],
-            callback_handler=None,
-        )
-        agent([{"text": f"Write to {MAIL}."}, {"image": image}])
-        agent("And again.")
-
-        assert len(sent) == 2
-        assert MAIL not in str(sent)
-        assert "Write to [REDACTED:EMAIL]." in sent[0]
-        assert "Help [REDACTED:EMAIL]." in sent[0]
-        assert "To [REDACTED:EMAIL]." in sent[1]
-        assert MAIL not in everything(store)
+        kept = RefoldSessionRepository(store, user_id="ada")
+        for text in texts:
+            agent = Agent(
+                Scripted(),
+                agent_id="desk",
+                system_prompt=HELP,
+                session_manager=RepositorySessionManager("t", session_repository=kept),
+                hooks=[kept.filter("t")],
+                callback_handler=None,
+            )
+            agent([{"text": text}, {"image": image}])
+        return sent

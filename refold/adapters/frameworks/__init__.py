@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from refold.domain.canonical import canonical, repaired
-from refold.domain.envelope import Format
+from refold.domain.envelope import Format, Native
 from refold.domain.errors import InvalidConfiguration, SessionNotFound
 from refold.store.sessions import Session
 
@@ -42,6 +42,16 @@ async def settled(work: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait({doing})
         raise
+
+
+def unstored(session: Session, format: Format, value: Any) -> Any:  # noqa: A002
+    """What is not kept as it is, such as a prompt, redacted: it is given no numbers.
+
+    Those that it were given would be another value's, once that is appended.
+    """
+    writer, native = session.writer, Native(format, value=value)
+    item, _ = writer.item(native, writer.tagger(session.user_id), "stub")
+    return item.record["value"]
 
 
 def as_stored(

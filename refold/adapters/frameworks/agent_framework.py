@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from refold.adapters.frameworks import as_stored, erased, needed, settled
+from refold.adapters.frameworks import as_stored, erased, needed, settled, unstored
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format
 from refold.store.sessions import Session
@@ -102,6 +102,8 @@ class RefoldHistoryProvider(af.HistoryProvider):
     async def redacted(self, session_id: str | None, given: Sequence[Any]) -> list[Any]:
         """These messages as the log may keep them: what a model is to be sent."""
         items = [message.to_dict() for message in given]
+        for item in items:  # what the framework adds to those that it loads
+            item.get("additional_properties", {}).pop("_attribution", None)
         told = await settled(
             lambda: as_stored(self._session(session_id), FORMAT, items)
         )
@@ -114,12 +116,12 @@ class RefoldHistoryProvider(af.HistoryProvider):
         async def sent(context: Any, call_next: Any) -> None:
             name = getattr(getattr(context, "session", None), "session_id", None)
             options = dict(context.options or {})
-            text = af.Content.from_text(options.get("instructions") or "")
-            told = af.Message("system", [text])
-            *new, told = await self.redacted(name, [*context.messages, told])
-            if told.text:
-                options["instructions"] = told.text
-            context.messages, context.options = new, options
+            context.messages = await self.redacted(name, context.messages)
+            if text := options.get("instructions"):
+                options["instructions"] = await settled(
+                    lambda: unstored(self._session(name), FORMAT, text)
+                )
+                context.options = options
             await call_next()
 
         return af.chat_middleware(sent)

@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.adapters.frameworks import needed, settled
+from refold.adapters.frameworks import needed, settled, unstored
 from refold.adapters.importers.claude_code import FORMAT
-from refold.domain.envelope import Native
 from refold.domain.errors import SessionNotFound
 from refold.projections.items import NativeItem
 from refold.store.sessions import Session
@@ -91,10 +90,8 @@ class RefoldSessionStore(_Protocol):
 
         Its placeholders have no numbers: those are given when it is stored.
         """
-        writer, native = self._store.writer, Native(FORMAT, value=given)
-        tag = writer.tagger(self._user_id)
-        item, _ = await asyncio.to_thread(writer.item, native, tag, "stub")
-        return item.record["value"]
+        user = self._store.session(user_id=self._user_id, session_id="-")
+        return await asyncio.to_thread(unstored, user, FORMAT, given)
 
     @property
     def hooks(self) -> Any:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
-from refold.adapters.frameworks import as_stored, erased, needed, settled
+from refold.adapters.frameworks import as_stored, erased, needed, settled, unstored
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
@@ -207,17 +206,17 @@ class RefoldSessionService(adk.BaseSessionService):
         session = self._session(_Place(one.app_name, one.user_id, one.id))
         config, contents = llm_request.config, llm_request.contents
         dumped = [one.model_dump(mode="json", exclude_none=True) for one in contents]
-        texts = [config.system_instruction, *({"content": one} for one in dumped)]
-        if not isinstance(texts[0], str):
-            texts[0] = None
+        texts = [{"content": one} for one in dumped]
 
         def known() -> Iterator[Any]:
             events = session.items(kind="event")
             return ({"content": one.value.get("content")} for one in events)
 
-        told = partial(as_stored, session, FORMAT, texts, known=known)
-        first, *rest = await settled(told)
-        config.system_instruction = first or config.system_instruction
+        rest = await settled(lambda: as_stored(session, FORMAT, texts, known=known))
+        if isinstance(prompt := config.system_instruction, str):
+            config.system_instruction = await settled(
+                lambda: unstored(session, FORMAT, prompt)
+            )
         llm_request.contents = [
             type(one).model_validate(new["content"])
             for one, new in zip(contents, rest, strict=True)

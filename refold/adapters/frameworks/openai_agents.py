@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from refold.adapters.frameworks import as_stored, erased, needed, settled
+from refold.adapters.frameworks import as_stored, erased, needed, settled, unstored
 from refold.adapters.importers import base, messages, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
@@ -134,14 +134,14 @@ class RefoldSession:
     async def call_model_input_filter(self, data: Any) -> Any:
         """For ``RunConfig``: the model is sent what the log may keep."""
         sent = data.model_data
-        texts = [sent.instructions, *sent.input]
 
-        def told(session: Session) -> list[Any]:
+        def told(session: Session) -> Any:
             known = partial(self._items, session, None)
-            return as_stored(session, FORMAT, texts, known=known)
+            items = as_stored(session, FORMAT, sent.input, known=known)
+            said = unstored(session, FORMAT, sent.instructions)
+            return type(sent)(input=items, instructions=said)
 
-        first, *rest = await self._done(told)
-        return type(sent)(input=rest, instructions=first)
+        return await self._done(told)
 
     def close(self) -> None:
         """Take no more calls."""

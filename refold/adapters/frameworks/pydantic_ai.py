@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
 
-from refold.adapters.frameworks import as_stored, needed, settled
+from refold.adapters.frameworks import as_stored, needed, settled, unstored
 from refold.adapters.importers import base, messages, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import Erased, SessionNotFound, StaleSession
@@ -22,11 +23,7 @@ if not TYPE_CHECKING:
     needed("pydantic_ai.conversation_store", "pydantic-ai")
 import pydantic_ai.conversation_store as ai
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import (
-    ModelMessagesTypeAdapter,
-    ModelRequest,
-    SystemPromptPart,
-)
+from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 _NAME: Final = "pydantic-ai"
 _CACHED: Final = 10_000
@@ -146,27 +143,28 @@ def _dumped(messages: Sequence[Any]) -> list[Any]:
 
 
 class _Filter(AbstractCapability[Any]):
-    def __init__(self, told: Callable[[str, list[Any]], list[Any]]) -> None:
-        self._told = told
+    def __init__(self, kept: RefoldConversationStore) -> None:
+        self._kept = kept
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """The request with messages and instructions as they may be kept."""
-        params = request_context.model_request_parameters
-        parts, history = params.instruction_parts or [], request_context.messages
-        given = [ModelRequest([SystemPromptPart(one.content)]) for one in parts]
-        told = await settled(
-            lambda: self._told(ctx.conversation_id, [*history, *given])
-        )
-        said = [
-            replace(one, content=new.parts[0].content)
-            for one, new in zip(parts, told[len(history) :], strict=True)
-        ]
-        messages = told[: len(history)]
-        ctx.messages[:] = messages
-        params = replace(params, instruction_parts=said or None)
-        return replace(
-            request_context, messages=messages, model_request_parameters=params
-        )
+        params, history = request_context.model_request_parameters, []
+        session = self._kept._session(ctx.conversation_id)
+        clean = partial(unstored, session, FORMAT)
+
+        def told() -> Any:
+            for one in request_context.messages:
+                said = getattr(one, "instructions", None)
+                history.append(replace(one, instructions=clean(said)) if said else one)
+            parts = params.instruction_parts or []
+            new = [replace(one, content=clean(one.content)) for one in parts]
+            return replace(
+                request_context,
+                messages=self._kept._told(ctx.conversation_id, history),
+                model_request_parameters=replace(params, instruction_parts=new or None),
+            )
+
+        return await settled(told)
 
 
 class RefoldConversationStore(ai.ConversationStore):
@@ -265,7 +263,7 @@ class RefoldConversationStore(ai.ConversationStore):
     @property
     def filter(self) -> Any:
         """For ``Agent(capabilities=[…])``: the model is sent what the log may keep."""
-        return _Filter(self._told)
+        return _Filter(self)
 
     async def _unsaved_after_history(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from refold.adapters.frameworks import as_stored, needed
+from refold.adapters.frameworks import as_stored, needed, unstored
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format, Native
 from refold.store.sessions import Session
@@ -149,17 +149,16 @@ class RefoldSessionRepository(SessionRepository):
         def tell(event: BeforeModelCallEvent) -> None:
             agent: Any = event.agent
             place = self._place(session_id, agent.agent_id)
-            given = [agent.system_prompt, *agent.messages]
 
             def known() -> Iterator[Any]:
                 kept = self._messages(place).values()
                 return (_shown(one.to_message()) for one in kept)
 
-            told = as_stored(place, FORMAT, [*map(_shown, given)], known=known)
-            prompt, *new = [kinds.decode_bytes_values(one["message"]) for one in told]
-            agent.system_prompt = prompt
-            for message, one in zip(agent.messages, new, strict=True):
-                message.update(one)
+            given = [*map(_shown, agent.messages)]
+            told = as_stored(place, FORMAT, given, known=known)
+            agent.system_prompt = unstored(place, FORMAT, agent.system_prompt)
+            for message, one in zip(agent.messages, told, strict=True):
+                message.update(kinds.decode_bytes_values(one["message"]))
 
         return tell
 
