@@ -27,19 +27,16 @@ from refold.testing.event_log import (
     texts,
     write,
 )
-from refold.testing.keys import KeyStoreContract, MasterKeyContract
-from refold.testing.sinks import AccessSinkContract, AccessTableContract, AnchorContract
+from refold.testing.ports import AccessSinkContract, AnchorContract, MasterKeyContract
 
 __all__ = [
     "ADA",
     "BOB",
     "NOW",
     "AccessSinkContract",
-    "AccessTableContract",
     "AnchorContract",
     "ErasuresContract",
     "EventLogContract",
-    "KeyStoreContract",
     "MasterKeyContract",
     "RepairsContract",
     "RetentionContract",

@@ -11,7 +11,7 @@ import pytest
 from refold.adapters.seals import FileAnchor
 from refold.domain.errors import SealBroken
 from refold.domain.seals import Anchor, TreeHead
-from refold.testing.sinks import HEADS, AnchorContract
+from refold.testing.ports import HEADS, AnchorContract
 
 
 class TestFileAnchor(AnchorContract):

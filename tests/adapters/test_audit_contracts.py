@@ -15,9 +15,10 @@ from refold.adapters.sql.access_log import LOGGER, AccessTable, LinesSink
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.access_log import AccessRecord, AccessSink
-from refold.testing import AccessSinkContract, AccessTableContract
-from refold.testing.sinks import record
+from refold.testing import AccessSinkContract
+from refold.testing.ports import record
 from tests.support.auditing import Table
+from tests.support.contracts import AccessTableContract
 
 Written = Callable[[], list[Any]]
 PROMISES = [

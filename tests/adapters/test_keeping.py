@@ -16,7 +16,8 @@ from refold.adapters.keys.master import (
 )
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable
-from refold.testing.keys import KeyStoreContract, MasterKeyContract
+from refold.testing import MasterKeyContract
+from tests.support.contracts import KeyStoreContract
 
 _KEYS = [bytes([n]) * 32 for n in (1, 2, 3)]
 

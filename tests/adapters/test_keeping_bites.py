@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from refold.adapters.keys.store import UserEntry
-from refold.testing.keys import KeyStoreContract, MasterKeyContract
+from refold.testing import MasterKeyContract
+from tests.support.contracts import KeyStoreContract
 
 
 class NoopMaster:

@@ -18,7 +18,7 @@ from refold.domain.ports import Append, Head, Scope
 from refold.store import Session, SessionStore
 from refold.store.erasure import Ask, Eraser
 from refold.testing.event_log import NOW, append_to, said
-from refold.testing.sinks import record
+from refold.testing.ports import record
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.talking import talk
 

@@ -1,14 +1,19 @@
-"""The promises of audit sinks, and of tables of audit records, as tests to inherit."""
+"""The promises of audit sinks, anchors and master keys, as tests to inherit."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any, Final
 
-from refold.adapters.sql.access_log import AccessTable, record_id
+import pytest
+
+from refold.adapters.keys.master import MasterKey
+from refold.adapters.sql.access_log import record_id
 from refold.domain.access_log import AccessRecord, AccessSink
+from refold.domain.errors import KeyUnavailable
 from refold.domain.events import JsonObject
 from refold.domain.seals import Anchor, TreeHead
 from refold.testing.event_log import NOW
@@ -75,79 +80,6 @@ class AccessSinkContract:
         assert len(written()) == 1
 
 
-class AccessTableContract:
-    """The promises of the port ``AccessTable``."""
-
-    def test_a_record_that_comes_again_is_kept_once(self, rows: AccessTable) -> None:
-        rows.write([record(1), record(2)])
-
-        rows.write([record(1), record(2), record(3)])
-
-        assert rows.find(limit=9) == [record(1), record(2), record(3)]
-
-    def test_writers_at_once_lose_nothing(self, rows: AccessTable) -> None:
-        batches = [[record(n * 100 + each) for each in range(100)] for n in range(8)]
-
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(rows.write, batches))
-
-        assert rows.find(limit=1000) == [record(number) for number in range(800)]
-
-    def test_records_are_found_by_user_and_session(self, rows: AccessTable) -> None:
-        other = record(2, user="d" * 32)
-        mine = record(3, session="e" * 32)
-        rows.write([record(1), other, mine, record(4, user=None, session=None)])
-
-        assert rows.find(user="a" * 32, limit=9) == [record(1), mine]
-        assert rows.find(user="a" * 32, session="e" * 32, limit=9) == [mine]
-        assert rows.find(user="0" * 32, limit=9) == []
-
-    def test_records_are_found_from_a_moment_on(self, rows: AccessTable) -> None:
-        rows.write([record(number) for number in range(5)])
-
-        assert rows.find(since=record(3).ts, limit=9) == [record(3), record(4)]
-        assert len(rows.find(since=-1, limit=9)) == 5
-        assert rows.find(since=record(9).ts, limit=9) == []
-
-    def test_pages_follow_each_other(self, rows: AccessTable) -> None:
-        rows.write([record(number) for number in reversed(range(5))])
-
-        first = rows.find(limit=2)
-        rest = rows.find(limit=9, after=first[-1].record_id)
-
-        assert [*first, *rest] == [record(number) for number in range(5)]
-
-    def test_what_is_older_is_purged_and_no_more(self, rows: AccessTable) -> None:
-        rows.write([record(number) for number in range(5000)])
-
-        assert sum(rows.purge(record(4998).ts)) == 4998
-        assert sum(rows.purge(record(4998).ts)) == 0
-        assert rows.find(limit=9) == [record(4998), record(4999)]
-
-    def test_who_is_forgotten_is_named_no_more(self, rows: AccessTable) -> None:
-        mine = [record(number, request="c" * 32) for number in range(4500)]
-        other = record(4500, user="d" * 32)
-        rows.write([*mine, other])
-
-        assert rows.forget("a" * 32) == 4500
-        assert rows.forget("a" * 32) == 0
-        found = rows.find(limit=9999)
-        assert found[-1] == other
-        names = {(one.user, one.session, one.request) for one in found[:-1]}
-        assert names == {(None, None, None)}
-        assert {one.state_version for one in found[:-1]} == {None}
-        assert [one.ts for one in found] == [one.ts for one in [*mine, other]]
-
-    def test_a_session_is_forgotten_alone(self, rows: AccessTable) -> None:
-        kept = record(2, session="e" * 32)
-        namesake = record(3, user="d" * 32)
-        rows.write([record(1), kept, namesake])
-
-        assert rows.forget("a" * 32, ["b" * 32]) == 1
-        assert rows.find(limit=9)[1:] == [kept, namesake]
-        assert rows.find(limit=1)[0].user is None
-
-
 HEADS: Final = tuple(
     TreeHead("store", size, bytes([size]) * 32, size * 10, size, "key", b"s" * 64)
     for size in (1, 4, 9)
@@ -205,3 +137,44 @@ class AnchorContract:
             list(pool.map(work, range(count)))
 
         assert most == [1]
+
+
+class MasterKeyContract:
+    """The promises of the port.
+
+    Inherit it and give fixtures ``master`` and ``successor``: the same master key with
+    a newer one before it, as it is while it is replaced.
+    """
+
+    def test_what_was_wrapped_is_given_back(self, master: MasterKey) -> None:
+        for size in (32, 64):
+            key = os.urandom(size)
+
+            wrapped = master.wrap(key, b"a context")
+
+            assert key not in wrapped
+            assert master.unwrap(wrapped, b"a context") == key
+            assert not master.stale(wrapped, b"a context")
+
+    def test_it_opens_with_its_context_alone(self, master: MasterKey) -> None:
+        wrapped = master.wrap(bytes(32), b"a context")
+
+        for broken, context in (
+            (wrapped, b"another"),
+            (wrapped[:-1] + bytes([wrapped[-1] ^ 1]), b"a context"),
+            (wrapped[:8], b"a context"),
+            (b"", b"a context"),
+        ):
+            with pytest.raises(KeyUnavailable):
+                master.unwrap(broken, context)
+
+    def test_a_newer_key_wraps_and_the_one_before_still_opens(
+        self, master: MasterKey, successor: MasterKey
+    ) -> None:
+        old = master.wrap(bytes(32), b"a context")
+
+        new = successor.wrap(bytes(32), b"a context")
+
+        assert successor.unwrap(old, b"a context") == bytes(32)
+        assert successor.stale(old, b"a context")
+        assert not successor.stale(new, b"a context")
